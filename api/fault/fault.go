@@ -1,0 +1,198 @@
+// Package fault holds the one kind of error that a person can act on.
+//
+// A fault says what was being done (Op), to what (Subject), why it could not be
+// done (Err), what to do about it (Hint), and a machine-readable Reason. The same
+// value is printed by the command-line tools, becomes the reason and message of a
+// condition, and the text of an event, so that a user reads the same words
+// everywhere.
+//
+//	return &fault.Error{
+//		Reason:  fault.Unauthorized,
+//		Op:      "resolve",
+//		Subject: "registry.site/vdo/drivers:1",
+//		Hint:    "log in with `docker login registry.site` or set spec.pullSecret",
+//		Err:     err,
+//	}
+//
+// Faults are found with errors.As; [ReasonOf] and [HintOf] are short for that.
+package fault
+
+import (
+	"errors"
+	"sort"
+	"strings"
+)
+
+// Reason tells kinds of fault apart. It is a CamelCase word, fit for the reason
+// field of a Kubernetes condition, and is part of the API: tools match on it.
+type Reason string
+
+// The reasons. Each maps to one exit code of the command-line tools.
+const (
+	// Internal is a defect of the program: the user can only report it.
+	Internal Reason = "Internal"
+	// InvalidInput is a flag, argument, file or field that cannot be understood.
+	InvalidInput Reason = "InvalidInput"
+	// NotFound is a thing that was named and is not there.
+	NotFound Reason = "NotFound"
+	// Conflict is a thing that is there and must not be.
+	Conflict Reason = "Conflict"
+	// Unreachable is a host that does not answer: DNS, TCP, timeout, 5xx.
+	Unreachable Reason = "Unreachable"
+	// Throttled is a host that answers "later" (429) for longer than we wait.
+	Throttled Reason = "Throttled"
+	// CertificateInvalid is a TLS certificate that is not trusted.
+	CertificateInvalid Reason = "CertificateInvalid"
+	// Unauthorized is a missing or wrong credential (401, InvalidLogin).
+	Unauthorized Reason = "Unauthorized"
+	// Forbidden is a right credential without the right (403, NoPermission).
+	Forbidden Reason = "Forbidden"
+	// AccountLocked is an account that refuses logins after failed ones.
+	AccountLocked Reason = "AccountLocked"
+	// Corrupt is data whose digest, size or form is not what it must be.
+	Corrupt Reason = "Corrupt"
+	// Incomplete is a set of data with parts missing.
+	Incomplete Reason = "Incomplete"
+	// Untrusted is data whose signature does not satisfy the policy.
+	Untrusted Reason = "Untrusted"
+	// Expired is a document or key past its time.
+	Expired Reason = "Expired"
+	// Superseded is a document older than one already accepted.
+	Superseded Reason = "Superseded"
+	// Incompatible is a combination that no release supports.
+	Incompatible Reason = "Incompatible"
+	// Refused is an action that policy forbids.
+	Refused Reason = "Refused"
+	// Storage is a local file that cannot be read or written: full, read-only.
+	Storage Reason = "Storage"
+	// Interrupted is work that the user or the system stopped; it can go on.
+	Interrupted Reason = "Interrupted"
+)
+
+// Error is a fault. The zero value of every field is allowed; an Error without
+// an Err stands on its Op and Subject alone.
+type Error struct {
+	Reason  Reason // kind, for machines
+	Op      string // what was being done: a verb such as "pull" or "parse"
+	Subject string // what it was done to: a file, reference, field; no secrets
+	Hint    string // what to do: a command or an edit; one sentence, no full stop
+	Err     error  // why
+}
+
+// Error returns "op subject: why". The hint is not part of it: print it with [Text].
+func (e *Error) Error() string {
+	head := strings.TrimSpace(e.Op + " " + e.Subject)
+	switch {
+	case e.Err == nil && head == "":
+		return string(e.Reason)
+	case e.Err == nil:
+		return head
+	case head == "":
+		return e.Err.Error()
+	}
+	return head + ": " + e.Err.Error()
+}
+
+// Unwrap returns why.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ReasonOf returns the reason of the outermost fault in err that has one, or
+// Internal. It returns "" for nil.
+func ReasonOf(err error) Reason {
+	if err == nil {
+		return ""
+	}
+	for _, f := range All(err) {
+		if f.Reason != "" {
+			return f.Reason
+		}
+	}
+	return Internal
+}
+
+// HintOf returns the first hint in err's tree, outermost first, or "".
+func HintOf(err error) string {
+	for _, f := range All(err) {
+		if f.Hint != "" {
+			return f.Hint
+		}
+	}
+	return ""
+}
+
+// All returns the faults in err's tree, outermost first, joined errors in order.
+func All(err error) []*Error {
+	var out []*Error
+	walk(err, func(e error) {
+		if f, ok := e.(*Error); ok { //nolint:errorlint // walk visits every node of the tree itself
+			out = append(out, f)
+		}
+	})
+	return out
+}
+
+func walk(err error, visit func(error)) {
+	if err == nil {
+		return
+	}
+	visit(err)
+	switch u := err.(type) { //nolint:errorlint // the walk is over the tree's nodes, not a test of kind
+	case interface{ Unwrap() error }:
+		walk(u.Unwrap(), visit)
+	case interface{ Unwrap() []error }:
+		for _, e := range u.Unwrap() {
+			walk(e, visit)
+		}
+	}
+}
+
+// Text returns what a person reads: the message and, after it, the hint.
+// Several joined errors are given one a line, each with its own hint.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	parts := split(err)
+	lines := make([]string, 0, len(parts))
+	for _, e := range parts {
+		line := e.Error()
+		if hint := HintOf(e); hint != "" {
+			line += " (" + hint + ")"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// split returns the members of a joined error, flattened; any other error is its
+// own only member.
+func split(err error) []error {
+	u, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost level is split
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range u.Unwrap() {
+		out = append(out, split(e)...)
+	}
+	return out
+}
+
+// Join returns all non-nil errors as one, sorted by message so that the same
+// problems always read the same, or nil when there is none.
+func Join(errs ...error) error {
+	var all []error
+	for _, e := range errs {
+		if e != nil {
+			all = append(all, split(e)...)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	sort.SliceStable(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })
+	return errors.Join(all...)
+}

@@ -1,0 +1,54 @@
+package fault_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+func TestErrorReadsOpSubjectWhy(t *testing.T) {
+	why := errors.New("connection refused")
+	for _, c := range []struct {
+		name string
+		err  *fault.Error
+		want string
+	}{
+		{"all", &fault.Error{Op: "resolve", Subject: "a/b:1", Err: why}, "resolve a/b:1: connection refused"},
+		{"no why", &fault.Error{Op: "resolve", Subject: "a/b:1"}, "resolve a/b:1"},
+		{"why only", &fault.Error{Err: why}, "connection refused"},
+		{"reason only", &fault.Error{Reason: fault.Corrupt}, "Corrupt"},
+	} {
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, c.err.Error()) })
+	}
+}
+
+func TestReasonAndHintAreFoundThroughWrapsAndJoins(t *testing.T) {
+	inner := &fault.Error{Reason: fault.Unauthorized, Op: "get", Subject: "x", Hint: "log in"}
+	err := fmt.Errorf("pull: %w", errors.Join(errors.New("plain"), inner))
+	require.Equal(t, fault.Unauthorized, fault.ReasonOf(err))
+	require.Equal(t, "log in", fault.HintOf(err))
+	require.Equal(t, fault.Internal, fault.ReasonOf(errors.New("plain")))
+	require.Empty(t, fault.ReasonOf(nil))
+	require.Empty(t, fault.HintOf(nil))
+}
+
+func TestOuterReasonWins(t *testing.T) {
+	err := &fault.Error{Reason: fault.Incomplete, Op: "push", Err: &fault.Error{Reason: fault.Unreachable, Hint: "try again"}}
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.Equal(t, "try again", fault.HintOf(err))
+}
+
+func TestJoinSortsFlattensAndText(t *testing.T) {
+	a := &fault.Error{Op: "a", Hint: "do a"}
+	b := &fault.Error{Op: "b"}
+	c := errors.New("c")
+	joined := fault.Join(errors.Join(c, b), nil, a)
+	require.Equal(t, "a (do a)\nb\nc", fault.Text(joined))
+	require.NoError(t, fault.Join(nil, nil))
+	require.Same(t, a, fault.Join(nil, a))
+	require.Empty(t, fault.Text(nil))
+}

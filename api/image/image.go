@@ -1,0 +1,247 @@
+// Package image names container images: digests, references, platforms, and the
+// two ways a reference is turned into another one.
+//
+// Values are made by parsers only, so holding one proves that it is well formed:
+//
+//	ref, err := image.ParseReference("registry.k8s.io/csi-vsphere/driver:v3.5.1")
+//	ref.Host()       // registry.k8s.io
+//	ref.Path()       // csi-vsphere/driver
+//	ref.Tag()        // v3.5.1
+//	ref.Pin(digest)  // registry.k8s.io/csi-vsphere/driver@sha256:…
+//
+// References are normalised as container runtimes do it: a name without a host is
+// on docker.io, a docker.io name of one component is under library/, and a
+// reference with neither tag nor digest has the tag "latest".
+//
+// [Relocate] moves references to registries that no longer exist to where the
+// same image is today; [SourceMap] sends the fetching of images elsewhere without
+// changing what they are called.
+package image
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Digest is a sha256 content digest. The zero value is no digest.
+type Digest struct{ hex string }
+
+var hexDigest = regexp.MustCompile(`^[a-f0-9]{64}$`)
+
+// ParseDigest reads "sha256:" and 64 lower-case hex digits. Other algorithms are refused.
+func ParseDigest(s string) (Digest, error) {
+	h, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || !hexDigest.MatchString(h) {
+		return Digest{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse digest", Subject: fmt.Sprintf("%q", s),
+			Hint: "a digest is sha256: and 64 lower-case hex digits",
+		}
+	}
+	return Digest{h}, nil
+}
+
+// MustDigest is ParseDigest for constants in code and tests; it panics on a bad one.
+func MustDigest(s string) Digest {
+	d, err := ParseDigest(s)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+// DigestOf returns the digest of data.
+func DigestOf(data []byte) Digest {
+	sum := sha256.Sum256(data)
+	return Digest{hex.EncodeToString(sum[:])}
+}
+
+// String returns "sha256:…", or "" for the zero value.
+func (d Digest) String() string {
+	if d.hex == "" {
+		return ""
+	}
+	return "sha256:" + d.hex
+}
+
+// Hex returns the 64 hex digits, or "".
+func (d Digest) Hex() string { return d.hex }
+
+// IsZero reports whether there is no digest.
+func (d Digest) IsZero() bool { return d.hex == "" }
+
+// MarshalText returns String.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDigest; empty text is the zero value.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*d = Digest{}
+		return nil
+	}
+	parsed, err := ParseDigest(string(text))
+	if err != nil {
+		return err
+	}
+	*d = parsed
+	return nil
+}
+
+// Reference names an image: host, path, and a tag, a digest, or both.
+// The zero value names nothing.
+type Reference struct {
+	host, path, tag string
+	digest          Digest
+}
+
+var (
+	hostForm = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?$`)
+	pathForm = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+)
+
+const maxReference = 1024 // longer than any registry accepts
+
+// ParseReference reads [HOST/]PATH[:TAG][@DIGEST] and normalises it.
+func ParseReference(s string) (Reference, error) {
+	bad := func(why string) (Reference, error) {
+		return Reference{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse image reference", Subject: fmt.Sprintf("%q", s),
+			Hint: "write it as HOST/PATH:TAG or HOST/PATH@sha256:…",
+			Err:  fmt.Errorf("%s", why),
+		}
+	}
+	if len(s) > maxReference {
+		return bad("longer than 1024 characters")
+	}
+	var r Reference
+	rest := s
+	if name, dig, ok := strings.Cut(rest, "@"); ok {
+		d, err := ParseDigest(dig)
+		if err != nil {
+			return bad("what follows @ is no sha256 digest")
+		}
+		r.digest, rest = d, name
+	}
+	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, '/') {
+		r.tag, rest = rest[i+1:], rest[:i]
+		if !tagForm.MatchString(r.tag) {
+			return bad(fmt.Sprintf("%q is no tag", r.tag))
+		}
+	}
+	r.host, r.path = splitHost(rest)
+	switch {
+	case rest == "":
+		return bad("there is no name")
+	case !hostForm.MatchString(r.host):
+		return bad(fmt.Sprintf("%q is no registry host", r.host))
+	case !pathForm.MatchString(r.path):
+		return bad(fmt.Sprintf("%q is no repository path: lower-case letters, digits and . _ - between slashes", r.path))
+	}
+	if r.tag == "" && r.digest.IsZero() {
+		r.tag = "latest"
+	}
+	return r, nil
+}
+
+// splitHost parts a name as container runtimes do: the first component is a host
+// when it has a dot or a colon or is "localhost".
+func splitHost(name string) (host, path string) {
+	first, rest, ok := strings.Cut(name, "/")
+	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+		host, path = first, rest
+	} else {
+		host, path = "docker.io", name
+	}
+	if host == "index.docker.io" || host == "registry-1.docker.io" {
+		host = "docker.io"
+	}
+	if host == "docker.io" && !strings.Contains(path, "/") && path != "" {
+		path = "library/" + path
+	}
+	return host, path
+}
+
+// MustReference is ParseReference for constants in code and tests; it panics on a bad one.
+func MustReference(s string) Reference {
+	r, err := ParseReference(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Host returns the registry's host and optional port.
+func (r Reference) Host() string { return r.host }
+
+// Path returns the repository's path without the host.
+func (r Reference) Path() string { return r.path }
+
+// Repository returns host/path.
+func (r Reference) Repository() string {
+	if r.host == "" {
+		return ""
+	}
+	return r.host + "/" + r.path
+}
+
+// Tag returns the tag, or "".
+func (r Reference) Tag() string { return r.tag }
+
+// Digest returns the digest, or the zero value.
+func (r Reference) Digest() Digest { return r.digest }
+
+// IsZero reports whether the reference names nothing.
+func (r Reference) IsZero() bool { return r.host == "" }
+
+// String returns the reference in full, host first.
+func (r Reference) String() string {
+	s := r.Repository()
+	if r.tag != "" {
+		s += ":" + r.tag
+	}
+	if !r.digest.IsZero() {
+		s += "@" + r.digest.String()
+	}
+	return s
+}
+
+// Identifier returns what follows the repository in a registry's API: the digest
+// where there is one, else the tag.
+func (r Reference) Identifier() string {
+	if !r.digest.IsZero() {
+		return r.digest.String()
+	}
+	return r.tag
+}
+
+// Pin returns the repository at a digest, without the tag.
+func (r Reference) Pin(d Digest) Reference {
+	return Reference{host: r.host, path: r.path, digest: d}
+}
+
+// WithTag returns the repository at a tag, without the digest.
+func (r Reference) WithTag(tag string) (Reference, error) {
+	return ParseReference(r.Repository() + ":" + tag)
+}
+
+// MarshalText returns String.
+func (r Reference) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is ParseReference; empty text is the zero value.
+func (r *Reference) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*r = Reference{}
+		return nil
+	}
+	parsed, err := ParseReference(string(text))
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}

@@ -1,0 +1,100 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// move sends one repository, or with a trailing slash a tree of them, elsewhere.
+type move struct{ from, to, why string }
+
+// moves lists the registries of the drivers' manifests that are gone. Sources:
+// kubernetes-sigs/vsphere-csi-driver#3053, kubernetes/cloud-provider-vsphere#1251
+// (gcr.io/cloud-provider-vsphere was deleted in September 2024), and the freeze of
+// k8s.gcr.io announced by the Kubernetes project in 2023.
+var moves = []move{
+	{"gcr.io/cloud-provider-vsphere/csi/release/driver", "registry.k8s.io/csi-vsphere/driver", "gcr.io/cloud-provider-vsphere was deleted in September 2024"},
+	{"gcr.io/cloud-provider-vsphere/csi/release/syncer", "registry.k8s.io/csi-vsphere/syncer", "gcr.io/cloud-provider-vsphere was deleted in September 2024"},
+	{"gcr.io/cloud-provider-vsphere/cpi/release/manager", "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere", "gcr.io/cloud-provider-vsphere was deleted in September 2024"},
+	{"k8s.gcr.io/", "registry.k8s.io/", "k8s.gcr.io has been frozen since 2023"},
+	{"quay.io/k8scsi/", "registry.k8s.io/sig-storage/", "quay.io/k8scsi is no longer maintained"},
+}
+
+// Relocate returns where the image of a reference is to be had today, and why it
+// moved; for a reference that did not move it returns it as it is and "".
+// Tag and digest stay.
+func Relocate(r Reference) (moved Reference, why string) {
+	repo := r.Repository()
+	for _, m := range moves {
+		target := ""
+		if strings.HasSuffix(m.from, "/") {
+			if rest, ok := strings.CutPrefix(repo, m.from); ok {
+				target = m.to + rest
+			}
+		} else if repo == m.from {
+			target = m.to
+		}
+		if target != "" {
+			return r.withRepository(target), m.why
+		}
+	}
+	return r, ""
+}
+
+func (r Reference) withRepository(repo string) Reference {
+	r.host, r.path = splitHost(repo)
+	return r
+}
+
+// SourceMap says where images are fetched from instead of the registry they name:
+// the longest prefix of host and path wins. The zero value maps nothing.
+type SourceMap struct{ rules []move }
+
+// Add reads one rule HOST[/PATH]=HOST[/PATH]. Prefixes match whole path components.
+func (m *SourceMap) Add(rule string) error {
+	bad := func(why string) error {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse source map", Subject: fmt.Sprintf("%q", rule),
+			Hint: "write it as HOST[/PATH]=HOST[/PATH], for example registry.k8s.io=mirror.corp:5000/k8s",
+			Err:  fmt.Errorf("%s", why),
+		}
+	}
+	from, to, ok := strings.Cut(rule, "=")
+	if !ok || from == "" || to == "" {
+		return bad("there is no host on both sides of =")
+	}
+	for _, side := range []string{from, to} {
+		host, path, hasPath := strings.Cut(side, "/")
+		if !hostForm.MatchString(host) || (hasPath && !pathForm.MatchString(path)) {
+			return bad(fmt.Sprintf("%q is no registry host with an optional path", side))
+		}
+	}
+	for _, r := range m.rules {
+		if r.from == from {
+			return bad(fmt.Sprintf("%q is mapped twice", from))
+		}
+	}
+	m.rules = append(m.rules, move{from: from, to: to})
+	return nil
+}
+
+// Apply returns where r is to be fetched from. Tag and digest stay.
+func (m SourceMap) Apply(r Reference) Reference {
+	repo := r.Repository()
+	best, target := -1, ""
+	for _, rule := range m.rules {
+		rest, ok := strings.CutPrefix(repo, rule.from)
+		if !ok || (rest != "" && rest[0] != '/') || len(rule.from) <= best {
+			continue
+		}
+		best, target = len(rule.from), rule.to+rest
+	}
+	if best < 0 {
+		return r
+	}
+	host, path, _ := strings.Cut(target, "/")
+	r.host, r.path = host, path
+	return r
+}

@@ -1,0 +1,187 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DriverBundle is a bundle of drivers in the site's mirror: where it is and whose
+// signature makes it acceptable. The operator resolves it to a digest, verifies
+// it, and says what is inside.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vdb
+// +kubebuilder:printcolumn:name="Reference",type=string,JSONPath=`.spec.reference`
+// +kubebuilder:printcolumn:name="Digest",type=string,JSONPath=`.status.digest`,priority=1
+// +kubebuilder:printcolumn:name="Serial",type=integer,JSONPath=`.status.matrix.serial`
+// +kubebuilder:printcolumn:name="Kubernetes",type=string,JSONPath=`.status.kubernetes`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type DriverBundle struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   DriverBundleSpec   `json:"spec"`
+	Status DriverBundleStatus `json:"status,omitempty"`
+}
+
+// DriverBundleSpec says where the bundle is and when to accept it.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.versions) || !self.reference.contains('@')",message="versions needs a reference without a digest"
+type DriverBundleSpec struct {
+	// Reference is the bundle in the mirror: HOST/PATH:TAG or HOST/PATH@sha256:….
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.:\\\\[\\\\]-]+/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[a-f0-9]{64})?$')",message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://"
+	Reference string `json:"reference"`
+	// Versions picks the tag that is the highest semantic version in this range,
+	// such as ">=1.2 <2", instead of the reference's own tag.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Versions string `json:"versions,omitempty"`
+	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson with the login
+	// of the mirror. It is also given to the drivers' pods. Default: the Secret
+	// vdo-registry where there is one.
+	// +optional
+	PullSecret *LocalReference `json:"pullSecret,omitempty"`
+	// CA holds the PEM certificates that the mirror's certificate is checked
+	// against, besides the system's. Default key: ca.crt.
+	// +optional
+	CA *KeyReference `json:"ca,omitempty"`
+	// Trust says whose signature makes the bundle acceptable. Default: the
+	// ConfigMap vdo-trust, each of whose keys ending in .pub is a public key, one
+	// signature being enough. Without any key nothing is accepted.
+	// +optional
+	Trust *TrustPolicy `json:"trust,omitempty"`
+	// MatrixTrust says whose signature makes the compatibility matrix inside
+	// acceptable. Default: the bundle's signature is enough.
+	// +optional
+	MatrixTrust *TrustPolicy `json:"matrixTrust,omitempty"`
+	// Interval between looks at the mirror. A moved tag is seen at the next one.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	Interval metav1.Duration `json:"interval,omitempty"`
+	// Suspend stops looks at the mirror. What was accepted goes on serving.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+	// AcceptOlder consents to one bundle digest whose matrix is older than one
+	// already accepted, or is expired.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^sha256:[a-f0-9]{64}$`
+	AcceptOlder string `json:"acceptOlder,omitempty"`
+}
+
+// TrustPolicy says whose signatures count.
+type TrustPolicy struct {
+	// Keys whose signatures count. Two entries with the same public key count once.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=id
+	Keys []TrustKey `json:"keys"`
+	// Threshold is how many distinct keys must have signed.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	Threshold int32 `json:"threshold,omitempty"`
+	// RevokedDigests are never accepted, whoever signed them.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:Pattern=`^sha256:[a-f0-9]{64}$`
+	RevokedDigests []string `json:"revokedDigests,omitempty"`
+}
+
+// TrustKey is a public key.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.publicKey) != has(self.from)",message="give exactly one of publicKey and from"
+type TrustKey struct {
+	// ID names the key in status and messages.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// PublicKey is the key in PEM (PKIX), as cosign.pub has it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	PublicKey string `json:"publicKey,omitempty"`
+	// From takes the key from a ConfigMap or Secret. Default key: cosign.pub.
+	// +optional
+	From *KeyReference `json:"from,omitempty"`
+	// NotBefore and NotAfter bound the time in which the key counts.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// Revoked keys never count.
+	// +optional
+	Revoked bool `json:"revoked,omitempty"`
+}
+
+// DriverBundleStatus is what was found in the mirror.
+type DriverBundleStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Digest of the accepted bundle.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// Repository of the accepted bundle, HOST/PATH: images are REPOSITORY@DIGEST.
+	// +optional
+	Repository string `json:"repository,omitempty"`
+	// Tag that the digest was found under.
+	// +optional
+	Tag string `json:"tag,omitempty"`
+	// VerifiedBy are the ids of the keys whose signatures counted.
+	// +optional
+	VerifiedBy []string `json:"verifiedBy,omitempty"`
+	// +optional
+	Matrix *MatrixStatus `json:"matrix,omitempty"`
+	// HighestSerial is the highest matrix serial ever accepted; lower ones are refused.
+	// +optional
+	HighestSerial int64 `json:"highestSerial,omitempty"`
+	// Releases inside.
+	// +optional
+	// +listType=atomic
+	Releases []ReleaseStatus `json:"releases,omitempty"`
+	// Kubernetes versions that the bundle has drivers for: "1.32-1.34".
+	// +optional
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// AcceptedAt is when the digest was accepted.
+	// +optional
+	AcceptedAt *metav1.Time `json:"acceptedAt,omitempty"`
+	// HandledReconcileAt is the value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt that was last acted on.
+	// +optional
+	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
+}
+
+// MatrixStatus describes the compatibility matrix of a bundle.
+type MatrixStatus struct {
+	Serial  int64       `json:"serial"`
+	Issued  metav1.Time `json:"issued"`
+	Expires metav1.Time `json:"expires"`
+	Digest  string      `json:"digest"`
+}
+
+// ReleaseStatus is one driver release of a bundle.
+type ReleaseStatus struct {
+	Driver     string `json:"driver"`
+	Version    string `json:"version"`
+	State      string `json:"state"`
+	Kubernetes string `json:"kubernetes"`
+	VSphere    string `json:"vSphere"`
+}
+
+// DriverBundleList is a list of DriverBundle.
+//
+// +kubebuilder:object:root=true
+type DriverBundleList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DriverBundle `json:"items"`
+}

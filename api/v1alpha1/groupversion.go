@@ -1,0 +1,64 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of all kinds here.
+var GroupVersion = schema.GroupVersion{Group: "vdo.vmware.com", Version: "v1alpha1"}
+
+// AddToScheme makes the kinds known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&DriverBundle{}, &DriverBundleList{},
+		&VsphereCloudConfig{}, &VsphereCloudConfigList{},
+		&VDOConfig{}, &VDOConfigList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Condition types. Ready, Reconciling and Stalled are those of kstatus: Ready says
+// that the spec is in effect; Reconciling that work towards it is under way;
+// Stalled that only a person can help.
+const (
+	ConditionReady       = "Ready"
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
+
+	// DriverBundle.
+	ConditionVerified = "Verified" // the signature satisfies the policy
+	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
+
+	// VDOConfig.
+	ConditionResolved = "Resolved"         // releases were chosen
+	ConditionApplied  = "Applied"          // their objects are on the cluster
+	ConditionCPI      = "CPIReady"         // cloud provider healthy
+	ConditionCSI      = "CSIReady"         // storage driver healthy
+	ConditionCNI      = "CNIReady"         // network plug-in healthy
+	ConditionNextMin  = "NextMinorCovered" // the bundle has drivers for the next Kubernetes minor
+)
+
+// LocalReference names an object in the resource's own namespace.
+type LocalReference struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// KeyReference names a key of a ConfigMap or a Secret in the resource's own
+// namespace. Exactly one of configMap and secret is given.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.configMap) != has(self.secret)",message="give exactly one of configMap and secret"
+type KeyReference struct {
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	ConfigMap string `json:"configMap,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	Secret string `json:"secret,omitempty"`
+	// Key defaults to the one usual for the field.
+	// +optional
+	Key string `json:"key,omitempty"`
+}

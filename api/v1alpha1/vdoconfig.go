@@ -1,0 +1,269 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VDOConfig says which drivers this cluster shall have, with which vCenters and
+// settings. There is one for a cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vdo
+// +kubebuilder:printcolumn:name="CPI",type=string,JSONPath=`.status.drivers[?(@.driver=="cpi")].version`
+// +kubebuilder:printcolumn:name="CSI",type=string,JSONPath=`.status.drivers[?(@.driver=="csi")].version`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VDOConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VDOConfigSpec   `json:"spec"`
+	Status VDOConfigStatus `json:"status,omitempty"`
+}
+
+// VDOConfigSpec is what shall be installed.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.storageProvider) || has(self.cloudProvider)",message="name a storageProvider, a cloudProvider, or both"
+type VDOConfigSpec struct {
+	// CloudProvider settings; without them no cloud provider (CPI) is installed.
+	// +optional
+	CloudProvider *CloudProvider `json:"cloudProvider,omitempty"`
+	// StorageProvider settings; without them no storage driver (CSI) is installed.
+	// +optional
+	StorageProvider *StorageProvider `json:"storageProvider,omitempty"`
+	// Bundle to install from. Default: the one DriverBundle of the namespace.
+	// +optional
+	Bundle *LocalReference `json:"bundle,omitempty"`
+	// Drivers says how versions are chosen, by driver.
+	// +optional
+	// +listType=map
+	// +listMapKey=driver
+	// +kubebuilder:validation:MaxItems=4
+	Drivers []DriverPolicy `json:"drivers,omitempty"`
+	// Upgrade says what happens when a bundle brings newer releases: Automatic
+	// takes them, Manual stays with what is installed while it fits.
+	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
+	// +optional
+	// +kubebuilder:validation:Enum=Automatic;Manual
+	Upgrade UpgradeMode `json:"upgrade,omitempty"`
+	// OnDelete says what deleting this resource does while PersistentVolumes use
+	// the driver: Refuse keeps everything and says so; Remove removes the drivers
+	// all the same; Orphan leaves the drivers installed in any case.
+	// +optional
+	// +kubebuilder:default=Refuse
+	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan
+	OnDelete DeleteMode `json:"onDelete,omitempty"`
+	// Suspend stops changes to the cluster; health is still assessed.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+	// Interval between looks at the cluster for drift and health.
+	// +optional
+	// +kubebuilder:default="5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	Interval metav1.Duration `json:"interval,omitempty"`
+}
+
+// UpgradeMode is Automatic or Manual.
+type UpgradeMode string
+
+// The upgrade modes.
+const (
+	UpgradeAutomatic UpgradeMode = "Automatic"
+	UpgradeManual    UpgradeMode = "Manual"
+)
+
+// DeleteMode is Refuse, Remove or Orphan.
+type DeleteMode string
+
+// The delete modes.
+const (
+	DeleteRefuse DeleteMode = "Refuse"
+	DeleteRemove DeleteMode = "Remove"
+	DeleteOrphan DeleteMode = "Orphan"
+)
+
+// DriverPolicy says how a driver's version is chosen.
+type DriverPolicy struct {
+	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
+	Driver string `json:"driver"`
+	// Policy: latest, lts, or disabled. Default: latest; disabled for cni.
+	// +optional
+	// +kubebuilder:validation:Enum=latest;lts;disabled
+	Policy string `json:"policy,omitempty"`
+	// Version pins the driver.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`
+	Version string `json:"version,omitempty"`
+}
+
+// CloudProvider settings.
+type CloudProvider struct {
+	// VsphereCloudConfigs are the vCenters, by the names of their resources.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	VsphereCloudConfigs []string `json:"vsphereCloudConfigs"`
+	// Topology names the vSphere tag categories of zones and regions.
+	// +optional
+	Topology *Topology `json:"topology,omitempty"`
+}
+
+// Topology names tag categories. The cloud provider looks zones up only where
+// both are given.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.zone) && size(self.zone) > 0) == (has(self.region) && size(self.region) > 0)",message="zone and region go together: with only one of them the cloud provider skips zones"
+type Topology struct {
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Zone string `json:"zone,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Region string `json:"region,omitempty"`
+}
+
+// StorageProvider settings.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 1) || (has(self.topologyCategories) && size(self.topologyCategories) > 0)",message="several vCenters need topologyCategories"
+// +kubebuilder:validation:XValidation:rule="has(self.vsphereCloudConfig) || (has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 0)",message="name the vCenter in vsphereCloudConfig"
+type StorageProvider struct {
+	// VsphereCloudConfig is the vCenter, by the name of its resource.
+	// +optional
+	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
+	// VsphereCloudConfigs are further vCenters (CSI 3.0 and later; five in all).
+	// +optional
+	// +kubebuilder:validation:MaxItems=5
+	// +listType=atomic
+	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
+	// ClusterDistribution is reported to vCenter.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\r\\\\n]')",message="one line only"
+	ClusterDistribution string `json:"clusterDistribution,omitempty"`
+	// ClusterID identifies this cluster among all users of the vCenter. It must be
+	// unique. Default: from CSI 3.0 on the driver makes one; before, the UID of the
+	// kube-system namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the cluster id maps volumes: it cannot change"
+	ClusterID string `json:"clusterID,omitempty"`
+	// CustomKubeletPath is the kubelet's root folder where it is not /var/lib/kubelet.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^$|^/[^\s:]*[^\s:/]$`
+	CustomKubeletPath string `json:"customKubeletPath,omitempty"`
+	// FileVolumes settings of shared (RWX) volumes.
+	// +optional
+	FileVolumes *FileVolumes `json:"fileVolumes,omitempty"`
+	// TopologyCategories are the tag categories that volumes' topology uses.
+	// +optional
+	// +kubebuilder:validation:MaxItems=5
+	// +listType=set
+	TopologyCategories []string `json:"topologyCategories,omitempty"`
+	// Webhook installs the driver's validating webhook, with a certificate that the
+	// operator makes and renews. Default: false.
+	// +optional
+	Webhook bool `json:"webhook,omitempty"`
+}
+
+// FileVolumes are settings of shared volumes on vSAN file service.
+type FileVolumes struct {
+	// VsanDataStoreURLs limits file shares to these datastores.
+	// +optional
+	// +listType=atomic
+	VsanDataStoreURLs []string `json:"vsanDataStoreUrl,omitempty"`
+	// NetPermissions are the access rules of the shares.
+	// +optional
+	// +listType=atomic
+	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
+}
+
+// NetPermission is an access rule of file shares.
+type NetPermission struct {
+	// IPs: an address, a subnet or *.
+	// +optional
+	IPs string `json:"ips,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Enum=READ_WRITE;READ_ONLY;NO_ACCESS
+	Permissions string `json:"permissions,omitempty"`
+	// +optional
+	RootSquash bool `json:"rootSquash,omitempty"`
+}
+
+// VDOConfigStatus is what is installed and how it fares.
+type VDOConfigStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Bundle that the drivers come from: REPOSITORY@DIGEST.
+	// +optional
+	Bundle string `json:"bundle,omitempty"`
+	// Kubernetes version of the API server.
+	// +optional
+	Kubernetes string `json:"kubernetes,omitempty"`
+	// Drivers installed or wanted.
+	// +optional
+	// +listType=map
+	// +listMapKey=driver
+	Drivers []DriverStatus `json:"drivers,omitempty"`
+	// Nodes that are not as they should be; healthy nodes are only counted.
+	// +optional
+	// +listType=atomic
+	Nodes []NodeStatus `json:"nodes,omitempty"`
+	// NodesReady is "READY/ALL".
+	// +optional
+	NodesReady string `json:"nodesReady,omitempty"`
+	// Pending is what a pass would change, where it is held back, one action an item.
+	// +optional
+	// +listType=atomic
+	Pending []string `json:"pending,omitempty"`
+	// HandledReconcileAt is the value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt that was last acted on.
+	// +optional
+	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
+}
+
+// DriverStatus is one driver.
+type DriverStatus struct {
+	Driver string `json:"driver"`
+	// Version on the cluster: the one whose roll-out is complete.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Wanted is the version chosen.
+	// +optional
+	Wanted string `json:"wanted,omitempty"`
+	// Reasons for the choice.
+	// +optional
+	// +listType=atomic
+	Reasons []string `json:"reasons,omitempty"`
+	// Ready and Message are the driver's health.
+	Ready bool `json:"ready"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Withdrawn is set where the running version was withdrawn by the matrix.
+	// +optional
+	Withdrawn string `json:"withdrawn,omitempty"`
+}
+
+// NodeStatus is a node with something amiss.
+type NodeStatus struct {
+	Name string `json:"name"`
+	// Driver that the finding is about.
+	Driver string `json:"driver"`
+	Reason string `json:"reason"`
+	// Message says what to do.
+	Message string `json:"message"`
+}
+
+// VDOConfigList is a list of VDOConfig.
+//
+// +kubebuilder:object:root=true
+type VDOConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VDOConfig `json:"items"`
+}

@@ -1,0 +1,125 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VsphereCloudConfig is one vCenter: where it is, the account, and how its
+// certificate is checked.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vcc
+// +kubebuilder:printcolumn:name="vCenter",type=string,JSONPath=`.spec.vcIp`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VsphereCloudConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VsphereCloudConfigSpec   `json:"spec"`
+	Status VsphereCloudConfigStatus `json:"status,omitempty"`
+}
+
+// VsphereCloudConfigSpec is how to reach a vCenter.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.insecure) && self.insecure) || (!(has(self.thumbprint) && size(self.thumbprint) > 0) && !has(self.ca))",message="insecure excludes thumbprint and ca: it turns the check of the certificate off"
+type VsphereCloudConfigSpec struct {
+	// VcIP is the vCenter's IP address or, better, the fully qualified name that
+	// its certificate has. No scheme, no path.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!self.contains('/') && !self.contains(' ') && !self.contains('@')",message="a host name or IP address only: no scheme, path, port or user"
+	VcIP string `json:"vcIp"`
+	// Port of the vCenter's API.
+	// +optional
+	// +kubebuilder:default=443
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+	// Insecure turns the check of the certificate off, here and in the drivers.
+	// +optional
+	Insecure bool `json:"insecure,omitempty"`
+	// Credentials names a Secret with the keys username and password: in the
+	// resource's own namespace or, where it is not there, in kube-system.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Credentials string `json:"credentials"`
+	// Datacenters to use; all where none is named. A name in a folder is FOLDER/NAME.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains(',')",message="a datacenter's name cannot have a comma: list several as items"
+	// +listType=atomic
+	Datacenters []string `json:"datacenters,omitempty"`
+	// Thumbprint of the vCenter's certificate, SHA-1 or SHA-256 as hex pairs with colons.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^$|^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`
+	Thumbprint string `json:"thumbprint,omitempty"`
+	// CA holds the PEM certificates that the vCenter's certificate is checked
+	// against. Default key: ca.crt.
+	// +optional
+	CA *KeyReference `json:"ca,omitempty"`
+	// Interval between checks.
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	Interval metav1.Duration `json:"interval,omitempty"`
+	// Suspend stops the checks.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// VsphereCloudConfigStatus is what was found at the vCenter.
+type VsphereCloudConfigStatus struct {
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Version that the vCenter reports, such as 8.0.3, and its build and instance.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// +optional
+	Build string `json:"build,omitempty"`
+	// +optional
+	APIVersion string `json:"apiVersion,omitempty"`
+	// +optional
+	InstanceUUID string `json:"instanceUUID,omitempty"`
+	// User that the session had, as the vCenter names it.
+	// +optional
+	User string `json:"user,omitempty"`
+	// Datacenters found there, as inventory paths.
+	// +optional
+	// +listType=atomic
+	Datacenters []string `json:"datacenters,omitempty"`
+	// MissingDatacenters are those asked for that are not there or not readable.
+	// +optional
+	// +listType=atomic
+	MissingDatacenters []string `json:"missingDatacenters,omitempty"`
+	// CheckedAt is when the vCenter was last asked.
+	// +optional
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
+	// CredentialsVersion identifies the Secret's content that was last used, so
+	// that a wrong password is not tried again and again until the account locks.
+	// +optional
+	CredentialsVersion string `json:"credentialsVersion,omitempty"`
+	// Config is "verified" or "failed", as earlier versions had it.
+	// +optional
+	Config string `json:"config,omitempty"`
+	// Message is the Ready condition's, as earlier versions had it.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// VsphereCloudConfigList is a list of VsphereCloudConfig.
+//
+// +kubebuilder:object:root=true
+type VsphereCloudConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VsphereCloudConfig `json:"items"`
+}
