@@ -1,0 +1,235 @@
+// Package registry moves bundles and images to and from OCI registries.
+//
+// A [Client] holds what is the same for all registries: credentials, trusted
+// certificates, how many transfers a host takes at once, and how long to try. A
+// [Repository] is one name in one registry; it is read from (Root, Fetch,
+// Attachments), written to (Begin, Put, Commit) and added to (Attach).
+//
+// What holds for every request:
+//   - HTTPS, unless the host was named in Options.PlainHTTP. Loopback and private
+//     addresses are no exception.
+//   - Credentials go to the host they are for, and to the token service that this
+//     host names over HTTPS; never to the target of a redirect or of an upload
+//     location on another host.
+//   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
+//     again, with exponential backoff, jitter and the server's Retry-After; a blob
+//     goes on where it stopped.
+//   - Whatever a server sends is bounded; manifests are verified here, blobs by
+//     who reads them (see [Repository.Fetch]).
+//   - What remains is a fault that names the operation, the reference and the
+//     remedy. No message holds a credential, nor a URL's query.
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Options say how registries are reached. The zero value is what a user expects
+// who said nothing.
+type Options struct {
+	// Credentials finds the login for a repository. Nil: the docker and podman
+	// configuration of the environment, see [DefaultCredentials].
+	Credentials CredentialFunc
+	// CAFile is a PEM file of certificates trusted besides the system's own.
+	CAFile string
+	// CA is the same as bytes.
+	CA []byte
+	// PlainHTTP are the hosts, as references write them (with the port), that are
+	// spoken to without TLS.
+	PlainHTTP []string
+	// UserAgent is sent with each request. Empty: "vdo-bundle".
+	UserAgent string
+	// Concurrency is how many blobs are read from, and how many written to, one
+	// host at a time. Zero: 6.
+	Concurrency int
+	// Attempts is how often a request is made before its fault is final. Zero: 6.
+	Attempts int
+	// Backoff is the wait before the second attempt; it doubles up to a minute.
+	// Zero: half a second.
+	Backoff time.Duration
+	// Stall is how long a host may be silent, before its answer or in the middle
+	// of it. Zero: one minute.
+	Stall time.Duration
+	// Sleep waits between attempts. Nil: the clock. Tests set it.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+const (
+	defaultConcurrency = 6
+	defaultAttempts    = 6
+	defaultBackoff     = 500 * time.Millisecond
+	maxBackoff         = time.Minute
+	defaultStall       = time.Minute
+	maxCAFile          = 4 << 20
+)
+
+// Client speaks to registries. It is safe for concurrent use.
+type Client struct {
+	opts    Options
+	plain   map[string]bool
+	own     *http.Transport // to hosts that the user named
+	foreign *http.Transport // to hosts that a server named
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+// NewClient checks the options and returns a client. Nothing is sent yet.
+func NewClient(o Options) (*Client, error) {
+	pool, err := certificates(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Credentials == nil {
+		o.Credentials = DefaultCredentials
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "vdo-bundle"
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = defaultAttempts
+	}
+	if o.Backoff <= 0 {
+		o.Backoff = defaultBackoff
+	}
+	if o.Stall <= 0 {
+		o.Stall = defaultStall
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}}
+	for _, h := range o.PlainHTTP {
+		ref, err := image.ParseReference(h + "/x")
+		if err != nil || ref.Repository() != h+"/x" {
+			return nil, &fault.Error{
+				Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("--plain-http %q", h),
+				Hint: "write the host as references do, with the port: registry.site:5000",
+				Err:  errors.New("it is no registry host"),
+			}
+		}
+		c.plain[h] = true
+	}
+	c.own = newTransport(pool, o, nil)
+	c.foreign = newTransport(pool, o, refuseLinkLocal)
+	return c, nil
+}
+
+// Close drops idle connections.
+func (c *Client) Close() error {
+	c.own.CloseIdleConnections()
+	c.foreign.CloseIdleConnections()
+	return nil
+}
+
+// Repository returns the repository that ref names; with ref's tag or digest as
+// what Root resolves and Commit names.
+func (c *Client) Repository(ref image.Reference) *Repository {
+	return &Repository{client: c, ref: ref, host: c.host(ref.Host())}
+}
+
+// certificates returns the system's pool with the user's certificates added.
+func certificates(o Options) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if o.CAFile != "" {
+		data, err := readFile(o.CAFile, maxCAFile)
+		if err != nil {
+			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: o.CAFile, Hint: "name a readable PEM file", Err: err}
+		}
+		if !pool.AppendCertsFromPEM(data) {
+			return nil, badCA(o.CAFile)
+		}
+	}
+	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
+		return nil, badCA("")
+	}
+	return pool, nil
+}
+
+func badCA(name string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read CA certificates", Subject: name,
+		Hint: "give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)",
+		Err:  errors.New("there is no PEM certificate in it"),
+	}
+}
+
+// newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
+// delay or loss better than streams that share one, and a cut is one transfer's.
+func newTransport(pool *x509.CertPool, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
+	dialer := &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second, Control: control}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
+		ResponseHeaderTimeout:  o.Stall,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        90 * time.Second,
+		MaxIdleConnsPerHost:    3 * o.Concurrency,
+		MaxResponseHeaderBytes: 64 << 10,
+		DisableCompression:     true, // a blob's bytes are its bytes
+		Protocols:              protocols,
+		ReadBufferSize:         64 << 10,
+		WriteBufferSize:        64 << 10,
+	}
+}
+
+// refuseLinkLocal keeps a server from sending the client to link-local
+// addresses, where clouds keep their metadata services. It sees the address that
+// is dialled, so no name can get around it.
+func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	ip := net.ParseIP(h)
+	if ip == nil || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() {
+		return errLinkLocal
+	}
+	return nil
+}
+
+var errLinkLocal = errors.New("the server points to a link-local address, which is refused")
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// readFile reads a file of at most limit bytes.
+func readFile(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	return readAll(f, limit)
+}
