@@ -1,0 +1,175 @@
+// Package condition is the one way in which the operator sets status conditions.
+//
+// Every kind has the three types of kstatus, which this package keeps consistent:
+//
+//	                       Ready    Reconciling  Stalled
+//	spec is in effect      True     absent       absent     [Ready]
+//	work is under way      Unknown  True         absent     [Progressing]
+//	fault that can pass    False    True         absent     [Fault]
+//	only a person can help False    absent       True       [Fault]
+//	suspended              kept     absent       absent     [Suspended]
+//
+// A fault's reason and text become the condition's reason and message, so that a
+// condition reads as a command-line tool's error does. Other types are set beside
+// these with [Part] and [Set], and taken away with [Remove].
+//
+// The functions on conditions are pure: they change the slice given, and the
+// transition time only where the status changed. [Writer] brings the outcome of a
+// pass to the API server in one patch, where there is something to bring, and
+// tells of it in an event, where Ready says something new. [Requeue] says when to
+// look again.
+package condition
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Reasons of conditions that hold no fault.
+const (
+	ReasonSucceeded   = "Succeeded"   // Ready=True
+	ReasonProgressing = "Progressing" // Ready=Unknown and Reconciling=True
+	ReasonSuspended   = "Suspended"   // spec.suspend is set
+)
+
+// maxMessage is the longest message of a condition, as the API server validates it.
+const maxMessage = 32 << 10
+
+// Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
+// those are set together by [Ready], [Progressing], [Fault] and [Suspended].
+func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
+	c.ObservedGeneration = generation
+	c.Message = truncate(c.Message, maxMessage)
+	meta.SetStatusCondition(conds, c)
+}
+
+// Remove takes conditions away.
+func Remove(conds *[]metav1.Condition, types ...string) {
+	for _, t := range types {
+		meta.RemoveStatusCondition(conds, t)
+	}
+}
+
+// Ready says that the spec is in effect.
+func Ready(conds *[]metav1.Condition, generation int64, message string) {
+	Set(conds, generation, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue,
+		Reason: ReasonSucceeded, Message: message})
+	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
+}
+
+// Progressing says that work towards the spec is under way: a roll-out that is
+// waited for, a step of several. An empty reason is "Progressing".
+func Progressing(conds *[]metav1.Condition, generation int64, reason, message string) {
+	if reason == "" {
+		reason = ReasonProgressing
+	}
+	Set(conds, generation, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+		Reason: reason, Message: message})
+	Set(conds, generation, metav1.Condition{
+		Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue,
+		Reason: reason, Message: message})
+	Remove(conds, v1alpha1.ConditionStalled)
+}
+
+// Fault says that the spec is not in effect, and why: Reconciling where the fault
+// can pass by itself (see [Passing]), Stalled where only a person can help.
+func Fault(conds *[]metav1.Condition, generation int64, err error) {
+	ready := False(v1alpha1.ConditionReady, err)
+	Set(conds, generation, ready)
+	other, gone := v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling
+	if Passing(err) {
+		other, gone = gone, other
+	}
+	ready.Type, ready.Status = other, metav1.ConditionTrue
+	Set(conds, generation, ready)
+	Remove(conds, gone)
+}
+
+// Suspended says that nothing is being done because spec.suspend is set. What
+// Ready said goes on standing, for the spec that it was observed of; where it said
+// nothing yet it is Unknown.
+func Suspended(conds *[]metav1.Condition, generation int64) {
+	if meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
+		Set(conds, generation, metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
+			Reason: ReasonSuspended, Message: "suspended before the first pass: spec.suspend is set"})
+	}
+	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
+}
+
+// Part sets a condition of a part: True with the message given, or False with
+// the fault's reason and text where err is not nil.
+func Part(conds *[]metav1.Condition, generation int64, typ string, err error, message string) {
+	if err != nil {
+		Set(conds, generation, False(typ, err))
+		return
+	}
+	Set(conds, generation, metav1.Condition{
+		Type: typ, Status: metav1.ConditionTrue, Reason: ReasonSucceeded, Message: message})
+}
+
+// False returns the condition that a fault makes, without generation and time.
+func False(typ string, err error) metav1.Condition {
+	return metav1.Condition{
+		Type: typ, Status: metav1.ConditionFalse,
+		Reason: string(fault.ReasonOf(err)), Message: fault.Text(err)}
+}
+
+// Passing says whether a fault can pass without a person. Of several joined
+// faults every one has to.
+func Passing(err error) bool {
+	if err == nil {
+		return false
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the outermost level holds the independent faults
+		for _, e := range joined.Unwrap() {
+			if !Passing(e) {
+				return false
+			}
+		}
+		return true
+	}
+	return passes(fault.ReasonOf(err))
+}
+
+// passes tells the reasons apart. Internal passes because errors that nobody has
+// classified, such as those of the API server, mostly do.
+func passes(r fault.Reason) bool {
+	switch r {
+	case fault.Unreachable, fault.Throttled, fault.Conflict, fault.Internal, fault.Interrupted, fault.Storage:
+		return true
+	default:
+		return false
+	}
+}
+
+// Since returns when a status condition came to its present state: the zero time
+// where the type is absent.
+func Since(conds []metav1.Condition, typ string) time.Time {
+	if c := meta.FindStatusCondition(conds, typ); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// truncate cuts s to limit bytes at a character's border, saying so.
+func truncate(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	const mark = " … (cut)"
+	n := limit - len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.TrimRight(s[:n], " \n") + mark
+}

@@ -1,0 +1,89 @@
+package condition
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// maxNote is the longest note of an event, as the API server validates it.
+const maxNote = 1 << 10
+
+// Object is a kind of this operator: a resource with conditions.
+type Object interface {
+	client.Object
+	GetConditions() []metav1.Condition
+}
+
+// Recorder records events. It is satisfied by the manager's GetEventRecorder.
+type Recorder interface {
+	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
+}
+
+// Writer writes statuses. Its fields are required.
+type Writer struct {
+	Client   client.StatusClient
+	Recorder Recorder
+}
+
+// Write patches the status of after onto the API server if it differs from
+// before's, the object as the pass found it, and then records an event if Ready's
+// status, reason or message differ. It refuses, with a fault of reason Conflict,
+// where somebody else changed the resource since before was read: that change
+// starts a pass of its own.
+func (w Writer) Write(ctx context.Context, before, after Object) error {
+	if equality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	ready := meta.FindStatusCondition(after.GetConditions(), v1alpha1.ConditionReady).DeepCopy() // the answer overwrites after
+	if err := w.Client.Status().Patch(ctx, after, patch); err != nil {
+		return writeFault(after, err)
+	}
+	if told(meta.FindStatusCondition(before.GetConditions(), v1alpha1.ConditionReady), ready) {
+		w.record(after, ready)
+	}
+	return nil
+}
+
+// record tells what Ready says. The note is given as an argument, since a message
+// may have a percent sign.
+func (w Writer) record(about Object, ready *metav1.Condition) {
+	kind := corev1.EventTypeNormal
+	if ready.Status == metav1.ConditionFalse {
+		kind = corev1.EventTypeWarning
+	}
+	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", truncate(ready.Message, maxNote))
+}
+
+// told says whether now is worth an event after before.
+func told(before, now *metav1.Condition) bool {
+	if now == nil {
+		return false
+	}
+	return before == nil || before.Status != now.Status ||
+		before.Reason != now.Reason || before.Message != now.Message
+}
+
+func writeFault(o Object, err error) error {
+	f := &fault.Error{
+		Reason:  fault.Internal,
+		Op:      "write status of",
+		Subject: client.ObjectKeyFromObject(o).String(),
+		Err:     fmt.Errorf("patch: %w", err),
+	}
+	if apierrors.IsConflict(err) {
+		f.Reason = fault.Conflict
+	}
+	return f
+}

@@ -1,0 +1,79 @@
+package condition_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+func world(t *testing.T) (client.Client, *v1alpha1.VsphereCloudConfig) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	obj := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Namespace: "ns"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(obj).WithStatusSubresource(obj).Build()
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj))
+	return c, obj
+}
+
+func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
+	c, before := world(t)
+	rec := events.NewFakeRecorder(10)
+	w := condition.Writer{Client: c, Recorder: rec}
+
+	after := before.DeepCopy()
+	condition.Fault(&after.Status.Conditions, 1, faultOf(fault.Unauthorized))
+	require.NoError(t, w.Write(t.Context(), before, after))
+	require.Equal(t, "Warning Unauthorized connect to vc.site: why (do this)", <-rec.Events)
+	require.NotEqual(t, before.ResourceVersion, after.ResourceVersion)
+
+	same := after.DeepCopy()
+	condition.Fault(&same.Status.Conditions, 1, faultOf(fault.Unauthorized))
+	require.NoError(t, w.Write(t.Context(), after, same))
+	require.Equal(t, after.ResourceVersion, same.ResourceVersion, "nothing changed, nothing was written")
+
+	quiet := after.DeepCopy()
+	quiet.Status.User = "someone"
+	require.NoError(t, w.Write(t.Context(), after, quiet))
+	require.NotEqual(t, after.ResourceVersion, quiet.ResourceVersion)
+	require.Empty(t, rec.Events, "Ready said nothing new")
+
+	mended := quiet.DeepCopy()
+	condition.Ready(&mended.Status.Conditions, 1, "100 % fine")
+	require.NoError(t, w.Write(t.Context(), quiet, mended))
+	require.Equal(t, "Normal Succeeded 100 % fine", <-rec.Events)
+}
+
+func TestAStatusOfAnOlderObjectIsRefused(t *testing.T) {
+	c, before := world(t)
+	rec := events.NewFakeRecorder(10)
+	w := condition.Writer{Client: c, Recorder: rec}
+	changed := before.DeepCopy()
+	changed.Spec.VcIP = "other"
+	require.NoError(t, c.Update(t.Context(), changed))
+
+	after := before.DeepCopy()
+	condition.Ready(&after.Status.Conditions, 1, "ok")
+	err := w.Write(t.Context(), before, after)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+	require.Empty(t, rec.Events)
+}
+
+func TestANoteIsCutToWhatAnEventTakes(t *testing.T) {
+	c, before := world(t)
+	rec := events.NewFakeRecorder(10)
+	after := before.DeepCopy()
+	condition.Ready(&after.Status.Conditions, 1, strings.Repeat("x", 5000))
+	require.NoError(t, condition.Writer{Client: c, Recorder: rec}.Write(t.Context(), before, after))
+	require.LessOrEqual(t, len(strings.TrimPrefix(<-rec.Events, "Normal Succeeded ")), 1024)
+}
