@@ -1,0 +1,261 @@
+// Package render turns the manifests of a bundle into the exact objects that a
+// cluster shall have: images pinned to the site's mirror, configuration made from
+// the VDOConfig, samples left out, everything in the stages in which it is
+// applied. It is pure: no clock, no cluster, no network; the same [Input] gives
+// the same [Rendered].
+//
+//	out, err := render.Render(render.Input{
+//		Lock: contents.Lock, Manifests: contents.Manifests,
+//		Repository: "registry.site/vdo/drivers", Releases: chosen,
+//		Spec: vdoConfig.Spec, VCenters: vcenters, Cluster: facts, HashKey: key,
+//	})
+//	for _, stage := range out.Stages {
+//		// apply stage.Objects, then wait until every gate of stage.Gates is open
+//	}
+//
+// # What is done to upstream's objects
+//
+//   - every manifest passes [Lint] first: what is not known to be part of the
+//     driver is refused, all findings together
+//   - images become REPOSITORY@DIGEST of the signed lock; imagePullPolicy Always
+//     becomes IfNotPresent, because a digest cannot change; pods get the pull
+//     secret, which is copied into their namespace
+//   - the sample Secret and ConfigMap of the cloud provider's manifest are left
+//     out and replaced by ours
+//   - the storage driver's provisioner gets the topology flags that upstream has
+//     as comments only; its node plugin gets the kubelet's real root folder
+//   - replicas of controllers never exceed the nodes that can hold them
+//   - pod templates of those that read configuration carry a keyed hash of it, so
+//     that a change rolls them out
+//   - all objects carry the labels app.kubernetes.io/managed-by,
+//     vdo.vmware.com/driver and vdo.vmware.com/version; selectors and the labels
+//     of pod templates stay as they are, because they are immutable or selected by
+//
+// # What is left out
+//
+//   - the validating webhook of the storage driver, unless spec.storageProvider.webhook
+//   - upstream's snapshot validation webhook, always: it is gone from upstream since
+//     CSI 3.4, and a part of a bundle only because it lies in older releases
+//   - the Windows node plugin where the cluster has no Windows node, so that a
+//     bundle without Windows images serves; it comes with the first Windows node
+//   - the snapshot-controller on OpenShift, which has its own, and where another
+//     one runs already ([Cluster.ForeignSnapshotController])
+package render
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+// Labels and annotations that rendered objects carry.
+const (
+	LabelManagedBy = "app.kubernetes.io/managed-by"
+	LabelDriver    = "vdo.vmware.com/driver"
+	LabelVersion   = "vdo.vmware.com/version"
+	ManagedBy      = "vdo-operator"
+
+	// AnnotationConfigHash is on pod templates of those that read configuration:
+	// an HMAC of it under [Input.HashKey]. A plain hash would let whoever may read
+	// pods try passwords offline.
+	AnnotationConfigHash = "vdo.vmware.com/config-hash"
+)
+
+// Names of the objects that rendering makes.
+const (
+	CPINamespace  = "kube-system"
+	CPIConfigMap  = "vsphere-cloud-config"
+	CPIConfigKey  = "vsphere.conf"
+	CPISecret     = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
+	CSINamespace  = "vmware-system-csi"
+	CSISecret     = "vsphere-config-secret" //nolint:gosec // a name, not a credential
+	CSIConfigKey  = "csi-vsphere.conf"
+	FeatureStates = "internal-feature-states.csi.vsphere.vmware.com"
+	// PullSecret is the copy of the mirror's login in each namespace with pods.
+	PullSecret = "vdo-registry-pull" //nolint:gosec // a name, not a credential
+	// WebhookSecret holds the certificate of the storage driver's webhook.
+	WebhookSecret = "vsphere-webhook-certs" //nolint:gosec // a name, not a credential
+	// ClusterIDConfigMap is the storage driver's own record of a cluster id that it made.
+	ClusterIDConfigMap = "vsphere-csi-cluster-id"
+)
+
+// Input is everything that rendering depends on.
+type Input struct {
+	// Lock and Manifests are those of the accepted bundle (bundle.Contents);
+	// manifests are keyed DRIVER/VERSION/FILE.
+	Lock      *bundle.Lock
+	Manifests map[string][]byte
+	// Repository is the bundle's repository in the mirror, HOST/PATH.
+	Repository string
+	// Releases are the chosen ones, at most one for a driver.
+	Releases []matrix.ReleaseID
+	Spec     v1alpha1.VDOConfigSpec
+	// VCenters are keyed by the name of their VsphereCloudConfig.
+	VCenters map[string]VCenter
+	Cluster  Cluster
+	// PullSecret is the content of .dockerconfigjson with the mirror's login; empty
+	// where pods need none.
+	PullSecret []byte
+	// HashKey makes config hashes: at least 16 random bytes, made once for an
+	// installation and kept in a Secret.
+	HashKey []byte
+	// Webhook is the webhook's certificate; needed where Spec.StorageProvider.Webhook is set.
+	Webhook *webhookcert.Certificate
+}
+
+// VCenter is one vCenter and the account to use there.
+type VCenter struct {
+	Server      string // host name or IP address; IPv6 with or without brackets
+	Port        int32  // 0: 443
+	Insecure    bool
+	Datacenters []string
+	Thumbprint  string // SHA-1 or SHA-256, hex pairs with colons; may be empty
+	CA          []byte // PEM certificates; may be empty
+	// Certificate is the certificate that the vCenter served, DER. With it a SHA-256
+	// thumbprint that fits it is turned into the SHA-1 form that drivers know. Optional.
+	Certificate []byte
+	Credentials Credentials
+}
+
+// Credentials of a vCenter account. One line break at the end of either is
+// dropped, as files and editors add it. They do not print.
+type Credentials struct{ Username, Password string }
+
+// String keeps credentials out of logs.
+func (Credentials) String() string { return "[redacted]" }
+
+// GoString keeps credentials out of logs.
+func (Credentials) GoString() string { return "[redacted]" }
+
+// MarshalText keeps credentials out of structured logs.
+func (Credentials) MarshalText() ([]byte, error) { return []byte("[redacted]"), nil }
+
+// Cluster is what is known of the cluster.
+type Cluster struct {
+	// UID of the kube-system namespace; the cluster id of CSI before 3.0.
+	UID string
+	// Distribution as in matrix.Facts: "openshift" matters here.
+	Distribution string
+	Nodes        []Node
+	// GeneratedClusterID is key clusterID of ConfigMap vsphere-csi-cluster-id in
+	// vmware-system-csi, which CSI from 3.0 on made; "" where there is none.
+	GeneratedClusterID string
+	// ConfiguredClusterID is the cluster-id in the Secret that CSI uses now (see
+	// [ConfiguredClusterID]); "" where there is none.
+	ConfiguredClusterID string
+	// ForeignSnapshotController is set where a snapshot-controller runs that is not ours.
+	ForeignSnapshotController bool
+}
+
+// Node is what rendering has to know of a node.
+type Node struct {
+	Name          string
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	Unschedulable bool
+}
+
+// Rendered is what shall be on the cluster.
+type Rendered struct {
+	// Stages in the order in which they are applied; those without objects are left out.
+	Stages []Stage
+	// Notes are what a user should know, one sentence each, sorted; not errors.
+	Notes []string
+}
+
+// Objects returns all objects, in order.
+func (r *Rendered) Objects() []Object {
+	var all []Object
+	for _, s := range r.Stages {
+		all = append(all, s.Objects...)
+	}
+	return all
+}
+
+// The stages, in order.
+const (
+	StageBase          = "base"           // namespaces and CRDs
+	StageConfig        = "config"         // accounts, rights, configuration
+	StageNode          = "nodes"          // CNI and CPI together: each waits for the other
+	StageSnapshot      = "snapshot"       // snapshot-controller
+	StageCSIController = "csi-controller" // CSIDriver, feature states, controller and syncer
+	StageCSINode       = "csi-node"       // node plugins
+	StageWebhookServer = "webhook-server" // the webhook's pods
+	StageWebhook       = "webhook"        // its registration, which fails closed
+)
+
+// Stage is a set of objects that are applied together.
+type Stage struct {
+	Name    string
+	Drivers []matrix.Driver // whose objects are in it, sorted
+	Objects []Object        // sorted by kind (as they depend on each other), namespace, name
+	Gates   []Gate          // what must hold before the next stage
+}
+
+// Object is one object to apply.
+type Object struct {
+	*unstructured.Unstructured
+	Driver matrix.Driver
+	Apply  Strategy
+	// Keep marks what is never pruned: namespaces and CRDs.
+	Keep bool
+}
+
+// Strategy says how an object is applied.
+type Strategy string
+
+const (
+	// Merge is server-side apply.
+	Merge Strategy = "Merge"
+	// Replace makes the data of a ConfigMap or Secret exactly what is rendered,
+	// whoever owned the keys that are not: server-side apply would keep them. A
+	// stale feature state crashes the storage driver; a stale half of a credential
+	// stops the cloud provider.
+	Replace Strategy = "Replace"
+)
+
+// GateKind is a kind of condition.
+type GateKind string
+
+const (
+	// Established: the CRD is served.
+	Established GateKind = "Established"
+	// RolledOut: all pods of the Deployment or DaemonSet are updated and available.
+	RolledOut GateKind = "RolledOut"
+	// Exists: somebody else made the object.
+	Exists GateKind = "Exists"
+	// NodesInitialized: every node that the object's pods may run on is without the
+	// taint node.cloudprovider.kubernetes.io/uninitialized.
+	NodesInitialized GateKind = "NodesInitialized"
+)
+
+// Gate is a condition that must hold before the next stage is applied.
+type Gate struct {
+	Kind   GateKind
+	Object Ref // zero for NodesInitialized
+	Why    string
+}
+
+// Ref names an object.
+type Ref struct {
+	schema.GroupVersionKind
+	Namespace, Name string
+}
+
+// RefOf returns the name of an object.
+func RefOf(o *unstructured.Unstructured) Ref {
+	return Ref{GroupVersionKind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// String returns "Kind namespace/name" or "Kind name".
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
