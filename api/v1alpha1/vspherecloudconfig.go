@@ -51,6 +51,7 @@ type VsphereCloudConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains(',')",message="a datacenter's name cannot have a comma: list several as items"
 	// +listType=atomic
 	Datacenters []string `json:"datacenters,omitempty"`

@@ -1,0 +1,308 @@
+// Package cluster starts a real Kubernetes control plane on loopback: etcd and the
+// API server; where asked for, the controller manager, the scheduler, and nodes
+// that KWOK answers for, so that DaemonSets and Deployments roll out. It is what
+// tests and the demo install drivers on.
+//
+// A cluster has a certificate authority, ports and folders of its own, so any
+// number of them run side by side. Its processes end with Stop and, should the
+// program that started it be killed, with that program.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// Options say what to start. The zero value is etcd and an API server alone.
+type Options struct {
+	// Version that the API server reports; default toolchain.FirstKubernetes.
+	Version string
+	// Nodes to register, with the controller manager, the scheduler and KWOK
+	// behind them; without any there are none of those.
+	Nodes []Node
+	// Dir for keys, data and logs; default a new temporary folder, which Stop removes.
+	Dir string
+	// Progress is told when programs have to be built; default nothing is told.
+	Progress io.Writer
+}
+
+// Cluster is a running control plane.
+type Cluster struct {
+	opts      Options
+	dir       string
+	ownsDir   bool
+	pki       *pki
+	version   string
+	etcdURL   string
+	port      int
+	mu        sync.Mutex
+	processes map[string]*process
+}
+
+const (
+	startTimeout = 90 * time.Second
+	adminToken   = "admin-token" //nolint:gosec // of a cluster on loopback that lives for one test
+)
+
+// Start starts a control plane and waits until it serves and its nodes are ready.
+// A process that loses the race for its port is started again on another one.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	if opts.Version == "" {
+		opts.Version = toolchain.FirstKubernetes
+	}
+	if opts.Progress == nil {
+		opts.Progress = io.Discard
+	}
+	c := &Cluster{opts: opts, dir: opts.Dir, version: opts.Version, processes: map[string]*process{}}
+	if c.dir == "" {
+		dir, err := os.MkdirTemp("", "vdo-cluster-")
+		if err != nil {
+			return nil, err
+		}
+		c.dir, c.ownsDir = dir, true
+	}
+	if err := c.start(ctx); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // building from nothing included
+	defer cancel()
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{c.startEtcd, c.startAPIServer} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if len(c.opts.Nodes) == 0 {
+		return nil
+	}
+	for _, step := range []func(context.Context) error{c.startControllers, c.startKWOK, c.registerNodes} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Config returns an administrator's client configuration.
+func (c *Cluster) Config() *rest.Config {
+	return &rest.Config{
+		Host:            c.url(),
+		BearerToken:     adminToken,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.caPEM},
+		QPS:             500, Burst: 1000,
+	}
+}
+
+// Kubeconfig returns the path of an administrator's kubeconfig file.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
+
+// Version returns the Kubernetes version that the API server reports.
+func (c *Cluster) Version() string { return c.version }
+
+// Upgrade replaces the API server by one of another version, over the same data
+// and on the same address, and waits until it serves.
+func (c *Cluster) Upgrade(ctx context.Context, version string) error {
+	c.stop("kube-apiserver")
+	c.version = version
+	if err := c.startAPIServer(ctx); err != nil {
+		return fmt.Errorf("cluster: upgrade to %s: %w", version, err)
+	}
+	return nil
+}
+
+// Stop ends all processes and removes what Start made.
+func (c *Cluster) Stop() {
+	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+		c.stop(name)
+	}
+	if c.ownsDir {
+		_ = os.RemoveAll(c.dir)
+	}
+}
+
+func (c *Cluster) stop(name string) {
+	c.mu.Lock()
+	p := c.processes[name]
+	delete(c.processes, name)
+	c.mu.Unlock()
+	if p != nil {
+		p.stop()
+	}
+}
+
+func (c *Cluster) url() string { return "https://127.0.0.1:" + strconv.Itoa(c.port) }
+
+func (c *Cluster) startEtcd(ctx context.Context) error {
+	return c.run(ctx, toolchain.Tool{Name: "etcd"}, func(ports []int) ([]string, probe) {
+		c.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+		peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+		return []string{
+			"--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync",
+			"--listen-client-urls", c.etcdURL, "--advertise-client-urls", c.etcdURL,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+			"--initial-cluster", "default=" + peer, "--log-level", "warn",
+		}, httpProbe(http.DefaultClient, c.etcdURL+"/health")
+	})
+}
+
+func (c *Cluster) startAPIServer(ctx context.Context) error {
+	tool := toolchain.Tool{Name: "kube-apiserver", Version: c.version}
+	// A pod without a ServiceAccount can exist only where nobody makes the default one.
+	disabled := "ServiceAccount"
+	if len(c.opts.Nodes) > 0 {
+		disabled = "TaintNodesByCondition"
+	}
+	if err := c.run(ctx, tool, func(ports []int) ([]string, probe) {
+		if c.port == 0 {
+			c.port = ports[0]
+		}
+		return []string{
+			"--etcd-servers", c.etcdURL,
+			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(c.port),
+			"--tls-cert-file", c.pki.path("server.crt"), "--tls-private-key-file", c.pki.path("server.key"),
+			"--client-ca-file", c.pki.path("ca.crt"), "--cert-dir", c.pki.dir,
+			"--token-auth-file", c.pki.path("tokens.csv"),
+			"--service-account-issuer", "https://kubernetes.default.svc",
+			"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
+			"--service-cluster-ip-range", "10.96.0.0/16",
+			"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+			"--disable-admission-plugins", disabled,
+			"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
+			"--shutdown-delay-duration", "0s", "--feature-gates", "",
+		}, httpProbe(c.pki.client(adminToken), c.url()+"/readyz")
+	}); err != nil {
+		return err
+	}
+	return c.writeKubeconfig()
+}
+
+func (c *Cluster) startControllers(ctx context.Context) error {
+	manager := toolchain.Tool{Name: "kube-controller-manager", Version: toolchain.FirstKubernetes}
+	if err := c.run(ctx, manager, func(ports []int) ([]string, probe) {
+		return []string{
+			"--kubeconfig", c.Kubeconfig(), "--leader-elect=false", "--use-service-account-credentials=false",
+			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[0]), "--cert-dir", c.pki.dir,
+			"--service-account-private-key-file", c.pki.path("sa.key"), "--root-ca-file", c.pki.path("ca.crt"),
+			"--authentication-skip-lookup", "--kube-api-qps", "200", "--kube-api-burst", "400",
+		}, httpProbe(c.pki.client(""), fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
+	}); err != nil {
+		return err
+	}
+	scheduler := toolchain.Tool{Name: "kube-scheduler", Version: toolchain.FirstKubernetes}
+	return c.run(ctx, scheduler, func(ports []int) ([]string, probe) {
+		return []string{
+			"--kubeconfig", c.Kubeconfig(), "--leader-elect=false",
+			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[0]), "--cert-dir", c.pki.dir,
+			"--authentication-skip-lookup", "--kube-api-qps", "200", "--kube-api-burst", "400",
+		}, httpProbe(c.pki.client(""), fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
+	})
+}
+
+func (c *Cluster) startKWOK(ctx context.Context) error {
+	module, err := toolchain.ModuleDir(ctx, "kwok", "sigs.k8s.io/kwok")
+	if err != nil {
+		return err
+	}
+	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "40"}
+	for _, stage := range []string{
+		"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease",
+		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
+	} {
+		args = append(args, "-c", filepath.Join(module, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))
+	}
+	return c.run(ctx, toolchain.Tool{Name: "kwok"}, func(ports []int) ([]string, probe) {
+		address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+		return append(args[:len(args):len(args)], "--server-address", address),
+			httpProbe(http.DefaultClient, "http://"+address+"/healthz")
+	})
+}
+
+// probe reports why a process does not serve yet, or nil.
+type probe func(ctx context.Context) error
+
+func httpProbe(client *http.Client, url string) probe {
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) //nolint:errcheck // only for the message
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s: %s", url, resp.Status, bytes.TrimSpace(body))
+		}
+		return nil
+	}
+}
+
+// run starts a tool with the arguments for two free ports and waits until its
+// probe succeeds. Between choosing a port and listening on it another process may
+// take it: the tool then exits at once and is tried again.
+func (c *Cluster) run(ctx context.Context, tool toolchain.Tool, args func(ports []int) ([]string, probe)) error {
+	path, err := toolchain.Ensure(ctx, c.opts.Progress, tool)
+	if err != nil {
+		return err
+	}
+	var last error
+	for range 3 {
+		ports, err := freePorts(2)
+		if err != nil {
+			return err
+		}
+		arguments, ready := args(ports)
+		p, err := startProcess(tool.Name, path, arguments, filepath.Join(c.dir, tool.Name+".log"))
+		if err != nil {
+			return err
+		}
+		last = p.await(ctx, ready, startTimeout)
+		if last == nil {
+			c.mu.Lock()
+			c.processes[tool.Name] = p
+			c.mu.Unlock()
+			return nil
+		}
+		p.stop()
+		if !errors.Is(last, errExited) {
+			return last
+		}
+	}
+	return last
+}
+
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }()
+		ports[i] = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+	}
+	return ports, nil
+}

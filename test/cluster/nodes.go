@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// TaintUninitialized is what the kubelet gives a node that waits for a cloud
+// provider.
+const TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// Node is a node that KWOK answers for: it is Ready, and every pod on it is
+// Running and Ready at once.
+type Node struct {
+	Name         string
+	ControlPlane bool
+	// Initialized nodes lack the taint that waits for a cloud provider.
+	Initialized bool
+	// SystemUUID is what the machine's firmware reports: the BIOS UUID of its VM.
+	SystemUUID string
+	Labels     map[string]string
+}
+
+// DefaultNodes are one control-plane node and two workers, waiting for a cloud
+// provider.
+func DefaultNodes() []Node {
+	return []Node{{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "worker-2"}}
+}
+
+func (n Node) object() *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{
+			corev1.LabelHostname: n.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+		}},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{
+			SystemUUID: n.SystemUUID, OperatingSystem: "linux", Architecture: "amd64",
+		}},
+	}
+	for key, value := range n.Labels {
+		node.Labels[key] = value
+	}
+	if n.ControlPlane {
+		node.Labels["node-role.kubernetes.io/control-plane"] = ""
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule})
+	}
+	if !n.Initialized {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: TaintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
+	return node
+}
+
+// registerNodes makes the nodes and waits until they are Ready.
+func (c *Cluster) registerNodes(ctx context.Context) error {
+	for _, n := range c.opts.Nodes {
+		if err := c.AddNode(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddNode registers a node and waits until it is Ready.
+func (c *Cluster) AddNode(ctx context.Context, n Node) error {
+	client, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().Nodes().Create(ctx, n.object(), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("register node %s: %w", n.Name, err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		node, err := client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, nil //nolint:nilerr // asked again until the time is up
+		}
+		for _, cond := range node.Status.Conditions {
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("node %s does not become Ready: %w", n.Name, err)
+	}
+	return nil
+}

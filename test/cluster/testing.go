@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// shared is the API server that the tests of one package share.
+var shared struct {
+	once    sync.Once
+	cluster *Cluster
+	err     error
+}
+
+// Main runs a package's tests and stops the cluster that Config started, if any.
+// Call it in TestMain:
+//
+//	func TestMain(m *testing.M) { cluster.Main(m) }
+func Main(m *testing.M) {
+	code := m.Run()
+	if shared.cluster != nil {
+		shared.cluster.Stop()
+	}
+	os.Exit(code)
+}
+
+// Config returns an administrator's configuration of an API server that all tests
+// of the package share, without nodes, with the project's own CRDs.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	shared.once.Do(func() {
+		shared.cluster, shared.err = Start(context.Background(), Options{Progress: os.Stderr})
+		if shared.err == nil {
+			shared.err = InstallCRDs(shared.cluster.Config())
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.cluster.Config()
+}
+
+// New starts a cluster for one test, with the project's own CRDs, and stops it
+// when the test ends. On failure the ends of its logs are shown.
+func New(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if opts.Progress == nil {
+		opts.Progress = os.Stderr
+	}
+	c, err := Start(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	if err := InstallCRDs(c.Config()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// InstallCRDs applies deploy/crds and waits until the API server serves them.
+func InstallCRDs(cfg *rest.Config) error {
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join(toolchain.Root(), "deploy", "crds")}, ErrorIfPathMissing: true,
+	})
+	return err
+}
+
+// Namespace makes a namespace named after the test and returns its name. It is
+// marked for deletion when the test ends.
+func Namespace(t testing.TB, cfg *rest.Config) string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(t.Name()))
+	name = strings.Trim(name[:min(len(name), 40)], "-") + "-"
+	ns, err := client.CoreV1().Namespaces().Create(context.Background(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+		if err != nil && !meta.IsNoMatchError(err) {
+			t.Logf("namespace %s stays: %v", ns.Name, err)
+		}
+	})
+	return ns.Name
+}

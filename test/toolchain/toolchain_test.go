@@ -1,0 +1,56 @@
+package toolchain
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryToolHasAModule(t *testing.T) {
+	for name, src := range sources {
+		mod, err := os.ReadFile(filepath.Join(Root(), "scripts", "tools", src.module, "go.mod"))
+		require.NoError(t, err, name)
+		require.True(t, strings.Contains(string(mod), src.pkg+"\n"), "%s: go.mod of %s has no tool %s", name, src.module, src.pkg)
+	}
+}
+
+func TestKubernetesVersionIsTheModules(t *testing.T) {
+	mod, err := os.ReadFile(filepath.Join(Root(), "scripts", "tools", "kubernetes", "go.mod"))
+	require.NoError(t, err)
+	require.Contains(t, string(mod), "k8s.io/kubernetes v"+kubernetesVersion)
+}
+
+func TestKeyChangesWithVersion(t *testing.T) {
+	key := func(version string) string {
+		b := build{
+			tool: Tool{Name: "kube-apiserver", Version: version}, source: sources["kube-apiserver"],
+			dir: filepath.Join(Root(), "scripts", "tools", "kubernetes"),
+		}
+		k, err := b.key()
+		require.NoError(t, err)
+		return k
+	}
+	require.NotEqual(t, key("1.33.0"), key("1.34.0"))
+	require.Equal(t, key("1.33.0"), key("1.33.0"))
+}
+
+func TestAssetsOfEnvtestServeWhereNoVersionIsAskedFor(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("KUBEBUILDER_ASSETS", dir)
+	want := filepath.Join(dir, "etcd")
+	require.NoError(t, os.WriteFile(want, []byte("#!/bin/sh\n"), 0o755)) //nolint:gosec // a program must be executable
+	got, err := Ensure(context.Background(), io.Discard, Tool{Name: "etcd"})
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	require.Empty(t, installed(Tool{Name: "etcd", Version: "1.2.3"}))
+}
+
+func TestUnknownToolIsRefused(t *testing.T) {
+	_, err := Ensure(context.Background(), io.Discard, Tool{Name: "nope"})
+	require.ErrorContains(t, err, `no tool "nope"`)
+}
