@@ -1,0 +1,237 @@
+package trust
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Evidence is one signed claim that something is acceptable, as it was found; whose
+// signature it is, and whether that counts, is for [Policy.Verify] to say. One that
+// cannot count in any case (another predicate, a damaged claim) is kept, so that a
+// refusal can say what was found.
+type Evidence struct {
+	subjects   []image.Digest // that the claim names
+	message    []byte         // what was signed
+	signatures [][]byte       // over it
+	problem    string         // why it cannot count, or ""
+}
+
+const (
+	claimType         = "cosign container image signature"
+	inTotoPayload     = "application/vnd.in-toto+json"
+	statementV1       = "https://in-toto.io/Statement/v1"
+	statementV01      = "https://in-toto.io/Statement/v0.1"
+	bundleMediaPrefix = "application/vnd.dev.sigstore.bundle"
+	maxSubjects       = 256 // of one statement
+	maxEnvelopeSigs   = 32  // of one envelope
+)
+
+// ReadEvidence reads the signatures that a manifest holds: what is under the tag
+// sha256-HEX.sig, or a referrer of the subject. A manifest of another kind holds
+// none, which is no error. Every byte is checked against its descriptor; a claim
+// that is damaged is returned as evidence that cannot count, while an error of the
+// fetcher ends the reading.
+func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descriptor) ([]Evidence, error) {
+	data, err := fetch(ctx, fetcher, manifest, maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("read signature manifest: %w", err)
+	}
+	layers, err := signatureLayers(data)
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "read signature manifest", Subject: manifest.Digest.String(), Err: err,
+			Hint: "sign again, or copy the signature again from where it was made",
+		}
+	}
+	out := make([]Evidence, 0, len(layers))
+	for _, layer := range layers {
+		claim, err := fetch(ctx, fetcher, layer, maxClaim)
+		switch reason := fault.ReasonOf(err); {
+		case err == nil:
+			out = append(out, readLayer(layer, claim))
+		case reason == fault.Corrupt || reason == fault.NotFound:
+			out = append(out, Evidence{problem: "unreadable (" + err.Error() + ")"})
+		default:
+			return nil, fmt.Errorf("read signature: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// signatureLayers returns the layers of a manifest that hold signatures.
+func signatureLayers(data []byte) ([]ocispec.Descriptor, error) {
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("no image manifest: %w", err)
+	}
+	var out []ocispec.Descriptor
+	for _, l := range m.Layers {
+		if l.MediaType == SimpleSigningMediaType || strings.HasPrefix(l.MediaType, bundleMediaPrefix) {
+			out = append(out, l)
+		}
+	}
+	if len(out) > maxSignatures {
+		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
+	}
+	return out, nil
+}
+
+func readLayer(layer ocispec.Descriptor, claim []byte) Evidence {
+	if layer.MediaType == SimpleSigningMediaType {
+		return readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
+	}
+	return readSigstoreBundle(claim)
+}
+
+// readSimpleSigning reads a claim as cosign sign writes it, and its signature.
+func readSimpleSigning(claim []byte, signature string) Evidence {
+	bad := func(why string) Evidence { return Evidence{problem: why} }
+	raw, err := decodeSignature(signature)
+	if err != nil {
+		return bad("damaged: its signature " + err.Error())
+	}
+	var c simpleClaim
+	if err := json.Unmarshal(claim, &c); err != nil {
+		return bad("damaged: its claim is no JSON")
+	}
+	if c.Critical.Type != claimType {
+		return bad(fmt.Sprintf("of a claim of type %.80q, which accepts nothing", c.Critical.Type))
+	}
+	subject, err := image.ParseDigest(c.Critical.Image.Digest)
+	if err != nil {
+		return bad(fmt.Sprintf("damaged: it claims the digest %.80q", c.Critical.Image.Digest))
+	}
+	return Evidence{subjects: []image.Digest{subject}, message: claim, signatures: [][]byte{raw}}
+}
+
+// simpleClaim is the claim of simple signing; field order is that of the JSON.
+type simpleClaim struct {
+	Critical struct {
+		Identity struct {
+			Reference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			Digest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional map[string]any `json:"optional"`
+}
+
+// readSigstoreBundle reads a sigstore bundle as cosign sign --new-bundle-format
+// writes it with a key.
+func readSigstoreBundle(data []byte) Evidence {
+	bad := func(why string) Evidence { return Evidence{problem: why} }
+	var b protobundle.Bundle
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
+		return bad("damaged: no sigstore bundle")
+	}
+	env := b.GetDsseEnvelope()
+	switch {
+	case env == nil:
+		return bad("a signed blob, which accepts no image")
+	case env.GetPayloadType() != inTotoPayload:
+		return bad(fmt.Sprintf("of a payload of type %.80q, which accepts nothing", env.GetPayloadType()))
+	case len(env.GetSignatures()) > maxEnvelopeSigs:
+		return bad(fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs))
+	}
+	subjects, problem := readStatement(env.GetPayload())
+	if problem != "" {
+		return bad(problem)
+	}
+	e := Evidence{subjects: subjects, message: dsse.PAE(env.GetPayloadType(), env.GetPayload())}
+	for _, s := range env.GetSignatures() {
+		e.signatures = append(e.signatures, s.GetSig())
+	}
+	return e
+}
+
+// readStatement returns the subjects of an in-toto statement that accepts them.
+func readStatement(payload []byte) (subjects []image.Digest, problem string) {
+	var s struct {
+		Type          string `json:"_type"`
+		PredicateType string `json:"predicateType"`
+		Subject       []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+	}
+	if err := json.Unmarshal(payload, &s); err != nil {
+		return nil, "damaged: its statement is no JSON"
+	}
+	switch {
+	case s.Type != statementV1 && s.Type != statementV01:
+		return nil, fmt.Sprintf("of a statement of type %.80q, which is not known", s.Type)
+	case s.PredicateType != SignPredicateType:
+		return nil, fmt.Sprintf("an attestation of type %.120q, which accepts nothing", s.PredicateType)
+	case len(s.Subject) > maxSubjects:
+		return nil, fmt.Sprintf("damaged: more than %d subjects", maxSubjects)
+	}
+	for _, sub := range s.Subject {
+		if d, err := image.ParseDigest("sha256:" + sub.Digest["sha256"]); err == nil {
+			subjects = append(subjects, d)
+		}
+	}
+	if len(subjects) == 0 {
+		return nil, "damaged: its statement names no sha256 digest"
+	}
+	return subjects, ""
+}
+
+func decodeSignature(s string) ([]byte, error) {
+	s = strings.TrimSpace(s)
+	switch {
+	case s == "":
+		return nil, errors.New("is missing")
+	case base64.StdEncoding.DecodedLen(len(s)) > maxSignature:
+		return nil, fmt.Errorf("is longer than %d bytes", maxSignature)
+	}
+	raw, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, errors.New("is no base64")
+	}
+	return raw, nil
+}
+
+// fetch reads a descriptor's bytes, at most limit, and checks size and digest.
+func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
+	corrupt := func(why string) ([]byte, error) {
+		return nil, &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(), Err: errors.New(why)}
+	}
+	want, err := image.ParseDigest(d.Digest.String())
+	switch {
+	case err != nil:
+		return corrupt("its digest is no sha256 digest")
+	case d.Size < 0 || d.Size > limit:
+		return corrupt(fmt.Sprintf("its size of %d bytes is not between 0 and %d", d.Size, limit))
+	}
+	body, err := fetcher.Fetch(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(body, d.Size+1))
+	if closeErr := body.Close(); err == nil {
+		err = closeErr
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", d.Digest, err)
+	case int64(len(data)) != d.Size:
+		return corrupt(fmt.Sprintf("it does not have the %d bytes that it should", d.Size))
+	case image.DigestOf(data) != want:
+		return corrupt("its bytes have another digest: " + image.DigestOf(data).String())
+	}
+	return data, nil
+}

@@ -1,0 +1,342 @@
+package trust
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// PEM types of encrypted private keys, as cosign writes them.
+const (
+	sigstorePrivateKey = "ENCRYPTED SIGSTORE PRIVATE KEY"
+	cosignPrivateKey   = "ENCRYPTED COSIGN PRIVATE KEY"
+)
+
+// DefaultIdentity is what a signed claim calls its subject when the signer does not
+// say; what counts is the digest.
+const DefaultIdentity = "vdo.vmware.com/bundle"
+
+// Signer holds a private key. It is made by [LoadSigner].
+type Signer struct {
+	key     Key
+	private crypto.Signer
+}
+
+// String names the key by its public fingerprint, so that printing a Signer never
+// prints the private key.
+func (s *Signer) String() string { return "signer " + s.key.fingerprint }
+
+// GoString is String.
+func (s *Signer) GoString() string { return s.String() }
+
+// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8, SEC 1 (EC) or
+// PKCS #1 (RSA). name is the file's, for messages. password is asked only where the
+// key is encrypted.
+func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error)) (*Signer, error) {
+	bad := func(reason fault.Reason, hint string, why error) (*Signer, error) {
+		return nil, &fault.Error{Reason: reason, Op: "read private key", Subject: name, Hint: hint, Err: why}
+	}
+	const formats = "give a key that `vdo-bundle keygen` or `cosign generate-key-pair` made, or PEM of PKCS #8, EC or RSA"
+	if len(privatePEM) > maxKeyFile {
+		return bad(fault.InvalidInput, formats, fmt.Errorf("longer than %d bytes", maxKeyFile))
+	}
+	block := privateBlock(privatePEM)
+	if block == nil {
+		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
+	}
+	der, err := decrypt(block, password)
+	switch {
+	case errors.Is(err, errPassword):
+		return bad(fault.Unauthorized, "give the password that the key was made with", err)
+	case err != nil:
+		return bad(fault.InvalidInput, formats, err)
+	}
+	private, err := parsePrivate(block.Type, der)
+	if err != nil {
+		return bad(fault.InvalidInput, formats, err)
+	}
+	print, err := fingerprint(private.Public())
+	if err != nil {
+		return bad(fault.InvalidInput, formats, err)
+	}
+	return &Signer{key: Key{id: name, public: private.Public(), fingerprint: print}, private: private}, nil
+}
+
+// privateBlock returns the first PEM block that can hold a private key: openssl
+// writes EC PARAMETERS before it.
+func privateBlock(data []byte) *pem.Block {
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil || strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return block
+		}
+		data = rest
+	}
+}
+
+var errPassword = errors.New("the password does not open the key")
+
+// decrypt returns the DER of a private key block.
+func decrypt(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
+	switch {
+	case block.Headers["DEK-Info"] != "" || block.Type == "ENCRYPTED PRIVATE KEY":
+		return nil, errors.New("keys encrypted by openssl are not supported: import it with `cosign import-key-pair`")
+	case block.Type != sigstorePrivateKey && block.Type != cosignPrivateKey:
+		return block.Bytes, nil
+	case !json.Valid(block.Bytes):
+		return nil, errors.New("the encrypted key is damaged")
+	case password == nil:
+		return nil, errPassword
+	}
+	pass, err := password()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the password: %w", err)
+	}
+	der, err := encrypted.Decrypt(block.Bytes, pass)
+	if err != nil && strings.Contains(err.Error(), "decryption failed") {
+		return nil, errPassword // the library has no error value for it
+	}
+	return der, err
+}
+
+func parsePrivate(kind string, der []byte) (crypto.Signer, error) {
+	var private any
+	var err error
+	switch kind {
+	case "EC PRIVATE KEY":
+		private, err = x509.ParseECPrivateKey(der)
+	case "RSA PRIVATE KEY":
+		private, err = x509.ParsePKCS1PrivateKey(der)
+	case "PRIVATE KEY", sigstorePrivateKey, cosignPrivateKey:
+		private, err = x509.ParsePKCS8PrivateKey(der)
+	default:
+		return nil, fmt.Errorf("a PEM block of type %q is not supported", kind)
+	}
+	if err != nil {
+		return nil, errors.New("the key inside cannot be read") // why could quote key material
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of kind %T does not sign", private)
+	}
+	return signer, checkPublic(signer.Public())
+}
+
+// Key returns the public key, under an id.
+func (s *Signer) Key(id string, o KeyOptions) (Key, error) { return NewKey(id, s.key.PEM(), o) }
+
+// PublicPEM returns the public key as cosign.pub has it.
+func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
+
+// sign signs a message so that cosign verify and verify-blob accept it without
+// being told an algorithm: SHA-256, or plain Ed25519.
+func (s *Signer) sign(message []byte) ([]byte, error) {
+	if _, ok := s.private.(ed25519.PrivateKey); ok {
+		return s.private.Sign(rand.Reader, message, crypto.Hash(0))
+	}
+	return s.private.Sign(rand.Reader, sum(crypto.SHA256, message), crypto.SHA256)
+}
+
+// Signed is a signature manifest as cosign writes it.
+type Signed struct {
+	Manifest   []byte
+	Descriptor ocispec.Descriptor // of Manifest
+	Tag        string             // to put it under: sha256-HEX.sig
+	// Blobs are the config and the claims that this signing made; the claims of
+	// signatures that were there before are where they were.
+	Blobs []Blob
+}
+
+// Blob is a blob with its bytes.
+type Blob struct {
+	Descriptor ocispec.Descriptor
+	Data       []byte
+}
+
+// Sign signs a digest. identity is what the signer calls it, HOST/PATH or
+// HOST/PATH:TAG ("" for [DefaultIdentity]). existing is the manifest that is under
+// the tag already, or nil: its signatures are kept, and nothing is added where the
+// key has signed the same claim before.
+func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (Signed, error) {
+	if subject.IsZero() {
+		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "sign", Err: errors.New("there is no digest to sign")}
+	}
+	if identity == "" {
+		identity = DefaultIdentity
+	}
+	if _, err := image.ParseReference(identity); err != nil {
+		return Signed{}, err
+	}
+	m, err := existingManifest(existing)
+	if err != nil {
+		return Signed{}, &fault.Error{
+			Reason: fault.Conflict, Op: "add a signature to", Subject: SignatureTag(subject), Err: err,
+			Hint: "remove what is under this tag",
+		}
+	}
+	claim, err := claimOf(subject, identity)
+	if err != nil {
+		return Signed{}, err
+	}
+	if err := s.addSignature(&m, claim); err != nil {
+		return Signed{}, err
+	}
+	return seal(m, subject, claim)
+}
+
+// claimOf returns the bytes that are signed: those of cosign sign.
+func claimOf(subject image.Digest, identity string) ([]byte, error) {
+	var c simpleClaim
+	c.Critical.Identity.Reference = identity
+	c.Critical.Image.Digest = subject.String()
+	c.Critical.Type = claimType
+	return json.Marshal(c)
+}
+
+// addSignature adds a layer for the claim unless the key's signature is there.
+func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) error {
+	layer := describe(SimpleSigningMediaType, claim)
+	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
+		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
+		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw)
+	}) {
+		return nil
+	}
+	if len(m.Layers) >= maxSignatures {
+		return &fault.Error{
+			Reason: fault.Refused, Op: "sign", Err: fmt.Errorf("there are %d signatures already", len(m.Layers)),
+			Hint: "remove signatures that are out of use",
+		}
+	}
+	raw, err := s.sign(claim)
+	if err != nil {
+		return fmt.Errorf("sign: %w", err)
+	}
+	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
+	m.Layers = append(m.Layers, layer)
+	return nil
+}
+
+// existingManifest returns the manifest to add to: empty, or what data holds.
+func existingManifest(data []byte) (ocispec.Manifest, error) {
+	empty := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
+	if data == nil {
+		return empty, nil
+	}
+	if len(data) > maxManifest {
+		return empty, fmt.Errorf("its manifest is longer than %d bytes", maxManifest)
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return empty, fmt.Errorf("it is no image manifest: %w", err)
+	}
+	for _, l := range m.Layers {
+		if l.MediaType != SimpleSigningMediaType {
+			return empty, fmt.Errorf("it has a layer of type %q, which is no signature", l.MediaType)
+		}
+	}
+	m.SchemaVersion, m.MediaType = 2, ocispec.MediaTypeImageManifest
+	return m, nil
+}
+
+// seal makes the config that cosign makes, and the manifest's bytes.
+func seal(m ocispec.Manifest, subject image.Digest, claim []byte) (Signed, error) {
+	config, err := configOf(m.Layers)
+	if err != nil {
+		return Signed{}, err
+	}
+	m.Config = describe(ocispec.MediaTypeImageConfig, config)
+	data, err := json.Marshal(m)
+	if err != nil {
+		return Signed{}, err
+	}
+	return Signed{
+		Manifest:   data,
+		Descriptor: describe(ocispec.MediaTypeImageManifest, data),
+		Tag:        SignatureTag(subject),
+		Blobs: []Blob{
+			{Descriptor: m.Config, Data: config},
+			{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim},
+		},
+	}, nil
+}
+
+// configOf returns an image config without anything in it but the layers: time zero,
+// no platform, as cosign writes it, so that signing is the same everywhere.
+func configOf(layers []ocispec.Descriptor) ([]byte, error) {
+	const never = "0001-01-01T00:00:00Z"
+	type history struct {
+		Created string `json:"created"`
+	}
+	type rootfs struct {
+		Type    string          `json:"type"`
+		DiffIDs []digest.Digest `json:"diff_ids"`
+	}
+	c := struct {
+		Architecture string    `json:"architecture"`
+		Created      string    `json:"created"`
+		History      []history `json:"history"`
+		OS           string    `json:"os"`
+		RootFS       rootfs    `json:"rootfs"`
+		Config       struct{}  `json:"config"`
+	}{Created: never, RootFS: rootfs{Type: "layers"}}
+	for _, l := range layers {
+		c.History = append(c.History, history{Created: never})
+		c.RootFS.DiffIDs = append(c.RootFS.DiffIDs, l.Digest)
+	}
+	return json.Marshal(c)
+}
+
+func describe(mediaType string, data []byte) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+}
+
+// SignBlob signs a file as cosign sign-blob does: base64, without a line end.
+func (s *Signer) SignBlob(data []byte) ([]byte, error) {
+	raw, err := s.sign(data)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return []byte(base64.StdEncoding.EncodeToString(raw)), nil
+}
+
+// GenerateKey makes a key pair as cosign generate-key-pair does: ECDSA P-256, the
+// private key encrypted with the password, both in PEM.
+func GenerateKey(password []byte) (private, public []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate key: %w", err)
+	}
+	sealed, err := encrypted.Encrypt(der, password)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encrypt private key: %w", err)
+	}
+	pub, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: sigstorePrivateKey, Bytes: sealed}),
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub}), nil
+}

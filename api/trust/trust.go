@@ -1,0 +1,125 @@
+// Package trust signs and verifies, for the command-line tools and for the
+// operator, and never opens a network connection: what it looks at is handed to it
+// as bytes, or read through a [Fetcher] that the caller gives.
+//
+//	policy, err := trust.ParsePolicy("policy.yaml", data, os.ReadFile)
+//	evidence, err := trust.ReadEvidence(ctx, repository, signatureManifest)
+//	verified, err := policy.Verify(root, evidence, time.Now())
+//	verified.Keys() // the ids of the keys whose signatures counted
+//
+// A [Verified] is made by [Policy.Verify] and [Policy.VerifyBlob] only, so that
+// holding one proves that the policy was satisfied.
+//
+// # Signatures
+//
+// Signatures of bundles are those of cosign. Two forms are read:
+//
+//   - simple signing: an image manifest under the tag sha256-HEX.sig, or one that
+//     refers to the subject, each of whose layers of type
+//     application/vnd.dev.cosign.simplesigning.v1+json is a JSON claim, signed in
+//     the layer's annotation dev.cosignproject.cosign/signature;
+//   - sigstore bundle: a manifest that refers to the subject with a layer of type
+//     application/vnd.dev.sigstore.bundle.v0.3+json, a DSSE envelope around an
+//     in-toto statement of predicate type https://sigstore.dev/cosign/sign/v1.
+//
+// The first is what [Signer.Sign] writes. In both, the signed claim names a digest,
+// and counts for that digest only. Any other predicate (an SBOM, provenance) says
+// nothing about acceptance and never counts, whoever signed it. The reference that
+// a claim names is not compared with anything: bundles move from registry to
+// registry on their way.
+//
+// A signature of a file is that of cosign sign-blob: base64 of the signature over
+// the file. A signature file may hold several, one a line.
+//
+// ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; on reading, the
+// hash that belongs to the curve is accepted too, since cosign writes it. RSA keys
+// of 2048 bits or more sign with PKCS #1 v1.5 and SHA-256. Ed25519 keys sign the
+// message; Ed25519ph is accepted on reading, since cosign writes it.
+//
+// # The policy file
+//
+// YAML, one document, at most 1 MiB; a key that is not listed here is an error.
+//
+//	apiVersion: vdo.vmware.com/trust/v1
+//	kind: TrustPolicy
+//	threshold: 2                        # distinct keys that must have signed; default 1
+//	keys:                               # at least one, at most 32
+//	- id: release-2026                  # names the key in messages; unique
+//	  publicKey: |                      # PEM (PKIX), as cosign.pub has it; or:
+//	    -----BEGIN PUBLIC KEY-----
+//	    …
+//	- id: security-team
+//	  file: keys/security.pub           # a path, resolved by who reads the policy
+//	  notBefore: 2026-01-01T00:00:00Z   # RFC 3339; outside these the key does not count
+//	  notAfter: 2028-01-01T00:00:00Z
+//	- id: release-2024
+//	  file: keys/old.pub
+//	  revoked: true                     # never counts
+//	revokedDigests:                     # never accepted, whoever signed them
+//	- sha256:…
+//
+// Two entries with the same public key count once, and if one of them is revoked
+// the key is. A key's time is that of the check: signatures carry no time that could
+// be trusted without a time-stamping authority. Other kinds of authority will be
+// further top-level keys; a reader that does not know them refuses the file.
+package trust
+
+import (
+	"context"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Media types, annotations and limits of the formats.
+const (
+	SimpleSigningMediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
+	BundleMediaType        = "application/vnd.dev.sigstore.bundle.v0.3+json"
+	SignatureAnnotation    = "dev.cosignproject.cosign/signature"
+	// SignPredicateType is the one predicate that accepts its subject.
+	SignPredicateType = "https://sigstore.dev/cosign/sign/v1"
+
+	maxManifest   = 4 << 20   // bytes of a signature manifest
+	maxClaim      = 256 << 10 // bytes of one claim or sigstore bundle
+	maxSignature  = 4 << 10   // bytes of one decoded signature: an RSA key of 32768 bits
+	maxSignatures = 256       // in one manifest, and in one blob signature file
+	maxEvidence   = 1024      // looked at in one verification
+)
+
+// Fetcher hands over the bytes of a descriptor, from the first one; who calls it
+// checks them. It is the same interface as that of api/bundle.
+type Fetcher interface {
+	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+}
+
+// Verified proves that a policy was satisfied for a subject. The zero value proves
+// nothing, and says so: its Subject is zero.
+type Verified struct {
+	subject image.Digest
+	keys    []string
+	at      time.Time
+}
+
+// Subject returns the digest that was verified.
+func (v Verified) Subject() image.Digest { return v.subject }
+
+// Keys returns the ids of the keys whose signatures counted, sorted, one for each
+// distinct key.
+func (v Verified) Keys() []string { return append([]string(nil), v.keys...) }
+
+// At returns the time that the check was made for.
+func (v Verified) At() time.Time { return v.at }
+
+// IsZero reports whether nothing was verified.
+func (v Verified) IsZero() bool { return v.subject.IsZero() }
+
+// SignatureTag returns the tag under which cosign keeps the signatures of a digest:
+// sha256-HEX.sig.
+func SignatureTag(subject image.Digest) string { return "sha256-" + subject.Hex() + ".sig" }
+
+// ReferrersTag returns the tag that stands in for the referrers API where a registry
+// has none: sha256-HEX.
+func ReferrersTag(subject image.Digest) string { return "sha256-" + subject.Hex() }
