@@ -1,0 +1,273 @@
+// Package matrix is the compatibility matrix: which release of which driver fits
+// which Kubernetes and which vSphere, on whose word, and where its files are.
+//
+// # The document
+//
+// A matrix is one YAML document in UTF-8, published and signed apart from any
+// program. [Parse] reads it strictly; [Document.Marshal] writes its canonical
+// form, which Parse reads back to the same bytes.
+//
+//	apiVersion: vdo.vmware.com/matrix/v1
+//	kind: CompatibilityMatrix
+//	serial: 7                        # only grows: an older one is refused by those who saw a newer
+//	issued: 2026-09-01T00:00:00Z     # RFC 3339, UTC
+//	expires: 2027-09-01T00:00:00Z    # after issued
+//	vsphereAliases:                  # optional: versions that vCenters report for others
+//	  - reports: 6.7.0
+//	    fromBuild: 14367737          # of this build or later; an unknown build is believed, with a warning
+//	    means: 6.7.3
+//	    basis: where this comes from
+//	releases:                        # at least one, each driver and version once
+//	  - driver: csi                  # cni, cpi, csi or snapshot-controller
+//	    version: 3.5.1               # semantic version, no leading v, no build metadata
+//	    state: current               # current, lts, deprecated or withdrawn
+//	    reason: why                  # needed for deprecated and withdrawn
+//	    kubernetes:                  # inclusive on both ends
+//	      min: "1.31"
+//	      max: "1.33"                # cni and snapshot-controller may leave it out: no upper bound
+//	      basis: where the range comes from
+//	      derived: true              # optional: our conclusion, not stated upstream
+//	    vsphere:                     # needed for cpi and csi
+//	      min: 7.0.0
+//	      max: "8.0"                 # optional; covers what begins with it: 8.0 covers 8.0.3, 8 covers 8.1.0
+//	      basis: where the range comes from
+//	      derived: true
+//	    requires:                    # optional, csi only
+//	      - driver: cpi              # cpi or snapshot-controller, each once
+//	        optional: true           # recommended: works without
+//	      - driver: snapshot-controller
+//	        version: 8.2.0           # exactly this one, which is listed too; without version any that fits
+//	    manifests:                   # at least one, in the order in which they are applied
+//	      - name: vsphere-csi-driver.yaml  # a base name, once in the release
+//	        part: webhook            # optional: webhook may be left out by whoever renders
+//	        url: https://host/path   # http or https; where the file is published
+//	        size: 22841              # bytes
+//	        sha256: 64 lower-case hexadecimal digits
+//	    images:                      # optional: references of the manifests that others replace
+//	      - from: the reference as the manifest writes it
+//	        to: the reference to use
+//	        basis: why
+//	    notes:                       # optional, for people
+//	      - text
+//
+// # What is refused
+//
+// Parse reports every problem of a document at once, each with file, line and
+// key: keys that the above does not show, keys given twice, releases listed
+// twice, inverted ranges, versions, addresses and sha256 sums that are none, a
+// missing manifest, a state of deprecated or withdrawn without a reason, an
+// expiry that is not after the issue, a requirement that no listed release can
+// meet, a cpi whose Kubernetes range is not exactly its own minor, more than one
+// YAML document. A document is at most [MaxSize] bytes and nested at most
+// [MaxDepth] levels; YAML anchors, aliases, tags and merge keys are refused.
+//
+// # States
+//
+// A current release is one to choose. An lts release is one that is maintained
+// beside newer lines: policy lts prefers it. A deprecated release is chosen only
+// where nothing better fits. A withdrawn release is never chosen, not even by a
+// pin, and a site that runs it is told so.
+//
+// The default document marks:
+//   - withdrawn: releases whose images exist in no public registry any more;
+//   - deprecated: releases of lines that upstream's own list of releases dropped;
+//   - lts: nothing. Upstream publishes no long-term support, and the default
+//     document does not invent any; a publisher of another document may. Under
+//     policy lts the default document therefore gives the newest current release
+//     of the oldest line that fits: see [PreferLT].
+//
+// # Resolution
+//
+// [Resolve] is a pure function from what is known of a site to a [Selection] or a
+// [Refusal]. See there for its rules.
+package matrix
+
+import (
+	"slices"
+	"time"
+)
+
+// Identification of the document format, and its bounds.
+const (
+	APIVersion = "vdo.vmware.com/matrix/v1"
+	Kind       = "CompatibilityMatrix"
+	// MaxSize is the size in bytes that a document may have.
+	MaxSize = 4 << 20
+	// MaxDepth is how deep a document may be nested.
+	MaxDepth = 10
+)
+
+// Driver is a kind of thing that a matrix lists releases of.
+type Driver string
+
+// The drivers, in the order in which they are installed.
+const (
+	CNI                Driver = "cni"
+	CPI                Driver = "cpi"
+	SnapshotController Driver = "snapshot-controller"
+	CSI                Driver = "csi"
+)
+
+// Drivers returns the drivers in the order in which they are installed.
+func Drivers() []Driver { return []Driver{CNI, CPI, SnapshotController, CSI} }
+
+// ParseDriver reads a driver's name.
+func ParseDriver(s string) (Driver, error) {
+	if d := Driver(s); d.Valid() {
+		return d, nil
+	}
+	return "", unknown("driver", s, Drivers())
+}
+
+// Valid tells whether the driver is one of the four.
+func (d Driver) Valid() bool { return d.order() < len(Drivers()) }
+
+// order is the driver's place in the installation; unknown ones come last.
+func (d Driver) order() int {
+	if i := slices.Index(Drivers(), d); i >= 0 {
+		return i
+	}
+	return len(Drivers())
+}
+
+// Document is a compatibility matrix.
+type Document struct {
+	Serial   int64     // only grows
+	Issued   time.Time // UTC
+	Expires  time.Time // UTC
+	Aliases  []VSphereAlias
+	Releases []Release // sorted by driver, then version
+}
+
+// VSphereAlias says that a vCenter which reports one version is of another one:
+// all of 6.7 up to Update 3 call themselves 6.7.0.
+type VSphereAlias struct {
+	Reports   Version
+	FromBuild uint64 // of this build or later; 0 means any
+	Means     Version
+	Basis     string
+}
+
+// State is how far a release is supported.
+type State string
+
+// The support states.
+const (
+	Current    State = "current"
+	LTS        State = "lts"
+	Deprecated State = "deprecated"
+	Withdrawn  State = "withdrawn"
+)
+
+// States returns the support states, best first.
+func States() []State { return []State{Current, LTS, Deprecated, Withdrawn} }
+
+// Valid tells whether the state is one of the four.
+func (s State) Valid() bool { return slices.Contains(States(), s) }
+
+// Release is one version of a driver and what is known of it.
+type Release struct {
+	ReleaseID
+	State      State
+	Reason     string // why deprecated or withdrawn
+	Kubernetes KubernetesRange
+	VSphere    VSphereRange
+	Requires   []Requirement
+	Manifests  []Manifest // in the order in which they are applied
+	Images     []ImageOverride
+	Notes      []string
+}
+
+// ReleaseID names a release: "csi@3.5.1".
+type ReleaseID struct {
+	Driver  Driver
+	Version Version
+}
+
+// KubernetesRange is inclusive on both ends; a zero Max is open.
+type KubernetesRange struct {
+	Min, Max Minor
+	Basis    string // where the range comes from
+	Derived  bool   // our conclusion, not stated upstream
+}
+
+// Contains tells whether a minor is in the range.
+func (r KubernetesRange) Contains(m Minor) bool {
+	return r.Min.Compare(m) <= 0 && (r.Max.IsZero() || m.Compare(r.Max) <= 0)
+}
+
+// String returns "1.31 to 1.33", "1.33" or "1.23 and later".
+func (r KubernetesRange) String() string {
+	switch {
+	case r.Max.IsZero():
+		return r.Min.String() + " and later"
+	case r.Min == r.Max:
+		return r.Min.String()
+	}
+	return r.Min.String() + " to " + r.Max.String()
+}
+
+// VSphereRange is inclusive on both ends; a zero Min or Max is open. Max covers
+// its patches as written: 8.0 covers 8.0.x.
+type VSphereRange struct {
+	Min     Version
+	Max     Ceiling
+	Basis   string
+	Derived bool
+}
+
+// Contains tells whether a version is in the range.
+func (r VSphereRange) Contains(v Version) bool {
+	return !v.LessThan(r.Min) && r.Max.Covers(v)
+}
+
+// String returns "7.0.0 to 8.0", "7.0.0 and later", "up to 8.0" or "any".
+func (r VSphereRange) String() string {
+	switch {
+	case r.Min.IsZero() && r.Max.IsZero():
+		return "any"
+	case r.Max.IsZero():
+		return r.Min.String() + " and later"
+	case r.Min.IsZero():
+		return "up to " + r.Max.String()
+	}
+	return r.Min.String() + " to " + r.Max.String()
+}
+
+// Requirement is another driver that a release needs. A zero Version means any
+// release of it that fits.
+type Requirement struct {
+	Driver   Driver
+	Version  Version
+	Optional bool // recommended, not needed
+}
+
+// String returns "snapshot-controller@8.2.0", or the driver alone.
+func (r Requirement) String() string {
+	if r.Version.IsZero() {
+		return string(r.Driver)
+	}
+	return ReleaseID{Driver: r.Driver, Version: r.Version}.String()
+}
+
+// Part is a part of a release that may be left out. The zero value is what may not.
+type Part string
+
+// PartWebhook is the admission webhook, which needs a certificate of the site.
+const PartWebhook Part = "webhook"
+
+// Manifest is one upstream file.
+type Manifest struct {
+	Name   string // base name, unique within the release
+	Part   Part   // "" or the part that the file is
+	URL    string
+	Size   int64  // bytes
+	SHA256 string // 64 lower-case hex digits
+}
+
+// ImageOverride replaces an image reference that the manifest names.
+type ImageOverride struct {
+	From  string // reference as the manifest writes it
+	To    string // reference to use
+	Basis string
+}
