@@ -1,0 +1,63 @@
+# Two commands do all the set-up: `make demo` and `make test`. Nothing has to be
+# installed but Go and git.
+
+SHELL := /bin/bash
+GO ?= go
+BIN := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+TESTFLAGS ?=
+# What the tests need besides Go's own test runner: see test/README.md.
+TEST_TIMEOUT ?= 40m
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build vdo-bundle and vdo-operator into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
+
+.PHONY: image
+image: ## Build the operator's image as an OCI layout in dist/vdo-operator
+	$(GO) run ./scripts/image -version "$(VERSION)" -o dist/vdo-operator
+
+.PHONY: demo
+demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running)
+	@$(GO) run ./scripts/demo
+
+.PHONY: tools
+tools: ## Build the control plane and tools that the tests use (once a machine)
+	$(GO) run ./scripts/toolchain
+
+.PHONY: test
+test: ## Run all tests with the race detector (builds its control plane once)
+	$(GO) run ./scripts/toolchain
+	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+
+.PHONY: bench
+bench: ## Run the benchmarks; each reports its peer's figure of the same run
+	$(GO) test -run '^$$' -bench . -benchtime 3x -timeout 60m ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint (.golangci.yml)
+	@lint="$$($(GO) run ./scripts/toolchain golangci-lint)" && "$$lint" run ./...
+
+.PHONY: generate
+generate: ## Regenerate deep copies and CRDs from api/v1alpha1
+	@gen="$$($(GO) run ./scripts/toolchain controller-gen)" && \
+		"$$gen" object paths=./api/v1alpha1 && \
+		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds
+
+.PHONY: verify
+verify: ## Check format, vet, lint, generated files and the architecture
+	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	@$(MAKE) --no-print-directory lint
+	@before="$$(cat deploy/crds/* api/v1alpha1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
+		after="$$(cat deploy/crds/* api/v1alpha1/zz_generated* | sha256sum)"; \
+		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
+	$(GO) test ./test/architecture
+	@$(GO) mod tidy -diff >/dev/null || { echo "go.mod is not tidy: run go mod tidy"; exit 1; }

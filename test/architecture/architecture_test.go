@@ -1,0 +1,187 @@
+// Package architecture keeps the house in order: which package may import which,
+// what lies at the top level, and what may not be in the sources.
+package architecture
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator"
+
+// floors lists the packages from the ground up. A package may import packages of
+// lower floors only. An entry ending in /... holds the package and all below it.
+var floors = [][]string{
+	{"api/fault"},
+	{"api/image", "api/v1alpha1", "matrix"},
+	{"api/trust"},
+	{"api/bundle"},
+	{"bundler/internal/catalog", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
+	{"operator/internal/plan"},
+	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
+	{"operator/internal/controller/..."},
+	{"bundler/internal/cli/...", "operator"},
+	{"bundler/cmd/...", "operator/cmd/..."},
+}
+
+// sideways are the imports within one floor that are wanted, each with its reason.
+var sideways = map[string]string{
+	"operator/internal/render -> operator/internal/render/webhookcert": "a part of rendering",
+	"bundler/internal/cli -> bundler/internal/cli/matrixcmd":           "mounts the subcommand",
+}
+
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func TestImportsGoDownwardsOnly(t *testing.T) {
+	var wrong []string
+	for _, p := range list(t) {
+		from, ok := strings.CutPrefix(p.ImportPath, module+"/")
+		if !ok || isTesting(from) {
+			continue
+		}
+		floor := floorOf(from)
+		if floor < 0 {
+			wrong = append(wrong, from+" is on no floor: put it into this test's list, and into README.md")
+			continue
+		}
+		for _, imported := range p.Imports {
+			to, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
+				continue
+			}
+			edge := from + " -> " + to
+			switch {
+			case isTesting(to):
+				wrong = append(wrong, edge+": product code imports what is for tests")
+			case floorOf(to) > floor:
+				wrong = append(wrong, edge+": upwards")
+			case floorOf(to) == floor && sideways[edge] == "":
+				wrong = append(wrong, edge+": sideways")
+			}
+		}
+	}
+	sort.Strings(wrong)
+	require.Empty(t, wrong, strings.Join(wrong, "\n"))
+}
+
+// The two programs meet only in formats and pure functions, and what crosses the
+// gap depends on neither Kubernetes' client nor a registry's.
+func TestWhatCrossesTheGapIsLight(t *testing.T) {
+	forbidden := map[string][]string{
+		"api/fault":                 {"github.com/", "k8s.io/", "sigs.k8s.io/"},
+		"api/image":                 {"k8s.io/", "sigs.k8s.io/", "github.com/google/"},
+		"matrix":                    {"k8s.io/", "sigs.k8s.io/", "github.com/google/go-containerregistry"},
+		"api/trust":                 {"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "net/http/httptest"},
+		"api/bundle":                {"k8s.io/client-go", "sigs.k8s.io/controller-runtime"},
+		"bundler/cmd/vdo-bundle":    {"sigs.k8s.io/controller-runtime", "github.com/vmware/govmomi", module + "/operator"},
+		"operator/cmd/vdo-operator": {module + "/bundler"},
+	}
+	for from, banned := range forbidden {
+		out, err := exec.Command("go", "list", "-deps", module+"/"+from).Output()
+		require.NoError(t, err, from)
+		for _, dep := range strings.Fields(string(out)) {
+			for _, b := range banned {
+				if strings.HasPrefix(dep, b) && !strings.HasPrefix(dep, module+"/api") && !strings.HasPrefix(dep, module+"/matrix") {
+					require.True(t, isOf(from, dep), "%s depends on %s", from, dep)
+				}
+			}
+		}
+	}
+}
+
+// isOf allows what a banned prefix would hit of the package's own needs.
+func isOf(from, dep string) bool {
+	own := map[string][]string{
+		"api/fault": {},
+		"api/image": {},
+		"matrix":    {},
+	}
+	for _, prefix := range own[from] {
+		if strings.HasPrefix(dep, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestTopLevelIsFixed(t *testing.T) {
+	allowed := map[string]bool{
+		"bundler": true, "operator": true, "matrix": true, "api": true, "deploy": true, "scripts": true, "test": true,
+		"go.mod": true, "go.sum": true, "Makefile": true, "README.md": true, "LICENSE": true,
+		"bin": true, "dist": true, // built, not kept
+	}
+	entries, err := os.ReadDir(root())
+	require.NoError(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			require.True(t, allowed[e.Name()], "%s at the top level", e.Name())
+		}
+	}
+}
+
+func TestNoGrabBagPackages(t *testing.T) {
+	for _, p := range list(t) {
+		switch filepath.Base(p.ImportPath) {
+		case "util", "utils", "common", "helpers", "helper", "misc", "shared", "pkg":
+			t.Errorf("%s: name a package for the noun that it provides", p.ImportPath)
+		}
+	}
+}
+
+func TestEveryFolderOfTheHouseHasAReadme(t *testing.T) {
+	for _, dir := range []string{"bundler", "operator", "matrix", "deploy", "scripts", "test", "api"} {
+		_, err := os.Stat(filepath.Join(root(), dir, "README.md"))
+		require.NoError(t, err)
+	}
+}
+
+func isTesting(path string) bool {
+	return strings.HasPrefix(path, "test/") || path == "test" || strings.HasPrefix(path, "scripts/")
+}
+
+func floorOf(path string) int {
+	best, at := -1, -1
+	for i, packages := range floors {
+		for _, entry := range packages {
+			prefix, tree := strings.CutSuffix(entry, "/...")
+			if (path == prefix || (tree && strings.HasPrefix(path, prefix+"/"))) && len(prefix) > best {
+				best, at = len(prefix), i
+			}
+		}
+	}
+	return at
+}
+
+func root() string { return filepath.Join("..", "..") }
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = root()
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
