@@ -1,0 +1,89 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/distribution/distribution/v3/configuration"
+	_ "github.com/distribution/distribution/v3/registry/auth/htpasswd" // the login "htpasswd"
+	_ "github.com/distribution/distribution/v3/registry/auth/token"    // the login "token"
+	"github.com/distribution/distribution/v3/registry/handlers"
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage "filesystem"
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/inmemory"   // the storage "inmemory"
+	"github.com/sirupsen/logrus"
+)
+
+// silence turns off the registry's log, which it writes to logrus' one global
+// logger and nowhere else.
+var silence = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
+
+// newDistribution returns the reference registry, ready to serve.
+func (r *Registry) newDistribution() (h http.Handler, err error) {
+	silence()
+	config, err := r.configuration()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if p := recover(); p != nil { // its constructor panics on what it does not like
+			err = fmt.Errorf("start distribution: %v", p)
+		}
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	app := handlers.NewApp(ctx, config)
+	r.close = append(r.close, func() { _ = app.Shutdown(); cancel() })
+	if r.tokens == nil {
+		return app, nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /auth/token", r.tokens)
+	mux.Handle("/", app)
+	return mux, nil
+}
+
+func (r *Registry) configuration() (*configuration.Configuration, error) {
+	secret := make([]byte, 16)
+	if _, err := rand.Read(secret); err != nil {
+		return nil, err
+	}
+	c := &configuration.Configuration{Storage: configuration.Storage{
+		"inmemory":    nil,
+		"delete":      {"enabled": true},
+		"redirect":    {"disable": true},
+		"maintenance": {"uploadpurging": map[any]any{"enabled": false}, "readonly": map[any]any{"enabled": r.opts.ReadOnly}},
+	}}
+	if r.opts.Dir != "" {
+		delete(c.Storage, "inmemory")
+		c.Storage["filesystem"] = configuration.Parameters{"rootdirectory": r.opts.Dir}
+	}
+	c.HTTP.Secret = hex.EncodeToString(secret)
+	c.HTTP.RelativeURLs = r.opts.RelativeURLs
+	return c, r.configureAuth(c)
+}
+
+func (r *Registry) configureAuth(c *configuration.Configuration) error {
+	switch r.opts.Auth {
+	case Basic:
+		file, err := r.htpasswd()
+		if err != nil {
+			return err
+		}
+		c.Auth = configuration.Auth{"htpasswd": {"realm": "registry", "path": file}}
+	case Token:
+		tokens, err := newTokenService(r)
+		if err != nil {
+			return err
+		}
+		r.tokens = tokens
+		c.Auth = configuration.Auth{"token": {
+			"realm": r.URL() + "/auth/token", "service": tokenAudience, "issuer": tokenIssuer, "rootcertbundle": tokens.bundle,
+		}}
+	case None:
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package registry
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// Match picks requests. Empty fields match all.
+type Match struct {
+	Method string // "PUT"
+	Path   string // a part of the path: "/blobs/sha256:"
+	Query  string // a part of the raw query: "digest="
+}
+
+func (m Match) matches(req *http.Request) bool {
+	return (m.Method == "" || m.Method == req.Method) &&
+		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query)
+}
+
+// Fault is what happens to the requests that match it. Of several faults the
+// first that matches and is not used up happens. The fields are tried in their
+// order; Wait and Seen go together with any other.
+type Fault struct {
+	Match Match
+	// Times is how often it happens; zero: always.
+	Times int
+
+	// Seen, if set, gets a value (without blocking) for each request that met the fault.
+	Seen chan<- string
+	// Wait holds the request back until the channel is closed or the client goes.
+	Wait <-chan struct{}
+
+	// Reset ends the connection with a TCP reset before there is an answer.
+	Reset bool
+	// Status answers with a status, Header and Body (default: an OCI error of that status).
+	Status int
+	Header map[string]string
+	Body   string
+	// RedirectTo sends the request to the same path at another base URL, 307.
+	RedirectTo string
+	// BodyLimit answers 413 to requests with a longer body.
+	BodyLimit int64
+
+	// Cut ends the connection after that many bytes of the answer's body; with
+	// CutAtStart after none.
+	Cut        int64
+	CutAtStart bool
+	// Tamper inverts the byte at TamperAt of the answer's body.
+	Tamper   bool
+	TamperAt int64
+	// ReplaceHeader changes headers of the answer; an empty value removes one.
+	ReplaceHeader map[string]string
+	// LocationBase rewrites scheme and host of the answer's Location: "https://host:port".
+	LocationBase string
+	// IgnoreRange makes the registry deaf to the request's Range header.
+	IgnoreRange bool
+
+	used int
+}
+
+// Fail adds a fault.
+func (r *Registry) Fail(f Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = append(r.faults, &f)
+}
+
+// Heal removes all faults.
+func (r *Registry) Heal() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = nil
+}
+
+// fault returns the fault that happens to a request, or nil.
+func (r *Registry) fault(req *http.Request) *Fault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.faults {
+		if f.Match.matches(req) && (f.Times == 0 || f.used < f.Times) {
+			f.used++
+			return f
+		}
+	}
+	return nil
+}
+
+// inject lets faults happen.
+func (r *Registry) inject(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		f := r.fault(req)
+		if f == nil {
+			next.ServeHTTP(w, req)
+			return
+		}
+		f.happen(w, req, next)
+	})
+}
+
+func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handler) {
+	if f.Seen != nil {
+		select {
+		case f.Seen <- req.Method + " " + req.URL.Path:
+		default:
+		}
+	}
+	if f.Wait != nil {
+		select {
+		case <-f.Wait:
+		case <-req.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
+	switch {
+	case f.Reset:
+		reset(w)
+	case f.Status != 0:
+		f.answer(w)
+	case f.RedirectTo != "":
+		w.Header().Set("Location", f.RedirectTo+req.URL.RequestURI())
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	case f.BodyLimit > 0 && (req.ContentLength > f.BodyLimit || req.ContentLength < 0):
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		_, _ = io.WriteString(w, "<html><h1>413 Request Entity Too Large</h1></html>")
+	default:
+		if f.IgnoreRange {
+			req.Header.Del("Range")
+		}
+		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f}, req)
+	}
+}
+
+// reset ends a connection without ceremony.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2 resets the stream
+	}
+	raw := conn
+	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		raw = t.NetConn()
+	}
+	if t, ok := raw.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = raw.Close()
+}
+
+func (f *Fault) answer(w http.ResponseWriter) {
+	for k, v := range f.Header {
+		w.Header().Set(k, v)
+	}
+	if f.Body == "" {
+		refuse(w, f.Status, strings.ToUpper(strings.ReplaceAll(http.StatusText(f.Status), " ", "_")))
+		return
+	}
+	w.WriteHeader(f.Status)
+	_, _ = io.WriteString(w, f.Body)
+}
+
+// spoiler spoils an answer while it is written.
+type spoiler struct {
+	http.ResponseWriter
+	fault   *Fault
+	started bool
+	n       int64
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (s *spoiler) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func (s *spoiler) WriteHeader(status int) {
+	if s.started || status < 200 {
+		return
+	}
+	s.started = true
+	h := s.Header()
+	if base := s.fault.LocationBase; base != "" && h.Get("Location") != "" {
+		h.Set("Location", base+afterHost(h.Get("Location")))
+	}
+	for k, v := range s.fault.ReplaceHeader {
+		if v == "" {
+			h.Del(k)
+		} else {
+			h.Set(k, v)
+		}
+	}
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// afterHost returns the path and query of an absolute or relative URL.
+func afterHost(location string) string {
+	_, rest, ok := strings.Cut(location, "://")
+	if !ok {
+		return location
+	}
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[i:]
+	}
+	return "/"
+}
+
+func (s *spoiler) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	f := s.fault
+	if f.Tamper && f.TamperAt >= s.n && f.TamperAt < s.n+int64(len(p)) {
+		p = append([]byte(nil), p...)
+		p[f.TamperAt-s.n] ^= 0xff
+	}
+	if cut := f.Cut; (cut > 0 || f.CutAtStart) && s.n+int64(len(p)) > cut {
+		_, _ = s.ResponseWriter.Write(p[:cut-s.n])
+		_ = http.NewResponseController(s.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	n, err := s.ResponseWriter.Write(p)
+	s.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,415 @@
+// Package registry runs real registries in process, for tests and for the demo.
+//
+//	reg := registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})
+//	reg.Host              // 127.0.0.1:40123, as a reference writes it
+//	reg.CAFile(t)         // the private CA to trust
+//	reg.DockerConfig()    // config.json with the login
+//	reg.Fail(registry.Fault{Match: registry.Match{Method: "PUT"}, Status: 503, Times: 2})
+//	reg.Count("POST", "/blobs/uploads/")
+//
+// Kinds: the reference implementation (github.com/distribution/distribution), and
+// go-containerregistry's registry with and without the referrers API. In front of
+// each stands a recorder of requests and, nearer to the client, the faults that a
+// test asks for.
+package registry
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Kind is an implementation of a registry.
+type Kind int
+
+// The kinds.
+const (
+	// Distribution is the CNCF's registry: no referrers API, validates manifests.
+	Distribution Kind = iota
+	// Referrers is go-containerregistry's, with the referrers API.
+	Referrers
+	// Simple is go-containerregistry's, without it.
+	Simple
+)
+
+// Auth is how a registry asks who the client is.
+type Auth int
+
+// The ways.
+const (
+	None  Auth = iota
+	Basic      // htpasswd
+	Token      // bearer tokens of a token service at /auth/token (Distribution only)
+)
+
+// Options say what to run. The zero value is a Distribution registry without TLS
+// or login, in memory, on a free loopback port.
+type Options struct {
+	Kind     Kind
+	TLS      bool
+	Auth     Auth
+	Username string // default "vdo"
+	Password string // default "s3cret-of-the-registry"
+	// Address to listen on; default 127.0.0.1:0.
+	Address string
+	// Names are further names and addresses for the certificate.
+	Names []string
+	// Dir keeps the content in a folder (Distribution); default: memory.
+	Dir string
+	// ReadOnly refuses writes with 405, as registries under maintenance do (Distribution).
+	ReadOnly bool
+	// RelativeURLs answers upload locations without scheme and host (Distribution).
+	RelativeURLs bool
+}
+
+// Registry is a running registry.
+type Registry struct {
+	// Host is the address as references write it: 127.0.0.1:40123.
+	Host string
+	// Username and Password log in, where the registry asks for a login.
+	Username, Password string
+
+	opts    Options
+	ca      *authority
+	tokens  *tokenService
+	app     http.Handler // the registry with its own authentication
+	server  *http.Server
+	scratch string
+	close   []func()
+
+	mu       sync.Mutex
+	faults   []*Fault
+	requests []Request
+}
+
+// Request is one request that a registry has answered.
+type Request struct {
+	Method string
+	Path   string // without the query
+	Status int    // 0: the connection was cut before a status
+	// Authorization tells whether the client sent credentials.
+	Authorization bool
+	// Range is the request's Range header.
+	Range string
+	// Received and Sent are the bytes of the bodies.
+	Received, Sent int64
+}
+
+// Start runs a registry until the test ends.
+func Start(t testing.TB, o Options) *Registry {
+	t.Helper()
+	r, err := New(o)
+	if err != nil {
+		t.Fatalf("start registry: %v", err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return r
+}
+
+// New runs a registry until Close.
+func New(o Options) (_ *Registry, err error) {
+	if o.Username == "" {
+		o.Username = "vdo"
+	}
+	if o.Password == "" {
+		o.Password = "s3cret-of-the-registry"
+	}
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	if o.Auth == Token && o.Kind != Distribution {
+		return nil, errors.New("only the Distribution registry knows tokens")
+	}
+	r := &Registry{Username: o.Username, Password: o.Password, opts: o}
+	defer func() {
+		if err != nil {
+			_ = r.Close()
+		}
+	}()
+	if r.scratch, err = os.MkdirTemp("", "vdo-registry-"); err != nil {
+		return nil, err
+	}
+	if r.ca, err = newAuthority(); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	r.Host = listener.Addr().String()
+	if r.app, err = r.newApp(); err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	r.server, err = r.serve(listener, o.TLS, r.record(r.inject(r.app)))
+	return r, err
+}
+
+// serve answers on a listener with the registry's certificate.
+func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*http.Server, error) {
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: time.Minute,
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}
+	if !withTLS {
+		r.run(func() error { return server.Serve(listener) }, server)
+		return server, nil
+	}
+	cert, err := r.ca.issue(append([]string{"127.0.0.1", "::1", "localhost", hostOnly(r.opts.Address)}, r.opts.Names...))
+	if err != nil {
+		_ = listener.Close()
+		return nil, err
+	}
+	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	r.run(func() error { return server.ServeTLS(listener, "", "") }, server)
+	return server, nil
+}
+
+// run serves in a goroutine that Close waits for.
+func (r *Registry) run(serve func() error, server *http.Server) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = serve()
+	}()
+	r.close = append(r.close, func() { _ = server.Close(); <-done })
+}
+
+func hostOnly(address string) string {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return ""
+	}
+	return h
+}
+
+func (r *Registry) newApp() (http.Handler, error) {
+	if r.opts.Kind == Distribution {
+		return r.newDistribution()
+	}
+	h := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)), ggcr.WithReferrersSupport(r.opts.Kind == Referrers))
+	if r.opts.Auth == Basic {
+		h = r.requireBasic(h)
+	}
+	return h, nil
+}
+
+// requireBasic is the login of the registries that have none of their own.
+func (r *Registry) requireBasic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if u, p, ok := req.BasicAuth(); ok && u == r.Username && p == r.Password {
+			next.ServeHTTP(w, req)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED")
+	})
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, `{"errors":[{"code":%q,"message":%q}]}`, code, strings.ToLower(http.StatusText(status)))
+}
+
+// htpasswd writes the password file and returns its name.
+func (r *Registry) htpasswd() (string, error) {
+	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password), bcrypt.MinCost)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(r.scratch, "htpasswd")
+	return name, os.WriteFile(name, fmt.Appendf(nil, "%s:%s\n", r.Username, hash), 0o600)
+}
+
+// Close ends the registry and removes what it kept outside Options.Dir.
+func (r *Registry) Close() error {
+	for i := len(r.close) - 1; i >= 0; i-- {
+		r.close[i]()
+	}
+	r.close = nil
+	if r.scratch == "" {
+		return nil
+	}
+	return os.RemoveAll(r.scratch)
+}
+
+// CA returns the certificate of the authority that signed the registry's, as PEM.
+func (r *Registry) CA() []byte { return r.ca.pem }
+
+// CAFile writes CA to a file of the test and returns its name.
+func (r *Registry) CAFile(t testing.TB) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(name, r.CA(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// DockerConfig returns a docker config.json with the login for this registry.
+func (r *Registry) DockerConfig() []byte {
+	auths := map[string]any{}
+	if r.opts.Auth != None {
+		auths[r.Host] = map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(r.Username + ":" + r.Password))}
+	}
+	data, err := json.Marshal(map[string]any{"auths": auths})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return data
+}
+
+// TLS tells whether the registry speaks HTTPS.
+func (r *Registry) TLS() bool { return r.opts.TLS }
+
+// URL returns the registry's base: https://127.0.0.1:40123.
+func (r *Registry) URL() string {
+	if r.opts.TLS {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
+}
+
+// Transport returns an HTTP transport that trusts the registry.
+func (r *Registry) Transport() *http.Transport {
+	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.ca.pool, MinVersion: tls.VersionTLS12}}
+}
+
+// Requests returns what has been answered, in the order of completion.
+func (r *Registry) Requests() []Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Request(nil), r.requests...)
+}
+
+// ForgetRequests empties the record.
+func (r *Registry) ForgetRequests() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = nil
+}
+
+// Count returns how many requests of a method had a path that contains part.
+// An empty method counts all.
+func (r *Registry) Count(method, part string) int {
+	n := 0
+	for _, q := range r.Requests() {
+		if (method == "" || q.Method == method) && strings.Contains(q.Path, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// record notes every request.
+func (r *Registry) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		note := Request{
+			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"),
+			Authorization: req.Header.Get("Authorization") != "",
+		}
+		rec := &recorder{ResponseWriter: w}
+		body := &countingBody{ReadCloser: req.Body}
+		req.Body = body
+		defer func() {
+			note.Status, note.Sent, note.Received = rec.status, rec.sent, body.n
+			r.mu.Lock()
+			r.requests = append(r.requests, note)
+			r.mu.Unlock()
+		}()
+		next.ServeHTTP(rec, req)
+	})
+}
+
+type recorder struct {
+	http.ResponseWriter
+	status int
+	sent   int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.sent += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type countingBody struct {
+	io.ReadCloser
+	n int64
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n += int64(n)
+	return n, err
+}
+
+// Storage opens a second address that serves the same content and asks for no
+// login, as the object store behind a registry does. Its requests are recorded on
+// the Registry that is returned; it ends with the test.
+func (r *Registry) Storage(t testing.TB) *Registry {
+	t.Helper()
+	s := &Registry{opts: r.opts, ca: r.ca}
+	s.opts.Auth = None
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("start storage: %v", err)
+	}
+	s.Host = listener.Addr().String()
+	s.app = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		inner := req.Clone(req.Context())
+		r.authorize(inner)
+		r.app.ServeHTTP(w, inner)
+	})
+	if s.server, err = s.serve(listener, r.opts.TLS, s.record(s.inject(s.app))); err != nil {
+		t.Fatalf("start storage: %v", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// authorize puts a login on a request that may do everything.
+func (r *Registry) authorize(req *http.Request) {
+	switch r.opts.Auth {
+	case None:
+	case Basic:
+		req.SetBasicAuth(r.Username, r.Password)
+	case Token:
+		path, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/v2/"), "/blobs/")
+		path, _, _ = strings.Cut(path, "/manifests/")
+		token, err := r.tokens.mint("storage", []string{"repository:" + path + ":pull,push,delete"})
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package registry
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/distribution/distribution/v3/registry/auth/token"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+const (
+	tokenIssuer   = "test token service"
+	tokenAudience = "test registry"
+	tokenLifetime = 5 * time.Minute
+)
+
+// tokenService gives out bearer tokens for a username and password, as the
+// distribution project's token specification says.
+type tokenService struct {
+	registry *Registry
+	bundle   string // file with the certificate that the registry trusts
+	signer   jose.Signer
+}
+
+func newTokenService(r *Registry) (*tokenService, error) {
+	key := jose.JSONWebKey{Key: r.ca.key, KeyID: token.GetJWKThumbprint(r.ca.key.Public())}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return nil, err
+	}
+	s := &tokenService{registry: r, bundle: filepath.Join(r.scratch, "token.crt"), signer: signer}
+	return s, os.WriteFile(s.bundle, r.ca.pem, 0o600)
+}
+
+// ServeHTTP answers GET /auth/token?service=…&scope=….
+func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	user, password, ok := req.BasicAuth()
+	if !ok || user != s.registry.Username || password != s.registry.Password {
+		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED")
+		return
+	}
+	signed, err := s.mint(user, req.URL.Query()["scope"])
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "UNKNOWN")
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"token": signed, "expires_in": int(tokenLifetime.Seconds())})
+}
+
+// mint signs a token for scopes: "repository:a/b:pull,push".
+func (s *tokenService) mint(user string, scopes []string) (string, error) {
+	now := time.Now()
+	claims := token.ClaimSet{
+		Issuer: tokenIssuer, Subject: user, Audience: token.AudienceList{tokenAudience},
+		IssuedAt: now.Unix(), NotBefore: now.Add(-time.Minute).Unix(), Expiration: now.Add(tokenLifetime).Unix(),
+	}
+	for _, scope := range scopes {
+		for _, one := range strings.Fields(scope) {
+			kind, rest, _ := strings.Cut(one, ":")
+			i := strings.LastIndexByte(rest, ':')
+			if i < 0 {
+				continue
+			}
+			claims.Access = append(claims.Access, &token.ResourceActions{Type: kind, Name: rest[:i], Actions: strings.Split(rest[i+1:], ",")})
+		}
+	}
+	return jwt.Signed(s.signer).Claims(claims).Serialize()
+}
