@@ -44,6 +44,7 @@ var sources = map[string]source{
 	"kube-apiserver":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "6 min"},
 	"kube-controller-manager": {"kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", "2 min"},
 	"kube-scheduler":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", "1 min"},
+	"kubectl":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubectl", "1 min"},
 	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3", "1 min"},
 	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok", "2 min"},
 	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign", "3 min"},
@@ -64,7 +65,7 @@ func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
 		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes,
-		"etcd", "kwok", "cosign", "controller-gen",
+		"kubectl", "etcd", "kwok", "cosign", "controller-gen",
 	}
 }
 
