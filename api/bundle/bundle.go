@@ -31,12 +31,53 @@
 // # The lock
 //
 // See [Lock]. Written by people's tools as YAML, carried in the bundle as JSON
-// with sorted keys and no insignificant space.
+// with sorted keys and no insignificant space. [Lock.Validate] is the list of its
+// rules: releases sorted by driver and version, images sorted by reference, each
+// once; every reference that a release maps to is an image of the lock; usedBy of
+// an image are exactly the releases that map to it; platforms is one platform or
+// "all"; no URL carries credentials.
+//
+// Lock and root agree: every image of the lock is a child of the root with the
+// same digest, size and media type, and the other way round; every manifest file
+// of the lock is a layer of the contents manifest, and the other way round; the
+// matrix is the lock's.
+//
+// # Canonical form
+//
+// The root and the contents manifest are JSON with the keys in the order of the
+// OCI image specification's structs, no insignificant space, no other key and no
+// other annotation than those above (org.opencontainers.image.title on the layers
+// of the contents). The layers of the contents are the matrix, its signature where
+// there is one, and the manifest files sorted by title. A reader builds both again
+// from what it understood and refuses any other bytes, so that no two readers see
+// different things in one digest.
+//
+// Upstream indexes and manifests, OCI's or Docker's, are carried byte for byte and
+// never converted: the digest is the name. Layers that their maker calls not
+// distributable are carried like all others, since a site without a network could
+// not follow their URLs; see [IsForeign].
+//
+// # Attachments
+//
+// Signatures, attestations and SBOMs of the root and of images are not reached
+// from the root; each medium keeps them beside it, under cosign's tags
+// (sha256-<hex>.sig, .att, .sbom) or as referrers (a manifest whose subject is what
+// it is about). See [Attachment].
+//
+// # On disk
+//
+// An OCI image layout, in a folder or in one tar. Its index.json names the root as
+// "bundle", each image by its reference and each attachment by its tag, in
+// org.opencontainers.image.ref.name; the layout of the tar, byte for byte, is
+// specified by the package that writes it, in the order of [Graph.Order].
+//
+// # Bounds
+//
+// All that is read is bounded ([MaxManifestSize], [MaxNodes], [MaxDepth],
+// [MaxLockSize] and the others) and verified by size and sha256 as it streams.
 package bundle
 
 import (
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -104,28 +145,4 @@ type Image struct {
 	Size      int64        `json:"size"`
 	// UsedBy are the releases whose manifests name the image: "csi@3.5.1".
 	UsedBy []string `json:"usedBy"`
-}
-
-// Graph is everything that a bundle consists of, known before the first layer
-// byte moves: the manifests with their bytes, and the descriptors of all blobs.
-type Graph struct {
-	Root ocispec.Descriptor
-	// Manifests are all indexes and image manifests, children before parents, the
-	// root last, each once.
-	Manifests []Node
-	// Blobs are all configs and layers, each digest once, sorted by digest.
-	// Configs and small files that the bundler itself made carry Data.
-	Blobs []ocispec.Descriptor
-	// Names are the entries of an OCI layout's index.json: the root, and each
-	// image under its reference in org.opencontainers.image.ref.name.
-	Names []ocispec.Descriptor
-	// Attachments are the signatures, attestations and SBOMs that travel with the
-	// bundle. They are not reached from the root.
-	Attachments []Attachment
-}
-
-// Node is one manifest of a Graph.
-type Node struct {
-	Descriptor ocispec.Descriptor
-	Data       []byte
 }

@@ -1,0 +1,368 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/Masterminds/semver/v3"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// What a lock says in apiVersion and kind.
+const (
+	LockAPIVersion = "vdo.vmware.com/lock/v1"
+	LockKind       = "BundleLock"
+)
+
+// Bounds of a lock; larger ones are refused.
+const (
+	MaxLockSize    = 4 << 20 // bytes of a lock document
+	MaxMatrixSize  = 4 << 20 // bytes of a matrix document
+	MaxFileSize    = 8 << 20 // bytes of one upstream manifest file
+	MaxReleases    = 256
+	MaxLockImages  = 1024
+	maxTextInLock  = 2048 // bytes of one text
+	maxFilesOfOne  = 64   // manifest files of one release
+	maxPlatforms   = 1
+	maxLockProblem = 50 // problems listed of one lock
+)
+
+// ID names the release as UsedBy does: "csi@3.5.1".
+func (r Release) ID() string { return string(r.Driver) + "@" + r.Version.String() }
+
+// Path is the key of a manifest file in [Contents].Manifests, and its title in the
+// contents manifest: DRIVER/VERSION/FILE.
+func (r Release) Path(f File) string {
+	return string(r.Driver) + "/" + r.Version.String() + "/" + f.Name
+}
+
+// YAML returns the lock as people read it: block style, keys in the order of the
+// types. Parsing it gives the lock again.
+func (l *Lock) YAML() ([]byte, error) {
+	data, err := encodeJSON(l.normal())
+	if err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	blockStyle(&doc)
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	return out.Bytes(), enc.Close()
+}
+
+// blockStyle drops the flow style that JSON has, except of empty collections.
+func blockStyle(n *yaml.Node) {
+	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
+		n.Style = 0
+	}
+	for _, c := range n.Content {
+		blockStyle(c)
+	}
+}
+
+// JSON returns the canonical form that a bundle carries: keys sorted, no
+// insignificant space, no escapes but those that JSON demands.
+func (l *Lock) JSON() ([]byte, error) {
+	data, err := encodeJSON(l.normal())
+	if err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	var tree any
+	if err := dec.Decode(&tree); err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	return encodeJSON(tree)
+}
+
+// encodeJSON is json.Marshal without the escapes for HTML.
+func encodeJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// normal returns the lock with empty collections instead of nil ones.
+func (l *Lock) normal() *Lock {
+	n := *l
+	n.Platforms = append([]image.Platform{}, l.Platforms...)
+	n.Releases = append([]Release{}, l.Releases...)
+	n.Images = append([]Image{}, l.Images...)
+	for i := range n.Releases {
+		n.Releases[i].Manifests = append([]File{}, n.Releases[i].Manifests...)
+		if n.Releases[i].Images == nil {
+			n.Releases[i].Images = map[string]string{}
+		}
+	}
+	for i := range n.Images {
+		n.Images[i].UsedBy = append([]string{}, n.Images[i].UsedBy...)
+	}
+	return &n
+}
+
+// Sort puts releases, images and their users in the order that a lock demands.
+// Manifest files keep theirs: it is the order in which they are applied.
+func (l *Lock) Sort() {
+	slices.SortFunc(l.Releases, compareReleases)
+	slices.SortFunc(l.Images, compareImages)
+	for i := range l.Images {
+		slices.Sort(l.Images[i].UsedBy)
+	}
+}
+
+func compareReleases(a, b Release) int {
+	if c := strings.Compare(string(a.Driver), string(b.Driver)); c != 0 {
+		return c
+	}
+	return compareVersions(a.Version, b.Version)
+}
+
+// compareVersions orders as semver does; versions that differ in build metadata
+// only are ordered by their text, so that the order is total.
+func compareVersions(a, b matrix.Version) int {
+	va, errA := semver.NewVersion(a.String())
+	vb, errB := semver.NewVersion(b.String())
+	if errA == nil && errB == nil {
+		if c := va.Compare(vb); c != 0 {
+			return c
+		}
+	}
+	return strings.Compare(a.String(), b.String())
+}
+
+func compareImages(a, b Image) int {
+	return strings.Compare(a.Reference.String(), b.Reference.String())
+}
+
+// Validate reports everything that is wrong with the lock, each problem with the
+// key that it is at, or nil.
+func (l *Lock) Validate() error { return l.faults("lock", nil) }
+
+// faults validates; line tells where a key is in the document, 0 where unknown.
+func (l *Lock) faults(name string, line func(key string) int) error {
+	c := &checker{}
+	l.checkHead(c)
+	l.checkReleases(c)
+	l.checkImages(c)
+	l.checkUse(c)
+	return c.join(name, line)
+}
+
+type problem struct{ key, why, hint string }
+
+type checker struct{ problems []problem }
+
+func (c *checker) add(key, format string, args ...any) {
+	c.problems = append(c.problems, problem{key: key, why: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) require(ok bool, key, format string, args ...any) {
+	if !ok {
+		c.add(key, format, args...)
+	}
+}
+
+const lockHint = "write the lock again with `vdo-bundle lock`"
+
+func (c *checker) join(name string, line func(string) int) error {
+	var errs []error
+	for i, p := range c.problems {
+		if i == maxLockProblem {
+			errs = append(errs, &fault.Error{
+				Reason: fault.InvalidInput, Op: "parse lock", Subject: name, Hint: lockHint,
+				Err: fmt.Errorf("%d more problems", len(c.problems)-i),
+			})
+			break
+		}
+		subject := name
+		if line != nil && line(p.key) > 0 {
+			subject = fmt.Sprintf("%s:%d", name, line(p.key))
+		}
+		why := p.why
+		if p.key != "" {
+			why = p.key + ": " + why
+		}
+		hint := p.hint
+		if hint == "" {
+			hint = lockHint
+		}
+		errs = append(errs, &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse lock", Subject: subject, Hint: hint,
+			Err: fmt.Errorf("%s", why),
+		})
+	}
+	return fault.Join(errs...)
+}
+
+func (l *Lock) checkHead(c *checker) {
+	if l.APIVersion != LockAPIVersion {
+		c.problems = append(c.problems, problem{"apiVersion", fmt.Sprintf("%q is not %s", l.APIVersion, LockAPIVersion),
+			"read it with the release of vdo-bundle that wrote it"})
+	}
+	c.require(l.Kind == LockKind, "kind", "%q is not %s", l.Kind, LockKind)
+	c.require(l.Matrix.Serial > 0, "matrix.serial", "%d is not a positive number", l.Matrix.Serial)
+	c.require(!l.Matrix.Digest.IsZero(), "matrix.digest", "there is no digest")
+	checkSize(c, "matrix.size", l.Matrix.Size, MaxMatrixSize)
+	c.require(len(l.Platforms) > 0 && len(l.Platforms) <= maxPlatforms, "platforms",
+		"there are %d: name one platform, or all", len(l.Platforms))
+}
+
+func checkSize(c *checker, key string, size, limit int64) {
+	c.require(size > 0 && size <= limit, key, "%d is not between 1 and %d bytes", size, limit)
+}
+
+func checkText(c *checker, key, s string) {
+	switch {
+	case s == "":
+		c.add(key, "is empty")
+	case len(s) > maxTextInLock:
+		c.add(key, "is longer than %d bytes", maxTextInLock)
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
+		c.add(key, "%.80q has characters that cannot be printed", s)
+	}
+}
+
+func (l *Lock) checkReleases(c *checker) {
+	c.require(len(l.Releases) > 0, "releases", "there is none")
+	c.require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
+	for i, r := range l.Releases {
+		key := fmt.Sprintf("releases[%d]", i)
+		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller", r.Driver)
+		c.require(r.Version.String() != "", key+".version", "there is none")
+		if i > 0 {
+			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
+		}
+		checkFiles(c, key, r.Manifests)
+		for _, from := range sortedKeys(r.Images) {
+			checkText(c, key+".images", from)
+			_, err := image.ParseReference(from)
+			c.require(err == nil, key+".images", "%q is no image reference", from)
+		}
+	}
+}
+
+func driverKnown(d matrix.Driver) bool {
+	return d == matrix.CNI || d == matrix.CPI || d == matrix.CSI || d == matrix.SnapshotController
+}
+
+func checkOrder(c *checker, key string, order int, what string) {
+	c.require(order != 0, key, "%s is there twice", what)
+	c.require(order <= 0, key, "%s is not in sorted order", what)
+}
+
+func checkFiles(c *checker, key string, files []File) {
+	c.require(len(files) > 0, key+".manifests", "there is none")
+	c.require(len(files) <= maxFilesOfOne, key+".manifests", "there are %d, more than %d", len(files), maxFilesOfOne)
+	seen := map[string]bool{}
+	for i, f := range files {
+		key := fmt.Sprintf("%s.manifests[%d]", key, i)
+		checkText(c, key+".name", f.Name)
+		bad := f.Name == "." || f.Name == ".." || f.Name != path.Base(f.Name) || strings.ContainsAny(f.Name, `\:`)
+		c.require(!bad, key+".name", "%q is no base name of a file", f.Name)
+		c.require(!seen[f.Name], key+".name", "%q is there twice", f.Name)
+		seen[f.Name] = true
+		checkURL(c, key+".url", f.URL)
+		c.require(!f.Digest.IsZero(), key+".digest", "there is no digest")
+		checkSize(c, key+".size", f.Size, MaxFileSize)
+	}
+}
+
+func checkURL(c *checker, key, s string) {
+	checkText(c, key, s)
+	u, err := url.Parse(s)
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
+		c.add(key, "it is no http or https URL")
+		return
+	}
+	c.require(u.User == nil, key, "it carries credentials; a lock holds no secrets")
+}
+
+func (l *Lock) checkImages(c *checker) {
+	c.require(len(l.Images) <= MaxLockImages, "images", "there are %d, more than %d", len(l.Images), MaxLockImages)
+	all := len(l.Platforms) == 1 && l.Platforms[0] == image.Platform{}
+	for i, im := range l.Images {
+		key := fmt.Sprintf("images[%d]", i)
+		if i > 0 {
+			checkOrder(c, key, compareImages(l.Images[i-1], im), im.Reference.String())
+		}
+		c.require(!im.Reference.IsZero(), key+".reference", "there is none")
+		c.require(!im.Digest.IsZero(), key+".digest", "there is no digest")
+		own := im.Reference.Digest()
+		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s", im.Digest, im.Reference)
+		c.require(isIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is no image index and no image manifest", im.MediaType)
+		checkSize(c, key+".size", im.Size, MaxManifestSize)
+		if im.Reason != "" {
+			checkText(c, key+".reason", im.Reason)
+		}
+		c.require(im.Source.IsZero() == (im.Reason == ""), key+".source", "source and reason go together")
+	}
+}
+
+// checkUse holds the two directions against each other: what releases name, and
+// who uses an image.
+func (l *Lock) checkUse(c *checker) {
+	users := map[string][]string{} // image reference → release IDs, in order
+	for i, r := range l.Releases {
+		named := map[string]bool{}
+		for _, from := range sortedKeys(r.Images) {
+			to := r.Images[from]
+			if _, ok := l.Image(to); !ok {
+				c.add(fmt.Sprintf("releases[%d].images", i), "%s is mapped to %q, which is not among the images", from, to)
+			}
+			if !named[to] {
+				named[to] = true
+				users[to] = append(users[to], r.ID())
+			}
+		}
+	}
+	for i, im := range l.Images {
+		want := users[im.Reference.String()]
+		slices.Sort(want)
+		key := fmt.Sprintf("images[%d].usedBy", i)
+		c.require(len(im.UsedBy) > 0, key, "no release uses %s", im.Reference)
+		c.require(slices.Equal(want, im.UsedBy), key, "says %q, but the releases that name %s are %q", im.UsedBy, im.Reference, want)
+	}
+}
+
+// Image returns the image held under a normalised reference.
+func (l *Lock) Image(reference string) (Image, bool) {
+	i, ok := slices.BinarySearchFunc(l.Images, reference, func(im Image, ref string) int {
+		return strings.Compare(im.Reference.String(), ref)
+	})
+	if !ok {
+		return Image{}, false
+	}
+	return l.Images[i], true
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

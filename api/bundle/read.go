@@ -1,0 +1,126 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Fetcher gives the bytes of a descriptor, unverified, from offset 0.
+type Fetcher interface {
+	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+}
+
+// Read returns the bytes of d, verified by size and digest. More than limit bytes
+// are not read. A descriptor that carries its Data is served from it.
+func Read(ctx context.Context, f Fetcher, d ocispec.Descriptor, limit int64) ([]byte, error) {
+	if err := CheckDescriptor(d); err != nil {
+		return nil, err
+	}
+	if d.Size > limit {
+		return nil, corrupt(d, "it claims %d bytes, more than the %d that such a part may have", d.Size, limit)
+	}
+	if int64(len(d.Data)) == d.Size && len(d.Data) > 0 && image.DigestOf(d.Data).String() == d.Digest.String() {
+		return d.Data, nil
+	}
+	rc, err := f.Fetch(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer rc.Close() //nolint:errcheck // nothing was written
+	var buf bytes.Buffer
+	buf.Grow(int(min(d.Size, 64<<10)) + bytes.MinRead)
+	if _, err := buf.ReadFrom(Verify(rc, d)); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// CheckDescriptor reports a descriptor whose digest is no sha256 digest or whose
+// size cannot be.
+func CheckDescriptor(d ocispec.Descriptor) error {
+	if _, err := image.ParseDigest(d.Digest.String()); err != nil {
+		return &fault.Error{
+			Reason: fault.Corrupt, Op: "read descriptor", Subject: fmt.Sprintf("%.100q", d.Digest.String()),
+			Hint: "bundles name everything by sha256 digest", Err: errors.New("it is no sha256 digest"),
+		}
+	}
+	if d.Size < 0 || d.Size > MaxBlobSize {
+		return corrupt(d, "its size of %d bytes cannot be", d.Size)
+	}
+	return nil
+}
+
+// Verify returns a reader of r's bytes that, instead of io.EOF, ends with a fault
+// where size or digest are not d's: Corrupt for other or too many bytes,
+// Incomplete for too few. It reads at most one byte beyond d.Size.
+func Verify(r io.Reader, d ocispec.Descriptor) io.Reader {
+	return &verifier{r: r, d: d, left: d.Size, sum: sha256.New()}
+}
+
+type verifier struct {
+	r    io.Reader
+	d    ocispec.Descriptor
+	left int64
+	sum  hash.Hash
+	err  error
+}
+
+func (v *verifier) Read(p []byte) (int, error) {
+	if v.err != nil {
+		return 0, v.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if v.left == 0 {
+		v.err = v.end()
+		return 0, v.err
+	}
+	n, err := v.r.Read(p[:min(int64(len(p)), v.left)])
+	v.left -= int64(n)
+	v.sum.Write(p[:n])
+	switch {
+	case errors.Is(err, io.EOF) && v.left > 0:
+		v.err = &fault.Error{
+			Reason: fault.Incomplete, Op: "read", Subject: v.d.Digest.String(),
+			Hint: "fetch it again", Err: fmt.Errorf("%d of %d bytes are missing", v.left, v.d.Size),
+		}
+	case err != nil && !errors.Is(err, io.EOF):
+		v.err = err
+	}
+	return n, v.err
+}
+
+// end is asked when all bytes have come: nothing may follow, and the digest decides.
+func (v *verifier) end() error {
+	var one [1]byte
+	n, err := io.ReadFull(v.r, one[:])
+	switch {
+	case n > 0:
+		return corrupt(v.d, "there is more than its %d bytes", v.d.Size)
+	case !errors.Is(err, io.EOF):
+		return err
+	}
+	if got := hex.EncodeToString(v.sum.Sum(nil)); "sha256:"+got != v.d.Digest.String() {
+		return corrupt(v.d, "its bytes have the digest sha256:%s", got)
+	}
+	return io.EOF
+}
+
+func corrupt(d ocispec.Descriptor, format string, args ...any) *fault.Error {
+	return &fault.Error{
+		Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
+		Hint: "fetch it again from a source that you trust", Err: fmt.Errorf(format, args...),
+	}
+}
