@@ -196,8 +196,13 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 	if err != nil {
 		return Signed{}, err
 	}
-	if err := s.addSignature(&m, claim); err != nil {
+	switch added, err := s.addSignature(&m, claim); {
+	case err != nil:
 		return Signed{}, err
+	case !added:
+		return Signed{
+			Manifest: existing, Descriptor: describe(ocispec.MediaTypeImageManifest, existing), Tag: SignatureTag(subject),
+		}, nil
 	}
 	return seal(m, subject, claim)
 }
@@ -212,27 +217,27 @@ func claimOf(subject image.Digest, identity string) ([]byte, error) {
 }
 
 // addSignature adds a layer for the claim unless the key's signature is there.
-func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) error {
+func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, err error) {
 	layer := describe(SimpleSigningMediaType, claim)
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw)
 	}) {
-		return nil
+		return false, nil
 	}
 	if len(m.Layers) >= maxSignatures {
-		return &fault.Error{
+		return false, &fault.Error{
 			Reason: fault.Refused, Op: "sign", Err: fmt.Errorf("there are %d signatures already", len(m.Layers)),
 			Hint: "remove signatures that are out of use",
 		}
 	}
 	raw, err := s.sign(claim)
 	if err != nil {
-		return fmt.Errorf("sign: %w", err)
+		return false, fmt.Errorf("sign: %w", err)
 	}
 	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
 	m.Layers = append(m.Layers, layer)
-	return nil
+	return true, nil
 }
 
 // existingManifest returns the manifest to add to: empty, or what data holds.

@@ -62,6 +62,8 @@ func (t *tally) add(p *Policy, e Evidence, now time.Time) {
 	switch {
 	case e.problem != "":
 		t.found[e.problem]++
+	case len(e.subjects) == 0:
+		t.found["damaged: it claims nothing"]++
 	case !slices.Contains(e.subjects, t.subject):
 		t.found["of another digest, "+e.subjects[0].String()]++
 	default:

@@ -1,0 +1,262 @@
+package trust_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// repo is a repository of a real registry: what both cosign and this package use.
+type repo struct{ name.Repository }
+
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
+
+func digestOf(h v1.Hash) digest.Digest { return digest.Digest(h.String()) }
+
+func newRepo(t *testing.T) repo {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(quiet())))
+	t.Cleanup(server.Close)
+	r, err := name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/vdo/drivers")
+	require.NoError(t, err)
+	return repo{r}
+}
+
+// push puts a random index there and returns its digest.
+func (r repo) push(t *testing.T) image.Digest {
+	t.Helper()
+	index, err := random.Index(64, 1, 2)
+	require.NoError(t, err)
+	h, err := index.Digest()
+	require.NoError(t, err)
+	require.NoError(t, remote.WriteIndex(r.Digest(h.String()), index))
+	return image.MustDigest(h.String())
+}
+
+// Fetch reads a manifest or a blob.
+func (r repo) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	ref := r.Digest(d.Digest.String())
+	if strings.Contains(d.MediaType, "manifest") {
+		got, err := remote.Get(ref, remote.WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		return io.NopCloser(bytes.NewReader(got.Manifest)), nil
+	}
+	layer, err := remote.Layer(ref, remote.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return layer.Compressed()
+}
+
+// put pushes what was signed, as anyone who copies signatures does.
+func (r repo) put(t *testing.T, s trust.Signed) {
+	t.Helper()
+	for _, b := range s.Blobs {
+		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.Descriptor.MediaType))))
+	}
+	require.NoError(t, remote.Put(r.Tag(s.Tag), taggable(s.Manifest)))
+}
+
+type taggable []byte
+
+func (m taggable) RawManifest() ([]byte, error)        { return m, nil }
+func (m taggable) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// evidence reads the signature tag and all referrers.
+func (r repo) evidence(t *testing.T, subject image.Digest) []trust.Evidence {
+	t.Helper()
+	var all []trust.Evidence
+	read := func(mediaType types.MediaType, h v1.Hash, size int64) {
+		e, err := trust.ReadEvidence(t.Context(), r, ocispec.Descriptor{MediaType: string(mediaType), Digest: digestOf(h), Size: size})
+		require.NoError(t, err)
+		all = append(all, e...)
+	}
+	if d, err := remote.Get(r.Tag(trust.SignatureTag(subject))); err == nil {
+		read(d.MediaType, d.Digest, d.Size)
+	}
+	index, err := remote.Referrers(r.Digest(subject.String()))
+	require.NoError(t, err)
+	m, err := index.IndexManifest()
+	require.NoError(t, err)
+	for _, d := range m.Manifests {
+		read(d.MediaType, d.Digest, d.Size)
+	}
+	return all
+}
+
+// cosign runs the real program, in a home of its own.
+func cosign(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), toolchain.Path(t, "cosign"), args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD=pass", "HOME="+cmd.Dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func mustCosign(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := cosign(t, args...)
+	require.NoError(t, err, "cosign %s\n%s", strings.Join(args, " "), out)
+}
+
+// keyFiles writes a key for cosign as it imports it, and returns the files' paths.
+func keyFiles(t *testing.T, private crypto.Signer) (key, pub string) {
+	t.Helper()
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain.pem")
+	require.NoError(t, os.WriteFile(plain, pemOf(t, private), 0o600))
+	mustCosign(t, "import-key-pair", "--key", plain, "--output-key-prefix", filepath.Join(dir, "k"))
+	return filepath.Join(dir, "k.key"), filepath.Join(dir, "k.pub")
+}
+
+func loadFiles(t *testing.T, keyFile, pubFile string) (*trust.Signer, *trust.Policy) {
+	t.Helper()
+	data, err := os.ReadFile(keyFile)
+	require.NoError(t, err)
+	s, err := trust.LoadSigner(keyFile, data, func() ([]byte, error) { return []byte("pass"), nil })
+	require.NoError(t, err)
+	pub, err := os.ReadFile(pubFile)
+	require.NoError(t, err)
+	k, err := trust.NewKey("release", pub, trust.KeyOptions{})
+	require.NoError(t, err)
+	return s, policy(t, 1, k)
+}
+
+func TestInteropWithCosign(t *testing.T) {
+	for kind, private := range keysOfAllKinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			keyFile, pubFile := keyFiles(t, private)
+			s, p := loadFiles(t, keyFile, pubFile)
+			r := newRepo(t)
+			verify := func(d image.Digest) (string, error) {
+				return cosign(t, "verify", "--key", pubFile, "--insecure-ignore-tlog=true", r.Digest(d.String()).String())
+			}
+
+			t.Run("cosign accepts ours", func(t *testing.T) {
+				root := r.push(t)
+				_, err := verify(root)
+				require.Error(t, err, "cosign must refuse it before it is signed")
+				r.put(t, sign(t, s, root, nil))
+				out, err := verify(root)
+				require.NoError(t, err, out)
+				require.Contains(t, out, root.String())
+			})
+			t.Run("ours accepts cosign's", func(t *testing.T) {
+				root := r.push(t)
+				mustCosign(t, "sign", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+				v, err := p.Verify(root, r.evidence(t, root), now)
+				require.NoError(t, err)
+				require.Equal(t, []string{"release"}, v.Keys())
+			})
+			t.Run("ours accepts cosign's new bundle", func(t *testing.T) {
+				root := r.push(t)
+				mustCosign(t, "sign", "--new-bundle-format", "--key", keyFile, "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+				_, err := p.Verify(root, r.evidence(t, root), now)
+				require.NoError(t, err)
+				_, err = p.Verify(subject("other"), r.evidence(t, root), now)
+				requireUntrusted(t, err, "of another digest")
+			})
+			t.Run("blobs, both ways", func(t *testing.T) {
+				file, sig := filepath.Join(t.TempDir(), "matrix.yaml"), filepath.Join(t.TempDir(), "matrix.sig")
+				require.NoError(t, os.WriteFile(file, []byte("serial: 1\n"), 0o600))
+				ours, err := s.SignBlob([]byte("serial: 1\n"))
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(sig, ours, 0o600))
+				mustCosign(t, "verify-blob", "--key", pubFile, "--insecure-ignore-tlog=true", "--signature", sig, file)
+
+				if kind == "Ed25519" {
+					return // cosign v2.6.5 itself panics here: it asks for the hash of plain Ed25519
+				}
+				mustCosign(t, "sign-blob", "--key", keyFile, "--tlog-upload=false", "-y", "--output-signature", sig, file)
+				theirs, err := os.ReadFile(sig)
+				require.NoError(t, err)
+				_, err = p.VerifyBlob([]byte("serial: 1\n"), theirs, now)
+				require.NoError(t, err)
+			})
+		})
+	}
+}
+
+func TestCosignAndWeAddToEachOthersSignatures(t *testing.T) {
+	keyA, pubA := keyFiles(t, keysOfAllKinds(t)["P-256"])
+	keyB, pubB := keyFiles(t, keysOfAllKinds(t)["P-256"])
+	a, _ := loadFiles(t, keyA, pubA)
+	b, _ := loadFiles(t, keyB, pubB)
+	r := newRepo(t)
+	root := r.push(t)
+	ref := r.Digest(root.String()).String()
+
+	r.put(t, sign(t, a, root, nil)) // ours first, then cosign's, then ours again
+	mustCosign(t, "sign", "--key", keyB, "--tlog-upload=false", "-y", ref)
+	existing, err := remote.Get(r.Tag(trust.SignatureTag(root)))
+	require.NoError(t, err)
+	third := newSigner(t)
+	r.put(t, sign(t, third, root, existing.Manifest))
+
+	mustCosign(t, "verify", "--key", pubA, "--insecure-ignore-tlog=true", ref)
+	mustCosign(t, "verify", "--key", pubB, "--insecure-ignore-tlog=true", ref)
+	p := policy(t, 3, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}), key(t, "c", third, trust.KeyOptions{}))
+	v, err := p.Verify(root, r.evidence(t, root), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "c"}, v.Keys())
+}
+
+// An SBOM attested by the same key, in both of cosign's forms, accepts nothing.
+func TestCosignAttestationBySameKeyDoesNotAccept(t *testing.T) {
+	keyFile, pubFile := keyFiles(t, keysOfAllKinds(t)["P-256"])
+	_, p := loadFiles(t, keyFile, pubFile)
+	sbom := filepath.Join(t.TempDir(), "sbom.json")
+	require.NoError(t, os.WriteFile(sbom, []byte(`{"spdxVersion":"SPDX-2.3"}`), 0o600))
+	for _, form := range []string{"--new-bundle-format=false", "--new-bundle-format=true"} {
+		r := newRepo(t)
+		root := r.push(t)
+		mustCosign(t, "attest", form, "--key", keyFile, "--tlog-upload=false", "-y", "--type", "spdxjson", "--predicate", sbom, r.Digest(root.String()).String())
+		_, err := p.Verify(root, r.evidence(t, root), now)
+		requireUntrusted(t, err)
+	}
+}
+
+func TestGeneratedKeysAreCosigns(t *testing.T) {
+	private, public, err := trust.GenerateKey([]byte("pass"))
+	require.NoError(t, err)
+	dir := t.TempDir()
+	keyFile, pubFile := filepath.Join(dir, "k.key"), filepath.Join(dir, "k.pub")
+	require.NoError(t, os.WriteFile(keyFile, private, 0o600))
+	require.NoError(t, os.WriteFile(pubFile, public, 0o600))
+	r := newRepo(t)
+	root := r.push(t)
+	ref := r.Digest(root.String()).String()
+	mustCosign(t, "sign", "--key", keyFile, "--tlog-upload=false", "-y", ref)
+	mustCosign(t, "verify", "--key", pubFile, "--insecure-ignore-tlog=true", ref)
+
+	out, err := cosign(t, "public-key", "--key", keyFile)
+	require.NoError(t, err, out)
+	require.Contains(t, out, string(public))
+}

@@ -1,0 +1,144 @@
+package trust_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+const header = "apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\n"
+
+func indent(s string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ") + "\n"
+}
+
+func TestParsePolicyReadsAllFields(t *testing.T) {
+	_, a, err := trust.GenerateKey(nil)
+	require.NoError(t, err)
+	_, b, err := trust.GenerateKey(nil)
+	require.NoError(t, err)
+	text := header + "threshold: 2\nkeys:\n- id: a\n  publicKey: |\n" + indent(string(a)) +
+		"- id: b\n  file: keys/b.pub\n  notBefore: 2026-01-01T00:00:00Z\n  notAfter: 2027-01-01T02:00:00+02:00\n" +
+		"- id: c\n  file: keys/b.pub\n  revoked: true\n" +
+		"revokedDigests:\n- sha256:" + strings.Repeat("a", 64) + "\n"
+	var asked []string
+	p, err := trust.ParsePolicy("policy.yaml", []byte(text), func(path string) ([]byte, error) {
+		asked = append(asked, path)
+		return b, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"keys/b.pub", "keys/b.pub"}, asked)
+	require.Equal(t, 2, p.Threshold())
+	require.Len(t, p.Keys(), 3)
+
+	once, err := p.YAML()
+	require.NoError(t, err)
+	again, err := trust.ParsePolicy("policy.yaml", once, nil)
+	require.NoError(t, err)
+	twice, err := again.YAML()
+	require.NoError(t, err)
+	require.Equal(t, string(once), string(twice))
+	require.Contains(t, string(once), "2027-01-01T00:00:00Z")
+}
+
+func TestBadPoliciesAreExplained(t *testing.T) {
+	_, pub, err := trust.GenerateKey(nil)
+	require.NoError(t, err)
+	good := "- id: a\n  publicKey: |\n" + indent(string(pub))
+	missing := errors.New("no such file")
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"empty", "", []string{"it is empty"}},
+		{"no YAML", "a: [", []string{"line 1"}},
+		{"two documents", header + "keys:\n" + good + "---\n{}\n", []string{"after the first YAML document"}},
+		{"unknown key", header + "keys:\n" + good + "treshold: 2\n", []string{"line 10", "the key treshold is not known"}},
+		{"unknown key of a key", header + "keys:\n- id: a\n  pem: x\n", []string{"line 5", "the key pem is not known"}},
+		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{"apiVersion", "kind", `"v1" is not`}},
+		{"no keys", header, []string{"there is no key"}},
+		{"two with one id", header + "keys:\n" + good + good, []string{`two keys have the id "a"`}},
+		{"threshold", header + "threshold: 3\nkeys:\n" + good, []string{"can never be met"}},
+		{"threshold 0", header + "threshold: 0\nkeys:\n" + good, []string{"would accept what nobody signed"}},
+		{"both", header + "keys:\n- id: a\n  publicKey: x\n  file: y\n", []string{"keys[0]", "exactly one of publicKey and file"}},
+		{"neither", header + "keys:\n- id: a\n", []string{"exactly one of publicKey and file"}},
+		{"absent file", header + "keys:\n- id: a\n  file: gone.pub\n", []string{"keys[0]", "no such file"}},
+		{"bad digest", header + "keys:\n" + good + "revokedDigests: [sha256:1]\n", []string{"revokedDigests"}},
+		{"all at once", header + "keys:\n- id: a\n- id: ''\n  publicKey: x\n" + good + "revokedDigests: [x]\n",
+			[]string{"keys[0]", "keys[1]", "revokedDigests"}},
+		{"alias bomb", header + "keys: &a [*a]\n", []string{"policy.yaml"}},
+		{"too many", header + "keys:\n" + strings.Repeat("- id: a\n  file: x\n", 33), []string{"33 keys are more than 32"}},
+		{"too long", header + "# " + strings.Repeat("x", 1<<20), []string{"longer than"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := trust.ParsePolicy("policy.yaml", []byte(c.text), func(string) ([]byte, error) { return nil, missing })
+			require.Error(t, err)
+			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+			for _, w := range append(c.want, "policy.yaml") {
+				require.ErrorContains(t, err, w)
+			}
+		})
+	}
+	_, err = trust.ParsePolicy("p", []byte(header+"keys:\n- id: a\n  file: x\n"), nil)
+	require.ErrorContains(t, err, "a key by file cannot be read here")
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	_, pub, err := trust.GenerateKey(nil)
+	require.NoError(f, err)
+	f.Add([]byte(header + "keys:\n- id: a\n  publicKey: |\n" + indent(string(pub))))
+	f.Add([]byte(header + "threshold: 1\nkeys:\n- id: a\n  file: x\n  revoked: true\nrevokedDigests: [sha256:" + strings.Repeat("0", 64) + "]\n"))
+	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? {}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := trust.ParsePolicy("fuzz", data, func(string) ([]byte, error) { return pub, nil })
+		if err != nil {
+			require.NotEmpty(t, fault.Text(err))
+			return
+		}
+		once, err := p.YAML()
+		require.NoError(t, err)
+		again, err := trust.ParsePolicy("again", once, nil)
+		require.NoError(t, err, "%s", once)
+		twice, err := again.YAML()
+		require.NoError(t, err)
+		require.Equal(t, string(once), string(twice))
+	})
+}
+
+// FuzzReadEvidence feeds a signature manifest and a claim to the reader and the
+// verifier: whatever they are, nothing is accepted and nothing breaks.
+func FuzzReadEvidence(f *testing.F) {
+	private, pub, err := trust.GenerateKey(nil)
+	require.NoError(f, err)
+	s, err := trust.LoadSigner("k", private, func() ([]byte, error) { return nil, nil })
+	require.NoError(f, err)
+	signed, err := s.Sign(subject("other"), "", nil)
+	require.NoError(f, err)
+	k, err := trust.NewKey("k", pub, trust.KeyOptions{})
+	require.NoError(f, err)
+	p, err := trust.NewPolicy(1, k)
+	require.NoError(f, err)
+	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA")
+	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`),
+		[]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"AA=="}]}}`),
+		trust.BundleMediaType, "")
+	f.Fuzz(func(t *testing.T, manifest, claim []byte, mediaType, signature string) {
+		blobs := store{}
+		own := blobs.add("", manifest)
+		layer := blobs.add(mediaType, claim)
+		layer.Annotations = map[string]string{trust.SignatureAnnotation: signature}
+		evidence, err := trust.ReadEvidence(t.Context(), blobs, blobs.manifest(t, layer))
+		require.NoError(t, err)
+		more, err := trust.ReadEvidence(t.Context(), blobs, own)
+		if err == nil {
+			evidence = append(evidence, more...)
+		}
+		_, err = p.Verify(subject("root"), evidence, now)
+		requireUntrusted(t, err)
+	})
+}

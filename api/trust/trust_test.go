@@ -1,0 +1,645 @@
+package trust_test
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+// store is a Fetcher over bytes in memory.
+type store map[digest.Digest][]byte
+
+func (s store) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	data, ok := s[d.Digest]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "fetch", Subject: d.Digest.String()}
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+func (s store) add(mediaType string, data []byte) ocispec.Descriptor {
+	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	s[d.Digest] = data
+	return d
+}
+
+func (s store) keep(signed trust.Signed) ocispec.Descriptor {
+	for _, b := range signed.Blobs {
+		s[b.Descriptor.Digest] = b.Data
+	}
+	s[signed.Descriptor.Digest] = signed.Manifest
+	return signed.Descriptor
+}
+
+// manifest adds an image manifest of layers.
+func (s store) manifest(t *testing.T, layers ...ocispec.Descriptor) ocispec.Descriptor {
+	t.Helper()
+	data, err := json.Marshal(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Layers: layers})
+	require.NoError(t, err)
+	return s.add(ocispec.MediaTypeImageManifest, data)
+}
+
+func (s store) evidence(t *testing.T, manifests ...ocispec.Descriptor) []trust.Evidence {
+	t.Helper()
+	var out []trust.Evidence
+	for _, m := range manifests {
+		e, err := trust.ReadEvidence(t.Context(), s, m)
+		require.NoError(t, err)
+		out = append(out, e...)
+	}
+	return out
+}
+
+func pemOf(t *testing.T, private crypto.Signer) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+func signer(t *testing.T, private crypto.Signer) *trust.Signer {
+	t.Helper()
+	s, err := trust.LoadSigner("test.key", pemOf(t, private), nil)
+	require.NoError(t, err)
+	return s
+}
+
+func newSigner(t *testing.T) *trust.Signer { return signer(t, newECDSA(t, elliptic.P256())) }
+
+func newECDSA(t *testing.T, curve elliptic.Curve) *ecdsa.PrivateKey {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(curve, rand.Reader)
+	require.NoError(t, err)
+	return private
+}
+
+func key(t *testing.T, id string, s *trust.Signer, o trust.KeyOptions) trust.Key {
+	t.Helper()
+	k, err := s.Key(id, o)
+	require.NoError(t, err)
+	return k
+}
+
+func policy(t *testing.T, threshold int, keys ...trust.Key) *trust.Policy {
+	t.Helper()
+	p, err := trust.NewPolicy(threshold, keys...)
+	require.NoError(t, err)
+	return p
+}
+
+func subject(name string) image.Digest { return image.DigestOf([]byte(name)) }
+
+func sign(t *testing.T, s *trust.Signer, d image.Digest, existing []byte) trust.Signed {
+	t.Helper()
+	signed, err := s.Sign(d, "mirror.site/vdo/drivers", existing)
+	require.NoError(t, err)
+	return signed
+}
+
+func requireUntrusted(t *testing.T, err error, contains ...string) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, fault.Untrusted, fault.ReasonOf(err), "%v", err)
+	require.NotEmpty(t, fault.HintOf(err))
+	for _, c := range contains {
+		require.Contains(t, err.Error(), c)
+	}
+}
+
+func keysOfAllKinds(t *testing.T) map[string]crypto.Signer {
+	t.Helper()
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	return map[string]crypto.Signer{
+		"P-256": newECDSA(t, elliptic.P256()), "P-384": newECDSA(t, elliptic.P384()), "P-521": newECDSA(t, elliptic.P521()),
+		"Ed25519": ed, "RSA-2048": r,
+	}
+}
+
+func TestEveryKindOfKeySignsAndVerifies(t *testing.T) {
+	for kind, private := range keysOfAllKinds(t) {
+		t.Run(kind, func(t *testing.T) {
+			s, blobs := signer(t, private), store{}
+			p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+
+			v, err := p.Verify(subject("root"), blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil))), now)
+			require.NoError(t, err)
+			require.Equal(t, subject("root"), v.Subject())
+			require.Equal(t, []string{"release"}, v.Keys())
+			require.Equal(t, now, v.At())
+			require.False(t, v.IsZero())
+
+			sig, err := s.SignBlob([]byte("matrix"))
+			require.NoError(t, err)
+			v, err = p.VerifyBlob([]byte("matrix"), sig, now)
+			require.NoError(t, err)
+			require.Equal(t, subject("matrix"), v.Subject())
+			_, err = p.VerifyBlob([]byte("matrix!"), sig, now)
+			requireUntrusted(t, err, "1 by no key of the policy")
+		})
+	}
+}
+
+func TestClaimIsBoundToItsDigest(t *testing.T) {
+	s, blobs := newSigner(t), store{}
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	// the signature of another image, put under this image's tag
+	moved := blobs.evidence(t, blobs.keep(sign(t, s, subject("other"), nil)))
+	_, err := p.Verify(subject("root"), moved, now)
+	requireUntrusted(t, err, "1 signature, none by a key of the policy that counts", "of another digest, "+subject("other").String())
+}
+
+func TestThresholdCountsDistinctKeysNotSignatures(t *testing.T) {
+	a, b, c := newSigner(t), newSigner(t), newSigner(t)
+	p := policy(t, 2, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}), key(t, "c", c, trust.KeyOptions{}))
+	root, blobs := subject("root"), store{}
+
+	one := blobs.keep(sign(t, a, root, nil))
+	again, err := a.Sign(root, "elsewhere.site/vdo", blobs[one.Digest]) // another claim: a second signature by a
+	require.NoError(t, err)
+	twice := blobs.keep(again)
+	require.Len(t, blobs.evidence(t, twice), 2)
+	_, err = p.Verify(root, append(blobs.evidence(t, twice), blobs.evidence(t, one)...), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (a) where the policy wants 2")
+
+	both := blobs.keep(sign(t, c, root, blobs[twice.Digest]))
+	v, err := p.Verify(root, blobs.evidence(t, both), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "c"}, v.Keys())
+}
+
+func TestOneKeyUnderTwoIDsCountsOnce(t *testing.T) {
+	a, b, blobs := newSigner(t), newSigner(t), store{}
+	p := policy(t, 2, key(t, "a", a, trust.KeyOptions{}), key(t, "a-again", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}))
+	_, err := p.Verify(subject("root"), blobs.evidence(t, blobs.keep(sign(t, a, subject("root"), nil))), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (a)")
+
+	_, err = trust.NewPolicy(2, key(t, "a", a, trust.KeyOptions{}), key(t, "a-again", a, trust.KeyOptions{}))
+	require.ErrorContains(t, err, "can never be met with 1 distinct keys")
+
+	p = policy(t, 1, key(t, "a", a, trust.KeyOptions{}), key(t, "a-again", a, trust.KeyOptions{Revoked: true}))
+	_, err = p.Verify(subject("root"), blobs.evidence(t, blobs.keep(sign(t, a, subject("root"), nil))), now)
+	requireUntrusted(t, err, "revoked")
+}
+
+func TestAllSignaturesAndReferrersAreLookedAt(t *testing.T) {
+	ours, blobs := newSigner(t), store{}
+	p := policy(t, 1, key(t, "release", ours, trust.KeyOptions{}))
+	root := subject("root")
+	for position := range 4 {
+		var manifests []ocispec.Descriptor
+		for i := range 4 {
+			by := newSigner(t)
+			if i == position {
+				by = ours
+			}
+			manifests = append(manifests, blobs.keep(sign(t, by, root, nil)))
+		}
+		_, err := p.Verify(root, blobs.evidence(t, manifests...), now)
+		require.NoError(t, err, "the good one is number %d", position)
+	}
+}
+
+func TestKeysOutOfTimeOrRevokedDoNotCount(t *testing.T) {
+	s, blobs := newSigner(t), store{}
+	evidence := blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil)))
+	for _, c := range []struct {
+		name string
+		o    trust.KeyOptions
+		want string // "" where it counts
+	}{
+		{"not yet", trust.KeyOptions{NotBefore: now.Add(time.Hour)}, "by the key k, not valid before 2026-08-01T13:00:00Z"},
+		{"no longer", trust.KeyOptions{NotAfter: now.Add(-time.Hour)}, "by the key k, expired 2026-08-01T11:00:00Z"},
+		{"revoked", trust.KeyOptions{Revoked: true}, "by the key k, revoked"},
+		{"within", trust.KeyOptions{NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}, ""},
+		{"first moment", trust.KeyOptions{NotBefore: now}, ""},
+		{"last moment", trust.KeyOptions{NotAfter: now}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := policy(t, 1, key(t, "k", s, c.o)).Verify(subject("root"), evidence, now)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireUntrusted(t, err, c.want)
+			require.Contains(t, fault.HintOf(err), "in force")
+		})
+	}
+}
+
+func TestRevokedDigestIsNeverAccepted(t *testing.T) {
+	s, blobs := newSigner(t), store{}
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{})).WithRevokedDigests(subject("root"), subject("blob"))
+	_, err := p.Verify(subject("root"), blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil))), now)
+	requireUntrusted(t, err, "revoked this digest")
+	sig, err := s.SignBlob([]byte("blob"))
+	require.NoError(t, err)
+	_, err = p.VerifyBlob([]byte("blob"), sig, now)
+	requireUntrusted(t, err, "revoked this digest")
+}
+
+func TestNothingIsAcceptedWithoutSignatureOrPolicy(t *testing.T) {
+	s := newSigner(t)
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	_, err := p.Verify(subject("root"), nil, now)
+	requireUntrusted(t, err, "it has no signature; keys tried: release")
+	require.Contains(t, fault.HintOf(err), trust.SignatureTag(subject("root")))
+	_, err = p.Verify(subject("root"), []trust.Evidence{{}}, now)
+	requireUntrusted(t, err, "claims nothing")
+	_, err = p.VerifyBlob([]byte("x"), nil, now)
+	requireUntrusted(t, err, "it has no signature")
+	_, err = p.Verify(image.Digest{}, nil, now)
+	require.Error(t, err)
+	_, err = new(trust.Policy).Verify(subject("root"), nil, now)
+	requireUntrusted(t, err, "the trust policy is empty")
+	_, err = (*trust.Policy)(nil).Verify(subject("root"), nil, now)
+	requireUntrusted(t, err, "the trust policy is empty")
+	_, err = trust.NewPolicy(1)
+	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	_, err = trust.NewPolicy(0, key(t, "release", s, trust.KeyOptions{}))
+	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+}
+
+// bundleOf makes a sigstore bundle of a statement, as cosign does with a key.
+func bundleOf(t *testing.T, private crypto.Signer, payloadType string, statement any) []byte {
+	t.Helper()
+	payload, err := json.Marshal(statement)
+	require.NoError(t, err)
+	h := crypto.SHA256.New()
+	h.Write(dsse.PAE(payloadType, payload))
+	sig, err := private.Sign(rand.Reader, h.Sum(nil), crypto.SHA256)
+	require.NoError(t, err)
+	data, err := json.Marshal(map[string]any{
+		"mediaType":            trust.BundleMediaType,
+		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": "x"}},
+		"dsseEnvelope": map[string]any{
+			"payload": payload, "payloadType": payloadType, "signatures": []any{map[string]any{"sig": sig}},
+		},
+	})
+	require.NoError(t, err)
+	return data
+}
+
+func statement(predicate string, d image.Digest) map[string]any {
+	return map[string]any{
+		"_type": "https://in-toto.io/Statement/v1", "predicateType": predicate,
+		"subject": []any{map[string]any{"digest": map[string]any{"sha256": d.Hex()}}},
+	}
+}
+
+func TestOnlyTheSignPredicateAccepts(t *testing.T) {
+	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
+	p := policy(t, 1, key(t, "release", signer(t, private), trust.KeyOptions{}))
+	const inToto = "application/vnd.in-toto+json"
+	for _, c := range []struct {
+		name, payloadType string
+		statement         any
+		want              string
+	}{
+		{"signature", inToto, statement(trust.SignPredicateType, root), ""},
+		{"SBOM", inToto, statement("https://spdx.dev/Document", root), `an attestation of type "https://spdx.dev/Document"`},
+		{"no predicate", inToto, statement("", root), "an attestation of type"},
+		{"another digest", inToto, statement(trust.SignPredicateType, subject("other")), "of another digest"},
+		{"another payload", "text/plain", statement(trust.SignPredicateType, root), `of a payload of type "text/plain"`},
+		{"another statement", inToto, map[string]any{"_type": "x", "predicateType": trust.SignPredicateType}, "of a statement of type"},
+		{"no JSON", inToto, "text", "damaged"},
+		{"no subject", inToto, map[string]any{"_type": "https://in-toto.io/Statement/v1", "predicateType": trust.SignPredicateType}, "damaged"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			layer := blobs.add(trust.BundleMediaType, bundleOf(t, private, c.payloadType, c.statement))
+			_, err := p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireUntrusted(t, err, c.want)
+		})
+	}
+}
+
+func TestClassicAttestationsAndSBOMsAreNoSignatures(t *testing.T) {
+	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
+	p := policy(t, 1, key(t, "release", signer(t, private), trust.KeyOptions{}))
+	att := blobs.add("application/vnd.dsse.envelope.v1+json", bundleOf(t, private, "application/vnd.in-toto+json", statement(trust.SignPredicateType, root)))
+	sbom := blobs.add("text/spdx+json", []byte(`{}`))
+	_, err := p.Verify(root, blobs.evidence(t, blobs.manifest(t, att, sbom)), now)
+	requireUntrusted(t, err, "it has no signature")
+}
+
+func TestClaimOfAnotherTypeDoesNotCount(t *testing.T) {
+	s, blobs, root := newSigner(t), store{}, subject("root")
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	for _, c := range []struct{ claim, want string }{
+		{`{"critical":{"image":{"docker-manifest-digest":"` + root.String() + `"},"type":"atomic container signature"}}`, "of a claim of type"},
+		{`{"critical":{"image":{"docker-manifest-digest":"sha256:1"},"type":"cosign container image signature"}}`, "it claims the digest"},
+		{`nothing`, "its claim is no JSON"},
+	} {
+		layer := blobs.add(trust.SimpleSigningMediaType, []byte(c.claim))
+		sig, err := s.SignBlob([]byte(c.claim))
+		require.NoError(t, err)
+		layer.Annotations = map[string]string{trust.SignatureAnnotation: string(sig)}
+		_, err = p.Verify(root, blobs.evidence(t, blobs.manifest(t, layer)), now)
+		requireUntrusted(t, err, c.want)
+	}
+}
+
+func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
+	s, blobs, root := newSigner(t), store{}, subject("root")
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	good := sign(t, s, root, nil)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(good.Manifest, &m))
+	blobs.keep(good)
+	layer := m.Layers[0]
+
+	damage := map[string]ocispec.Descriptor{}
+	change := func(f func(d *ocispec.Descriptor)) ocispec.Descriptor {
+		d := layer
+		d.Annotations = map[string]string{trust.SignatureAnnotation: layer.Annotations[trust.SignatureAnnotation]}
+		f(&d)
+		return d
+	}
+	damage["its signature is missing"] = change(func(d *ocispec.Descriptor) { d.Annotations = nil })
+	damage["its signature is no base64"] = change(func(d *ocispec.Descriptor) { d.Annotations[trust.SignatureAnnotation] = "%" })
+	damage["is longer than 4096 bytes"] = change(func(d *ocispec.Descriptor) {
+		d.Annotations[trust.SignatureAnnotation] = strings.Repeat("AAAA", 2000)
+	})
+	damage["by no key of the policy"] = change(func(d *ocispec.Descriptor) {
+		d.Annotations[trust.SignatureAnnotation] = base64.StdEncoding.EncodeToString([]byte("x"))
+	})
+	damage["bytes that it should"] = change(func(d *ocispec.Descriptor) { d.Size++ })
+	damage["its size of"] = change(func(d *ocispec.Descriptor) { d.Size = 1 << 40 })
+	damage["its digest is no sha256 digest"] = change(func(d *ocispec.Descriptor) { d.Digest = "sha512:00" })
+	damage["unreadable (fetch"] = change(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("not there") })
+	var all []ocispec.Descriptor
+	for want, d := range damage {
+		all = append(all, d)
+		_, err := p.Verify(root, blobs.evidence(t, blobs.manifest(t, d)), now)
+		requireUntrusted(t, err, want)
+	}
+	_, err := p.Verify(root, blobs.evidence(t, blobs.manifest(t, append(all, layer)...)), now)
+	require.NoError(t, err)
+
+	tampered := change(func(*ocispec.Descriptor) {})
+	blobs[tampered.Digest] = append(bytes.Clone(blobs[tampered.Digest][1:]), '}')
+	_, err = p.Verify(root, blobs.evidence(t, blobs.manifest(t, tampered)), now)
+	requireUntrusted(t, err, "another digest")
+}
+
+type brokenFetcher struct{ err error }
+
+func (f brokenFetcher) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, f.err
+}
+
+func TestFetchErrorsAreNotMistakenForMissingSignatures(t *testing.T) {
+	away := &fault.Error{Reason: fault.Unreachable, Op: "fetch"}
+	d := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
+	_, err := trust.ReadEvidence(t.Context(), brokenFetcher{away}, d)
+	require.ErrorIs(t, err, away)
+
+	s, blobs := newSigner(t), store{}
+	m := blobs.keep(sign(t, s, subject("root"), nil))
+	onlyManifest := fetchFunc(func(d ocispec.Descriptor) (io.ReadCloser, error) {
+		if d.Digest == m.Digest {
+			return blobs.Fetch(t.Context(), d)
+		}
+		return nil, away
+	})
+	_, err = trust.ReadEvidence(t.Context(), onlyManifest, m)
+	require.ErrorIs(t, err, away)
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+}
+
+type fetchFunc func(d ocispec.Descriptor) (io.ReadCloser, error)
+
+func (f fetchFunc) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) { return f(d) }
+
+func TestEvidenceIsBounded(t *testing.T) {
+	blobs := store{}
+	layer := blobs.add(trust.SimpleSigningMediaType, []byte("{}"))
+	many := make([]ocispec.Descriptor, 257)
+	for i := range many {
+		many[i] = layer
+	}
+	_, err := trust.ReadEvidence(t.Context(), blobs, blobs.manifest(t, many...))
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+	_, err = trust.ReadEvidence(t.Context(), blobs, ocispec.Descriptor{Digest: layer.Digest, Size: 1 << 30})
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+	_, err = trust.ReadEvidence(t.Context(), blobs, blobs.add("x", []byte("[")))
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+
+	s := newSigner(t)
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	_, err = p.Verify(subject("root"), make([]trust.Evidence, 1025), now)
+	requireUntrusted(t, err, "1025 signatures are more than are looked at")
+	sig, err := s.SignBlob([]byte("x"))
+	require.NoError(t, err)
+	_, err = p.VerifyBlob([]byte("x"), bytes.Repeat(append(sig, '\n'), 257), now)
+	requireUntrusted(t, err, "257 signatures")
+}
+
+func TestSigningAgainAddsNothingAndKeepsOthers(t *testing.T) {
+	a, b, blobs, root := newSigner(t), newSigner(t), store{}, subject("root")
+	first := sign(t, a, root, nil)
+	blobs.keep(first)
+	again := sign(t, a, root, first.Manifest)
+	require.Equal(t, first.Manifest, again.Manifest)
+	require.Equal(t, first.Descriptor, again.Descriptor)
+	require.Empty(t, again.Blobs)
+	both := sign(t, b, root, first.Manifest)
+	require.Len(t, blobs.evidence(t, blobs.keep(both)), 2)
+	require.Equal(t, "sha256-"+root.Hex()+".sig", both.Tag)
+
+	for name, existing := range map[string][]byte{
+		"no manifest": []byte("x"), "an image": []byte(`{"schemaVersion":2,"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar"}]}`),
+	} {
+		_, err := a.Sign(root, "", existing)
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err), name)
+	}
+	_, err := a.Sign(image.Digest{}, "", nil)
+	require.Error(t, err)
+	_, err = a.Sign(root, "NOT A NAME", nil)
+	require.Error(t, err)
+}
+
+func TestMatrixSignatureFileHoldsSeveralSignatures(t *testing.T) {
+	a, b := newSigner(t), newSigner(t)
+	p := policy(t, 2, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}))
+	sigA, err := a.SignBlob([]byte("matrix"))
+	require.NoError(t, err)
+	sigB, err := b.SignBlob([]byte("matrix"))
+	require.NoError(t, err)
+	v, err := p.VerifyBlob([]byte("matrix"), bytes.Join([][]byte{sigA, sigB, nil}, []byte("\n")), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, v.Keys())
+	_, err = p.VerifyBlob([]byte("matrix"), bytes.Join([][]byte{sigA, sigA, []byte("%")}, []byte("\n")), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (a)", "1 damaged: it is no base64")
+}
+
+// TestNoNetwork fails every dial while all of the package's work is done.
+func TestNoNetwork(t *testing.T) {
+	refused := errors.New("this package dialled")
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	require.True(t, ok)
+	dial := func(context.Context, string, string) (net.Conn, error) { t.Error(refused); return nil, refused }
+	oldDial, oldResolver := transport.DialContext, net.DefaultResolver
+	transport.DialContext = dial
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dial}
+	t.Cleanup(func() { transport.DialContext, net.DefaultResolver = oldDial, oldResolver })
+
+	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
+	s := signer(t, private)
+	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
+	classic := blobs.keep(sign(t, s, root, nil))
+	referrer := blobs.manifest(t, blobs.add(trust.BundleMediaType,
+		bundleOf(t, private, "application/vnd.in-toto+json", statement(trust.SignPredicateType, root))))
+	_, err := p.Verify(root, blobs.evidence(t, classic, referrer), now)
+	require.NoError(t, err)
+	_, err = p.Verify(subject("other"), blobs.evidence(t, classic, referrer), now)
+	requireUntrusted(t, err)
+}
+
+func TestPrivateKeysOfAllForms(t *testing.T) {
+	ec := newECDSA(t, elliptic.P256())
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	sec1, err := x509.MarshalECPrivateKey(ec)
+	require.NoError(t, err)
+	sealed, public, err := trust.GenerateKey([]byte("secret"))
+	require.NoError(t, err)
+	cosign := bytes.ReplaceAll(sealed, []byte("SIGSTORE"), []byte("COSIGN"))
+	params := []byte("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n")
+	secret := func() ([]byte, error) { return []byte("secret"), nil }
+	for name, data := range map[string][]byte{
+		"PKCS #8": pemOf(t, ec), "SEC 1": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1}),
+		"SEC 1 with parameters": append(params, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: sec1})...),
+		"PKCS #1":               pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)}),
+		"sigstore":              sealed, "cosign": cosign,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := trust.LoadSigner("k.pem", data, secret)
+			require.NoError(t, err)
+			sig, err := s.SignBlob([]byte("x"))
+			require.NoError(t, err)
+			_, err = policy(t, 1, key(t, "k", s, trust.KeyOptions{})).VerifyBlob([]byte("x"), sig, now)
+			require.NoError(t, err)
+		})
+	}
+	s, err := trust.LoadSigner("k.pem", sealed, secret)
+	require.NoError(t, err)
+	require.Equal(t, string(public), string(s.PublicPEM()))
+}
+
+func TestBadPrivateKeysAreExplained(t *testing.T) {
+	sealed, public, err := trust.GenerateKey([]byte("secret"))
+	require.NoError(t, err)
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
+	asked := errors.New("no terminal")
+	for _, c := range []struct {
+		name     string
+		data     []byte
+		password func() ([]byte, error)
+		reason   fault.Reason
+		want     string
+	}{
+		{"wrong password", sealed, func() ([]byte, error) { return []byte("other"), nil }, fault.Unauthorized, "does not open"},
+		{"no password", sealed, nil, fault.Unauthorized, "does not open"},
+		{"no terminal", sealed, func() ([]byte, error) { return nil, asked }, fault.InvalidInput, "no terminal"},
+		{"public", public, nil, fault.InvalidInput, "no PEM block of a private key"},
+		{"nothing", nil, nil, fault.InvalidInput, "no PEM block"},
+		{"huge", bytes.Repeat([]byte("x"), 1<<20), nil, fault.InvalidInput, "longer than"},
+		{"small", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small)), nil, fault.InvalidInput, "1024 bits"},
+		{"openssl", block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "cosign import-key-pair"},
+		{"kind", block("DSA PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, `"DSA PRIVATE KEY" is not supported`},
+		{"damaged", block("PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "cannot be read"},
+		{"damaged seal", block("ENCRYPTED SIGSTORE PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "damaged"},
+		{"costly seal", block("ENCRYPTED SIGSTORE PRIVATE KEY", []byte(`{"kdf":{"name":"scrypt","params":{"N":1073741824,"r":8,"p":1}},"cipher":{"name":"nacl/secretbox"}}`)),
+			func() ([]byte, error) { return nil, nil }, fault.InvalidInput, "scrypt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := trust.LoadSigner("k.pem", c.data, c.password)
+			require.Equal(t, c.reason, fault.ReasonOf(err))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "k.pem")
+			require.NotEmpty(t, fault.HintOf(err))
+		})
+	}
+}
+
+func TestPrintingASignerPrintsNoPrivateKey(t *testing.T) {
+	private := newECDSA(t, elliptic.P256())
+	s := signer(t, private)
+	raw, err := private.Bytes()
+	require.NoError(t, err)
+	text := fmt.Sprintf("%v %+v %#v %s", s, s, s, s)
+	require.NotContains(t, text, fmt.Sprint(raw))
+	require.Contains(t, text, "signer ")
+}
+
+func TestBadPublicKeysAreExplained(t *testing.T) {
+	_, good, err := trust.GenerateKey(nil)
+	require.NoError(t, err)
+	small, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	smallDER, err := x509.MarshalPKIXPublicKey(small.Public())
+	require.NoError(t, err)
+	p224, err := x509.MarshalPKIXPublicKey(newECDSA(t, elliptic.P224()).Public())
+	require.NoError(t, err)
+	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
+	for _, c := range []struct {
+		name, id string
+		data     []byte
+		o        trust.KeyOptions
+		want     string
+	}{
+		{"no id", "", good, trust.KeyOptions{}, "no id"},
+		{"bad id", "a b", good, trust.KeyOptions{}, "not a name"},
+		{"times", "k", good, trust.KeyOptions{NotBefore: now, NotAfter: now}, "notBefore is not before notAfter"},
+		{"private", "k", pemOf(t, newECDSA(t, elliptic.P256())), trust.KeyOptions{}, "it is a private key"},
+		{"certificate", "k", block("CERTIFICATE", nil), trust.KeyOptions{}, "it is a certificate"},
+		{"two", "k", append(bytes.Clone(good), good...), trust.KeyOptions{}, "after the first PEM block"},
+		{"nothing", "k", nil, trust.KeyOptions{}, "no PEM block"},
+		{"huge", "k", bytes.Repeat(good, 1000), trust.KeyOptions{}, "longer than"},
+		{"small", "k", block("PUBLIC KEY", smallDER), trust.KeyOptions{}, "1024 bits"},
+		{"curve", "k", block("PUBLIC KEY", p224), trust.KeyOptions{}, "P-224"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := trust.NewKey(c.id, c.data, c.o)
+			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
