@@ -1,0 +1,199 @@
+package vcenter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+
+	govmomifault "github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// account is what the storage driver accepts as a user name from 3.1 on.
+var account = regexp.MustCompile(`^([A-Za-z0-9._-]+@[A-Za-z0-9._-]+|[A-Za-z0-9._-]+\\[A-Za-z0-9._-]+)$`)
+
+// QualifiedAccount says whether the user name has a domain, and only characters
+// that the drivers accept: name@domain or domain\name.
+func QualifiedAccount(user string) bool { return account.MatchString(user) }
+
+func (t Target) valid() error {
+	var errs []error
+	for _, f := range []struct{ key, value string }{{"username", t.Username}, {"password", string(t.Password)}} {
+		if strings.TrimSpace(f.value) == "" {
+			errs = append(errs, &fault.Error{
+				Reason: fault.InvalidInput, Op: "log in to", Subject: t.Address(),
+				Err:  fmt.Errorf("the Secret's key %s is absent or empty", f.key),
+				Hint: "give the Secret that spec.credentials names the keys username and password"})
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// classifyLogin tells the ways apart in which a login fails.
+func (t Target) classifyLogin(err error) error {
+	f := &fault.Error{Op: "log in to", Subject: t.Address()}
+	switch text := err.Error(); {
+	case strings.Contains(strings.ToLower(text), "locked"):
+		f.Reason = fault.AccountLocked
+		f.Err = fmt.Errorf("the account %s is locked", t.Username)
+		f.Hint = "unlock it in the vCenter (or wait until the lock ends by itself), and put the right password into the Secret: every process that uses the old one locks it again"
+	case is[*types.InvalidLogin](err):
+		f.Reason = fault.Unauthorized
+		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
+		f.Hint = "correct the Secret that spec.credentials names; it is not tried again before it changes, so that the account is not locked"
+	case is[*types.PasswordExpired](err):
+		f.Reason = fault.Unauthorized
+		f.Err = fmt.Errorf("the password of %s is expired", t.Username)
+		f.Hint = "set a new password in the vCenter and put it into the Secret that spec.credentials names"
+	case is[*types.NoPermission](err):
+		f.Reason = fault.Forbidden
+		f.Err = fmt.Errorf("the account %s has no role in this vCenter", t.Username)
+		f.Hint = "give it the role ReadOnly on the vCenter's root, and the drivers' roles where they apply"
+	default:
+		return t.classify("log in to", err)
+	}
+	return f
+}
+
+func noDomain(user string) string {
+	if QualifiedAccount(user) {
+		return ""
+	}
+	return ", which has no domain: write NAME@DOMAIN"
+}
+
+// classify turns an error of the network, of HTTP or of the API into a fault.
+func (t Target) classify(op string, err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f // of our own, wrapped by the HTTP client
+	}
+	if f = classifyAPI(t, err); f == nil {
+		f = classifyNetwork(t, err)
+	}
+	f.Op, f.Subject = op, t.Address()
+	return f
+}
+
+// classifyAPI returns nil for what is no fault of the API.
+func classifyAPI(t Target, err error) *fault.Error {
+	var denied *types.NoPermission
+	switch {
+	case is[*types.NotAuthenticated](err):
+		return &fault.Error{Reason: fault.Unreachable, Err: errors.New("the vCenter ended the session")}
+	case asFault(err, &denied):
+		what := "a privilege"
+		if denied.PrivilegeId != "" {
+			what = "the privilege " + denied.PrivilegeId
+		}
+		return &fault.Error{Reason: fault.Forbidden,
+			Err:  fmt.Errorf("the account %s lacks %s%s", t.Username, what, on(denied.Object)),
+			Hint: "give it the role ReadOnly on the vCenter's root and on all parents of the nodes' VMs"}
+	case soap.IsSoapFault(err), soap.IsVimFault(err):
+		return &fault.Error{Reason: fault.Internal, Err: err}
+	}
+	return nil
+}
+
+func on(ref *types.ManagedObjectReference) string {
+	if ref == nil {
+		return ""
+	}
+	return fmt.Sprintf(" on %s %s", ref.Type, ref.Value)
+}
+
+func classifyNetwork(t Target, err error) *fault.Error {
+	var (
+		dns     *net.DNSError
+		status  *statusError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		timeout net.Error
+	)
+	unreachable := func(why, hint string) *fault.Error {
+		return &fault.Error{Reason: fault.Unreachable, Err: errors.New(why), Hint: hint}
+	}
+	switch {
+	case errors.Is(err, errNotVCenter), errors.Is(err, errRedirect), errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return notVCenter(err)
+	case errors.Is(err, errTooLong):
+		return &fault.Error{Reason: fault.Corrupt, Err: errTooLong, Hint: "see that spec.vcIp and spec.port name a vCenter"}
+	case errors.Is(err, context.Canceled):
+		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return unreachable(fmt.Sprintf("no such host: the name %s does not resolve", t.Host),
+			"correct spec.vcIp, or the DNS that this pod and the nodes use")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return unreachable("connection refused: nothing listens there", "correct spec.vcIp and spec.port, or start the vCenter's services")
+	case errors.As(err, &status):
+		return classifyStatus(status)
+	case errors.As(err, &alert):
+		return &fault.Error{Reason: fault.Incompatible, Err: fmt.Errorf("the TLS handshake fails: %w", alert), Hint: "enable TLS 1.2 or later on the vCenter"}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return unreachable("it does not answer in time", "open TCP "+t.port()+" from this pod and the control-plane nodes to the vCenter: firewall, NetworkPolicy, routes")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return unreachable("it ends the connection", "see whether the vCenter is starting, or a proxy or firewall stands between")
+	}
+	return &fault.Error{Reason: fault.Unreachable, Err: trimURL(err), Hint: "see that the vCenter runs and can be reached from here"}
+}
+
+func notVCenter(err error) *fault.Error {
+	why := err
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		why = fmt.Errorf("%w: it does not speak TLS", errNotVCenter)
+	case errors.Is(err, errRedirect):
+		why = fmt.Errorf("%w: %w", errNotVCenter, errRedirect)
+	}
+	return &fault.Error{Reason: fault.InvalidInput, Err: why, Hint: "set spec.vcIp and spec.port to a vCenter's API"}
+}
+
+func classifyStatus(s *statusError) *fault.Error {
+	if s.code == http.StatusTooManyRequests {
+		return &fault.Error{Reason: fault.Throttled, Err: s, Hint: "wait, or look for what asks this vCenter so often"}
+	}
+	return &fault.Error{Reason: fault.Unreachable, Err: s, Hint: "wait until the vCenter's services are started, or see what is wrong with them"}
+}
+
+// port is the port of the address.
+func (t Target) port() string {
+	_, port, _ := net.SplitHostPort(t.Address())
+	return port
+}
+
+// trimURL takes the request's URL off an error of the HTTP client: the address is
+// in the fault's subject.
+func trimURL(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+func is[F types.BaseMethodFault](err error) bool {
+	var f F
+	return asFault(err, &f)
+}
+
+func asFault[F types.BaseMethodFault](err error, target *F) bool {
+	_, ok := govmomifault.As(err, target)
+	return ok
+}

@@ -1,0 +1,181 @@
+package vcenter
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// maxAnswer bounds each answer of the server. Ten thousand folders and datacenters
+// make about 5 MiB.
+const maxAnswer = 64 << 20
+
+// maxVersions bounds the list of API versions.
+const maxVersions = 1 << 20
+
+var (
+	errNotVCenter   = errors.New("this is no vCenter")
+	errRedirect     = errors.New("it answers with a redirect")
+	errTooLong      = errors.New("the answer is too long")
+	errNoDatacenter = errors.New("the account sees no datacenter")
+)
+
+// connect makes the client and reads what the vCenter says of itself, before any
+// login. The certificate's thumbprint goes into r.
+func (t Target) connect(ctx context.Context, r *Report) (*vim25.Client, error) {
+	config, err := t.Trust.config(t.Host, t.Address(), func(c *tls.ConnectionState) {
+		r.Thumbprint = thumbprint1(c.PeerCertificates[0])
+	})
+	if err != nil {
+		return nil, err
+	}
+	sc := soap.NewClient(&url.URL{Scheme: "https", Host: t.Address(), Path: vim25.Path}, false)
+	transport := sc.DefaultTransport()
+	transport.DialTLSContext = nil // it ignores the context; config has the whole rule
+	transport.TLSClientConfig = config
+	sc.Transport = bounded{transport}
+	sc.CheckRedirect = func(*http.Request, []*http.Request) error { return errRedirect } // a redirected login would carry the password along
+	sc.UserAgent = "vdo-operator"
+	if sc.Version, err = apiVersion(ctx, sc); err != nil {
+		transport.CloseIdleConnections()
+		return nil, err
+	}
+	c, err := vim25.NewClient(ctx, sc)
+	if err != nil {
+		transport.CloseIdleConnections()
+		return nil, err
+	}
+	if c.ServiceContent.SessionManager == nil {
+		transport.CloseIdleConnections()
+		return nil, fmt.Errorf("%w: it has no session manager", errNotVCenter)
+	}
+	return c, nil
+}
+
+// apiVersion asks for the newest version of the API that the server speaks: one
+// that it does not know is refused.
+func apiVersion(ctx context.Context, sc *soap.Client) (string, error) {
+	u := sc.URL()
+	u.Path = vim25.Path + "/vimServiceVersions.xml"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	res, err := sc.Client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	switch {
+	case res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests:
+		return "", &statusError{res.StatusCode}
+	case res.StatusCode != http.StatusOK:
+		return "", fmt.Errorf("%w: GET %s answers %s", errNotVCenter, u.Path, res.Status)
+	}
+	return parseVersions(io.LimitReader(res.Body, maxVersions))
+}
+
+// parseVersions finds the version of the namespace vim25.
+func parseVersions(r io.Reader) (string, error) {
+	var doc struct {
+		XMLName    xml.Name `xml:"namespaces"`
+		Namespaces []struct {
+			Name    string `xml:"name"`
+			Version string `xml:"version"`
+		} `xml:"namespace"`
+	}
+	if err := xml.NewDecoder(r).Decode(&doc); err != nil {
+		return "", fmt.Errorf("%w: its list of API versions cannot be read", errNotVCenter)
+	}
+	for _, n := range doc.Namespaces {
+		if v := strings.TrimSpace(n.Version); n.Name == "urn:vim25" && v != "" {
+			return v, nil
+		}
+	}
+	return "", fmt.Errorf("%w: it does not speak the API vim25", errNotVCenter)
+}
+
+// statusError is an HTTP status by which a vCenter says that it cannot answer now.
+type statusError struct{ code int }
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("it answers %d %s", e.code, http.StatusText(e.code))
+}
+
+func (r *Report) about(a types.AboutInfo) {
+	r.Version, r.APIVersion, r.Build, r.InstanceUUID = a.Version, a.ApiVersion, a.Build, a.InstanceUuid
+}
+
+// acceptable says whether the drivers can work with it at all: a vCenter of 6.7 or
+// later. 6.7 U3, the least that they name, may report itself as 6.7.0.
+func acceptable(address string, a types.AboutInfo) error {
+	if a.ApiType != "VirtualCenter" {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "use", Subject: address,
+			Err:  fmt.Errorf("%w but %s", errNotVCenter, product(a)),
+			Hint: "set spec.vcIp to the vCenter that manages this host"}
+	}
+	if older(a.Version, 6, 7) {
+		return &fault.Error{
+			Reason: fault.Incompatible, Op: "use", Subject: address,
+			Err:  fmt.Errorf("vCenter %s is older than 6.7 U3, the first that the drivers work with", a.Version),
+			Hint: "upgrade the vCenter"}
+	}
+	return nil
+}
+
+func product(a types.AboutInfo) string {
+	if a.FullName != "" {
+		return a.FullName
+	}
+	return strings.TrimSpace(a.Name + " " + a.Version)
+}
+
+// older says whether version is before major.minor. What is no version is older.
+func older(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+		return true
+	}
+	return a < major || a == major && b < minor
+}
+
+// bounded is a transport whose answers end with an error after maxAnswer bytes.
+type bounded struct{ next http.RoundTripper }
+
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := b.next.RoundTrip(req)
+	if err == nil {
+		res.Body = &boundedBody{ReadCloser: res.Body, left: maxAnswer}
+	}
+	return res, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	if int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
+}

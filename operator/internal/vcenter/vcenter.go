@@ -1,0 +1,145 @@
+// Package vcenter asks a vCenter who it is and whether an account can use it.
+//
+// [Check] opens one session, asks, and logs out, whatever happens in between:
+//
+//  1. the TLS handshake, with the one rule of the [Target]: a thumbprint, CA
+//     certificates, no check at all, or the system's roots (see [Trust]);
+//  2. before any password is sent: that a vCenter answers there (neither an ESXi
+//     host nor another web server), of a version that the drivers work with;
+//  3. the login;
+//  4. the datacenters, all read in one batch.
+//
+// Each way to fail is a [fault.Error] of its own reason with its remedy. A fault
+// comes with what was found out until then, so that a wrong password does not hide
+// the version. Nothing of the password is ever part of an error or a Report.
+package vcenter
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	defaultPort    = 443
+	defaultTimeout = 30 * time.Second
+	logoutTimeout  = 10 * time.Second
+)
+
+// Target is a vCenter and the account to use.
+type Target struct {
+	Host        string // name or IP address, without port
+	Port        int    // default 443
+	Username    string
+	Password    Password
+	Trust       Trust
+	Datacenters []string      // paths of datacenters that have to be there; empty asks for none in particular
+	Timeout     time.Duration // of the whole check; default 30 s
+}
+
+// Password is a string that does not print.
+type Password string
+
+// String hides the password.
+func (Password) String() string { return "(hidden)" }
+
+// GoString hides the password.
+func (Password) GoString() string { return "(hidden)" }
+
+// MarshalText hides the password.
+func (Password) MarshalText() ([]byte, error) { return []byte("(hidden)"), nil }
+
+// Address is host:port.
+func (t Target) Address() string {
+	port := t.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	return net.JoinHostPort(t.Host, strconv.Itoa(port))
+}
+
+// Report is what was found.
+type Report struct {
+	Version      string // as the vCenter names it: 8.0.3
+	APIVersion   string // 8.0.3.0
+	Build        string
+	InstanceUUID string
+	Thumbprint   string   // SHA-1 of the certificate served, in the form that the drivers take
+	User         string   // the account as the vCenter names it
+	Datacenters  []string // inventory paths that the account sees, sorted
+	Missing      []string // of those asked for, as they were written
+}
+
+// Check asks the vCenter. The report holds what was found before the fault.
+func Check(ctx context.Context, t Target) (Report, error) {
+	timeout := t.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	var r Report
+	if err := t.valid(); err != nil {
+		return r, err
+	}
+	c, err := t.connect(ctx, &r)
+	if err != nil {
+		return r, t.classify("connect to", err)
+	}
+	defer c.CloseIdleConnections()
+	r.about(c.ServiceContent.About)
+	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
+		return r, err
+	}
+	return r, t.ask(ctx, c, &r)
+}
+
+// ask is the part of the check that has a session.
+func (t Target) ask(ctx context.Context, c *vim25.Client, r *Report) error {
+	res, err := methods.Login(ctx, c, &types.Login{
+		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
+	if soap.IsSoapFault(err) {
+		return t.classifyLogin(err)
+	}
+	defer logout(ctx, c) // also where the answer was lost: the login may have succeeded
+	if err != nil {
+		return t.classify("log in to", err)
+	}
+	r.User = res.Returnval.UserName
+	r.Datacenters, err = datacenters(ctx, c)
+	if err != nil {
+		return t.classify("list the datacenters of", err)
+	}
+	r.Missing = missing(t.Datacenters, r.Datacenters)
+	return t.judge(r)
+}
+
+// judge says what is wrong with the datacenters found.
+func (t Target) judge(r *Report) error {
+	if len(r.Missing) > 0 {
+		return missingFault(t.Address(), r.Missing, r.Datacenters)
+	}
+	if len(r.Datacenters) == 0 {
+		return &fault.Error{
+			Reason: fault.Forbidden, Op: "list the datacenters of", Subject: t.Address(), Err: errNoDatacenter,
+			Hint: "give " + t.Username + " the role ReadOnly on the vCenter's root, or on its datacenters"}
+	}
+	return nil
+}
+
+// logout ends the session also where ctx is over. Its error changes nothing: the
+// vCenter ends idle sessions by itself.
+func logout(ctx context.Context, c *vim25.Client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
+	defer cancel()
+	_, _ = methods.Logout(ctx, c, &types.Logout{This: *c.ServiceContent.SessionManager})
+}

@@ -1,0 +1,381 @@
+package vcenter_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// target is the vCenter as the administrator, trusted by its authority.
+func target(v *vcsim.VCenter) vcenter.Target {
+	return vcenter.Target{
+		Host: v.Host, Port: v.Port,
+		Username: vcsim.Admin.Username, Password: vcenter.Password(vcsim.Admin.Password),
+		Trust: vcenter.Trust{CA: v.CA}}
+}
+
+// noSession fails where a session was left open.
+func noSession(t *testing.T, v *vcsim.VCenter) {
+	t.Helper()
+	n, err := v.SessionCount(context.Background())
+	require.NoError(t, err)
+	require.Zero(t, n, "sessions left open")
+}
+
+// refused requires a fault of a reason whose text has all the fragments and no
+// password.
+func refused(t *testing.T, err error, reason fault.Reason, fragments ...string) {
+	t.Helper()
+	text := fault.Text(err)
+	require.Equal(t, reason, fault.ReasonOf(err), "%s", text)
+	require.NotEmpty(t, fault.HintOf(err), "%s", text)
+	for _, f := range fragments {
+		require.Contains(t, text, f)
+	}
+	require.NotContains(t, text, vcsim.Admin.Password)
+}
+
+func TestAHealthyVCenterIsDescribed(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
+	tg := target(v)
+	tg.Datacenters = []string{"site/prod/east", "/site/west", "lab"}
+	r, err := vcenter.Check(t.Context(), tg)
+	require.NoError(t, err)
+	require.Equal(t, "7.0.3", r.Version)
+	require.Equal(t, "7.0.3.0", r.APIVersion)
+	require.NotEmpty(t, r.Build)
+	require.NotEmpty(t, r.InstanceUUID)
+	require.Equal(t, v.SHA1, r.Thumbprint)
+	require.Equal(t, vcsim.Admin.Username, r.User)
+	require.Equal(t, []string{"/lab", "/site/prod/east", "/site/west"}, r.Datacenters)
+	require.Empty(t, r.Missing)
+	require.Equal(t, 1, v.Logins(vcsim.Admin.Username))
+	noSession(t, v)
+}
+
+func TestTheCertificateRules(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	other := vcsim.Start(t, vcsim.Options{})
+	named := vcsim.Start(t, vcsim.Options{Names: []string{"vc.site.example", "10.9.8.7"}})
+	expired := vcsim.Start(t, vcsim.Options{Expired: true})
+	nameless := vcsim.Start(t, vcsim.Options{Names: []string{}})
+
+	for name, c := range map[string]struct {
+		v      *vcsim.VCenter
+		trust  vcenter.Trust
+		reason fault.Reason // "" is accepted
+		text   []string
+	}{
+		"its CA":              {v: v, trust: vcenter.Trust{CA: v.CA}},
+		"SHA-1":               {v: v, trust: vcenter.Trust{Thumbprint: v.SHA1}},
+		"SHA-256":             {v: v, trust: vcenter.Trust{Thumbprint: v.SHA256}},
+		"lower case":          {v: v, trust: vcenter.Trust{Thumbprint: strings.ToLower(v.SHA256)}},
+		"insecure":            {v: expired, trust: vcenter.Trust{Insecure: true}},
+		"thumbprint, by name": {v: named, trust: vcenter.Trust{Thumbprint: named.SHA1}},
+		"system roots":        {v, vcenter.Trust{}, fault.CertificateInvalid, []string{"unknown authority", "spec.ca", v.SHA1, v.SHA256, "vcsim CA"}},
+		"another CA":          {v, vcenter.Trust{CA: other.CA}, fault.CertificateInvalid, []string{"unknown authority"}},
+		"stale SHA-1":         {v, vcenter.Trust{Thumbprint: other.SHA1}, fault.CertificateInvalid, []string{v.SHA1, other.SHA1}},
+		"stale SHA-256":       {v, vcenter.Trust{Thumbprint: other.SHA256}, fault.CertificateInvalid, []string{v.SHA256, other.SHA256}},
+		"wrong name":          {named, vcenter.Trust{CA: named.CA}, fault.CertificateInvalid, []string{"is for vc.site.example, 10.9.8.7, not for 127.0.0.1", "set spec.vcIp to vc.site.example"}},
+		"no name":             {nameless, vcenter.Trust{CA: nameless.CA}, fault.CertificateInvalid, []string{"no name", "reissue"}},
+		"expired":             {expired, vcenter.Trust{CA: expired.CA}, fault.CertificateInvalid, []string{"valid from", "renew"}},
+		"CA is no PEM":        {v, vcenter.Trust{CA: []byte("not PEM")}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
+		"CA is empty":         {v, vcenter.Trust{CA: []byte{}}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
+		"CA is damaged":       {v, vcenter.Trust{CA: append(append([]byte{}, v.CA...), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...)}, fault.InvalidInput, []string{"certificate 2"}},
+		"CA is a key":         {v, vcenter.Trust{CA: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")}, fault.InvalidInput, []string{"PRIVATE KEY"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tg := target(c.v)
+			tg.Trust = c.trust
+			r, err := vcenter.Check(t.Context(), tg)
+			if c.reason == "" {
+				require.NoError(t, err)
+				return
+			}
+			refused(t, err, c.reason, c.text...)
+			require.Empty(t, r.Thumbprint, "a certificate that was refused is not reported as served")
+		})
+	}
+	for _, x := range []*vcsim.VCenter{v, other, named, expired} {
+		noSession(t, x)
+	}
+	require.Zero(t, other.Logins(vcsim.Admin.Username), "no password is sent over an untrusted connection")
+}
+
+func TestLoginsThatFail(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	login := func(user, password string) (vcenter.Report, error) {
+		tg := target(v)
+		tg.Username, tg.Password = user, vcenter.Password(password)
+		return vcenter.Check(t.Context(), tg)
+	}
+
+	r, err := login(vcsim.Admin.Username, "wrong-canary")
+	refused(t, err, fault.Unauthorized, "refuses the user name or password of "+vcsim.Admin.Username, "spec.credentials")
+	require.NotContains(t, fault.Text(err), "wrong-canary")
+	require.Equal(t, "8.0.3", r.Version, "a wrong password does not hide the version")
+
+	_, err = login("administrator", "wrong-canary")
+	refused(t, err, fault.Unauthorized, "NAME@DOMAIN")
+
+	_, err = login(vcsim.Stranger.Username, vcsim.Stranger.Password)
+	refused(t, err, fault.Forbidden, "no role", "ReadOnly")
+
+	_, err = login(vcsim.Reader.Username, vcsim.Reader.Password)
+	refused(t, err, fault.Forbidden, "lacks the privilege System.View", "ReadOnly")
+
+	_, err = login("  ", "")
+	refused(t, err, fault.InvalidInput, "key password is absent", "key username is absent")
+
+	v.Lock("User account is locked. Please contact your administrator.")
+	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
+	refused(t, err, fault.AccountLocked, "is locked", "unlock it")
+	v.Mend()
+
+	v.Break("Login", &types.PasswordExpired{})
+	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
+	refused(t, err, fault.Unauthorized, "expired")
+	v.Mend()
+
+	v.Break("Login", &types.InvalidState{})
+	_, err = login(vcsim.Admin.Username, vcsim.Admin.Password)
+	require.Equal(t, fault.Internal, fault.ReasonOf(err), "%v", err)
+	noSession(t, v)
+}
+
+func TestMissingDatacentersAreNamedTogether(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	tg := target(v)
+	tg.Datacenters = []string{"lab", "east", "nowhere", "site/west", "nowhere"}
+	r, err := vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.NotFound, `"east", "nowhere" not there or not readable`, "/site/prod/east", "write site/prod/east in spec.datacenters")
+	require.Equal(t, []string{"east", "nowhere"}, r.Missing)
+	require.Equal(t, "8.0.3", r.Version)
+
+	tg.Datacenters = []string{"nowhere"}
+	_, err = vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.NotFound, "ReadOnly")
+	noSession(t, v)
+}
+
+func TestASessionEndsAlsoAfterAFailure(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	v.Break("CreateContainerView", &types.NoPermission{PrivilegeId: "System.View", Object: &types.ManagedObjectReference{Type: "Folder", Value: "group-d1"}})
+	_, err := vcenter.Check(t.Context(), target(v))
+	refused(t, err, fault.Forbidden, "System.View on Folder group-d1")
+	noSession(t, v)
+
+	v.Mend()
+	v.Break("CreateContainerView", &types.NotAuthenticated{})
+	_, err = vcenter.Check(t.Context(), target(v))
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
+	require.Equal(t, 2, v.Logins(vcsim.Admin.Username))
+	noSession(t, v)
+}
+
+// The caller gives up exactly while the vCenter works on the datacenters: the
+// session that is open by then has to end all the same.
+func TestASessionEndsAlsoAfterCancel(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	p := proxyTo(t, v, func(body string) {
+		if strings.Contains(body, "CreateContainerView") {
+			n, err := v.SessionCount(context.Background())
+			if err != nil || n != 1 {
+				t.Errorf("sessions open in between: %d, %v", n, err)
+			}
+			cancel()
+			<-ctx.Done()
+		}
+	})
+	_, err := vcenter.Check(ctx, p)
+	require.Equal(t, fault.Interrupted, fault.ReasonOf(err), "%v", err)
+	require.ErrorIs(t, err, context.Canceled)
+	noSession(t, v)
+}
+
+// proxyTo puts an HTTPS server before the vCenter that shows each request to see,
+// and returns it as a target.
+func proxyTo(t *testing.T, v *vcsim.VCenter, see func(body string)) vcenter.Target {
+	t.Helper()
+	back := http.Client{Transport: insecure(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		see(string(body))
+		req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "https://"+v.Address()+r.URL.Path, strings.NewReader(string(body)))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header = r.Header
+		res, err := back.Do(req)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer res.Body.Close()
+		for k, vs := range res.Header {
+			w.Header()[k] = vs
+		}
+		w.WriteHeader(res.StatusCode)
+		_, _ = io.Copy(w, res.Body) // the client may be gone
+	})
+}
+
+func insecure() *http.Transport {
+	tr := http.DefaultTransport.(*http.Transport).Clone()
+	tr.TLSClientConfig.InsecureSkipVerify = true
+	return tr
+}
+
+// serve starts some HTTPS server and returns it as a target.
+func serve(t *testing.T, h http.HandlerFunc) vcenter.Target {
+	t.Helper()
+	s := httptest.NewTLSServer(h)
+	t.Cleanup(s.Close)
+	return at(t, s.Listener.Addr())
+}
+
+func at(t *testing.T, a net.Addr) vcenter.Target {
+	t.Helper()
+	host, port, err := net.SplitHostPort(a.String())
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	return vcenter.Target{Host: host, Port: n, Username: vcsim.Admin.Username,
+		Password: vcenter.Password(vcsim.Admin.Password), Trust: vcenter.Trust{Insecure: true}}
+}
+
+func TestHostsThatCannotBeReached(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	_, err = vcenter.Check(t.Context(), at(t, closed.Addr()))
+	refused(t, err, fault.Unreachable, "connection refused", "spec.port")
+
+	tg := at(t, closed.Addr())
+	tg.Host = "no-such-host.invalid"
+	_, err = vcenter.Check(t.Context(), tg)
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
+	require.Contains(t, fault.Text(err), "no-such-host.invalid")
+
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts in the backlog, and says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+	tg = at(t, silent.Addr())
+	tg.Timeout = 50 * time.Millisecond
+	_, err = vcenter.Check(t.Context(), tg)
+	refused(t, err, fault.Unreachable, "does not answer in time", "open TCP "+strconv.Itoa(tg.Port))
+}
+
+func TestServersThatAreNoVCenter(t *testing.T) {
+	answers := func(code int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for name, c := range map[string]struct {
+		h      http.HandlerFunc
+		reason fault.Reason
+		text   string
+	}{
+		"404":             {answers(404, "no"), fault.InvalidInput, "404 Not Found"},
+		"401":             {answers(401, "no"), fault.InvalidInput, "401"},
+		"a page":          {answers(200, "<html><body>hello</body></html>"), fault.InvalidInput, "list of API versions"},
+		"no XML":          {answers(200, "hello"), fault.InvalidInput, "list of API versions"},
+		"another API":     {answers(200, "<namespaces><namespace><name>urn:other</name><version>1</version></namespace></namespaces>"), fault.InvalidInput, "vim25"},
+		"starting":        {answers(503, "wait"), fault.Unreachable, "503 Service Unavailable"},
+		"too busy":        {answers(429, "wait"), fault.Throttled, "429"},
+		"redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://elsewhere/", 307) }, fault.InvalidInput, "redirect"},
+		"hangs up":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, fault.Unreachable, "ends the connection"},
+		"endless garbage": {func(w http.ResponseWriter, _ *http.Request) { endless(w) }, fault.InvalidInput, "list of API versions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := vcenter.Check(t.Context(), serve(t, c.h))
+			refused(t, err, c.reason, c.text)
+		})
+	}
+
+	plain := httptest.NewServer(answers(200, "plain"))
+	defer plain.Close()
+	_, err := vcenter.Check(t.Context(), at(t, plain.Listener.Addr()))
+	refused(t, err, fault.InvalidInput, "does not speak TLS")
+
+	esxi := vcsim.Start(t, vcsim.Options{ESXi: true})
+	_, err = vcenter.Check(t.Context(), target(esxi))
+	refused(t, err, fault.InvalidInput, "no vCenter but VMware ESXi", "that manages this host")
+	require.Zero(t, esxi.Logins(vcsim.Admin.Username), "no password for what is no vCenter")
+}
+
+// endless writes until the client goes away.
+func endless(w io.Writer) {
+	for {
+		if _, err := io.WriteString(w, "<namespaces>"+strings.Repeat(" ", 4096)); err != nil {
+			return
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, ok := range map[string]bool{
+		"6.0.0": false, "6.5.0": false, "6.7.0": true, "6.7.3": true, "7.0.3": true, "8.0.3": true, "9.1.0": true, "10.0.0": true,
+	} {
+		t.Run(version, func(t *testing.T) {
+			v := vcsim.Start(t, vcsim.Options{Version: version})
+			r, err := vcenter.Check(t.Context(), target(v))
+			require.Equal(t, version, r.Version)
+			if ok {
+				require.NoError(t, err)
+				return
+			}
+			refused(t, err, fault.Incompatible, "vCenter "+version+" is older than 6.7 U3", "upgrade")
+			require.Zero(t, v.Logins(vcsim.Admin.Username))
+		})
+	}
+}
+
+func TestAPasswordDoesNotPrint(t *testing.T) {
+	tg := vcenter.Target{Username: "u", Password: "canary"}
+	data, err := json.Marshal(tg)
+	require.NoError(t, err)
+	for _, s := range []string{fmt.Sprint(tg), fmt.Sprintf("%+v", tg), fmt.Sprintf("%#v", tg), fmt.Sprintf("%q", tg.Password), string(data)} {
+		require.NotContains(t, s, "canary")
+	}
+}
+
+func TestAccountNames(t *testing.T) {
+	for user, ok := range map[string]bool{
+		"a@vsphere.local": true, `VSPHERE.LOCAL\svc_vdo-1`: true,
+		"": false, "administrator": false, "a@": false, "a b@c": false, "a@b@c": false, "a@b\n": false,
+	} {
+		require.Equal(t, ok, vcenter.QualifiedAccount(user), "%q", user)
+	}
+}
+
+func TestAnInventoryOfAnyDepthIsOnePassOfReads(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	calls := 0
+	p := proxyTo(t, v, func(string) { calls++ })
+	_, err := vcenter.Check(t.Context(), p)
+	require.NoError(t, err)
+	require.LessOrEqual(t, calls, 8, "versions, content, login, view, read, destroy, logout")
+}

@@ -1,0 +1,299 @@
+// Package vcenter is a vCenter for tests and for the demo: govmomi's simulator in
+// process, behind a certificate of its own authority, with checked accounts.
+//
+// Its inventory has two datacenters in folders and one at the root,
+//
+//	/site/prod/east    /site/west    /lab
+//
+// each with a cluster, hosts and VMs, so that names in folders, several datacenters
+// and wrong names can be tried. The accounts are [Admin], [Reader] (sees nothing),
+// [Stranger] (has no role) and any other, which is refused as InvalidLogin.
+package vcenter
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/simulator"
+	_ "github.com/vmware/govmomi/vapi/simulator" // tags over REST
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Account is a user name and its password.
+type Account struct{ Username, Password string }
+
+// The accounts that the vCenter knows.
+var (
+	Admin    = Account{"vdo@vsphere.local", "Right-Pass word#1"}
+	Reader   = Account{"reader@vsphere.local", "Reader-Pass#1"}     // logs in, has no privilege anywhere
+	Stranger = Account{"stranger@vsphere.local", "Stranger-Pass#1"} // right password, but no role: the login itself is denied
+)
+
+// Options of a vCenter.
+type Options struct {
+	Version    string   // what it reports; default 8.0.3
+	APIVersion string   // default Version + ".0"
+	ESXi       bool     // be an ESXi host rather than a vCenter
+	Names      []string // names and addresses in the certificate; default localhost, 127.0.0.1, ::1
+	Expired    bool     // serve an expired certificate
+	Machines   int      // VMs of each datacenter's cluster; default 2
+}
+
+// VCenter is a running one.
+type VCenter struct {
+	Host   string // 127.0.0.1
+	Port   int
+	CA     []byte // PEM of the authority that its certificate is from
+	SHA1   string // thumbprint of the certificate, AA:BB:…
+	SHA256 string
+	model  *simulator.Model
+	server *simulator.Server
+	mu     sync.Mutex
+	logins map[string]int
+}
+
+// VM is a virtual machine of the inventory.
+type VM struct {
+	Name string
+	UUID string // BIOS UUID, lower case
+	Path string // inventory path
+}
+
+// Start starts a vCenter that ends with the test.
+func Start(t testing.TB, o Options) *VCenter {
+	t.Helper()
+	v, err := Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	return v
+}
+
+// Run starts a vCenter; the caller closes it.
+func Run(o Options) (*VCenter, error) {
+	o = o.withDefaults()
+	cert, err := issue(o)
+	if err != nil {
+		return nil, err
+	}
+	v := &VCenter{CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o)}
+	if err := v.model.Create(); err != nil {
+		return nil, fmt.Errorf("make the inventory: %w", err)
+	}
+	if err := v.arrange(o); err != nil {
+		v.model.Remove()
+		return nil, err
+	}
+	v.listen(cert.serving)
+	return v, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Version == "" {
+		o.Version = "8.0.3"
+	}
+	if o.APIVersion == "" {
+		o.APIVersion = o.Version + ".0"
+	}
+	if o.Machines == 0 {
+		o.Machines = 2
+	}
+	if o.Names == nil {
+		o.Names = []string{"localhost", "127.0.0.1", "::1"}
+	}
+	return o
+}
+
+func model(o Options) *simulator.Model {
+	if o.ESXi {
+		return simulator.ESX()
+	}
+	m := simulator.VPX()
+	m.Datacenter, m.Host, m.ClusterHost, m.Machine, m.Portgroup = 3, 0, 2, o.Machines, 0
+	m.ServiceContent.About.Version = o.Version
+	m.ServiceContent.About.ApiVersion = o.APIVersion
+	return m
+}
+
+// arrange moves the datacenters into folders, and sets the rules of the accounts.
+func (v *VCenter) arrange(o Options) error {
+	if !o.ESXi {
+		if err := v.folders(context.Background()); err != nil {
+			return fmt.Errorf("arrange the datacenters: %w", err)
+		}
+	}
+	registry := v.model.Map()
+	registry.SessionManager().ValidLogin = v.valid
+	registry.Handler = v.authorize
+	return nil
+}
+
+func (v *VCenter) folders(ctx context.Context) error {
+	c := v.client()
+	root := object.NewRootFolder(c)
+	site, err := root.CreateFolder(ctx, "site")
+	if err != nil {
+		return err
+	}
+	prod, err := site.CreateFolder(ctx, "prod")
+	if err != nil {
+		return err
+	}
+	for _, move := range []struct {
+		from, to string
+		into     *object.Folder
+	}{{"DC0", "east", prod}, {"DC1", "west", site}, {"DC2", "lab", nil}} {
+		if err := place(ctx, c, move.from, move.to, move.into); err != nil {
+			return fmt.Errorf("%s: %w", move.from, err)
+		}
+	}
+	return nil
+}
+
+// place renames a datacenter and moves it into a folder.
+func place(ctx context.Context, c *vim25.Client, from, to string, into *object.Folder) error {
+	dc, err := find.NewFinder(c).Datacenter(ctx, "/"+from)
+	if err != nil {
+		return err
+	}
+	task, err := dc.Rename(ctx, to)
+	if err != nil {
+		return err
+	}
+	if err := task.Wait(ctx); err != nil || into == nil {
+		return err
+	}
+	if task, err = into.MoveInto(ctx, []types.ManagedObjectReference{dc.Reference()}); err != nil {
+		return err
+	}
+	return task.Wait(ctx)
+}
+
+func (v *VCenter) listen(cert tls.Certificate) {
+	s := v.model.Service
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	s.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(Admin.Username, Admin.Password)}
+	s.RegisterEndpoints = true
+	v.server = s.NewServer()
+	host, port, _ := net.SplitHostPort(v.server.URL.Host)
+	v.Host = host
+	v.Port, _ = strconv.Atoi(port)
+}
+
+// Close ends it.
+func (v *VCenter) Close() {
+	v.server.CloseClientConnections()
+	v.server.Close()
+	v.model.Remove()
+}
+
+// Address is host:port.
+func (v *VCenter) Address() string { return net.JoinHostPort(v.Host, strconv.Itoa(v.Port)) }
+
+// valid is the check of a password.
+func (v *VCenter) valid(req *types.Login) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.logins[req.UserName]++
+	for _, a := range []Account{Admin, Reader, Stranger} {
+		if req.UserName == a.Username {
+			return req.Password == a.Password
+		}
+	}
+	return false
+}
+
+// authorize denies what an account may not do.
+func (v *VCenter) authorize(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	denied := &types.NoPermission{Object: &m.This, PrivilegeId: "System.View"}
+	if req, ok := m.Body.(*types.Login); ok && req.UserName == Stranger.Username && v.valid(req) {
+		return nil, denied
+	}
+	if ctx.Session != nil && ctx.Session.UserName == Reader.Username && m.Name != "Logout" {
+		return nil, denied
+	}
+	return nil, nil
+}
+
+// Logins counts the login attempts of an account.
+func (v *VCenter) Logins(username string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.logins[username]
+}
+
+// Lock makes the vCenter answer each login with this message, as one does whose
+// account is locked.
+func (v *VCenter) Lock(message string) {
+	v.model.Service.AddFaultRule(&simulator.FaultInjectionRule{
+		MethodName: "Login", ObjectType: "*", ObjectName: "*", Probability: 1, Enabled: true,
+		FaultType: simulator.FaultTypeCustom, Fault: &types.InvalidLogin{}, Message: message})
+}
+
+// Break makes each call of a method fail with a fault.
+func (v *VCenter) Break(method string, f types.BaseMethodFault) {
+	v.model.Service.AddFaultRule(&simulator.FaultInjectionRule{
+		MethodName: method, ObjectType: "*", ObjectName: "*", Probability: 1, Enabled: true,
+		FaultType: simulator.FaultTypeCustom, Fault: f, Message: fmt.Sprintf("%T", f)})
+}
+
+// Mend takes away what Lock and Break did.
+func (v *VCenter) Mend() { v.model.Service.ClearFaultRules() }
+
+// client is one in process, which needs no login.
+func (v *VCenter) client() *vim25.Client {
+	return &vim25.Client{RoundTripper: v.model.Service, ServiceContent: v.content()}
+}
+
+func (v *VCenter) content() types.ServiceContent {
+	return v.model.Map().Get(vim25.ServiceInstance).(*simulator.ServiceInstance).Content
+}
+
+// SessionCount is how many sessions are open.
+func (v *VCenter) SessionCount(ctx context.Context) (int, error) {
+	var m mo.SessionManager
+	c := v.client()
+	if err := property.DefaultCollector(c).RetrieveOne(ctx, *c.ServiceContent.SessionManager, []string{"sessionList"}, &m); err != nil {
+		return 0, err
+	}
+	return len(m.SessionList), nil
+}
+
+// VMs lists the virtual machines of a datacenter, named by its path.
+func (v *VCenter) VMs(ctx context.Context, datacenter string) ([]VM, error) {
+	c := v.client()
+	finder := find.NewFinder(c)
+	list, err := finder.VirtualMachineList(ctx, datacenter+"/vm/...")
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]types.ManagedObjectReference, len(list))
+	for i, vm := range list {
+		refs[i] = vm.Reference()
+	}
+	var props []mo.VirtualMachine
+	if err := property.DefaultCollector(c).Retrieve(ctx, refs, []string{"name", "config.uuid"}, &props); err != nil {
+		return nil, err
+	}
+	uuids := map[types.ManagedObjectReference]string{}
+	for _, p := range props {
+		uuids[p.Self] = p.Config.Uuid
+	}
+	vms := make([]VM, len(list))
+	for i, vm := range list {
+		vms[i] = VM{Name: vm.Name(), UUID: uuids[vm.Reference()], Path: vm.InventoryPath}
+	}
+	return vms, nil
+}
