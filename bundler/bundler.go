@@ -1,0 +1,145 @@
+// Package bundler makes, signs, checks and moves driver bundles: the flows of
+// vdo-bundle. Each is one function that reads from interfaces declared here, does
+// one thing, and returns a value that the command line prints:
+//
+//	lock     matrix, request             → which releases and images, by digest
+//	pull     lock, upstream registries   → a bundle on disk or in a registry
+//	sign     a bundle, a key             → a signature beside it
+//	verify   a bundle, a policy          → all that is wrong with it
+//	inspect  a bundle                    → what is inside
+//	push     a bundle, a registry        → the bundle there, reference by digest
+//
+// The media satisfy the interfaces: bundler/internal/archive for files and folders,
+// bundler/internal/registry for registries. The flows know neither.
+//
+// # Moving bytes
+//
+// Everything that is to be moved is known before the first byte moves (see
+// [bundle.Graph]). Blobs of all images go into one queue for each host that they
+// come from, largest first, each digest once; a blob that fails does not stop the
+// others; and the result of a run in which something failed names all of it and is
+// never a complete bundle. No blob is held in memory.
+package bundler
+
+import (
+	"context"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Source is a bundle that can be read.
+type Source interface {
+	// Root returns the descriptor of the bundle's root.
+	Root(ctx context.Context) (ocispec.Descriptor, error)
+	// Fetch returns the bytes of a descriptor, not verified.
+	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	// FetchFrom returns the bytes of a descriptor from an offset, not verified.
+	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+	// Attachments returns the manifests of signatures and other things that refer to subject.
+	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
+	Close() error
+}
+
+// Target is where a bundle is written to.
+type Target interface {
+	// Begin learns everything that will be written and returns what is still to put.
+	Begin(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
+	// Put writes one blob or manifest, verified as it streams. It may be called
+	// concurrently, and calls open with the offset at which it goes on.
+	Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error
+	// Commit makes the bundle visible, once everything is there.
+	Commit(ctx context.Context) error
+	// Close without Commit leaves what a later run can go on with.
+	Close() error
+}
+
+// Attacher adds a signature to a bundle that is there already.
+type Attacher interface {
+	Attach(ctx context.Context, a bundle.Attachment) error
+}
+
+// LayoutChecker is implemented by media with bytes outside blobs and manifests.
+type LayoutChecker interface {
+	CheckLayout(ctx context.Context) error
+}
+
+// Upstream is one repository that images are read from.
+type Upstream interface {
+	// Resolve returns what the repository's reference names now.
+	Resolve(ctx context.Context) (ocispec.Descriptor, error)
+	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+}
+
+// Registry opens repositories by reference.
+type Registry func(image.Reference) Upstream
+
+// Manifests fetches upstream manifest files.
+type Manifests interface {
+	// Get returns the file that m names, with m's size and sha256.
+	Get(ctx context.Context, m matrix.Manifest) ([]byte, error)
+}
+
+// Progress hears how long work goes on. Its methods are called concurrently.
+type Progress interface {
+	// Phase starts a phase of so many items and bytes (0: not counted in bytes).
+	Phase(name string, items int, bytes int64)
+	// Moved says that n more bytes of the phase are done; n is negative where bytes
+	// have to be moved again.
+	Moved(n int64)
+	// Done says that an item of the phase is done, or why it is not.
+	Done(item string, err error)
+	// Say gives the user a line to read.
+	Say(line string)
+}
+
+// Silent is a Progress that nobody hears.
+type Silent struct{}
+
+// Phase does nothing.
+func (Silent) Phase(string, int, int64) {}
+
+// Moved does nothing.
+func (Silent) Moved(int64) {}
+
+// Done does nothing.
+func (Silent) Done(string, error) {}
+
+// Say does nothing.
+func (Silent) Say(string) {}
+
+// Options are common to the flows.
+type Options struct {
+	Concurrency int              // transfers at a time for each host; 0: 6
+	Progress    Progress         // nil: Silent
+	Now         func() time.Time // nil: time.Now
+}
+
+const defaultConcurrency = 6
+
+func (o Options) limit() int {
+	if o.Concurrency <= 0 {
+		return defaultConcurrency
+	}
+	return o.Concurrency
+}
+
+func (o Options) progress() Progress {
+	if o.Progress == nil {
+		return Silent{}
+	}
+	return o.Progress
+}
+
+func (o Options) now() time.Time {
+	if o.Now == nil {
+		return time.Now()
+	}
+	return o.Now()
+}

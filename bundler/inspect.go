@@ -1,0 +1,193 @@
+package bundler
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Inspection is what a bundle says of itself. Nothing of it is proven: see [Verify].
+type Inspection struct {
+	Root       image.Digest       `json:"root"`
+	Bytes      int64              `json:"bytes"`
+	Blobs      int                `json:"blobs"`
+	Platforms  []image.Platform   `json:"platforms"` // that were asked for when it was made
+	Matrix     InspectedMatrix    `json:"matrix"`
+	Releases   []InspectedRelease `json:"releases"`
+	Images     []InspectedImage   `json:"images"`
+	Signatures []Signature        `json:"signatures"`
+}
+
+// InspectedMatrix is the matrix document of a bundle.
+type InspectedMatrix struct {
+	Serial  int64        `json:"serial"`
+	Digest  image.Digest `json:"digest"`
+	Issued  time.Time    `json:"issued"`
+	Expires time.Time    `json:"expires"`
+	Expired bool         `json:"expired"`
+	Signed  bool         `json:"signed"` // there is a signature; whose is not checked
+}
+
+// InspectedRelease is one driver release.
+type InspectedRelease struct {
+	Driver     matrix.Driver  `json:"driver"`
+	Version    matrix.Version `json:"version"`
+	State      matrix.State   `json:"state,omitempty"`
+	Kubernetes string         `json:"kubernetes,omitempty"`
+	VSphere    string         `json:"vSphere,omitempty"`
+	Manifests  []string       `json:"manifests"`
+	Images     int            `json:"images"`
+}
+
+// InspectedImage is one image.
+type InspectedImage struct {
+	Reference image.Reference `json:"reference"`
+	Digest    image.Digest    `json:"digest"`
+	Platforms []string        `json:"platforms"`
+	Bytes     int64           `json:"bytes"` // of its manifests, configurations and layers
+	UsedBy    []string        `json:"usedBy"`
+	Source    string          `json:"source,omitempty"` // where it was taken from, if elsewhere
+	Reason    string          `json:"reason,omitempty"` // why
+}
+
+// Signature is something attached to the root.
+type Signature struct {
+	Digest image.Digest `json:"digest"`
+	Tag    string       `json:"tag,omitempty"`  // cosign's tag, where it is under one
+	Type   string       `json:"type,omitempty"` // artifact type of a referrer
+}
+
+// Inspect reads what a bundle says of itself.
+func Inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
+	root, g, err := open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c, err := g.Contents(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := matrix.Parse("the bundle's matrix", c.Matrix)
+	if err != nil {
+		return nil, err
+	}
+	i := &Inspection{Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms}
+	if i.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
+		return nil, err
+	}
+	i.Matrix = InspectedMatrix{
+		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
+		Expired: !o.now().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
+	}
+	i.Releases = inspectReleases(c.Lock, doc)
+	i.Images = inspectImages(ctx, s, g, c.Lock)
+	i.Signatures, err = inspectSignatures(ctx, s, i.Root)
+	return i, err
+}
+
+func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []InspectedRelease {
+	out := make([]InspectedRelease, 0, len(lock.Releases))
+	for _, r := range lock.Releases {
+		ir := InspectedRelease{Driver: r.Driver, Version: r.Version, Images: len(r.Images)}
+		for _, f := range r.Manifests {
+			ir.Manifests = append(ir.Manifests, f.Name)
+		}
+		for _, listed := range doc.Releases {
+			if listed.Driver == r.Driver && listed.Version.Equal(r.Version) {
+				ir.State, ir.Kubernetes, ir.VSphere = listed.State, listed.Kubernetes.String(), listed.VSphere.String()
+			}
+		}
+		out = append(out, ir)
+	}
+	return out
+}
+
+func inspectImages(ctx context.Context, s Source, g *bundle.Graph, lock *bundle.Lock) []InspectedImage {
+	nodes := map[string]bundle.Node{}
+	for _, n := range g.Manifests {
+		nodes[n.Descriptor.Digest.String()] = n
+	}
+	out := make([]InspectedImage, 0, len(lock.Images))
+	for _, i := range lock.Images {
+		w := weigher{nodes: nodes, seen: map[string]bool{}}
+		w.add(imageDescriptor(i))
+		out = append(out, InspectedImage{
+			Reference: i.Reference, Digest: i.Digest, Bytes: w.bytes, Platforms: platforms(ctx, s, nodes[i.Digest.String()]),
+			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
+		})
+	}
+	return out
+}
+
+// weigher adds up the size of an image, everything once.
+type weigher struct {
+	nodes map[string]bundle.Node
+	seen  map[string]bool
+	bytes int64
+}
+
+func (w *weigher) add(d ocispec.Descriptor) {
+	key := d.Digest.String()
+	if w.seen[key] {
+		return
+	}
+	w.seen[key] = true
+	w.bytes += d.Size
+	for _, child := range children(w.nodes[key].Data) {
+		w.add(child)
+	}
+}
+
+// platforms lists what an image runs on: from its index, or from its configuration.
+func platforms(ctx context.Context, s Source, n bundle.Node) []string {
+	out := []string{}
+	if isIndex(n.Descriptor.MediaType) {
+		for _, d := range children(n.Data) {
+			if p := d.Platform; p != nil && p.OS != "unknown" {
+				out = append(out, platform(*p))
+			}
+		}
+	} else if p, ok := configured(ctx, s, n.Data); ok {
+		out = append(out, platform(p))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func platform(p ocispec.Platform) string {
+	return image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}.String()
+}
+
+// configured reads the platform of an image's configuration.
+func configured(ctx context.Context, f bundle.Fetcher, manifest []byte) (ocispec.Platform, bool) {
+	var m ocispec.Manifest
+	var p ocispec.Platform
+	if json.Unmarshal(manifest, &m) != nil {
+		return p, false
+	}
+	data, err := bundle.Read(ctx, f, m.Config, maxImageConfig)
+	if err != nil || json.Unmarshal(data, &p) != nil {
+		return p, false
+	}
+	return p, p.OS != "" && p.Architecture != ""
+}
+
+func inspectSignatures(ctx context.Context, s Source, root image.Digest) ([]Signature, error) {
+	attached, err := s.Attachments(ctx, root)
+	out := []Signature{}
+	for _, d := range attached {
+		digest, err := image.ParseDigest(d.Digest.String())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Signature{Digest: digest, Tag: d.Annotations[ocispec.AnnotationRefName], Type: d.ArtifactType})
+	}
+	return out, err
+}

@@ -1,0 +1,240 @@
+package catalog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Key names a manifest file within a bundle: "csi/3.5.1/vsphere-csi-driver.yaml".
+func Key(id matrix.ReleaseID, file string) string {
+	return fmt.Sprintf("%s/%s/%s", id.Driver, id.Version, file)
+}
+
+// Files are manifest files by [Key].
+type Files map[string][]byte
+
+// Plan is what the lock of a bundle will say, all but the digests.
+type Plan struct {
+	Images   []Image // sorted by reference
+	releases []bundle.Release
+}
+
+// Image is an image that the bundle will hold.
+type Image struct {
+	Reference image.Reference // what it is called in the bundle
+	Source    image.Reference // where it is, when it was moved or replaced; else the zero value
+	Reason    string          // why, for an image that was moved or replaced
+	UsedBy    []string        // releases: "csi@3.5.1", sorted
+}
+
+// Where returns the reference to fetch the image from.
+func (i Image) Where() image.Reference {
+	if i.Source.IsZero() {
+		return i.Reference
+	}
+	return i.Source
+}
+
+// Read takes the images of releases from their manifest files. Every file is
+// checked against the size and sha256 that the matrix gives for it.
+func Read(releases []matrix.Release, files Files) (*Plan, error) {
+	plan := &Plan{}
+	images := map[image.Reference]*Image{}
+	var problems []error
+	for _, release := range releases {
+		locked, used, err := readRelease(release, files)
+		problems = append(problems, err)
+		plan.releases = append(plan.releases, locked)
+		for _, i := range used {
+			merge(images, i)
+		}
+	}
+	if err := fault.Join(problems...); err != nil {
+		return nil, err
+	}
+	for _, ref := range slices.SortedFunc(maps.Keys(images), byName) {
+		plan.Images = append(plan.Images, *images[ref])
+	}
+	return plan, nil
+}
+
+func byName(a, b image.Reference) int {
+	switch x, y := a.String(), b.String(); {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// merge adds an image, or one more user of it.
+func merge(images map[image.Reference]*Image, i Image) {
+	known, ok := images[i.Reference]
+	if !ok {
+		i.UsedBy = slices.Clone(i.UsedBy)
+		images[i.Reference] = &i
+		return
+	}
+	known.UsedBy = append(known.UsedBy, i.UsedBy...)
+	slices.Sort(known.UsedBy)
+	known.UsedBy = slices.Compact(known.UsedBy)
+	if known.Reason == "" {
+		known.Source, known.Reason = i.Source, i.Reason
+	}
+}
+
+// readRelease returns what the lock says of one release, and the images it uses.
+func readRelease(release matrix.Release, files Files) (bundle.Release, []Image, error) {
+	locked := bundle.Release{Driver: release.Driver, Version: release.Version, Images: map[string]string{}}
+	var used []Image
+	var problems []error
+	overrides := newOverrides(release.Images)
+	for _, m := range release.Manifests {
+		key := Key(release.ReleaseID, m.Name)
+		data, file, err := checked(key, m, files)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		locked.Manifests = append(locked.Manifests, file)
+		uses, err := Images(key, data)
+		problems = append(problems, err)
+		for _, use := range uses {
+			i, err := treat(key, use, overrides)
+			if err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			i.UsedBy = []string{release.ReleaseID.String()}
+			used = append(used, i)
+			locked.Images[use.Image] = i.Reference.String()
+		}
+	}
+	return locked, used, fault.Join(append(problems, overrides.unused(release.ReleaseID))...)
+}
+
+func checked(key string, m matrix.Manifest, files Files) ([]byte, bundle.File, error) {
+	data, ok := files[key]
+	digest, err := image.ParseDigest("sha256:" + m.SHA256)
+	switch {
+	case err != nil:
+		return nil, bundle.File{}, fmt.Errorf("manifest %s of the matrix: %w", key, err)
+	case !ok:
+		return nil, bundle.File{}, &fault.Error{Reason: fault.Incomplete, Op: "read manifest", Subject: key, Err: fmt.Errorf("was not fetched")}
+	}
+	if got := image.DigestOf(data); got != digest || int64(len(data)) != m.Size {
+		return nil, bundle.File{}, &fault.Error{
+			Reason: fault.Corrupt, Op: "read manifest", Subject: key,
+			Err:  fmt.Errorf("has %d bytes and digest %s, the matrix says %d bytes and %s", len(data), got, m.Size, digest),
+			Hint: "the file at its URL was changed, or the matrix is wrong: compare both with the upstream release",
+		}
+	}
+	return data, bundle.File{Name: m.Name, URL: m.URL, Digest: digest, Size: m.Size}, nil
+}
+
+// treat turns a reference of a manifest into the image that it means.
+func treat(key string, use Use, o *overrides) (Image, error) {
+	target, reason := o.apply(use.Image)
+	ref, err := image.ParseReference(target)
+	if err != nil {
+		return Image{}, fmt.Errorf("manifest %s: %s: %w", key, use.Where, err)
+	}
+	i := Image{Reference: ref, Reason: reason}
+	if reason != "" {
+		i.Source = ref
+	}
+	if moved, why := image.Relocate(ref); why != "" {
+		i.Source = moved
+		i.Reason = join(reason, why)
+	}
+	return i, nil
+}
+
+// maxReason bounds a reason, in bytes, well below what a lock allows.
+const maxReason = 1000
+
+// join makes one line of what is not empty.
+func join(reasons ...string) string {
+	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "" })
+	line := strings.Join(strings.Fields(strings.Join(reasons, "; ")), " ")
+	return line[:min(len(line), maxReason)]
+}
+
+// overrides are the matrix's replacements for one release, by normalised reference.
+type overrides struct {
+	rules []matrix.ImageOverride
+	used  map[string]bool
+}
+
+func newOverrides(rules []matrix.ImageOverride) *overrides {
+	return &overrides{rules: rules, used: map[string]bool{}}
+}
+
+// apply returns the reference to use and why. A rule fits when both references
+// mean the same image, however they are written.
+func (o *overrides) apply(written string) (target, reason string) {
+	for _, rule := range o.rules {
+		if rule.From != written && normal(rule.From) != normal(written) {
+			continue
+		}
+		o.used[rule.From] = true
+		return rule.To, join(fmt.Sprintf("the manifest names %s", written), rule.Basis)
+	}
+	return written, ""
+}
+
+func normal(s string) string {
+	ref, err := image.ParseReference(s)
+	if err != nil {
+		return s
+	}
+	return ref.String()
+}
+
+// unused reports rules that changed nothing: the matrix does not fit the manifest.
+func (o *overrides) unused(id matrix.ReleaseID) error {
+	var problems []error
+	for _, rule := range o.rules {
+		if !o.used[rule.From] {
+			problems = append(problems, &fault.Error{
+				Reason: fault.InvalidInput, Op: "override image", Subject: fmt.Sprintf("%q of %s", rule.From, id),
+				Err:  fmt.Errorf("no manifest of the release names it"),
+				Hint: "correct or remove the override in the matrix",
+			})
+		}
+	}
+	return fault.Join(problems...)
+}
+
+// Lock returns the lock: the plan, with every image at its digest.
+func (p *Plan) Lock(matrixRef bundle.MatrixRef, platforms []image.Platform, at map[image.Reference]ocispec.Descriptor) (*bundle.Lock, error) {
+	lock := &bundle.Lock{
+		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind,
+		Matrix: matrixRef, Platforms: platforms, Releases: p.releases,
+	}
+	var problems []error
+	for _, i := range p.Images {
+		d, ok := at[i.Reference]
+		if !ok {
+			problems = append(problems, &fault.Error{Reason: fault.Incomplete, Op: "lock", Subject: i.Reference.String(), Err: fmt.Errorf("was not resolved")})
+			continue
+		}
+		digest, err := image.ParseDigest(d.Digest.String())
+		problems = append(problems, err)
+		lock.Images = append(lock.Images, bundle.Image{
+			Reference: i.Reference, Source: i.Source, Reason: i.Reason,
+			Digest: digest, MediaType: d.MediaType, Size: d.Size, UsedBy: i.UsedBy,
+		})
+	}
+	return lock, fault.Join(problems...)
+}

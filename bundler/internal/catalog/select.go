@@ -1,0 +1,257 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// DefaultMinors is how many Kubernetes minors a bundle covers when none is asked for.
+const DefaultMinors = 3
+
+// Request is what the user asked for. The zero value asks for the newest
+// supported drivers of the last three Kubernetes minors that the matrix covers.
+type Request struct {
+	Drivers    []matrix.Driver    // none: cpi, csi and the snapshot-controller that csi qualifies
+	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases says what to take
+	VSphere    []matrix.Version   // the vCenters of one cluster, all of which must be in range; none: any
+	Releases   []matrix.ReleaseID // taken whatever else is asked for, with the releases they need
+}
+
+// Selection is the set of releases that a bundle will hold.
+type Selection struct {
+	Releases  []matrix.Release // sorted by driver, then version; each once
+	Picks     []Pick           // one for each Kubernetes minor, newest first
+	Defaulted bool             // nothing was asked for, so the last minors were taken
+	Warnings  []string         // what the user should know; sorted
+}
+
+// Pick is what was chosen for one Kubernetes minor.
+type Pick struct {
+	Kubernetes matrix.Minor
+	Releases   []matrix.ReleaseID
+}
+
+// String returns "Kubernetes 1.35: cpi 1.35.1, csi 3.7.3".
+func (p Pick) String() string {
+	names := make([]string, len(p.Releases))
+	for i, r := range p.Releases {
+		names[i] = fmt.Sprintf("%s %s", r.Driver, r.Version)
+	}
+	return fmt.Sprintf("Kubernetes %s: %s", p.Kubernetes, strings.Join(names, ", "))
+}
+
+// Select chooses the releases of a bundle.
+func Select(doc *matrix.Document, req Request) (Selection, error) {
+	if len(req.Drivers) == 0 {
+		req.Drivers = []matrix.Driver{matrix.CPI, matrix.CSI, matrix.SnapshotController}
+	}
+	b := builder{doc: doc, req: req, chosen: map[string]matrix.Release{}}
+	err := fault.Join(b.minors(), b.explicit())
+	if err != nil {
+		return Selection{}, err
+	}
+	if len(b.chosen) == 0 {
+		return Selection{}, &fault.Error{
+			Reason: fault.Incompatible, Op: "select", Subject: "drivers", Err: fmt.Errorf("no release fits what was asked for"),
+			Hint: "see `vdo-bundle matrix show` for what the matrix covers",
+		}
+	}
+	return b.selection(), nil
+}
+
+// builder gathers a selection.
+type builder struct {
+	doc       *matrix.Document
+	req       Request
+	chosen    map[string]matrix.Release // key: ReleaseID.String()
+	picks     []Pick
+	warnings  []string
+	defaulted bool
+}
+
+func (b *builder) selection() Selection {
+	s := Selection{Picks: b.picks, Defaulted: b.defaulted}
+	for _, r := range b.doc.Releases { // the document's order is the lock's order
+		if _, ok := b.chosen[r.ReleaseID.String()]; ok {
+			s.Releases = append(s.Releases, r)
+		}
+	}
+	slices.Sort(b.warnings)
+	s.Warnings = slices.Compact(b.warnings)
+	return s
+}
+
+// minors resolves the Kubernetes minors asked for, or the last ones covered.
+func (b *builder) minors() error {
+	if len(b.req.Kubernetes) > 0 {
+		return b.each(b.req.Kubernetes)
+	}
+	if len(b.req.Releases) > 0 {
+		return nil
+	}
+	b.defaulted = true
+	return b.latest()
+}
+
+func (b *builder) each(minors []matrix.Minor) error {
+	minors = slices.Clone(minors)
+	slices.SortFunc(minors, newestFirst)
+	var problems []error
+	for _, minor := range slices.Compact(minors) {
+		chosen, err := b.resolve(minor)
+		if err != nil {
+			problems = append(problems, refused(minor, err))
+			continue
+		}
+		b.take(minor, chosen)
+	}
+	return fault.Join(problems...)
+}
+
+// latest takes the newest minors for which every driver asked for has a release.
+func (b *builder) latest() error {
+	var first error
+	for _, minor := range covered(b.doc) {
+		if len(b.picks) == DefaultMinors {
+			return nil
+		}
+		chosen, err := b.resolve(minor)
+		if err == nil {
+			b.take(minor, chosen)
+		} else if first == nil {
+			first = refused(minor, err)
+		}
+	}
+	if len(b.picks) == 0 {
+		return first
+	}
+	return nil
+}
+
+// maxMinors bounds the minors that are looked at, whatever a document says.
+const maxMinors = 10_000
+
+// covered returns every minor that some release of the document names, newest first.
+func covered(doc *matrix.Document) []matrix.Minor {
+	var out []matrix.Minor
+	for _, r := range doc.Releases {
+		if r.Kubernetes.Max.IsZero() {
+			out = append(out, r.Kubernetes.Min) // open: how far it reaches is not known
+			continue
+		}
+		for m := r.Kubernetes.Min; m.Compare(r.Kubernetes.Max) <= 0 && len(out) < maxMinors; m = m.Next() {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, newestFirst)
+	return slices.Compact(out)
+}
+
+func newestFirst(a, b matrix.Minor) int { return b.Compare(a) }
+
+func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
+	version, err := matrix.ParseKubernetes(minor.String())
+	if err != nil {
+		return matrix.Selection{}, err
+	}
+	facts := matrix.Facts{Kubernetes: version}
+	for _, v := range b.req.VSphere {
+		facts.VCenters = append(facts.VCenters, matrix.VCenter{Name: "vSphere " + v.String(), Version: v})
+	}
+	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules()}, nil)
+	if refusal != nil {
+		return selection, refusal
+	}
+	return selection, nil
+}
+
+// rules turns every driver off that was not asked for.
+func (b *builder) rules() map[matrix.Driver]matrix.Rule {
+	rules := map[matrix.Driver]matrix.Rule{}
+	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		rules[d] = matrix.Disabled
+		if b.wants(d) {
+			rules[d] = matrix.Latest
+		}
+	}
+	return rules
+}
+
+func (b *builder) wants(d matrix.Driver) bool { return slices.Contains(b.req.Drivers, d) }
+
+func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
+	pick := Pick{Kubernetes: minor}
+	for _, c := range s.Choices {
+		b.chosen[c.Release.ReleaseID.String()] = c.Release
+		pick.Releases = append(pick.Releases, c.Release.ReleaseID)
+	}
+	b.picks = append(b.picks, pick)
+	for _, w := range s.Warnings {
+		b.warnings = append(b.warnings, w.Text)
+	}
+}
+
+func refused(minor matrix.Minor, why error) error {
+	return &fault.Error{
+		Reason: fault.Incompatible, Op: "select", Subject: "drivers for Kubernetes " + minor.String(), Err: why,
+		Hint: "see `vdo-bundle matrix show` for what the matrix covers",
+	}
+}
+
+// explicit takes the releases that the user named, and what they need.
+func (b *builder) explicit() error {
+	var problems []error
+	for _, id := range b.req.Releases {
+		release, err := find(b.doc, id)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		b.chosen[id.String()] = release
+		if release.State == matrix.Withdrawn {
+			b.warnings = append(b.warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
+		}
+		b.requirements(release)
+	}
+	return fault.Join(problems...)
+}
+
+// requirements takes the exact releases that an explicit one qualifies, such as
+// the snapshot-controller of a CSI release, where that driver is wanted at all.
+func (b *builder) requirements(release matrix.Release) {
+	for _, need := range release.Requires {
+		if need.Version.IsZero() || !b.wants(need.Driver) {
+			continue
+		}
+		id := matrix.ReleaseID{Driver: need.Driver, Version: need.Version}
+		if needed, err := find(b.doc, id); err == nil {
+			b.chosen[id.String()] = needed
+		} else {
+			b.warnings = append(b.warnings, fmt.Sprintf("%s asks for %s, which the matrix does not list", release.ReleaseID, id))
+		}
+	}
+}
+
+func find(doc *matrix.Document, id matrix.ReleaseID) (matrix.Release, error) {
+	var others []string
+	for _, r := range doc.Releases {
+		if r.ReleaseID.String() == id.String() {
+			return r, nil
+		}
+		if r.Driver == id.Driver {
+			others = append(others, r.Version.String())
+		}
+	}
+	hint := "see `vdo-bundle matrix show` for the releases that the matrix lists"
+	if len(others) > 0 {
+		hint = fmt.Sprintf("the matrix lists %s %s", id.Driver, strings.Join(others, ", "))
+	}
+	return matrix.Release{}, &fault.Error{
+		Reason: fault.NotFound, Op: "select", Subject: "release " + id.String(), Hint: hint,
+		Err: fmt.Errorf("the matrix of serial %d does not list it", doc.Serial),
+	}
+}

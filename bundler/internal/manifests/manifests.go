@@ -1,0 +1,282 @@
+// Package manifests fetches upstream manifest files: from a folder where there is
+// one, else over HTTPS from the URL that the matrix gives.
+//
+// A file is known by its sha256 and size alone. In the folder it may lie anywhere
+// and have any name, so a clone of an upstream repository, or a folder that was
+// filled by hand, both serve. Whatever its origin, no byte is handed out before all
+// of them are verified.
+package manifests
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Options say where files are looked for.
+type Options struct {
+	Dir       string         // looked in first; "" for nowhere
+	CA        *x509.CertPool // nil: the system's
+	PlainHTTP []string       // hosts, with their port, that http: URLs are allowed for
+	// Sleep waits before another attempt. Nil: the clock.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+const (
+	maxFile     = 8 << 20 // bytes
+	maxEntries  = 200_000 // files of the folder
+	attempts    = 4
+	firstWait   = 500 * time.Millisecond
+	timeout     = time.Minute // for one attempt
+	maxRedirect = 5
+)
+
+// Store fetches files. It is safe for concurrent use.
+type Store struct {
+	options Options
+	client  *http.Client
+
+	scan    sync.Once
+	bySize  map[int64][]string // paths of the folder's files
+	scanErr error
+}
+
+// New returns a store. Nothing is read yet.
+func New(o Options) *Store {
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	s := &Store{options: o}
+	s.client = &http.Client{
+		Timeout: timeout,
+		Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			TLSClientConfig:     &tls.Config{RootCAs: o.CA, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: timeout / 2,
+			ForceAttemptHTTP2:   true,
+		},
+		CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if len(via) > maxRedirect {
+				return fmt.Errorf("more than %d redirects", maxRedirect)
+			}
+			return s.allowed(r.URL)
+		},
+	}
+	return s
+}
+
+// Get returns the file that m names.
+func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
+	if m.Size < 0 || m.Size > maxFile {
+		return nil, failed(fault.InvalidInput, m, fmt.Errorf("a size of %d bytes is not between 0 and %d", m.Size, maxFile), "correct the size in the matrix")
+	}
+	data, err := s.local(m)
+	if err != nil || data != nil {
+		return data, err
+	}
+	return s.remote(ctx, m)
+}
+
+func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) error {
+	return &fault.Error{Reason: reason, Op: "fetch manifest", Subject: m.URL, Err: err, Hint: hint}
+}
+
+// local looks for the file in the folder; nil where it is not.
+func (s *Store) local(m matrix.Manifest) ([]byte, error) {
+	if s.options.Dir == "" {
+		return nil, nil
+	}
+	s.scan.Do(func() { s.bySize, s.scanErr = scan(s.options.Dir) })
+	if s.scanErr != nil {
+		return nil, s.scanErr
+	}
+	for _, path := range s.bySize[m.Size] {
+		data, err := readFile(path, m.Size)
+		if err == nil && image.DigestOf(data).Hex() == m.SHA256 {
+			return data, nil
+		}
+	}
+	return nil, nil
+}
+
+// scan lists the files of a folder by size.
+func scan(dir string) (map[int64][]string, error) {
+	bySize := map[int64][]string{}
+	entries := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil && path == dir {
+			return err
+		}
+		if err != nil || d.IsDir() {
+			return nil //nolint:nilerr // what cannot be read is not offered
+		}
+		if entries++; entries > maxEntries {
+			return fmt.Errorf("holds more than %d files", maxEntries)
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxFile {
+			bySize[info.Size()] = append(bySize[info.Size()], path)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read manifest folder", Subject: dir, Err: err,
+			Hint: "name a readable folder with --manifest-dir",
+		}
+	}
+	return bySize, nil
+}
+
+func readFile(path string, size int64) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // below the folder that the user named
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	return io.ReadAll(io.LimitReader(f, size+1))
+}
+
+// remote downloads the file, trying again what may pass.
+func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
+	u, err := url.Parse(m.URL)
+	if err != nil || u.Host == "" {
+		return nil, failed(fault.InvalidInput, m, errors.New("is no URL"), "correct the URL in the matrix")
+	}
+	if err := s.allowed(u); err != nil {
+		return nil, err
+	}
+	wait := firstWait
+	for n := 1; ; n++ {
+		data, again, err := s.try(ctx, m)
+		if err == nil || !again || n == attempts || ctx.Err() != nil {
+			return data, err
+		}
+		if err := s.options.Sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+		wait *= 2
+	}
+}
+
+// allowed refuses plain HTTP to hosts that were not named for it.
+func (s *Store) allowed(u *url.URL) error {
+	if u.Scheme == "https" || u.Scheme == "http" && slices.Contains(s.options.PlainHTTP, u.Host) {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "fetch manifest", Subject: u.Redacted(), Err: fmt.Errorf("%s: is not used", u.Scheme),
+		Hint: fmt.Sprintf("give an https: URL, or allow plain HTTP for this host with --plain-http %s", u.Host),
+	}
+}
+
+// try makes one attempt; again says whether another one may succeed.
+func (s *Store) try(ctx context.Context, m matrix.Manifest) (data []byte, again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL, nil)
+	if err != nil {
+		return nil, false, failed(fault.InvalidInput, m, err, "correct the URL in the matrix")
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, ctx.Err() == nil && !permanent(err), unreached(m, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	if resp.StatusCode != http.StatusOK {
+		return nil, resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, refused(m, resp)
+	}
+	data, err = io.ReadAll(io.LimitReader(resp.Body, m.Size+1))
+	if err != nil {
+		return nil, true, unreached(m, err)
+	}
+	if got := image.DigestOf(data); got.Hex() != m.SHA256 {
+		return nil, false, failed(fault.Corrupt, m,
+			fmt.Errorf("is not the file that the matrix names: it has %s and digest %s, not %d bytes and sha256:%s", length(data, m.Size), got, m.Size, m.SHA256),
+			"the file was changed upstream or on its way, or the matrix is wrong: compare it with the upstream release, and give a good copy with --manifest-dir")
+	}
+	return data, false, nil
+}
+
+func length(data []byte, want int64) string {
+	if int64(len(data)) > want {
+		return fmt.Sprintf("more than %d bytes", want)
+	}
+	return fmt.Sprintf("%d bytes", len(data))
+}
+
+const offline = "check the connection and the proxy settings, or give the files with --manifest-dir"
+
+// permanent tells errors that another attempt will meet again.
+func permanent(err error) bool {
+	var f *fault.Error
+	return errors.As(err, &f) || certificate(err)
+}
+
+func certificate(err error) bool {
+	var verification *tls.CertificateVerificationError
+	return errors.As(err, &verification)
+}
+
+func unreached(m matrix.Manifest, err error) error {
+	var f *fault.Error
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &f):
+		return f // a redirect that is not followed
+	case certificate(err):
+		return failed(fault.CertificateInvalid, m, inner(err), "give the certificate authority with --ca-file, or the files with --manifest-dir")
+	case errors.As(err, &dns):
+		return failed(fault.Unreachable, m, dns, offline)
+	}
+	return failed(fault.Unreachable, m, inner(err), offline)
+}
+
+// inner drops what http.Client says again: the method and the URL.
+func inner(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+func refused(m matrix.Manifest, resp *http.Response) error {
+	err := fmt.Errorf("the server answered %s", resp.Status)
+	const own = "give the file with --manifest-dir"
+	switch {
+	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusGone:
+		return failed(fault.NotFound, m, err, own)
+	case resp.StatusCode == http.StatusUnauthorized:
+		return failed(fault.Unauthorized, m, err, own)
+	case resp.StatusCode == http.StatusForbidden:
+		return failed(fault.Forbidden, m, err, own)
+	case resp.StatusCode == http.StatusTooManyRequests:
+		return failed(fault.Throttled, m, err, "try again later, or "+own)
+	}
+	return failed(fault.Unreachable, m, err, offline)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,281 @@
+package bundler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// origin is a place that a blob can be read from.
+type origin struct {
+	host string // queue; "" for what is at hand
+	from interface {
+		FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+	}
+}
+
+// item is one thing to put.
+type item struct {
+	descriptor ocispec.Descriptor
+	name       string   // for messages
+	origins    []origin // tried in turn; the first one's host is the queue
+}
+
+// move puts everything that the target lacks: blobs first, then manifests,
+// children before parents. What fails does not stop the rest, except for a target
+// that can take no more at all (a full disk).
+func move(ctx context.Context, what string, g *bundle.Graph, missing []ocispec.Descriptor, target Target, origins func(ocispec.Descriptor) []origin, o Options) error {
+	blobs, manifests := sortOut(g, missing, origins)
+	o.progress().Phase(what, len(blobs)+len(manifests), total(blobs)+total(manifests))
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	m := mover{target: target, options: o, stop: stop}
+	m.queues(ctx, blobs)
+	if len(m.failed) == 0 {
+		m.inOrder(ctx, manifests)
+	}
+	return m.result(ctx, len(blobs)+len(manifests))
+}
+
+func total(items []item) (n int64) {
+	for _, i := range items {
+		n += i.descriptor.Size
+	}
+	return n
+}
+
+// sortOut parts what is missing into blobs and manifests in the order of the graph.
+func sortOut(g *bundle.Graph, missing []ocispec.Descriptor, origins func(ocispec.Descriptor) []origin) (blobs, manifests []item) {
+	names := owners(g)
+	rank := map[string]int{}
+	for i, n := range allNodes(g) {
+		rank[n.Descriptor.Digest.String()] = i + 1
+	}
+	for _, d := range missing {
+		i := item{descriptor: d, name: names.of(d), origins: origins(d)}
+		if rank[d.Digest.String()] > 0 {
+			manifests = append(manifests, i)
+		} else {
+			blobs = append(blobs, i)
+		}
+	}
+	slices.SortStableFunc(manifests, func(a, b item) int {
+		return rank[a.descriptor.Digest.String()] - rank[b.descriptor.Digest.String()]
+	})
+	return blobs, manifests
+}
+
+// allNodes returns the manifests of a graph and of what is attached to it.
+func allNodes(g *bundle.Graph) []bundle.Node {
+	nodes := slices.Clone(g.Manifests)
+	for _, a := range g.Attachments {
+		nodes = append(nodes, a.Node)
+	}
+	return nodes
+}
+
+// mover carries the state of one move.
+type mover struct {
+	target  Target
+	options Options
+	stop    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	failed []failure
+}
+
+type failure struct {
+	item item
+	err  error
+}
+
+// queues runs one queue for each host, largest first.
+func (m *mover) queues(ctx context.Context, items []item) {
+	byHost := map[string][]item{}
+	for _, i := range items {
+		byHost[i.origins[0].host] = append(byHost[i.origins[0].host], i)
+	}
+	var hosts errgroup.Group
+	for _, queue := range byHost {
+		slices.SortStableFunc(queue, largestFirst)
+		hosts.Go(func() error {
+			m.queue(ctx, queue)
+			return nil
+		})
+	}
+	_ = hosts.Wait() // failures are in m.failed
+}
+
+func largestFirst(a, b item) int {
+	if a.descriptor.Size != b.descriptor.Size {
+		if a.descriptor.Size > b.descriptor.Size {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a.descriptor.Digest.String(), b.descriptor.Digest.String())
+}
+
+func (m *mover) queue(ctx context.Context, queue []item) {
+	var group errgroup.Group
+	group.SetLimit(m.options.limit())
+	for _, i := range queue {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			m.put(ctx, i)
+			return nil
+		})
+	}
+	_ = group.Wait() // failures are in m.failed
+}
+
+func (m *mover) inOrder(ctx context.Context, items []item) {
+	for _, i := range items {
+		if ctx.Err() != nil {
+			return
+		}
+		m.put(ctx, i)
+	}
+}
+
+func (m *mover) put(ctx context.Context, i item) {
+	p := &position{progress: m.options.progress()}
+	err := m.tryOrigins(ctx, i, p)
+	if err != nil {
+		p.set(0)
+	} else {
+		p.set(i.descriptor.Size)
+	}
+	m.options.progress().Done(i.name, err)
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	m.failed = append(m.failed, failure{i, err})
+	m.mu.Unlock()
+	if fault.ReasonOf(err) == fault.Storage {
+		m.stop(err) // every further write would fail as well
+	}
+}
+
+// tryOrigins puts from the first origin that works.
+func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
+	var err error
+	for _, from := range i.origins {
+		err = m.target.Put(ctx, i.descriptor, func(offset int64) (io.ReadCloser, error) {
+			p.set(offset)
+			r, err := from.from.FetchFrom(ctx, i.descriptor, offset)
+			if err != nil {
+				return nil, err
+			}
+			return &counted{r, p}, nil
+		})
+		if err == nil || ctx.Err() != nil || fault.ReasonOf(err) == fault.Storage {
+			return err
+		}
+	}
+	return err
+}
+
+// result says what is missing, when anything is.
+func (m *mover) result(ctx context.Context, items int) error {
+	if len(m.failed) == 0 {
+		if ctx.Err() != nil {
+			return interrupted(ctx)
+		}
+		return nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		if fault.ReasonOf(err) == fault.Storage {
+			return err
+		}
+		return interrupted(ctx)
+	}
+	errs := make([]error, len(m.failed))
+	for i, f := range m.failed {
+		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
+		Err: fault.Join(errs...), Hint: "run the same command again: it goes on with what is missing",
+	}
+}
+
+// position is how far an item is; it reports what changes.
+type position struct {
+	progress Progress
+	at       int64
+}
+
+func (p *position) set(to int64) {
+	if to != p.at {
+		p.progress.Moved(to - p.at)
+	}
+	p.at = to
+}
+
+// counted reports what is read through it.
+type counted struct {
+	io.ReadCloser
+	p *position
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.p.set(c.p.at + int64(n))
+	return n, err
+}
+
+// atHand serves bytes that are in memory: manifests and the bundler's own files.
+type atHand []byte
+
+// FetchFrom returns the bytes from an offset.
+func (a atHand) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if offset < 0 || offset > int64(len(a)) {
+		return nil, fmt.Errorf("offset %d is outside of %s", offset, d.Digest)
+	}
+	return io.NopCloser(bytes.NewReader(a[offset:])), nil
+}
+
+// atHandOf returns the content that a graph carries itself, by digest.
+func atHandOf(g *bundle.Graph) map[string]atHand {
+	out := map[string]atHand{}
+	for _, n := range allNodes(g) {
+		out[n.Descriptor.Digest.String()] = n.Data
+	}
+	for _, d := range allBlobs(g) {
+		if int64(len(d.Data)) == d.Size && d.Data != nil {
+			out[d.Digest.String()] = d.Data
+		}
+	}
+	return out
+}
+
+func allBlobs(g *bundle.Graph) []ocispec.Descriptor {
+	blobs := slices.Clone(g.Blobs)
+	for _, a := range g.Attachments {
+		blobs = append(blobs, a.Blobs...)
+	}
+	return blobs
+}
+
+// nowhere stands for a blob that no image of the bundle has: a graph that is not
+// what its trees are, which is a defect.
+type nowhere struct{}
+
+// FetchFrom says so.
+func (nowhere) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
+	return nil, fmt.Errorf("no image of the lock has %s", d.Digest)
+}

@@ -1,0 +1,232 @@
+package bundler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// PullInput is what a bundle is pulled from, and to.
+type PullInput struct {
+	Matrix    Matrix
+	Lock      *bundle.Lock
+	Files     catalog.Files // nil: fetched
+	Manifests Manifests
+	Registry  Registry
+	// SourceOf says where a reference is fetched from, to know its host.
+	SourceOf func(image.Reference) image.Reference
+	Signer   *trust.Signer // nil: not signed
+	Target   Target
+	// Reference is the target's, where the target is a registry.
+	Reference image.Reference
+}
+
+// Pulled is a bundle that was written.
+type Pulled struct {
+	Root    ocispec.Descriptor
+	Images  int
+	Bytes   int64 // of the whole bundle
+	Moved   int64 // of what had to be written now
+	Missing int   // items that had to be written now
+}
+
+// Pull writes the bundle that a lock describes.
+func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
+	if err := fault.Join(in.Matrix.fits(in.Lock.Matrix), agree(in.Lock, in.Matrix.Document)); err != nil {
+		return nil, err
+	}
+	files, err := lockedFiles(ctx, in, o)
+	if err != nil {
+		return nil, err
+	}
+	trees, err := readTrees(ctx, in, o)
+	if err != nil {
+		return nil, err
+	}
+	contents := bundle.Contents{Lock: in.Lock, Matrix: in.Matrix.Data, MatrixSignature: in.Matrix.Signature, Manifests: files}
+	g, err := bundle.Assemble(contents, trees)
+	if err != nil {
+		return nil, err
+	}
+	if err := presign(g, in.Signer, in.Reference); err != nil {
+		return nil, err
+	}
+	return deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+}
+
+// deliver moves a graph into a target and commits it.
+func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, origins func(ocispec.Descriptor) []origin, o Options) (*Pulled, error) {
+	missing, err := target.Begin(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if err := move(ctx, what, g, missing, target, origins, o); err != nil {
+		return nil, err
+	}
+	if err := target.Commit(ctx); err != nil {
+		return nil, err
+	}
+	return &Pulled{
+		Root: g.Root, Images: imageCount(g), Bytes: graphSize(g),
+		Moved: sizeOf(missing), Missing: len(missing),
+	}, nil
+}
+
+func imageCount(g *bundle.Graph) (n int) {
+	for _, d := range rootChildren(g) {
+		if d.Annotations[bundle.AnnotationReference] != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func rootChildren(g *bundle.Graph) []ocispec.Descriptor {
+	for _, n := range g.Manifests {
+		if n.Descriptor.Digest == g.Root.Digest {
+			return children(n.Data)
+		}
+	}
+	return nil
+}
+
+func graphSize(g *bundle.Graph) int64 {
+	size := sizeOf(g.Blobs)
+	for _, n := range g.Manifests {
+		size += n.Descriptor.Size
+	}
+	return size
+}
+
+func sizeOf(ds []ocispec.Descriptor) (n int64) {
+	for _, d := range ds {
+		n += d.Size
+	}
+	return n
+}
+
+// agree checks that a lock holds what its matrix lists.
+func agree(lock *bundle.Lock, doc *matrix.Document) error {
+	listed := map[string]matrix.Release{}
+	for _, r := range doc.Releases {
+		listed[r.ReleaseID.String()] = r
+	}
+	var problems []error
+	for _, r := range lock.Releases {
+		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()
+		release, ok := listed[id]
+		if !ok {
+			problems = append(problems, disagrees(id, "the matrix does not list it"))
+			continue
+		}
+		problems = append(problems, agreeFiles(id, r, release))
+	}
+	return fault.Join(problems...)
+}
+
+func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {
+	same := slices.EqualFunc(sortedFiles(locked.Manifests), sortedManifests(listed.Manifests), func(f bundle.File, m matrix.Manifest) bool {
+		return f.Name == m.Name && f.Size == m.Size && f.Digest.Hex() == m.SHA256
+	})
+	if !same {
+		return disagrees(id, "its manifest files are not those of the matrix")
+	}
+	return nil
+}
+
+func sortedFiles(files []bundle.File) []bundle.File {
+	return slices.SortedFunc(slices.Values(files), func(a, b bundle.File) int { return compare(a.Name, b.Name) })
+}
+
+func sortedManifests(files []matrix.Manifest) []matrix.Manifest {
+	return slices.SortedFunc(slices.Values(files), func(a, b matrix.Manifest) int { return compare(a.Name, b.Name) })
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func disagrees(id, why string) error {
+	return &fault.Error{
+		Reason: fault.Corrupt, Op: "check lock", Subject: id, Err: fmt.Errorf("%s", why),
+		Hint: "make a new lock with `vdo-bundle lock`",
+	}
+}
+
+// lockedFiles returns the manifest files of a lock.
+func lockedFiles(ctx context.Context, in PullInput, o Options) (catalog.Files, error) {
+	if in.Files != nil {
+		return in.Files, nil
+	}
+	var want []wanted
+	for _, r := range in.Lock.Releases {
+		for _, f := range r.Manifests {
+			want = append(want, wanted{r.Path(f), matrix.Manifest{Name: f.Name, URL: f.URL, Size: f.Size, SHA256: f.Digest.Hex()}})
+		}
+	}
+	return fetchFiles(ctx, want, in.Manifests, o)
+}
+
+// whereabouts returns the pinned reference that an image of a lock is fetched from.
+func whereabouts(i bundle.Image) image.Reference {
+	if i.Source.IsZero() {
+		return i.Reference.Pin(i.Digest)
+	}
+	return i.Source.Pin(i.Digest)
+}
+
+// readTrees reads the indexes and manifests of all images.
+func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, error) {
+	o.progress().Phase("image manifests", len(in.Lock.Images), 0)
+	trees := make([]bundle.Tree, len(in.Lock.Images))
+	err := forEach(ctx, o.limit(), len(trees), func(n int) error {
+		i := in.Lock.Images[n]
+		tree, err := bundle.ReadTree(ctx, in.Registry(whereabouts(i)), imageDescriptor(i))
+		o.progress().Done(i.Reference.String(), err)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+		tree.Reference = i.Reference
+		trees[n] = tree
+		return nil
+	})
+	return trees, err
+}
+
+// originsOf says where each part of a graph is fetched from: what is at hand, else
+// every image that has it.
+func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree) func(ocispec.Descriptor) []origin {
+	known := atHandOf(g)
+	upstreams := map[string][]origin{}
+	for n, tree := range trees {
+		where := whereabouts(in.Lock.Images[n])
+		o := origin{host: in.SourceOf(where).Host(), from: in.Registry(where)}
+		for _, d := range tree.Blobs {
+			upstreams[d.Digest.String()] = append(upstreams[d.Digest.String()], o)
+		}
+	}
+	return func(d ocispec.Descriptor) []origin {
+		if data, ok := known[d.Digest.String()]; ok {
+			return []origin{{from: data}}
+		}
+		if found := upstreams[d.Digest.String()]; len(found) > 0 {
+			return found[:min(len(found), 3)] // one that works is enough
+		}
+		return []origin{{from: nowhere{}}}
+	}
+}

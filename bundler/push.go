@@ -1,0 +1,96 @@
+package bundler
+
+import (
+	"context"
+	"fmt"
+
+	digest "github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// PushInput is what is pushed, and where.
+type PushInput struct {
+	Source    Source
+	Target    Target
+	Reference image.Reference // the target's
+	Registry  Registry        // to look at what arrived
+}
+
+// Push copies a bundle, with what is attached to it, into a registry, and then
+// looks at it there as the operator will. Every byte is verified as it streams.
+func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
+	_, g, err := open(ctx, in.Source)
+	if err != nil {
+		return nil, err
+	}
+	contents, err := g.Contents(ctx, in.Source)
+	if err != nil {
+		return nil, err
+	}
+	if err := attachments(ctx, in.Source, g); err != nil {
+		return nil, err
+	}
+	known := atHandOf(g)
+	pushed, err := deliver(ctx, "push", g, in.Target, func(d ocispec.Descriptor) []origin {
+		if data, ok := known[d.Digest.String()]; ok {
+			return []origin{{from: data}}
+		}
+		return []origin{{from: in.Source}}
+	}, o)
+	if err != nil {
+		return nil, err
+	}
+	return pushed, Confirm(ctx, in.Registry, in.Reference, g.Root, contents.Lock, o)
+}
+
+// Confirm looks at a bundle in a registry as the operator does: the root and every
+// image as REPOSITORY@DIGEST.
+func Confirm(ctx context.Context, registry Registry, at image.Reference, root ocispec.Descriptor, lock *bundle.Lock, o Options) error {
+	want := []ocispec.Descriptor{root}
+	for _, i := range lock.Images {
+		want = append(want, imageDescriptor(i))
+	}
+	o.progress().Phase("check", len(want), 0)
+	err := forEach(ctx, o.limit(), len(want), func(n int) error {
+		pinned, err := pin(at, want[n])
+		if err == nil {
+			err = confirm(ctx, registry(pinned), want[n])
+		}
+		o.progress().Done(pinned.String(), err)
+		return err
+	})
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "check", Subject: at.String(), Err: err,
+		Hint: "push again; if it happens again, the registry does not keep what it accepts",
+	}
+}
+
+func pin(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
+	digest, err := image.ParseDigest(d.Digest.String())
+	return at.Pin(digest), err
+}
+
+// confirm resolves and reads one manifest.
+func confirm(ctx context.Context, upstream Upstream, want ocispec.Descriptor) error {
+	got, err := upstream.Resolve(ctx)
+	if err != nil {
+		return err
+	}
+	if got.Digest != want.Digest {
+		return fmt.Errorf("%s resolves to %s", want.Digest, got.Digest)
+	}
+	_, err = bundle.Read(ctx, upstream, plain(want), maxImageManifest)
+	return err
+}
+
+// imageDescriptor is the descriptor of an image of a lock.
+func imageDescriptor(i bundle.Image) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: i.MediaType, Digest: digest.Digest(i.Digest.String()), Size: i.Size}
+}

@@ -1,0 +1,178 @@
+package bundler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+// VerifyRules say what a bundle has to satisfy.
+type VerifyRules struct {
+	Policy *trust.Policy // whose signatures the root needs
+	Matrix MatrixRules
+}
+
+// Verification is what was checked and found good. As JSON it is what
+// `vdo-bundle verify --format json` prints.
+type Verification struct {
+	Root           image.Digest `json:"root"`
+	SignedBy       []string     `json:"signedBy"` // ids of the policy's keys
+	MatrixSignedBy []string     `json:"matrixSignedBy,omitempty"`
+	Serial         int64        `json:"serial"`  // of the matrix
+	Expires        time.Time    `json:"expires"` // of the matrix
+	Images         int          `json:"images"`
+	Blobs          int          `json:"blobs"`
+	Bytes          int64        `json:"bytes"`
+}
+
+// Verify checks the signature of a bundle's root and then every byte below it, and
+// returns all that is wrong at once.
+func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verification, error) {
+	root, err := s.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{}
+	if v.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
+		return nil, err
+	}
+	untrusted := v.signatures(ctx, s, rules.Policy, o.now())
+	layout := checkLayout(ctx, s)
+	g, err := bundle.Load(ctx, s, root)
+	if err != nil || g == nil {
+		return nil, fault.Join(untrusted, layout, err)
+	}
+	content := v.contents(ctx, s, g, rules.Matrix, o.now())
+	blobs := v.blobs(ctx, s, g, o)
+	if err := ctx.Err(); err != nil {
+		return nil, interrupted(ctx)
+	}
+	if err := fault.Join(untrusted, layout, content, blobs); err != nil {
+		return nil, once(err)
+	}
+	return v, nil
+}
+
+// once drops a fault that says what another one says already.
+func once(err error) error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // only the outermost level is split
+	if !ok {
+		return err
+	}
+	seen := map[string]bool{}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		if !seen[e.Error()] {
+			seen[e.Error()] = true
+			out = append(out, e)
+		}
+	}
+	return fault.Join(out...)
+}
+
+func checkLayout(ctx context.Context, s Source) error {
+	checker, ok := s.(LayoutChecker)
+	if !ok {
+		return nil
+	}
+	return checker.CheckLayout(ctx)
+}
+
+// signatures checks who signed the root.
+func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.Policy, now time.Time) error {
+	attached, err := s.Attachments(ctx, v.Root)
+	if err != nil {
+		return err
+	}
+	var evidence []trust.Evidence
+	var problems []error
+	for _, d := range attached {
+		found, err := trust.ReadEvidence(ctx, s, d)
+		problems = append(problems, err)
+		evidence = append(evidence, found...)
+	}
+	verified, err := policy.Verify(v.Root, evidence, now)
+	if err != nil {
+		return fault.Join(append(problems, err)...)
+	}
+	v.SignedBy = verified.Keys()
+	return nil // a damaged signature beside enough good ones changes nothing
+}
+
+// contents checks the lock against the index, and the matrix.
+func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, rules MatrixRules, now time.Time) error {
+	c, err := g.Contents(ctx, s)
+	if err != nil {
+		return err
+	}
+	m, err := OpenMatrix("the bundle's matrix", c.Matrix, c.MatrixSignature, rules, now)
+	if m.Document == nil {
+		return err
+	}
+	v.Serial, v.Expires, v.Images = m.Document.Serial, m.Document.Expires, len(c.Lock.Images)
+	if rules.Policy != nil && err == nil {
+		if verified, err := rules.Policy.VerifyBlob(c.Matrix, c.MatrixSignature, now); err == nil {
+			v.MatrixSignedBy = verified.Keys()
+		}
+	}
+	return fault.Join(err, agree(c.Lock, m.Document))
+}
+
+// blobs reads every blob, in parallel.
+func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
+	names := owners(g)
+	o.progress().Phase("verify", len(g.Blobs), sizeOf(g.Blobs))
+	v.Blobs, v.Bytes = len(g.Blobs), graphSize(g)
+	return forEach(ctx, o.limit(), len(g.Blobs), func(n int) error {
+		d := g.Blobs[n]
+		err := readBlob(ctx, s, d, o.progress())
+		if err != nil && ctx.Err() == nil {
+			err = damaged(names.of(d), d, err)
+		}
+		o.progress().Done(names.of(d), err)
+		return err
+	})
+}
+
+// damaged says what a blob belongs to, keeping the reason of a fault of the medium.
+func damaged(name string, d ocispec.Descriptor, err error) error {
+	f := &fault.Error{Reason: fault.Corrupt, Op: "verify", Subject: fmt.Sprintf("%s (%s)", name, d.Digest), Err: err}
+	var inner *fault.Error
+	if errors.As(err, &inner) && inner.Reason != "" {
+		f.Reason = inner.Reason
+	}
+	if f.Hint = fault.HintOf(err); f.Hint == "" {
+		f.Hint = "copy the bundle again from where it was made, or pull it again"
+	}
+	return f
+}
+
+func readBlob(ctx context.Context, s Source, d ocispec.Descriptor, p Progress) error {
+	r, err := s.Fetch(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer r.Close() //nolint:errcheck // only read
+	_, err = io.Copy(&tick{p, ctx}, bundle.Verify(r, plain(d)))
+	return err
+}
+
+// tick reports what is written to it, and stops when ctx is done.
+type tick struct {
+	progress Progress
+	ctx      context.Context //nolint:containedctx // io.Copy has no context of its own
+}
+
+func (t *tick) Write(b []byte) (int, error) {
+	t.progress.Moved(int64(len(b)))
+	return len(b), t.ctx.Err()
+}
