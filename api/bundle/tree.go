@@ -97,8 +97,9 @@ type walker struct {
 }
 
 type walkState struct {
-	d    ocispec.Descriptor
-	done bool
+	d      ocispec.Descriptor
+	done   bool
+	failed error // why it could not be read; asked for again it says the same
 }
 
 func newWalker(f Fetcher) *walker {
@@ -118,6 +119,14 @@ func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) erro
 	if err != nil || seen {
 		return err
 	}
+	if err := w.visit(ctx, d, depth); err != nil {
+		w.state[d.Digest.String()] = walkState{d: d, failed: err}
+		return err
+	}
+	return nil
+}
+
+func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) error {
 	data, err := Read(ctx, w.f, plain(d), MaxManifestSize)
 	if err != nil {
 		return missing(err, d, depth)
@@ -144,7 +153,7 @@ func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) erro
 }
 
 func (w *walker) add(n Node) {
-	w.state[n.Descriptor.Digest.String()] = walkState{n.Descriptor, true}
+	w.state[n.Descriptor.Digest.String()] = walkState{d: n.Descriptor, done: true}
 	w.nodes = append(w.nodes, n)
 }
 
@@ -161,6 +170,8 @@ func (w *walker) enter(d ocispec.Descriptor, depth int) (seen bool, err error) {
 	}
 	if was, ok := w.state[d.Digest.String()]; ok {
 		switch {
+		case was.failed != nil:
+			return false, was.failed
 		case !was.done:
 			return false, corrupt(d, "an index contains itself")
 		case was.d.Size != d.Size || was.d.MediaType != d.MediaType:

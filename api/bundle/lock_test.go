@@ -1,0 +1,120 @@
+package bundle_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+func lockYAML(t testing.TB) string {
+	t.Helper()
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	data, err := b.Contents.Lock.YAML()
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestLockRoundTrips(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	for name, marshal := range map[string]func(*bundle.Lock) ([]byte, error){"YAML": (*bundle.Lock).YAML, "JSON": (*bundle.Lock).JSON} {
+		data, err := marshal(b.Contents.Lock)
+		require.NoError(t, err)
+		got, err := bundle.ParseLock(name, data)
+		require.NoError(t, err, string(data))
+		require.Equal(t, b.Contents.Lock, got)
+		again, err := marshal(got)
+		require.NoError(t, err)
+		require.Equal(t, string(data), string(again))
+	}
+}
+
+func TestBadLocksNameFileLineAndKey(t *testing.T) {
+	good := lockYAML(t)
+	for _, c := range []struct{ name, old, with, want string }{
+		{"unknown key", "kind: BundleLock", "kind: BundleLock\nextra: 1", "lock.yaml:3: extra: there is no such key here; known are apiVersion"},
+		{"missing key", "kind: BundleLock\n", "", "lock.yaml:1: kind: is missing"},
+		{"twice", "kind: BundleLock", "kind: BundleLock\nkind: BundleLock", "lock.yaml:3: kind: the key is there twice"},
+		{"other version", "lock/v1", "lock/v2", "lock.yaml:1: apiVersion: \"vdo.vmware.com/lock/v2\" is not"},
+		{"no number", "serial: 1", "serial: one", "lock.yaml:4: matrix.serial: \"one\" is no whole number"},
+		{"negative", "serial: 1", "serial: -1", "matrix.serial: -1 is not a positive number"},
+		{"digest", "digest: sha256:", "digest: sha255:", "matrix.digest"},
+		{"platform", "- all", "- linux", "platforms[0]"},
+		{"two platforms", "- all", "- linux/amd64\n  - linux/arm64", "platforms: there are 2: name one platform"},
+		{"driver", "driver: csi", "driver: nfs", "releases[0].driver: \"nfs\" is none of"},
+		{"version", "version: 3.5.1", "version: 3.5", "releases[0].version"},
+		{"traversal", "name: driver.yaml", "name: ../driver.yaml", "releases[0].manifests[0].name: \"../driver.yaml\" is no base name"},
+		{"file URL", "https://manifests.test", "file://manifests.test", "releases[0].manifests[0].url: it is no http"},
+		{"URL with a password", "https://manifests.test", "https://me:word@manifests.test", "carries credentials"},
+		{"unknown image", ": registry.test/oci/index:v1", ": registry.test/oci/index:v9", "which is not among the images"},
+		{"media type", "mediaType: application/vnd.oci.image.manifest.v1+json", "mediaType: text/plain", "is no image index"},
+		{"user", "- csi@3.5.1", "- csi@3.5.2", "but the releases that name"},
+		{"no list", "platforms:\n  - all", "platforms: all", "platforms: is not a list"},
+		{"null", "kind: BundleLock", "kind:", "kind: is not a single value"},
+		{"alias", "kind: BundleLock", "kind: &a BundleLock\nextra: *a", "extra: there is no such key"},
+		{"two documents", "apiVersion", "a: 1\n---\napiVersion", "after the first document"},
+		{"not YAML", "kind: BundleLock", "kind: [", "lock.yaml"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := strings.Replace(good, c.old, c.with, 1)
+			require.NotEqual(t, good, bad)
+			_, err := bundle.ParseLock("lock.yaml", []byte(bad))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "lock.yaml")
+			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+			require.NotEmpty(t, fault.HintOf(err))
+		})
+	}
+	for name, data := range map[string]string{"empty": "", "comment": "# nothing", "large": strings.Repeat(" ", bundle.MaxLockSize+1)} {
+		_, err := bundle.ParseLock(name, []byte(data))
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), name)
+	}
+}
+
+func TestAllProblemsOfALockAreReportedTogether(t *testing.T) {
+	bad := strings.NewReplacer("serial: 1", "serial: x", "version: 3.5.1", "version: no").Replace(lockYAML(t))
+	_, err := bundle.ParseLock("l", []byte(bad))
+	require.ErrorContains(t, err, "matrix.serial")
+	require.ErrorContains(t, err, "releases[0].version")
+}
+
+func TestUnsortedAndRepeatedEntriesAreRefused(t *testing.T) {
+	l := *bundles.New(t, bundles.Options{Seed: 1}).Contents.Lock
+	l.Images = append(l.Images[:0:0], l.Images...)
+	l.Images[0], l.Images[1] = l.Images[1], l.Images[0]
+	require.ErrorContains(t, l.Validate(), "not in sorted order")
+	l.Images[0] = l.Images[1]
+	require.ErrorContains(t, l.Validate(), "is there twice")
+	l.Releases = append(l.Releases, l.Releases[0])
+	require.ErrorContains(t, l.Validate(), "csi@3.5.1 is there twice")
+}
+
+func FuzzParseLock(f *testing.F) {
+	l := bundles.New(f, bundles.Options{Seed: 1}).Contents.Lock
+	for _, marshal := range []func(*bundle.Lock) ([]byte, error){(*bundle.Lock).YAML, (*bundle.Lock).JSON} {
+		data, err := marshal(l)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		lock, err := bundle.ParseLock("fuzz", data)
+		if err != nil {
+			require.NotEqual(t, fault.Internal, fault.ReasonOf(err))
+			return
+		}
+		for _, marshal := range []func(*bundle.Lock) ([]byte, error){(*bundle.Lock).YAML, (*bundle.Lock).JSON} {
+			out, err := marshal(lock)
+			require.NoError(t, err)
+			again, err := bundle.ParseLock("again", out)
+			require.NoError(t, err, string(out))
+			twice, err := marshal(again)
+			require.NoError(t, err)
+			require.Equal(t, string(out), string(twice))
+		}
+	})
+}

@@ -1,0 +1,215 @@
+// Package bundles makes whole bundles of random images in memory, the same for
+// the same seed, for tests of what reads and writes them.
+package bundles
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Store holds blobs and manifests by digest. It is a bundle.Fetcher.
+type Store map[string][]byte
+
+// Fetch gives the bytes of a descriptor.
+func (s Store) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return s.FetchFrom(ctx, d, 0)
+}
+
+// FetchFrom gives the bytes of a descriptor from an offset.
+func (s Store) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	data, ok := s[d.Digest.String()]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "fetch", Subject: d.Digest.String()}
+	}
+	return io.NopCloser(bytes.NewReader(data[min(offset, int64(len(data))):])), nil
+}
+
+// Opener gives the function that a Target asks for the bytes of d.
+func (s Store) Opener(ctx context.Context, d ocispec.Descriptor) func(int64) (io.ReadCloser, error) {
+	return func(offset int64) (io.ReadCloser, error) { return s.FetchFrom(ctx, d, offset) }
+}
+
+// Add keeps data and returns its descriptor.
+func (s Store) Add(mediaType string, data []byte) ocispec.Descriptor {
+	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	s[d.Digest.String()] = data
+	return d
+}
+
+// Options of New; zero means default.
+type Options struct {
+	Seed      int64
+	LayerSize int64 // bytes of each layer; default 5000
+	Layers    int   // of each manifest; default 3
+}
+
+// Bundle is a bundle and all its bytes.
+type Bundle struct {
+	Graph    *bundle.Graph
+	Contents bundle.Contents
+	Trees    []bundle.Tree
+	Store    Store
+}
+
+// New makes a bundle of one release with three images: an OCI index of two
+// platforms, a Docker manifest list, and a plain OCI manifest under two names.
+func New(t testing.TB, o Options) *Bundle {
+	t.Helper()
+	if o.LayerSize == 0 {
+		o.LayerSize = 5000
+	}
+	if o.Layers == 0 {
+		o.Layers = 3
+	}
+	src := rand.NewSource(o.Seed)
+	store := Store{}
+	plain := mutate.MediaType(randomImage(t, o, src), types.OCIManifestSchema1)
+	plain = mutate.ConfigMediaType(plain, types.OCIConfigJSON)
+	images := map[string]ocispec.Descriptor{
+		"registry.test/oci/index:v1":     addIndex(t, store, randomIndex(t, o, src, types.OCIImageIndex)),
+		"registry.test/docker/list:v2":   addIndex(t, store, randomIndex(t, o, src, types.DockerManifestList)),
+		"registry.test/plain/image:v3":   addImage(t, store, plain),
+		"registry.test/plain/image:v3.1": addImage(t, store, plain),
+	}
+	b := &Bundle{Store: store}
+	b.Contents = contents(t, o.Seed, images)
+	for _, im := range b.Contents.Lock.Images {
+		tree, err := bundle.ReadTree(t.Context(), store, images[im.Reference.String()])
+		require.NoError(t, err)
+		tree.Reference = im.Reference
+		b.Trees = append(b.Trees, tree)
+	}
+	var err error
+	b.Graph, err = bundle.Assemble(b.Contents, b.Trees)
+	require.NoError(t, err)
+	for _, d := range b.Graph.Order() {
+		if d.Data != nil {
+			store[d.Digest.String()] = d.Data
+		}
+	}
+	return b
+}
+
+func contents(t testing.TB, seed int64, images map[string]ocispec.Descriptor) bundle.Contents {
+	t.Helper()
+	doc := fmt.Appendf(nil, "serial: %d\n", seed)
+	manifest := fmt.Appendf(nil, "# manifest %d\n", seed)
+	version, err := matrix.ParseVersion("3.5.1")
+	require.NoError(t, err)
+	r := bundle.Release{
+		Driver: matrix.CSI, Version: version, Images: map[string]string{},
+		Manifests: []bundle.File{{Name: "driver.yaml", URL: "https://manifests.test/driver.yaml", Digest: image.DigestOf(manifest), Size: int64(len(manifest))}},
+	}
+	lock := &bundle.Lock{
+		APIVersion: bundle.LockAPIVersion, Kind: bundle.LockKind,
+		Matrix:    bundle.MatrixRef{Serial: 1, Digest: image.DigestOf(doc), Size: int64(len(doc))},
+		Platforms: []image.Platform{{}},
+	}
+	for ref, d := range images {
+		r.Images[ref] = ref
+		lock.Images = append(lock.Images, bundle.Image{
+			Reference: image.MustReference(ref), Digest: image.MustDigest(d.Digest.String()),
+			MediaType: d.MediaType, Size: d.Size, UsedBy: []string{r.ID()},
+		})
+	}
+	lock.Releases = []bundle.Release{r}
+	lock.Sort()
+	return bundle.Contents{
+		Lock: lock, Matrix: doc, MatrixSignature: []byte("signature"),
+		Manifests: map[string][]byte{r.Path(r.Manifests[0]): manifest},
+	}
+}
+
+func randomImage(t testing.TB, o Options, src rand.Source) v1.Image {
+	t.Helper()
+	im, err := random.Image(o.LayerSize, int64(o.Layers), random.WithSource(src))
+	require.NoError(t, err)
+	return im
+}
+
+func randomIndex(t testing.TB, o Options, src rand.Source, mediaType types.MediaType) v1.ImageIndex {
+	t.Helper()
+	var index v1.ImageIndex
+	index, err := random.Index(1, 1, 0, random.WithSource(src))
+	require.NoError(t, err)
+	for _, arch := range []string{"amd64", "arm64"} {
+		im := randomImage(t, o, src)
+		if mediaType == types.OCIImageIndex {
+			im = mutate.ConfigMediaType(mutate.MediaType(im, types.OCIManifestSchema1), types.OCIConfigJSON)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: im, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return mutate.IndexMediaType(index, mediaType)
+}
+
+func addIndex(t testing.TB, s Store, index v1.ImageIndex) ocispec.Descriptor {
+	t.Helper()
+	m, err := index.IndexManifest()
+	require.NoError(t, err)
+	for _, d := range m.Manifests {
+		im, err := index.Image(d.Digest)
+		require.NoError(t, err)
+		addImage(t, s, im)
+	}
+	data, err := index.RawManifest()
+	require.NoError(t, err)
+	return s.Add(string(m.MediaType), data)
+}
+
+func addImage(t testing.TB, s Store, im v1.Image) ocispec.Descriptor {
+	t.Helper()
+	config, err := im.RawConfigFile()
+	require.NoError(t, err)
+	s.Add("", config)
+	layers, err := im.Layers()
+	require.NoError(t, err)
+	for _, l := range layers {
+		rc, err := l.Compressed()
+		require.NoError(t, err)
+		data, err := io.ReadAll(rc)
+		require.NoError(t, err)
+		s.Add("", data)
+	}
+	data, err := im.RawManifest()
+	require.NoError(t, err)
+	mediaType, err := im.MediaType()
+	require.NoError(t, err)
+	return s.Add(string(mediaType), data)
+}
+
+// Signature makes a manifest under cosign's tag for a subject, each n another.
+func Signature(t testing.TB, subject image.Digest, n int) bundle.Attachment {
+	t.Helper()
+	s := Store{}
+	payload := s.Add("application/vnd.dev.cosign.simplesigning.v1+json", fmt.Appendf(nil, `{"n":%d}`, n))
+	config := s.Add(ocispec.MediaTypeImageConfig, []byte(`{}`))
+	manifest := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"digest":%q,"size":%d},"layers":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
+		ocispec.MediaTypeImageManifest, config.MediaType, config.Digest, config.Size, payload.MediaType, payload.Digest, payload.Size)
+	config.Data, payload.Data = []byte(`{}`), s[payload.Digest.String()]
+	node := bundle.Node{Descriptor: s.Add(ocispec.MediaTypeImageManifest, manifest), Data: manifest}
+	a, err := bundle.NewAttachment(subject, "sha256-"+subject.Hex()+".sig", node, config, payload)
+	require.NoError(t, err)
+	return a
+}
