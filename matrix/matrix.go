@@ -39,7 +39,7 @@
 //	        version: 8.2.0           # exactly this one, which is listed too; without version any that fits
 //	    manifests:                   # at least one, in the order in which they are applied
 //	      - name: vsphere-csi-driver.yaml  # a base name, once in the release
-//	        part: webhook            # optional: webhook may be left out by whoever renders
+//	        part: webhook            # optional: webhook, which may be left out where it is rendered
 //	        url: https://host/path   # http or https; where the file is published
 //	        size: 22841              # bytes
 //	        sha256: 64 lower-case hexadecimal digits
@@ -68,13 +68,11 @@
 // where nothing better fits. A withdrawn release is never chosen, not even by a
 // pin, and a site that runs it is told so.
 //
-// The default document marks:
-//   - withdrawn: releases whose images exist in no public registry any more;
-//   - deprecated: releases of lines that upstream's own list of releases dropped;
-//   - lts: nothing. Upstream publishes no long-term support, and the default
-//     document does not invent any; a publisher of another document may. Under
-//     policy lts the default document therefore gives the newest current release
-//     of the oldest line that fits: see [PreferLT].
+// Upstream publishes no support states. The default document derives them, and
+// says so in each reason:
+//   - withdrawn: no public registry holds the images any more;
+//   - deprecated: upstream's own list of releases dropped the line;
+//   - lts: the newest patch of a line that was patched after a newer line began.
 //
 // # Resolution
 //
@@ -253,8 +251,10 @@ func (r Requirement) String() string {
 // Part is a part of a release that may be left out. The zero value is what may not.
 type Part string
 
-// PartWebhook is the admission webhook, which needs a certificate of the site.
+// PartWebhook is the driver's admission webhook, which needs a certificate.
 const PartWebhook Part = "webhook"
+
+func parts() []Part { return []Part{PartWebhook} }
 
 // Manifest is one upstream file.
 type Manifest struct {

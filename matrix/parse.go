@@ -1,9 +1,459 @@
 package matrix
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
 )
+
+// maxManifestSize bounds one upstream file; the largest known has a quarter MiB.
+const maxManifestSize = 64 << 20
+
+// maxMinors bounds a Kubernetes range, which is often walked.
+const maxMinors = 100
+
+// Parse reads a document; name is the file's name, for errors. It reports all
+// problems together, as faults of reason InvalidInput in the order of their lines.
+func Parse(name string, data []byte) (*Document, error) {
+	r := &reader{name: name}
+	root := r.tree(data)
+	if root == nil {
+		return nil, r.err()
+	}
+	doc := r.document(root)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(doc.Releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	return doc, nil
+}
+
+// tree reads the YAML of one document and refuses what the format does without.
+func (r *reader) tree(data []byte) *yaml.Node {
+	if len(data) > MaxSize {
+		r.problem(0, "", fmt.Sprintf("is %d bytes long, and a matrix has at most %d", len(data), MaxSize), "check that the file is a compatibility matrix")
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var root, more yaml.Node
+	if err := decoder.Decode(&root); err != nil {
+		r.syntax(err)
+		return nil
+	}
+	if err := decoder.Decode(&more); err == nil {
+		r.problem(more.Line, "", "a second YAML document begins here", "keep one matrix a file")
+		return nil
+	} else if !errors.Is(err, io.EOF) {
+		r.syntax(err)
+		return nil
+	}
+	if len(root.Content) != 1 || !r.plain(root.Content[0], "", 1) {
+		return nil
+	}
+	return root.Content[0]
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+func (r *reader) syntax(err error) {
+	const hint = "correct the YAML"
+	if errors.Is(err, io.EOF) {
+		r.problem(0, "", "is empty", "give a compatibility matrix, as `vdo-bundle matrix show --document` prints one")
+		return
+	}
+	text, line := err.Error(), 0
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		text = strings.TrimPrefix(text, m[0])
+		if n, convErr := strconv.Atoi(m[1]); convErr == nil {
+			line = n
+		}
+	}
+	r.problem(line, "", strings.TrimPrefix(text, "yaml: "), hint)
+}
+
+// plain tells whether a tree has neither anchors nor tags and is not too deep.
+func (r *reader) plain(n *yaml.Node, path string, depth int) bool {
+	switch {
+	case depth > MaxDepth:
+		r.problem(n.Line, path, fmt.Sprintf("is nested more than %d levels deep", MaxDepth), "see the format's specification in package matrix")
+		return false
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		r.problem(n.Line, path, "YAML anchors and aliases are not allowed", "write the value out")
+		return false
+	case n.Style&yaml.TaggedStyle != 0:
+		r.problem(n.Line, path, "YAML tags are not allowed", "remove "+n.Tag)
+		return false
+	}
+	ok := true
+	for i, child := range n.Content {
+		if !r.plain(child, childPath(n, path, i), depth+1) {
+			ok = false
+		}
+	}
+	return ok
+}
+
+func childPath(n *yaml.Node, path string, i int) string {
+	if n.Kind == yaml.SequenceNode {
+		return index(path, i)
+	}
+	return join(path, short(n.Content[i-i%2].Value))
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// short cuts a text that is not ours to a length that fits into a message.
+func short(s string) string {
+	if r := []rune(s); len(r) > maxVersionText {
+		return string(r[:maxVersionText]) + "…"
+	}
+	return s
+}
+
+func (r *reader) document(n *yaml.Node) *Document {
+	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases")
+	field(o, "apiVersion", required, exactly(APIVersion))
+	field(o, "kind", required, exactly(Kind))
+	doc := &Document{
+		Serial:  field(o, "serial", required, positive[int64](1<<53)),
+		Issued:  field(o, "issued", required, instant),
+		Expires: field(o, "expires", required, instant),
+	}
+	if !doc.Issued.IsZero() && !doc.Expires.IsZero() && !doc.Expires.After(doc.Issued) {
+		o.fail("expires", "is not after issued", "give the day until which the matrix may be relied on")
+	}
+	doc.Aliases = r.aliases(o)
+	doc.Releases = r.releases(o)
+	return doc
+}
+
+func (r *reader) aliases(o object) []VSphereAlias {
+	var out []VSphereAlias
+	for _, item := range o.list("vsphereAliases", optional) {
+		a := r.object(item.node, item.path, "reports", "fromBuild", "means", "basis")
+		alias := VSphereAlias{
+			Reports:   field(a, "reports", required, ParseVersion),
+			FromBuild: field(a, "fromBuild", optional, positive[uint64](1<<53)),
+			Means:     field(a, "means", required, ParseVersion),
+			Basis:     field(a, "basis", required, line),
+		}
+		same := func(b VSphereAlias) bool { return b.Reports.Equal(alias.Reports) && b.FromBuild == alias.FromBuild }
+		if slices.ContainsFunc(out, same) {
+			a.fail("reports", "is listed twice with the same fromBuild", "remove one of the two")
+		}
+		out = append(out, alias)
+	}
+	return out
+}
+
+func (r *reader) releases(o object) []Release {
+	items := o.list("releases", required)
+	out := make([]Release, 0, len(items))
+	lines := map[string]int{}
+	for _, item := range items {
+		release := r.release(item)
+		out = append(out, release)
+		if release.Driver == "" || release.Version.IsZero() {
+			continue
+		}
+		id := release.ReleaseID.String()
+		if first, twice := lines[id]; twice {
+			r.problem(item.node.Line, item.path, fmt.Sprintf("%s is listed already in line %d", id, first), "remove one of the two")
+			continue
+		}
+		lines[id] = item.node.Line
+	}
+	r.met(items, out)
+	return out
+}
+
+func (r *reader) release(item item) Release {
+	o := r.object(item.node, item.path, "driver", "version", "state", "reason", "kubernetes", "vsphere", "requires", "manifests", "images", "notes")
+	release := Release{
+		ReleaseID: ReleaseID{
+			Driver:  field(o, "driver", required, ParseDriver),
+			Version: field(o, "version", required, releaseVersion),
+		},
+		State:  field(o, "state", required, parseState),
+		Reason: field(o, "reason", optional, line),
+	}
+	if (release.State == Deprecated || release.State == Withdrawn) && release.Reason == "" && o.fields["reason"] == nil {
+		o.fail("reason", fmt.Sprintf("is missing, and a release is not %s without one", release.State), "say why, in one sentence")
+	}
+	release.Kubernetes = r.kubernetes(o, release.ReleaseID)
+	release.VSphere = r.vsphere(o, release.Driver)
+	release.Requires = r.requires(o, release.Driver)
+	release.Manifests = r.manifests(o)
+	release.Images = r.images(o)
+	for _, note := range o.list("notes", optional) {
+		release.Notes = append(release.Notes, scalar(r, note.node, note.path, line))
+	}
+	return release
+}
+
+func (r *reader) kubernetes(o object, id ReleaseID) KubernetesRange {
+	k := o.object("kubernetes", required, "min", "max", "basis", "derived")
+	if k.fields == nil {
+		return KubernetesRange{}
+	}
+	bounded := required
+	if id.Driver == CNI || id.Driver == SnapshotController {
+		bounded = optional
+	}
+	out := KubernetesRange{
+		Min: field(k, "min", required, ParseMinor), Max: field(k, "max", bounded, ParseMinor),
+		Basis: field(k, "basis", required, line), Derived: field(k, "derived", optional, boolean),
+	}
+	if out.Min.IsZero() || out.Max.IsZero() {
+		return out
+	}
+	own := id.Version.Minor()
+	switch {
+	case out.Max.Compare(out.Min) < 0:
+		k.fail("max", fmt.Sprintf("%s is below min %s", out.Max, out.Min), "swap the two")
+	case out.Max.Major != out.Min.Major || out.Max.Minor-out.Min.Minor >= maxMinors:
+		k.fail("max", fmt.Sprintf("%s is more than %d minors above min %s", out.Max, maxMinors, out.Min), "correct the range")
+	case id.Driver == CPI && !id.Version.IsZero() && (out.Min != own || out.Max != own):
+		k.fail("min", fmt.Sprintf("the range is %s, and a cpi serves the Kubernetes minor of its own version alone", out), fmt.Sprintf("make min and max %s", own))
+	}
+	return out
+}
+
+func (r *reader) vsphere(o object, d Driver) VSphereRange {
+	needed := optional
+	if d == CPI || d == CSI {
+		needed = required
+	}
+	v := o.object("vsphere", needed, "min", "max", "basis", "derived")
+	if v.fields == nil {
+		return VSphereRange{}
+	}
+	out := VSphereRange{
+		Min: field(v, "min", required, ParseVersion), Max: field(v, "max", optional, ParseCeiling),
+		Basis: field(v, "basis", required, line), Derived: field(v, "derived", optional, boolean),
+	}
+	if !out.Min.IsZero() && !out.Max.Covers(out.Min) {
+		v.fail("max", fmt.Sprintf("%s is below min %s", out.Max, out.Min), "swap the two")
+	}
+	return out
+}
+
+func (r *reader) requires(o object, d Driver) []Requirement {
+	var out []Requirement
+	for _, item := range o.list("requires", optional) {
+		q := r.object(item.node, item.path, "driver", "version", "optional")
+		need := Requirement{
+			Driver:  field(q, "driver", required, ParseDriver),
+			Version: field(q, "version", optional, releaseVersion), Optional: field(q, "optional", optional, boolean),
+		}
+		switch twice := slices.ContainsFunc(out, func(n Requirement) bool { return n.Driver == need.Driver }); {
+		case need.Driver == "": // said already
+		case d != "" && d != CSI:
+			q.fail("driver", fmt.Sprintf("a release of %s requires no other driver: only csi does", d), "remove the requirement")
+		case need.Driver != CPI && need.Driver != SnapshotController:
+			q.fail("driver", fmt.Sprintf("csi requires cpi and snapshot-controller alone, not %s", need.Driver), "remove the requirement")
+		case twice:
+			q.fail("driver", fmt.Sprintf("%s is required twice", need.Driver), "remove one of the two")
+		}
+		out = append(out, need)
+	}
+	return out
+}
+
+// met checks that every requirement names something that is listed.
+func (r *reader) met(items []item, releases []Release) {
+	listed := map[string]bool{}
+	for _, release := range releases {
+		listed[release.ReleaseID.String()], listed[string(release.Driver)] = true, true
+	}
+	for i, release := range releases {
+		for j, need := range release.Requires {
+			if need.Driver == "" || listed[need.String()] {
+				continue
+			}
+			nodes := child(items[i].node, "requires")
+			at := nodes.Content[j].Line
+			r.problem(at, index(join(items[i].path, "requires"), j), fmt.Sprintf("%s is not listed", need), "list that release, or correct the version")
+		}
+	}
+}
+
+// child returns the value of a key that is known to be there.
+func child(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return &yaml.Node{}
+}
+
+func (r *reader) manifests(o object) []Manifest {
+	var out []Manifest
+	for _, item := range o.list("manifests", required) {
+		m := r.object(item.node, item.path, "name", "part", "url", "size", "sha256")
+		manifest := Manifest{
+			Name: field(m, "name", required, fileName), Part: field(m, "part", optional, parsePart),
+			URL: field(m, "url", required, address), Size: field(m, "size", required, positive[int64](maxManifestSize)),
+			SHA256: field(m, "sha256", required, sha256Text),
+		}
+		if manifest.Name != "" && slices.ContainsFunc(out, func(n Manifest) bool { return n.Name == manifest.Name }) {
+			m.fail("name", fmt.Sprintf("%s is listed twice in this release", manifest.Name), "remove one of the two")
+		}
+		out = append(out, manifest)
+	}
+	return out
+}
+
+func (r *reader) images(o object) []ImageOverride {
+	var out []ImageOverride
+	for _, item := range o.list("images", optional) {
+		i := r.object(item.node, item.path, "from", "to", "basis")
+		override := ImageOverride{
+			From: field(i, "from", required, imageText), To: field(i, "to", required, pinnedImage),
+			Basis: field(i, "basis", required, line),
+		}
+		if override.From != "" && slices.ContainsFunc(out, func(n ImageOverride) bool { return n.From == override.From }) {
+			i.fail("from", fmt.Sprintf("%s is replaced twice", override.From), "remove one of the two")
+		}
+		out = append(out, override)
+	}
+	return out
+}
+
+// What follows reads one scalar each.
+
+func line(s string) (string, error) { return s, nil }
+
+func exactly(want string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if s != want {
+			return "", fmt.Errorf("is %q, and this format is %q", short(s), want)
+		}
+		return s, nil
+	}
+}
+
+func positive[T ~int64 | ~uint64](maximum T) func(string) (T, error) {
+	return func(s string) (T, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 1 || T(n) > maximum || strconv.FormatInt(n, 10) != s {
+			return 0, fmt.Errorf("%q is no whole number from 1 to %d", short(s), maximum)
+		}
+		return T(n), nil
+	}
+}
+
+func boolean(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("%q is neither true nor false", short(s))
+	}
+	return s == "true", nil
+}
+
+func instant(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !strings.HasSuffix(s, "Z") {
+		return time.Time{}, fmt.Errorf("%q is no time in UTC: write it as 2026-09-01T00:00:00Z", short(s))
+	}
+	return t.UTC(), nil
+}
+
+func releaseVersion(s string) (Version, error) {
+	v, err := ParseVersion(s)
+	switch {
+	case err != nil:
+		return v, err
+	case v.v.Metadata() != "":
+		return Version{}, fmt.Errorf("%q has build metadata, which does not tell releases apart: leave out +%s", s, v.v.Metadata())
+	case v.String() != s:
+		return Version{}, fmt.Errorf("%q has a leading v: write %s", s, v)
+	}
+	return v, nil
+}
+
+func parseState(s string) (State, error) {
+	if !State(s).Valid() {
+		return "", unknown("state", s, States())
+	}
+	return State(s), nil
+}
+
+func parsePart(s string) (Part, error) {
+	if !slices.Contains(parts(), Part(s)) {
+		return "", unknown("part", s, parts())
+	}
+	return Part(s), nil
+}
+
+var fileNameText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
+
+func fileName(s string) (string, error) {
+	if !fileNameText.MatchString(s) {
+		return "", fmt.Errorf("%q is no base name of a file: use letters, digits, dots, dashes and underscores", short(s))
+	}
+	return s, nil
+}
+
+func address(s string) (string, error) {
+	u, err := url.Parse(s)
+	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" || u.User != nil || u.Fragment != "" || len(s) > 2048 {
+		return "", fmt.Errorf("%q is no http or https address of a file", short(s))
+	}
+	return s, nil
+}
+
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func sha256Text(s string) (string, error) {
+	if !sha256Hex.MatchString(s) {
+		return "", fmt.Errorf("%q is no sha256: it has 64 hexadecimal digits in lower case, as sha256sum prints them", short(s))
+	}
+	return s, nil
+}
+
+var imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}$`)
+
+func imageText(s string) (string, error) {
+	if !imageReference.MatchString(s) {
+		return "", fmt.Errorf("%q is no image reference", short(s))
+	}
+	return s, nil
+}
+
+// pinnedImage refuses what an override is there to replace: a reference that
+// does not say which image it means.
+func pinnedImage(s string) (string, error) {
+	name, err := imageText(s)
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(name, "@") {
+		return name, nil
+	}
+	_, tag, found := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+	if !found || tag == "" || tag == "latest" {
+		return "", fmt.Errorf("%q has neither a fixed tag nor a digest", short(s))
+	}
+	return name, nil
+}
 
 // unknown is the error of a word that is none of a few.
 func unknown[T ~string](what, got string, known []T) error {
@@ -11,11 +461,10 @@ func unknown[T ~string](what, got string, known []T) error {
 	for i, k := range known {
 		words[i] = string(k)
 	}
-	return fmt.Errorf("%.*q is no %s: it is one of %s", maxVersionText, got, what, strings.Join(words, ", "))
+	return fmt.Errorf("%q is no %s: it is one of %s", short(got), what, strings.Join(words, ", "))
 }
 
-// Parse reads a document; name is the file's name, for errors.
-func Parse(name string, data []byte) (*Document, error) { panic("not written") }
-
-// Default returns the bytes of the document that the programs carry.
-func Default() []byte { panic("not written") }
+// byLine orders problems as they stand in the file.
+func byLine(a, b problem) int {
+	return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.path, b.path), cmp.Compare(a.why, b.why))
+}
