@@ -40,6 +40,10 @@ const (
 	ConditionNextMin  = "NextMinorCovered" // the bundle has drivers for the next Kubernetes minor
 )
 
+// AnnotationRequestedAt on a resource of any kind asks for a pass now, each time
+// that its value changes; the time of asking is the usual value.
+const AnnotationRequestedAt = "reconcile.vdo.vmware.com/requestedAt"
+
 // LocalReference names an object in the resource's own namespace.
 type LocalReference struct {
 	// +kubebuilder:validation:MinLength=1

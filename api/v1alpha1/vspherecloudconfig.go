@@ -104,10 +104,18 @@ type VsphereCloudConfigStatus struct {
 	// CheckedAt is when the vCenter was last asked.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
-	// CredentialsVersion identifies the Secret's content that was last used, so
-	// that a wrong password is not tried again and again until the account locks.
+	// CredentialsVersion identifies the state of the Secret (and of the CA's
+	// ConfigMap or Secret) that was last used, so that a wrong password is not tried
+	// again and again until the account locks.
 	// +optional
 	CredentialsVersion string `json:"credentialsVersion,omitempty"`
+	// Thumbprint is the SHA-1 thumbprint of the certificate that was accepted.
+	// +optional
+	Thumbprint string `json:"thumbprint,omitempty"`
+	// HandledReconcileAt is the value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt that was last acted on.
+	// +optional
+	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 	// Config is "verified" or "failed", as earlier versions had it.
 	// +optional
 	Config string `json:"config,omitempty"`
