@@ -1,0 +1,132 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Shell runs programs as a person at a desk would: in a folder, with an
+// environment, on a path of programs.
+type Shell struct {
+	Dir string
+	Env []string // besides the process's own
+	// Path is searched first for programs.
+	Path []string
+	// Echo, if set, is given each command line before it runs, and its output.
+	Echo func(line string) io.Writer
+}
+
+// Exit is a command that ended with another code than 0.
+type Exit struct {
+	Code   int
+	Stderr string
+	line   string
+}
+
+func (e *Exit) Error() string {
+	return fmt.Sprintf("%s: exit code %d: %s", e.line, e.Code, strings.TrimSpace(e.Stderr))
+}
+
+// Run runs a command to its end and returns its standard output. An end with
+// another code than 0 is an *[Exit].
+func (s *Shell) Run(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := s.command(ctx, name, args)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if s.Echo != nil {
+		out := &locked{w: s.Echo(CommandLine(name, args))}
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, out), io.MultiWriter(&stderr, out)
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = &Exit{Code: exit.ExitCode(), Stderr: stderr.String(), line: CommandLine(name, args)}
+	}
+	return stdout.String(), err
+}
+
+// Start runs a command in the background; its output goes to a file.
+func (s *Shell) Start(log, name string, args ...string) (stop func(), err error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	cmd := s.command(context.Background(), name, args)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if s.Echo != nil {
+		_, _ = io.WriteString(s.Echo(CommandLine(name, args)+" &"), "")
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	return sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}), nil
+}
+
+func (s *Shell) command(ctx context.Context, name string, args []string) *exec.Cmd {
+	program := name
+	for _, dir := range s.Path {
+		if candidate := dir + "/" + name; isExecutable(candidate) {
+			program = candidate
+			break
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = s.Dir
+	cmd.Env = append(os.Environ(), s.Env...)
+	cmd.WaitDelay = 10 * time.Second
+	// A group of its own, so that Ctrl-C on the terminal reaches only the parent.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+func isExecutable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&0o111 != 0
+}
+
+// CommandLine is how a person would type a command.
+func CommandLine(name string, args []string) string {
+	words := []string{name}
+	for _, a := range args {
+		if a == "" || strings.ContainsAny(a, " '\"$*?<>|&;(){}[]\\") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// locked is a writer that two streams share.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

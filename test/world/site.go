@@ -1,0 +1,131 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// Datacenter is where the cluster's nodes are, as an inventory path.
+const Datacenter = "/site/prod/east"
+
+// Site is what lies behind the gap.
+type Site struct {
+	// Dir holds the site's files: mirror-ca.crt, vcenter-ca.crt, docker/config.json
+	// (the login of the mirror), and the cluster's own.
+	Dir     string
+	Mirror  *registry.Registry // TLS by a private CA, login by password
+	VCenter *vcenter.VCenter
+	Cluster *cluster.Cluster
+	Drivers *Drivers
+}
+
+// SiteOptions say what the site has.
+type SiteOptions struct {
+	Dir string
+	// Kubernetes version to report; default toolchain.FirstKubernetes.
+	Kubernetes string
+	// ControlPlanes and Workers are numbers of nodes; default 1 and 2.
+	ControlPlanes, Workers int
+	// Progress is told when programs have to be built.
+	Progress io.Writer
+}
+
+// NewSite starts a site.
+func NewSite(ctx context.Context, o SiteOptions) (_ *Site, err error) {
+	if o.ControlPlanes == 0 {
+		o.ControlPlanes = 1
+	}
+	if o.Workers == 0 {
+		o.Workers = 2
+	}
+	s := &Site{Dir: o.Dir}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if s.Mirror, err = registry.New(registry.Options{TLS: true, Auth: registry.Basic, Names: []string{"mirror.test"}}); err != nil {
+		return nil, err
+	}
+	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: o.ControlPlanes + o.Workers}); err != nil {
+		return nil, err
+	}
+	if err := s.writeFiles(); err != nil {
+		return nil, err
+	}
+	nodes, err := s.nodes(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	s.Cluster, err = cluster.Start(ctx, cluster.Options{
+		Version: o.Kubernetes, Nodes: nodes, Dir: s.path("cluster"), Progress: o.Progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Drivers, err = StartDrivers(s.Cluster.Config())
+	return s, err
+}
+
+// Close ends the site.
+func (s *Site) Close() {
+	if s.Drivers != nil {
+		s.Drivers.Stop()
+	}
+	var end errgroup.Group
+	if s.Cluster != nil {
+		end.Go(func() error { s.Cluster.Stop(); return nil })
+	}
+	if s.VCenter != nil {
+		end.Go(func() error { s.VCenter.Close(); return nil })
+	}
+	if s.Mirror != nil {
+		end.Go(s.Mirror.Close)
+	}
+	_ = end.Wait()
+}
+
+func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
+
+func (s *Site) writeFiles() error {
+	for _, dir := range []string{s.path("docker"), s.path("cluster")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		os.WriteFile(s.path("mirror-ca.crt"), s.Mirror.CA(), 0o600),
+		os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600),
+		os.WriteFile(s.path("docker/config.json"), s.Mirror.DockerConfig(), 0o600),
+	)
+}
+
+// nodes makes each node one of the vCenter's virtual machines.
+func (s *Site) nodes(ctx context.Context, o SiteOptions) ([]cluster.Node, error) {
+	vms, err := s.VCenter.VMs(ctx, Datacenter)
+	if err != nil {
+		return nil, err
+	}
+	if len(vms) < o.ControlPlanes+o.Workers {
+		return nil, fmt.Errorf("world: %s has %d VMs, fewer than nodes", Datacenter, len(vms))
+	}
+	var nodes []cluster.Node
+	for i := range o.ControlPlanes + o.Workers {
+		name := fmt.Sprintf("worker-%d", i-o.ControlPlanes+1)
+		if i < o.ControlPlanes {
+			name = fmt.Sprintf("control-plane-%d", i+1)
+		}
+		nodes = append(nodes, cluster.Node{Name: name, ControlPlane: i < o.ControlPlanes, SystemUUID: vms[i].UUID})
+	}
+	return nodes, nil
+}

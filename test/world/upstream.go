@@ -1,0 +1,353 @@
+// Package world is a site and what is around it, on one machine: the upstream
+// world that a connected host sees (image registries, a web server of manifests),
+// the private mirror behind the gap, a vCenter, and a Kubernetes cluster whose
+// nodes are virtual machines of that vCenter. The demo and the end-to-end tests
+// run the main job in it.
+//
+// What is real: the registries (the reference implementation, over TLS), the
+// control plane, the vCenter's API (govmomi's simulator), and, where they are on
+// the machine, the upstream manifests. What stands in: the images, small programs
+// of the project's own under the real names; the kubelets (KWOK answers for
+// them); and the running drivers, whose part [Drivers] plays.
+package world
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// Upstream is what a connected host sees.
+type Upstream struct {
+	// Real tells whether the manifests are the real ones.
+	Real bool
+	// Registry holds all images, under their upstream paths.
+	Registry *registry.Registry
+	// MatrixFile is the compatibility matrix of the stand-in manifests; "" where
+	// the manifests are real and the built-in matrix is right.
+	MatrixFile string
+	// CAFile has the certificate authorities of the registry and the web server.
+	CAFile string
+	// Images are the references that were pushed.
+	Images []image.Reference
+
+	document *matrix.Document
+	web      *httptest.Server
+	files    map[string][]byte // by path of the URL
+	dir      string
+}
+
+// UpstreamOptions say what the upstream world has.
+type UpstreamOptions struct {
+	// Dir for files of the world's own.
+	Dir string
+	// Manifests is the folder of the real manifests; "" takes the stand-ins.
+	Manifests string
+	// Releases to have, such as csi@3.5.1.
+	Releases []string
+	// Program is a static executable that the images are made of; "" takes layers
+	// of random bytes.
+	Program string
+}
+
+// NewUpstream starts an upstream world.
+func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error) {
+	u := &Upstream{Real: o.Manifests != "", files: map[string][]byte{}, dir: o.Dir}
+	defer func() {
+		if err != nil {
+			u.Close()
+		}
+	}()
+	if u.document, err = matrix.Parse(matrix.DefaultName, matrix.Default()); err != nil {
+		return nil, err
+	}
+	if u.Registry, err = registry.New(registry.Options{TLS: true, Names: []string{"upstream.test"}}); err != nil {
+		return nil, err
+	}
+	u.web = httptest.NewTLSServer(http.HandlerFunc(u.serve))
+	releases, err := u.pick(o.Releases)
+	if err != nil {
+		return nil, err
+	}
+	if u.Real {
+		err = u.loadReal(o.Manifests, releases)
+	} else {
+		err = u.makeStandIns(releases)
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.CAFile = filepath.Join(o.Dir, "upstream-ca.crt")
+	if err := os.WriteFile(u.CAFile, append(slices.Clone(u.Registry.CA()), pemOf(u.web)...), 0o600); err != nil {
+		return nil, err
+	}
+	return u, u.pushImages(ctx, releases, o.Program)
+}
+
+// Close ends the upstream world.
+func (u *Upstream) Close() {
+	if u.web != nil {
+		u.web.Close()
+	}
+	if u.Registry != nil {
+		_ = u.Registry.Close()
+	}
+}
+
+// Flags are what vdo-bundle needs on its command line to see this world instead of
+// the real one.
+func (u *Upstream) Flags() []string {
+	flags := []string{
+		"--source-map", "registry.k8s.io=" + u.Registry.Host,
+		"--source-map", "docker.io=" + u.Registry.Host,
+		"--ca-file", u.CAFile,
+	}
+	web, _ := url.Parse(u.web.URL) //nolint:errcheck // of a server that runs
+	if u.Real {
+		return append(flags, "--source-map", "raw.githubusercontent.com="+web.Host)
+	}
+	return append(flags, "--matrix", u.MatrixFile)
+}
+
+func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
+	data, ok := u.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(data)
+}
+
+func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
+	var out []*matrix.Release
+	for _, id := range ids {
+		i := slices.IndexFunc(u.document.Releases, func(r matrix.Release) bool { return r.String() == id })
+		if i < 0 {
+			return nil, fmt.Errorf("world: the matrix has no release %s", id)
+		}
+		out = append(out, &u.document.Releases[i])
+	}
+	return out, nil
+}
+
+// upstreamFolders are what the folder of the real manifests calls the drivers.
+var upstreamFolders = map[matrix.Driver]string{
+	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
+}
+
+func (u *Upstream) loadReal(dir string, releases []*matrix.Release) error {
+	for _, r := range releases {
+		for _, m := range r.Manifests {
+			data, err := os.ReadFile(filepath.Join(dir, upstreamFolders[r.Driver], "v"+r.Version.String(), m.Name))
+			if err != nil {
+				return err
+			}
+			at, err := url.Parse(m.URL)
+			if err != nil {
+				return err
+			}
+			u.files[at.Path] = data
+		}
+	}
+	return nil
+}
+
+//go:embed standin
+var standIns embed.FS
+
+// makeStandIns replaces the releases' manifests by those of the project's own and
+// writes the matrix that says so.
+func (u *Upstream) makeStandIns(releases []*matrix.Release) error {
+	kept := make([]matrix.Release, 0, len(releases))
+	for _, r := range releases {
+		var manifests []matrix.Manifest
+		for _, m := range r.Manifests {
+			data, err := standIn(m.Name, r)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the webhooks, which are optional
+			} else if err != nil {
+				return err
+			}
+			path := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
+			u.files[path] = data
+			sum := sha256.Sum256(data)
+			m.URL, m.Size, m.SHA256 = u.web.URL+path, int64(len(data)), hex.EncodeToString(sum[:])
+			manifests = append(manifests, m)
+		}
+		r.Manifests = manifests
+		kept = append(kept, *r)
+	}
+	document := *u.document
+	document.Releases = kept
+	data, err := document.Marshal()
+	if err != nil {
+		return err
+	}
+	u.MatrixFile = filepath.Join(u.dir, "matrix.yaml")
+	return os.WriteFile(u.MatrixFile, data, 0o600)
+}
+
+// crdFile matches the files that upstream generates: one CRD each.
+var crdFile = regexp.MustCompile(`^((?:group)?snapshot\.storage\.k8s\.io)_(volume\w+)\.yaml$`)
+
+// crdKinds are the kinds of those files and their scopes.
+var crdKinds = map[string][3]string{
+	"volumesnapshotclasses":       {"VolumeSnapshotClass", "volumesnapshotclass", "Cluster"},
+	"volumesnapshotcontents":      {"VolumeSnapshotContent", "volumesnapshotcontent", "Cluster"},
+	"volumesnapshots":             {"VolumeSnapshot", "volumesnapshot", "Namespaced"},
+	"volumegroupsnapshotclasses":  {"VolumeGroupSnapshotClass", "volumegroupsnapshotclass", "Cluster"},
+	"volumegroupsnapshotcontents": {"VolumeGroupSnapshotContent", "volumegroupsnapshotcontent", "Cluster"},
+	"volumegroupsnapshots":        {"VolumeGroupSnapshot", "volumegroupsnapshot", "Namespaced"},
+}
+
+func standIn(name string, r *matrix.Release) ([]byte, error) {
+	values := map[string]string{"Version": r.Version.String()}
+	file := name
+	switch parts := crdFile.FindStringSubmatch(name); {
+	case parts != nil:
+		kind := crdKinds[parts[2]]
+		file = "crd.yaml"
+		values["Group"], values["Plural"] = parts[1], parts[2]
+		values["Kind"], values["Singular"], values["Scope"] = kind[0], kind[1], kind[2]
+	case r.Driver == matrix.CPI:
+		file = "cpi.yaml"
+	case name == "setup-snapshot-controller.yaml" && len(r.Images) > 0:
+		values["Image"] = r.Images[0].From
+	case name == "setup-snapshot-controller.yaml":
+		values["Image"] = "registry.k8s.io/sig-storage/snapshot-controller:v" + r.Version.String()
+	}
+	text, err := standIns.ReadFile("standin/" + file)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.New(file).Option("missingkey=error").Parse(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = t.Execute(&out, values)
+	return out.Bytes(), err
+}
+
+// pushImages puts an image under every reference that the releases' manifests
+// name, where the matrix and the list of moved registries send it.
+func (u *Upstream) pushImages(ctx context.Context, releases []*matrix.Release, program string) error {
+	seen := map[string]bool{}
+	for _, r := range releases {
+		for _, m := range r.Manifests {
+			at, err := url.Parse(m.URL)
+			if err != nil {
+				return err
+			}
+			names, err := imagesOf(u.files[at.Path])
+			if err != nil {
+				return fmt.Errorf("world: %s %s: %w", r, m.Name, err)
+			}
+			for _, name := range names {
+				ref, err := fetchedAs(name, r)
+				if err != nil {
+					return err
+				}
+				if seen[ref.String()] {
+					continue
+				}
+				seen[ref.String()] = true
+				if err := u.push(ctx, ref, program); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func fetchedAs(name string, r *matrix.Release) (image.Reference, error) {
+	for _, o := range r.Images {
+		if o.From == name {
+			name = o.To
+		}
+	}
+	ref, err := image.ParseReference(name)
+	if err != nil {
+		return image.Reference{}, err
+	}
+	ref, _ = image.Relocate(ref)
+	return ref, nil
+}
+
+// push makes an index of two platforms, as upstream does, that is this reference's
+// own: its name is in the labels, so no two references share a digest.
+func (u *Upstream) push(ctx context.Context, ref image.Reference, program string) error {
+	sum := sha256.Sum256([]byte(ref.String()))
+	spec := images.Spec{
+		Seed: uint64(sum[0]) | uint64(sum[1])<<8 | uint64(sum[2])<<16 | uint64(sum[3])<<24, Platforms: images.Linux,
+		Program: program, Labels: map[string]string{"org.opencontainers.image.ref.name": ref.String()},
+	}
+	if program == "" {
+		spec.Layers = []int64{64 << 10, 4 << 10}
+	}
+	built, err := images.Build(spec)
+	if err != nil {
+		return err
+	}
+	if _, err := built.Push(ctx, u.Registry, ref.String()); err != nil {
+		return fmt.Errorf("world: push %s: %w", ref, err)
+	}
+	u.Images = append(u.Images, ref)
+	return nil
+}
+
+// imagesOf returns the values of all keys named image in a manifest.
+func imagesOf(manifest []byte) ([]string, error) {
+	var out []string
+	for dec := yaml.NewDecoder(bytes.NewReader(manifest)); ; {
+		var doc any
+		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+			slices.Sort(out)
+			return slices.Compact(out), nil
+		} else if err != nil {
+			return nil, err
+		}
+		walk(doc, func(key string, value any) {
+			if name, ok := value.(string); ok && key == "image" && strings.Contains(name, "/") {
+				out = append(out, name)
+			}
+		})
+	}
+}
+
+func walk(node any, visit func(key string, value any)) {
+	switch n := node.(type) {
+	case map[string]any:
+		for key, value := range n {
+			visit(key, value)
+			walk(value, visit)
+		}
+	case []any:
+		for _, value := range n {
+			walk(value, visit)
+		}
+	}
+}
