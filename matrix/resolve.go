@@ -1,5 +1,12 @@
 package matrix
 
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Facts are what is known of a site.
 type Facts struct {
 	Kubernetes   Version   // API server
@@ -25,13 +32,16 @@ const (
 	Disabled Rule = "disabled"
 )
 
-// Pins fix versions.
+// Pins fix versions. A zero version is no pin.
 type Pins map[Driver]Version
 
 // Policy says how to choose.
 type Policy struct {
-	Rules         map[Driver]Rule // default: latest; disabled for CNI
-	KeepInstalled bool            // stay on what is installed while it fits
+	// Rules say how each driver is chosen. Without one, CPI and CSI follow latest,
+	// CNI is not asked for unless it is pinned, and the snapshot-controller
+	// follows from the CSI release. Words that are no rule mean latest.
+	Rules         map[Driver]Rule
+	KeepInstalled bool // stay on what is installed while it fits
 }
 
 // Available is what a bundle holds; nil stands for everything that the document lists.
@@ -100,17 +110,426 @@ const (
 	RuleRequires   RejectionRule = "requires"      // what it requires cannot be had
 )
 
-// Refusal is the error of Resolve.
-type Refusal struct {
-	Facts      Facts
-	Drivers    []Driver // that nothing fits, in order of installation
-	Rejections []Rejection
-}
-
-// Resolve chooses releases.
+// Resolve chooses one release of every driver that is asked for, or refuses. It is
+// pure and total: the same question has the same answer, whatever the order of the
+// document's releases, and every question has one.
+//
+// A release fits when all of these hold; the first that does not is its rejection:
+//
+//   - where its driver is pinned, it is the pinned version (pin);
+//   - it is not withdrawn (withdrawn), and a pre-release only where pinned (prerelease);
+//   - the Kubernetes minor is in its range, and for a CPI is the release's own minor (kubernetes);
+//   - every vCenter, known aliases taken into account, is in its range (vsphere);
+//   - the bundle holds it (not-in-bundle);
+//   - what it requires fits too (requires).
+//
+// Among those that fit, the one that is installed is kept where the policy says so;
+// otherwise deprecated ones come last, under [PreferLT] lts ones first, and the
+// newest is chosen.
+//
+// The snapshot-controller follows from the CSI release, which qualifies one version
+// of it. The site provides its own where policy disables it, and on OpenShift, which
+// has one: the requirement is then waived with a warning. It is chosen by itself only
+// where it has a rule or a pin and CSI is disabled. A CPI that a CSI release requires
+// cannot be waived; one that it recommends can.
+//
+// With a refusal the selection has no choices, only warnings of what is installed.
 func Resolve(doc *Document, facts Facts, pins Pins, policy Policy, available Available) (Selection, *Refusal) {
-	panic("not written")
+	q := newQuestion(doc, facts, pins, policy, available)
+	var refused []Driver
+	chosen := map[Driver]pick{}
+	for _, d := range q.asked() {
+		if p, ok := q.choose(d); ok {
+			chosen[d] = p
+		} else {
+			refused = append(refused, d)
+		}
+	}
+	if len(refused) > 0 {
+		return Selection{Warnings: q.warnings(nil)}, q.refusal(refused)
+	}
+	q.complete(chosen)
+	return q.selection(chosen), nil
 }
 
-// Error returns the refusal on one line.
-func (r *Refusal) Error() string { panic("not written") }
+// question is everything that Resolve was asked, prepared.
+type question struct {
+	facts     Facts
+	minor     Minor
+	sites     []site
+	pins      Pins
+	policy    Policy
+	available Available
+	releases  []Release     // in order
+	relaxed   RejectionRule // a rule that is not applied, to see what it costs
+}
+
+// site is a vCenter and the version that counts.
+type site struct {
+	VCenter
+	effective Version
+	assumed   bool // by an alias whose build could not be checked
+}
+
+// pick is a chosen release and how it came to be chosen.
+type pick struct {
+	release Release
+	why     string
+	needs   map[Driver]Release // what it requires, as chosen with it
+	waived  []Requirement      // what the site has to provide
+	unmet   []Requirement      // what it recommends and is not chosen
+}
+
+func newQuestion(doc *Document, facts Facts, pins Pins, policy Policy, available Available) *question {
+	if doc == nil {
+		doc = &Document{}
+	}
+	q := &question{
+		facts: facts, minor: facts.Kubernetes.Minor(), pins: pins, policy: policy, available: available,
+		releases: slices.Clone(doc.Releases),
+	}
+	slices.SortStableFunc(q.releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	for _, v := range facts.VCenters {
+		q.sites = append(q.sites, doc.site(v))
+	}
+	return q
+}
+
+// site applies the document's aliases: the one of the highest build that the vCenter
+// has reached or, where its build is not known, the one of the lowest.
+func (d *Document) site(v VCenter) site {
+	out := site{VCenter: v, effective: v.Version}
+	aliases := slices.Clone(d.Aliases)
+	slices.SortStableFunc(aliases, func(a, b VSphereAlias) int {
+		return cmp.Or(cmp.Compare(a.FromBuild, b.FromBuild), a.Means.Compare(b.Means))
+	})
+	for _, a := range aliases {
+		if v.Version.IsZero() || !a.Reports.Equal(v.Version) {
+			continue
+		}
+		if a.FromBuild > 0 && v.Build == 0 {
+			return site{VCenter: v, effective: a.Means, assumed: true}
+		}
+		if a.FromBuild <= v.Build {
+			out.effective = a.Means
+		}
+	}
+	return out
+}
+
+// String returns "vCenter vc1 8.0.3", and what an alias makes of it.
+func (s site) String() string {
+	text := strings.TrimSpace("vCenter " + s.Name)
+	if s.Version.IsZero() {
+		return text + " of unknown version"
+	}
+	text += " " + s.Version.String()
+	if s.effective.Equal(s.Version) {
+		return text
+	}
+	return fmt.Sprintf("%s (taken for %s)", text, s.effective)
+}
+
+func (q *question) pin(d Driver) Version {
+	if q.relaxed == RulePin {
+		return Version{}
+	}
+	return q.pins[d]
+}
+
+func (q *question) disabled(d Driver) bool { return q.policy.Rules[d] == Disabled }
+
+// provided tells whether the site brings its own snapshot-controller.
+func (q *question) provided() (why string, ok bool) {
+	if strings.Contains(strings.ToLower(q.facts.Distribution), "openshift") {
+		return "OpenShift has its own", true
+	}
+	return "it is disabled", q.disabled(SnapshotController)
+}
+
+// asked returns the drivers to choose for their own sake, in order of installation.
+func (q *question) asked() []Driver {
+	var out []Driver
+	for _, d := range Drivers() {
+		_, ruled := q.policy.Rules[d]
+		wanted := !q.disabled(d)
+		if d == CNI || d == SnapshotController {
+			wanted = wanted && (ruled || !q.pins[d].IsZero())
+		}
+		if d == SnapshotController {
+			_, own := q.provided()
+			wanted = wanted && !own && q.disabled(CSI)
+		}
+		if wanted {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// reject returns why a release may not be chosen, requirements apart.
+func (q *question) reject(r Release) (Rejection, bool) {
+	for _, rule := range []struct {
+		name   RejectionRule
+		detail func(Release) string
+	}{
+		{RulePin, q.notPinned},
+		{RuleWithdrawn, withdrawn},
+		{RulePrerelease, q.prerelease},
+		{RuleKubernetes, q.wrongKubernetes},
+		{RuleVSphere, q.wrongVSphere},
+		{RuleBundle, q.missing},
+	} {
+		if rule.name == q.relaxed {
+			continue
+		}
+		if detail := rule.detail(r); detail != "" {
+			return Rejection{r.ReleaseID, rule.name, detail}, true
+		}
+	}
+	return Rejection{}, false
+}
+
+func (q *question) notPinned(r Release) string {
+	if pin := q.pin(r.Driver); !pin.IsZero() && !pin.Equal(r.Version) {
+		return fmt.Sprintf("%s is pinned", pin)
+	}
+	return ""
+}
+
+func withdrawn(r Release) string {
+	if r.State != Withdrawn {
+		return ""
+	}
+	return cmp.Or(r.Reason, "no reason is given")
+}
+
+func (q *question) prerelease(r Release) string {
+	if r.Version.IsPrerelease() && q.pin(r.Driver).IsZero() {
+		return "is a pre-release, chosen only by a pin"
+	}
+	return ""
+}
+
+func (q *question) wrongKubernetes(r Release) string {
+	switch {
+	case q.minor.IsZero():
+		return "the Kubernetes version is not known"
+	case r.Driver == CPI && r.Version.Minor() != q.minor:
+		return fmt.Sprintf("a cpi serves its own minor, not %s", q.minor)
+	case !r.Kubernetes.Contains(q.minor):
+		return fmt.Sprintf("serves %s, not %s", r.Kubernetes, q.minor)
+	}
+	return ""
+}
+
+func (q *question) wrongVSphere(r Release) string {
+	if r.VSphere.Min.IsZero() && r.VSphere.Max.IsZero() {
+		return ""
+	}
+	var out []string
+	for _, s := range q.sites {
+		if s.effective.IsZero() || !r.VSphere.Contains(s.effective) {
+			out = append(out, s.String())
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("needs vSphere %s, not %s", r.VSphere, strings.Join(out, ", "))
+}
+
+func (q *question) missing(r Release) string {
+	if q.available != nil && !q.available[r.ReleaseID.String()] {
+		return "the bundle does not hold it"
+	}
+	return ""
+}
+
+// fitting returns the releases of a driver that fit, best first, and the rejections
+// of the others.
+func (q *question) fitting(d Driver) (fit []Release, rejected []Rejection) {
+	if pin := q.pin(d); !pin.IsZero() && !q.lists(d, pin) {
+		rejected = append(rejected, Rejection{ReleaseID{d, pin}, RuleUnlisted, "is pinned, and the matrix does not list it"})
+	}
+	for _, r := range q.releases {
+		if r.Driver != d {
+			continue
+		}
+		if why, no := q.reject(r); no {
+			rejected = append(rejected, why)
+		} else {
+			fit = append(fit, r)
+		}
+	}
+	slices.SortStableFunc(fit, q.better)
+	return fit, rejected
+}
+
+func (q *question) lists(d Driver, v Version) bool {
+	_, ok := q.find(d, v)
+	return ok
+}
+
+func (q *question) find(d Driver, v Version) (Release, bool) {
+	i := slices.IndexFunc(q.releases, func(r Release) bool { return r.Driver == d && r.Version.Equal(v) })
+	if i < 0 {
+		return Release{}, false
+	}
+	return q.releases[i], true
+}
+
+// better orders releases of one driver, the best first.
+func (q *question) better(a, b Release) int {
+	return cmp.Or(cmp.Compare(q.rank(a), q.rank(b)), b.Version.Compare(a.Version))
+}
+
+// rank is how good a release is before its version counts; less is better.
+func (q *question) rank(r Release) int {
+	switch {
+	case q.kept(r):
+		return 0
+	case r.State == Deprecated:
+		return 3
+	case r.State != LTS && q.policy.Rules[r.Driver] == PreferLT:
+		return 2
+	}
+	return 1
+}
+
+func (q *question) kept(r Release) bool {
+	return q.policy.KeepInstalled && q.facts.Installed[r.Driver].Equal(r.Version) && !r.Version.IsZero()
+}
+
+// choose takes the best release of a driver that has what it requires.
+func (q *question) choose(d Driver) (pick, bool) {
+	fit, _ := q.fitting(d)
+	for _, r := range fit {
+		if p, why := q.equip(r); why == "" {
+			p.why = q.why(r, len(fit))
+			return p, true
+		}
+	}
+	return pick{}, false
+}
+
+func (q *question) why(r Release, of int) string {
+	kind := string(r.State)
+	switch {
+	case !q.pin(r.Driver).IsZero():
+		return "is pinned"
+	case q.kept(r):
+		return "is installed, and is kept while it fits"
+	case q.policy.Rules[r.Driver] == PreferLT && r.State != LTS:
+		kind += " release, no lts one being among those"
+	default:
+		kind += " release"
+	}
+	return fmt.Sprintf("is the newest %s that fit (%d)", kind, of)
+}
+
+// equip finds what a release requires, or says what is lacking.
+func (q *question) equip(r Release) (p pick, lacking string) {
+	p = pick{release: r, needs: map[Driver]Release{}}
+	for _, need := range r.Requires {
+		if _, own := q.provided(); own && need.Driver == SnapshotController {
+			p.waived = append(p.waived, need)
+			continue
+		}
+		found, why := q.supply(need)
+		switch {
+		case why == "":
+			p.needs[need.Driver] = found
+		case need.Optional:
+			p.unmet = append(p.unmet, need)
+		default:
+			return pick{}, fmt.Sprintf("requires %s: %s", need, why)
+		}
+	}
+	return p, ""
+}
+
+// supply finds the best release that meets a requirement, or says why there is none.
+func (q *question) supply(need Requirement) (Release, string) {
+	if q.disabled(need.Driver) {
+		return Release{}, fmt.Sprintf("%s is disabled", need.Driver)
+	}
+	fit, rejected := q.fitting(need.Driver)
+	for _, r := range fit {
+		if need.Version.IsZero() || r.Version.Equal(need.Version) {
+			return r, ""
+		}
+	}
+	for _, no := range rejected {
+		if no.Release.Version.Equal(need.Version) {
+			return Release{}, fmt.Sprintf("%s (%s)", no.Detail, no.Rule)
+		}
+	}
+	if !need.Version.IsZero() {
+		return Release{}, "the matrix does not list it"
+	}
+	return Release{}, "none fits"
+}
+
+// complete adds what the choices require: an exact version takes the place of one
+// that was chosen freely.
+func (q *question) complete(chosen map[Driver]pick) {
+	csi, ok := chosen[CSI]
+	if !ok {
+		return
+	}
+	for d, r := range csi.needs {
+		if current, there := chosen[d]; there && (current.release.Version.Equal(r.Version) || !exact(csi.release, d)) {
+			continue
+		}
+		chosen[d] = pick{release: r, why: fmt.Sprintf("is what %s requires", csi.release.ReleaseID)}
+	}
+}
+
+func exact(r Release, d Driver) bool {
+	return slices.ContainsFunc(r.Requires, func(n Requirement) bool { return n.Driver == d && !n.Version.IsZero() })
+}
+
+func (q *question) selection(chosen map[Driver]pick) Selection {
+	s := Selection{Warnings: q.warnings(chosen)}
+	for _, d := range Drivers() {
+		if p, ok := chosen[d]; ok {
+			s.Choices = append(s.Choices, Choice{Release: p.release, Reasons: q.reasons(p)})
+		}
+	}
+	return s
+}
+
+// reasons says why a choice was made, the choice between those that fit first.
+func (q *question) reasons(p pick) []string {
+	r := p.release
+	reasons := []string{
+		p.why,
+		fmt.Sprintf("Kubernetes %s is in %s%s", q.minor, r.Kubernetes, from(r.Kubernetes.Basis, r.Kubernetes.Derived)),
+	}
+	for _, s := range q.sites {
+		if !r.VSphere.Min.IsZero() || !r.VSphere.Max.IsZero() {
+			reasons = append(reasons, fmt.Sprintf("%s is in %s%s", s, r.VSphere, from(r.VSphere.Basis, r.VSphere.Derived)))
+		}
+	}
+	return reasons
+}
+
+func from(basis string, derived bool) string {
+	switch {
+	case basis == "" && !derived:
+		return ""
+	case derived:
+		basis = strings.TrimSuffix("derived; "+basis, "; ")
+	}
+	return " [" + basis + "]"
+}
+
+// Choice returns the choice of a driver, if there is one.
+func (s Selection) Choice(d Driver) (Choice, bool) {
+	i := slices.IndexFunc(s.Choices, func(c Choice) bool { return c.Release.Driver == d })
+	if i < 0 {
+		return Choice{}, false
+	}
+	return s.Choices[i], true
+}

@@ -1,0 +1,156 @@
+package matrix
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Refusal is the error of [Resolve]. It names every release of the drivers that
+// nothing fits, and the rule that refused it.
+type Refusal struct {
+	Facts      Facts
+	Drivers    []Driver    // that nothing fits, in order of installation
+	Rejections []Rejection // sorted by driver, then version
+	hint       string
+}
+
+// refusal gathers the rejections of the drivers that nothing fits.
+func (q *question) refusal(drivers []Driver) *Refusal {
+	out := &Refusal{Facts: q.facts, Drivers: drivers}
+	var hints []string
+	for _, d := range drivers {
+		fit, rejected := q.fitting(d)
+		for _, r := range fit {
+			_, lacking := q.equip(r)
+			rejected = append(rejected, Rejection{r.ReleaseID, RuleRequires, lacking})
+		}
+		slices.SortStableFunc(rejected, func(a, b Rejection) int { return a.Release.Compare(b.Release) })
+		out.Rejections = append(out.Rejections, rejected...)
+		hints = append(hints, q.remedy(d, fit))
+	}
+	slices.Sort(hints)
+	out.hint = strings.Join(slices.Compact(hints), "; ")
+	return out
+}
+
+// remedy finds the one rule whose absence would let a release of the driver through.
+func (q *question) remedy(d Driver, fit []Release) string {
+	if len(fit) > 0 {
+		_, lacking := q.equip(fit[0])
+		return fmt.Sprintf("%s fits but for what it %s", fit[0].ReleaseID, lacking)
+	}
+	for _, rule := range []RejectionRule{RulePin, RuleBundle, RuleVSphere, RuleKubernetes} {
+		what := *q
+		what.relaxed = rule
+		if best, ok := what.choose(d); ok {
+			return q.advice(rule, best.release, &what)
+		}
+	}
+	return fmt.Sprintf("use a newer matrix: this one has no %s for this site", d)
+}
+
+func (q *question) advice(rule RejectionRule, best Release, what *question) string {
+	switch rule {
+	case RulePin:
+		return fmt.Sprintf("remove the pin of %s: without it %s fits", best.Driver, best.ReleaseID)
+	case RuleBundle:
+		return fmt.Sprintf("build a bundle that holds %s", best.ReleaseID)
+	case RuleVSphere:
+		return fmt.Sprintf("bring every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
+	case RuleKubernetes:
+		fit, _ := what.fitting(best.Driver)
+		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that this one serves: %s", best.Driver, q.minor, served(fit))
+	}
+	return ""
+}
+
+// served lists the Kubernetes ranges of releases, each once.
+func served(releases []Release) string {
+	slices.SortFunc(releases, func(a, b Release) int { return a.Kubernetes.Min.Compare(b.Kubernetes.Min) })
+	var out []string
+	for _, r := range releases {
+		if s := r.Kubernetes.String(); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// Error returns the refusal on one line.
+func (r *Refusal) Error() string {
+	lines := r.Lines()
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return lines[0] + ": " + strings.Join(lines[1:], "; ")
+}
+
+// Lines returns what is refused, and after it one line for each rule and reason
+// with the releases that it refused.
+func (r *Refusal) Lines() []string {
+	text := "no supported combination for " + r.Facts.String()
+	if len(r.Drivers) > 0 {
+		text = fmt.Sprintf("no release of %s fits %s", joinDrivers(r.Drivers), r.Facts)
+	}
+	return append([]string{text}, r.groups()...)
+}
+
+func joinDrivers(drivers []Driver) string {
+	words := make([]string, len(drivers))
+	for i, d := range drivers {
+		words[i] = string(d)
+	}
+	return strings.Join(words, " and of ")
+}
+
+// groups returns one text for each rule and detail of a driver, in the order in
+// which they first occur.
+func (r *Refusal) groups() []string {
+	type group struct {
+		driver Driver
+		rule   RejectionRule
+		detail string
+	}
+	var order []group
+	versions := map[group][]string{}
+	for _, no := range r.Rejections {
+		g := group{no.Release.Driver, no.Rule, no.Detail}
+		if versions[g] == nil {
+			order = append(order, g)
+		}
+		versions[g] = append(versions[g], no.Release.Version.String())
+	}
+	out := make([]string, len(order))
+	for i, g := range order {
+		out[i] = fmt.Sprintf("%s %s: %s: %s", g.driver, strings.Join(versions[g], ", "), g.rule, g.detail)
+	}
+	return out
+}
+
+// String returns "Kubernetes 1.33.4 with vCenter vc1 8.0.3".
+func (f Facts) String() string {
+	text := "a Kubernetes of unknown version"
+	if !f.Kubernetes.IsZero() {
+		text = "Kubernetes " + f.Kubernetes.String()
+	}
+	sites := make([]string, len(f.VCenters))
+	for i, v := range f.VCenters {
+		sites[i] = site{VCenter: v, effective: v.Version}.String()
+	}
+	if len(sites) == 0 {
+		return text
+	}
+	return text + " with " + strings.Join(sites, " and ")
+}
+
+// Fault returns the refusal as a fault with the remedy that is nearest.
+func (r *Refusal) Fault() *fault.Error {
+	hint := r.hint
+	if hint == "" {
+		hint = "see `vdo-bundle matrix show` for what the matrix covers"
+	}
+	return &fault.Error{Reason: fault.Incompatible, Op: "resolve", Subject: "drivers", Hint: hint, Err: r}
+}
