@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -37,8 +38,8 @@ type Writer struct {
 }
 
 // Write patches the status of after onto the API server if it differs from
-// before's, the object as the pass found it, and then records an event if Ready's
-// status, reason or message differ. It refuses, with a fault of reason Conflict,
+// before's, the object as the pass found it, and then records an event and a line
+// in the log if Ready's status, reason or message differ. It refuses, with a fault of reason Conflict,
 // where somebody else changed the resource since before was read: that change
 // starts a pass of its own.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
@@ -51,6 +52,7 @@ func (w Writer) Write(ctx context.Context, before, after Object) error {
 		return writeFault(after, err)
 	}
 	if told(meta.FindStatusCondition(before.GetConditions(), v1alpha1.ConditionReady), ready) {
+		log.FromContext(ctx).Info("status changed", "ready", ready.Status, "reason", ready.Reason, "message", ready.Message)
 		w.record(after, ready)
 	}
 	return nil

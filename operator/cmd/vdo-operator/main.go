@@ -1,0 +1,19 @@
+// Command vdo-operator installs, upgrades and watches the vSphere drivers of the
+// cluster that it runs in, or beside. See package operator.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := operator.Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}

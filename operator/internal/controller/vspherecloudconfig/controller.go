@@ -1,0 +1,184 @@
+// Package vspherecloudconfig keeps the status of each VsphereCloudConfig true: can
+// its vCenter be used, and what is it?
+//
+// One pass reads the Secret and the CA (observe.go), decides whether it is time to
+// ask (due.go), has the vCenter asked, puts the answer into the status (status.go),
+// and writes that once. A pass starts when the resource, its Secret or its CA
+// change, when the annotation reconcile.vdo.vmware.com/requestedAt changes, and at
+// the interval; a change of the status alone starts none. Whatever starts it, a
+// vCenter is asked again only where one of these things changed or the interval is
+// over, so a restart of the operator, or a Secret that many resources share, asks
+// for nothing twice.
+//
+// A password that the vCenter refused is not tried again for an hour, unless the
+// Secret or the resource change or a pass is asked for: vCenters lock accounts
+// after a few failed logins.
+package vspherecloudconfig
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+// Request is what to ask a vCenter with.
+type Request struct {
+	Spec     v1alpha1.VsphereCloudConfigSpec
+	Username string
+	Password Password
+	CA       []byte // PEM; nil where spec.ca is not set
+}
+
+// Password is a string that does not print.
+type Password string
+
+// String hides the password.
+func (Password) String() string { return "(hidden)" }
+
+// GoString hides the password.
+func (Password) GoString() string { return "(hidden)" }
+
+// Found is what a vCenter answered. Empty fields are not known.
+type Found struct {
+	Version, APIVersion, Build, InstanceUUID string
+
+	Thumbprint  string // SHA-1 of the certificate accepted
+	User        string
+	Datacenters []string // nil where they could not be listed
+	Missing     []string // of those in the spec
+	Warnings    []string // what works here and will not everywhere, each a sentence without its full stop
+}
+
+// Checker asks a vCenter. It returns a fault of one reason for each way to fail,
+// and with it what was found until then. It never leaves a session open.
+type Checker interface {
+	Check(ctx context.Context, r Request) (Found, error)
+}
+
+// Options of the controller. Checker is required.
+type Options struct {
+	Checker Checker
+	Now     func() time.Time // default time.Now
+}
+
+// Reconciler is one pass. Its fields are required.
+type Reconciler struct {
+	Reader  client.Reader // of Secrets and ConfigMaps, past the cache: their content is not kept in memory
+	Writer  condition.Writer
+	Checker Checker
+	Now     func() time.Time
+	lanes   lanes
+}
+
+// concurrent is how many vCenters are asked at once.
+const concurrent = 4
+
+// SetupWithManager adds the controller to a manager. Its cache needs
+// VsphereCloudConfigs and ConfigMaps of the operator's namespace, and Secrets of
+// that and of kube-system; of the latter two it keeps the metadata alone.
+func SetupWithManager(mgr manager.Manager, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if err := addIndex(mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	r := &Reconciler{
+		Reader:  mgr.GetAPIReader(),
+		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
+		Checker: o.Checker,
+		Now:     o.Now,
+	}
+	users := users{mgr.GetClient()}
+	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
+	return builder.ControllerManagedBy(mgr).
+		Named("vspherecloudconfig").
+		For(&v1alpha1.VsphereCloudConfig{}, builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(users.ofSecret), changed).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users.ofConfigMap), changed).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+}
+
+// Reconcile is one pass over one resource.
+func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconcile.Result, error) {
+	if !vcc.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	if vcc.Spec.Suspend {
+		after := vcc.DeepCopy()
+		suspend(after)
+		return reconcile.Result{}, r.Writer.Write(ctx, vcc, after)
+	}
+	in, err := observe(ctx, r.Reader, vcc)
+	if wait := due(vcc, in.version, r.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	var found Found
+	if err == nil {
+		found, err = r.check(ctx, in.request)
+	}
+	if ctx.Err() != nil {
+		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
+	}
+	after, err := r.write(ctx, vcc, func(v *v1alpha1.VsphereCloudConfig) { record(v, in.version, found, err, r.Now()) })
+	if err != nil || after == nil {
+		return reconcile.Result{}, err
+	}
+	return condition.Requeue(after.Status.Conditions, pause(after), r.Now()), nil
+}
+
+// write writes the outcome. Where the resource changed meanwhile, but not its
+// spec, the outcome is still true: losing it would try a refused password again.
+func (r *Reconciler) write(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, record func(*v1alpha1.VsphereCloudConfig)) (*v1alpha1.VsphereCloudConfig, error) {
+	after := vcc.DeepCopy()
+	record(after)
+	err := r.Writer.Write(ctx, vcc, after)
+	if fault.ReasonOf(err) != fault.Conflict {
+		return after, err
+	}
+	var now v1alpha1.VsphereCloudConfig
+	if e := r.Reader.Get(ctx, client.ObjectKeyFromObject(vcc), &now); e != nil {
+		return nil, client.IgnoreNotFound(e)
+	}
+	if now.UID != vcc.UID || now.Generation != vcc.Generation {
+		return nil, err
+	}
+	asked := vcc.Annotations[v1alpha1.AnnotationRequestedAt]
+	after = now.DeepCopy()
+	record(after)
+	after.Status.HandledReconcileAt = asked // a pass that was asked for since is still to come
+	return after, r.Writer.Write(ctx, &now, after)
+}
+
+// check asks the vCenter, one question at a time for each.
+func (r *Reconciler) check(ctx context.Context, q Request) (Found, error) {
+	leave, err := r.lanes.enter(ctx, address(q.Spec))
+	if err != nil {
+		return Found{}, err
+	}
+	defer leave()
+	return r.Checker.Check(ctx, q)
+}
+
+func requests(list []v1alpha1.VsphereCloudConfig) []reconcile.Request {
+	out := make([]reconcile.Request, len(list))
+	for i := range list {
+		out[i].NamespacedName = types.NamespacedName{Namespace: list[i].Namespace, Name: list[i].Name}
+	}
+	return out
+}

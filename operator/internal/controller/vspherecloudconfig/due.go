@@ -1,0 +1,70 @@
+package vspherecloudconfig
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+const (
+	// guard is how long a refused password is left alone. vCenters count failed
+	// logins over minutes, so one in an hour never locks an account.
+	guard = time.Hour
+	// tolerance is the share of a wait after which it counts as over: the wait that
+	// started this pass was shortened by as much at most.
+	tolerance = 0.9
+	// defaultInterval stands in where the API server's default was bypassed.
+	defaultInterval = 10 * time.Minute
+)
+
+// due says how long to wait before the vCenter is asked again: not at all where
+// something changed since the last answer.
+func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.Duration {
+	st := &vcc.Status
+	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil, st.CheckedAt == nil,
+		st.ObservedGeneration != vcc.Generation,
+		st.CredentialsVersion != version,
+		st.HandledReconcileAt != vcc.Annotations[v1alpha1.AnnotationRequestedAt],
+		st.CheckedAt.After(now): // a clock that went back
+		return 0
+	}
+	wait := condition.Wait(st.Conditions, pause(vcc), st.CheckedAt.Time)
+	if now.Sub(st.CheckedAt.Time) >= time.Duration(tolerance*float64(wait)) {
+		return 0
+	}
+	return st.CheckedAt.Add(wait).Sub(now)
+}
+
+// pause is the longest time between two checks: the interval, or more after a
+// password was refused.
+func pause(vcc *v1alpha1.VsphereCloudConfig) time.Duration {
+	d := vcc.Spec.Interval.Duration
+	if d <= 0 {
+		d = defaultInterval
+	}
+	if refused(vcc.Status.Conditions) {
+		return max(d, guard)
+	}
+	return d
+}
+
+// refused says whether the last login failed over the password.
+func refused(conds []metav1.Condition) bool {
+	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return false
+	}
+	switch fault.Reason(ready.Reason) {
+	case fault.Unauthorized, fault.AccountLocked:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,184 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	uberzap "go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Exit codes of vdo-operator.
+const (
+	ExitOK      = 0 // stopped as asked
+	ExitFailed  = 1 // anything else
+	ExitUsage   = 2 // a flag or the kubeconfig cannot be understood
+	ExitCluster = 3 // the API server cannot be reached, or refuses; or the CRDs are not there
+)
+
+// version is set when a release is built.
+var version = ""
+
+// Version of the program: the release's, else the commit's.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return info.Main.Version + " " + s.Value
+		}
+	}
+	return info.Main.Version
+}
+
+// flags are those of the command line.
+type flags struct {
+	Options
+	kubeconfig string
+	level      string
+}
+
+// Main is the program without its process: it runs until ctx is over, writes help
+// to stdout, logs and errors to stderr, and returns the exit code.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := command(stderr)
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(stderr, "vdo-operator: "+strings.ReplaceAll(fault.Text(err), "\n", "\nvdo-operator: ")) //nolint:errcheck // there is nowhere to say that stderr is gone
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	switch fault.ReasonOf(err) {
+	case "":
+		return ExitOK
+	case fault.InvalidInput:
+		return ExitUsage
+	case fault.Unreachable, fault.CertificateInvalid, fault.Unauthorized, fault.Forbidden, fault.NotFound, fault.Throttled:
+		return ExitCluster
+	default:
+		return ExitFailed
+	}
+}
+
+func command(stderr io.Writer) *cobra.Command {
+	f := &flags{}
+	cmd := &cobra.Command{
+		Use:   "vdo-operator",
+		Short: "Install, upgrade and watch the vSphere drivers of a Kubernetes cluster",
+		Long: `Install, upgrade and watch the vSphere drivers of a Kubernetes cluster.
+
+Runs in the cluster, or beside it with --kubeconfig. Logs are JSON on stderr.
+Exit codes: 0 stopped as asked, 2 wrong flags or kubeconfig, 3 the API server
+cannot be used, 1 anything else.`,
+		Version:       Version(),
+		Args:          usageArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), stderr)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })
+	f.register(cmd)
+	return cmd
+}
+
+func (f *flags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` of the operator and its resources")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with; default: the ServiceAccount of the pod")
+	fs.BoolVar(&f.LeaderElect, "leader-elect", false, "work only while holding the lease, so that several replicas can run")
+	fs.StringVar(&f.MetricsAddress, "metrics-bind-address", "0", "`ADDRESS` for metrics over TLS, to those whom the API server lets GET /metrics; 0 for none")
+	fs.StringVar(&f.MetricsCertDir, "metrics-cert-dir", "", "`DIR` with tls.crt and tls.key for metrics; default: a certificate made at start")
+	fs.StringVar(&f.ProbeAddress, "health-probe-bind-address", "0", "`ADDRESS` for /healthz and /readyz; 0 for none")
+	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
+	fs.StringVar(&f.level, "log-level", "info", "debug, info or error")
+}
+
+func usageArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageFault(fmt.Errorf("unexpected argument %q", args[0]))
+	}
+	return nil
+}
+
+func usageFault(err error) error {
+	return &fault.Error{Reason: fault.InvalidInput, Op: "read flags", Err: err, Hint: "see vdo-operator --help"}
+}
+
+func (f *flags) run(ctx context.Context, stderr io.Writer) error {
+	logger, err := newLogger(f.level, stderr)
+	if err != nil {
+		return err
+	}
+	log.SetLogger(logger)
+	klog.SetLogger(logger)
+	cfg, err := config(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	f.Log = logger
+	return Run(ctx, cfg, f.Options)
+}
+
+func newLogger(level string, to io.Writer) (logr.Logger, error) {
+	switch level {
+	case "debug", "info", "error":
+	default:
+		return logr.Discard(), usageFault(fmt.Errorf("--log-level %q is not debug, info or error", level))
+	}
+	l, err := zapcore.ParseLevel(level)
+	if err != nil {
+		return logr.Discard(), usageFault(err)
+	}
+	return zap.New(zap.WriteTo(to), zap.JSONEncoder(utc), zap.Level(uberzap.NewAtomicLevelAt(l)),
+		zap.StacktraceLevel(zapcore.DPanicLevel)), nil
+}
+
+// utc writes times as people and tools read them.
+func utc(c *zapcore.EncoderConfig) { c.EncodeTime = zapcore.RFC3339NanoTimeEncoder }
+
+// config is how to reach the API server.
+func config(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig != "" {
+		cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read kubeconfig", Subject: kubeconfig, Err: err,
+				Hint: "name a readable kubeconfig file with --kubeconfig"}
+		}
+		return cfg, nil
+	}
+	cfg, err := rest.InClusterConfig()
+	if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "find the cluster", Err: errors.New("this is no pod"),
+			Hint: "give --kubeconfig FILE to run beside a cluster"}
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read the ServiceAccount of the pod", Err: err,
+			Hint: "set automountServiceAccountToken on the pod, or give --kubeconfig FILE"}
+	}
+	return cfg, nil
+}

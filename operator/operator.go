@@ -1,0 +1,210 @@
+// Package operator puts vdo-operator together: the manager with its caches and
+// endpoints, and the controllers with the edges that they work through.
+//
+// Its caches hold what the controllers watch and no more: the operator's own kinds
+// in its own namespace, and of ConfigMaps and Secrets the metadata alone, the
+// Secrets' also in kube-system, where the drivers and the earlier operator keep
+// credentials. Contents of Secrets are read when they are needed, and not kept.
+package operator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+)
+
+// DefaultNamespace is the operator's namespace where none is given.
+const DefaultNamespace = "vmware-system-vdo"
+
+// leaseName is the Lease that replicas compete for.
+const leaseName = "vdo-operator"
+
+// startTimeout bounds the look at the API server before the start.
+const startTimeout = 30 * time.Second
+
+// Options of an operator. The zero value serves nothing and elects nobody.
+type Options struct {
+	Namespace      string   // default DefaultNamespace
+	LeaderElect    bool     // compete for a Lease
+	MetricsAddress string   // ":8443"; "" or "0" for none
+	MetricsCertDir string   // "" makes a certificate
+	ProbeAddress   string   // ":8081"; "" or "0" for none
+	PlainHTTP      []string // hosts of mirrors without TLS
+	Log            logr.Logger
+
+	// SeveralInProcess lets tests run more than one operator in a process, whose
+	// controllers then share their metrics.
+	SeveralInProcess bool
+}
+
+// Run runs the operator until ctx is over. A fault at the start says what to do.
+func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if err := reachable(ctx, cfg); err != nil {
+		return err
+	}
+	mgr, err := newManager(cfg, o)
+	if err != nil {
+		return err
+	}
+	if err := addControllers(mgr, o); err != nil {
+		return fmt.Errorf("set up controllers: %w", err)
+	}
+	o.Log.Info("starting", "version", Version(), "namespace", o.Namespace)
+	if err := mgr.Start(ctx); err != nil {
+		return startFault(err)
+	}
+	o.Log.Info("stopped")
+	return nil
+}
+
+// addControllers mounts every controller of the operator.
+func addControllers(mgr manager.Manager, o Options) error {
+	return vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}})
+}
+
+func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme:                        scheme,
+		Logger:                        o.Log,
+		Cache:                         cacheOptions(o.Namespace),
+		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true, // Run returns to a main that ends at once
+		Metrics:                       metricsOptions(o),
+		HealthProbeBindAddress:        o.ProbeAddress,
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: &o.SeveralInProcess},
+	})
+	if err != nil {
+		return nil, startFault(err)
+	}
+	return mgr, errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("caches", synced(mgr.GetCache())))
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// cacheOptions bound what is watched; see the package's comment.
+func cacheOptions(namespace string) cache.Options {
+	return cache.Options{
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		DefaultTransform:  cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {}, metav1.NamespaceSystem: {}}},
+		},
+	}
+}
+
+// metricsOptions serve over TLS alone, and ask the API server who may read.
+func metricsOptions(o Options) metricsserver.Options {
+	address := o.MetricsAddress
+	if address == "" {
+		address = "0"
+	}
+	return metricsserver.Options{
+		BindAddress:    address,
+		SecureServing:  true,
+		CertDir:        o.MetricsCertDir,
+		FilterProvider: filters.WithAuthenticationAndAuthorization,
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+			c.MinVersion = tls.VersionTLS12
+			c.NextProtos = []string{"http/1.1"} // a stream reset costs HTTP/2 servers more than their clients
+		}},
+	}
+}
+
+// synced is ready when the caches have seen everything once.
+func synced(c cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+}
+
+// reachable sees that the API server answers and has the operator's kinds, so that
+// what is wrong is told at once and in words.
+func reachable(ctx context.Context, cfg *rest.Config) error {
+	bounded := rest.CopyConfig(cfg)
+	bounded.Timeout = startTimeout
+	d, err := discovery.NewDiscoveryClientForConfig(bounded)
+	if err != nil {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "connect to", Subject: cfg.Host, Err: err, Hint: "correct the kubeconfig"}
+	}
+	path := "/apis/" + v1alpha1.GroupVersion.String()
+	return apiFault(cfg.Host, d.RESTClient().Get().AbsPath(path).Do(ctx).Error())
+}
+
+// apiFault tells the API server's refusals apart.
+func apiFault(host string, err error) error {
+	var cert *tls.CertificateVerificationError
+	f := &fault.Error{Op: "ask the API server", Subject: host, Err: err}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		f.Reason, f.Hint = fault.Interrupted, "start it again"
+	case apierrors.IsNotFound(err):
+		f.Reason, f.Err = fault.NotFound, fmt.Errorf("it does not have the kinds of %s", v1alpha1.GroupVersion)
+		f.Hint = "apply the CRDs: kubectl apply -f deploy/crds"
+	case apierrors.IsUnauthorized(err):
+		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
+	case apierrors.IsForbidden(err):
+		f.Reason, f.Hint = fault.Forbidden, "apply the operator's RBAC: kubectl apply -f deploy/rbac.yaml"
+	case errors.As(err, &cert):
+		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig"
+	default:
+		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and that nothing blocks the way to it"
+	}
+	return f
+}
+
+// startFault is for errors of the manager: mostly an address in use.
+func startFault(err error) error {
+	return &fault.Error{Reason: fault.Internal, Op: "run", Subject: "the manager", Err: err,
+		Hint: "see that the addresses of --metrics-bind-address and --health-probe-bind-address are free"}
+}
