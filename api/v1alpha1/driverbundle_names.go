@@ -1,0 +1,43 @@
+package v1alpha1
+
+// Names in a DriverBundle's namespace that stand for what its spec leaves out.
+const (
+	DefaultTrustName      = "vdo-trust"       // ConfigMap: each key ending in .pub is a public key
+	DefaultPullSecretName = "vdo-registry"    //nolint:gosec // a name: Secret of type kubernetes.io/dockerconfigjson
+	DefaultCAName         = "vdo-registry-ca" // ConfigMap: key ca.crt
+	DefaultCAKey          = "ca.crt"
+	DefaultPublicKeyKey   = "cosign.pub"
+)
+
+// The predecessor's matrix ConfigMap, under both of its names, and the DriverBundle
+// that it stands for.
+const (
+	LegacyMatrixName      = "compat-matrix-config"
+	LegacyMatrixOtherName = "comp-matrix-config"
+)
+
+// AnnotationUpgrade on a DriverBundle is the UpgradeMode of VDOConfigs that do not
+// say one themselves. It carries the predecessor's auto-upgrade setting.
+const AnnotationUpgrade = "vdo.vmware.com/upgrade"
+
+// PullSecretName returns the Secret with the mirror's login, and whether the spec
+// names it: the default one need not exist.
+func (in *DriverBundle) PullSecretName() (name string, named bool) {
+	if in.Spec.PullSecret != nil {
+		return in.Spec.PullSecret.Name, true
+	}
+	return DefaultPullSecretName, false
+}
+
+// CAReference returns where the mirror's CA certificates are, and whether the spec
+// names them: the default ConfigMap need not exist.
+func (in *DriverBundle) CAReference() (ref KeyReference, named bool) {
+	if in.Spec.CA == nil {
+		return KeyReference{ConfigMap: DefaultCAName, Key: DefaultCAKey}, false
+	}
+	ref = *in.Spec.CA
+	if ref.Key == "" {
+		ref.Key = DefaultCAKey
+	}
+	return ref, true
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/authn/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// keychain returns the login for the mirror: that of the pull Secret, or none.
+func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.Keychain, error) {
+	name, named := b.PullSecretName()
+	bad := func(reason fault.Reason, hint string, why error) (authn.Keychain, error) {
+		return nil, &fault.Error{Reason: reason, Op: "read", Subject: fmt.Sprintf("Secret %s/%s", b.Namespace, name), Hint: hint, Err: why}
+	}
+	const create = "create it with `kubectl create secret docker-registry`"
+	var secret corev1.Secret
+	err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: name}, &secret)
+	switch {
+	case apierrors.IsNotFound(err) && !named:
+		return authn.NewMultiKeychain(), nil
+	case apierrors.IsNotFound(err):
+		return bad(fault.NotFound, create, errors.New("spec.pullSecret names it, and it is not there"))
+	case err != nil:
+		return bad(fault.Unreachable, "", err)
+	case len(secret.Data[corev1.DockerConfigJsonKey]) == 0:
+		return bad(fault.InvalidInput, create, fmt.Errorf("it has no key %s", corev1.DockerConfigJsonKey))
+	case len(secret.Data[corev1.DockerConfigJsonKey]) > maxSecret:
+		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is longer than %d bytes", corev1.DockerConfigJsonKey, maxSecret))
+	}
+	secret.Type = corev1.SecretTypeDockerConfigJson // the form counts, whatever the type says
+	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
+	if err != nil { // why could quote the password
+		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is no docker configuration", corev1.DockerConfigJsonKey))
+	}
+	return keys, nil
+}
+
+const (
+	maxSecret = 1 << 20
+	maxCA     = 1 << 20
+)
+
+// authorities returns the certificates that the mirror's is checked against: the
+// system's, and those that the bundle names.
+func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	ref, named := b.CAReference()
+	data, err := s.key(ctx, b.Namespace, ref)
+	subject := describe(b.Namespace, ref)
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound && !named:
+		return pool, nil
+	case err != nil:
+		return nil, err
+	case len(data) > maxCA:
+		err = fmt.Errorf("longer than %d bytes", maxCA)
+	case !pool.AppendCertsFromPEM(data):
+		err = errors.New("there is no certificate in PEM")
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read CA", Subject: subject, Err: err,
+			Hint: "put the certificate of the authority that signed the mirror's there, in PEM",
+		}
+	}
+	return pool, nil
+}
+
+// key reads a key of a ConfigMap or Secret.
+func (s *Store) key(ctx context.Context, namespace string, ref v1alpha1.KeyReference) ([]byte, error) {
+	data := map[string][]byte{}
+	var err error
+	if ref.Secret != "" {
+		var o corev1.Secret
+		err = s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Secret}, &o)
+		data = o.Data
+	} else {
+		var o corev1.ConfigMap
+		err = s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &o)
+		for k, v := range o.Data {
+			data[k] = []byte(v)
+		}
+		for k, v := range o.BinaryData {
+			data[k] = v
+		}
+	}
+	value, ok := data[ref.Key]
+	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: describe(namespace, ref), Hint: "create it, or correct the DriverBundle"}
+	switch {
+	case apierrors.IsNotFound(err):
+		f.Err = errors.New("it is not there")
+		return nil, f
+	case err != nil:
+		f.Reason, f.Err, f.Hint = fault.Unreachable, err, ""
+		return nil, f
+	case !ok:
+		f.Err = errors.New("the key is not there")
+		return nil, f
+	}
+	return value, nil
+}
+
+func describe(namespace string, ref v1alpha1.KeyReference) string {
+	kind, name := "ConfigMap", ref.ConfigMap
+	if ref.Secret != "" {
+		kind, name = "Secret", ref.Secret
+	}
+	return fmt.Sprintf("%s %s/%s, key %s", kind, namespace, name, ref.Key)
+}

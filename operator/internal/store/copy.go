@@ -1,0 +1,333 @@
+package store
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Labels and annotations of the copy; see the package comment.
+const (
+	labelManagedBy  = "app.kubernetes.io/managed-by"
+	labelCopy       = "vdo.vmware.com/copy"
+	labelDigest     = "vdo.vmware.com/digest"
+	annotationPart  = "vdo.vmware.com/part"
+	annotationParts = "vdo.vmware.com/parts"
+	managedBy       = "vdo-operator"
+	partKey         = "part"
+
+	partSize = 900 << 10 // bytes: a ConfigMap holds 1 MiB in all
+	maxParts = 64
+	maxCopy  = 160 << 20 // bytes, unpacked: manifests, contents and signatures at their bounds
+)
+
+// header is the first line of the copy's stream.
+type header struct {
+	Root       ocispec.Descriptor   `json:"root"`
+	Signatures []ocispec.Descriptor `json:"signatures,omitempty"`
+	Blobs      []blobHeader         `json:"blobs"`
+}
+
+type blobHeader struct {
+	Digest digest.Digest `json:"digest"`
+	Size   int64         `json:"size"`
+}
+
+// held is a copy in memory: a Fetcher of its blobs, which who reads them verifies.
+type held struct {
+	head  header
+	blobs map[digest.Digest][]byte
+}
+
+func (h *held) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	data, ok := h.blobs[d.Digest]
+	if !ok {
+		return nil, &fault.Error{
+			Reason: fault.NotFound, Op: "read", Subject: d.Digest.String(), Err: errors.New("the copy in the cluster does not have it"),
+		}
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// recorder keeps what is fetched through it.
+type recorder struct {
+	from  bundle.Fetcher
+	blobs map[digest.Digest][]byte
+}
+
+func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	body, err := r.from.Fetch(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close() //nolint:errcheck // nothing was written
+	if d.Size < 0 || d.Size > maxCopy {
+		return nil, corruptAnswer(d.Digest.String(), fmt.Errorf("its size of %d bytes cannot be", d.Size))
+	}
+	data, err := io.ReadAll(io.LimitReader(body, d.Size+1)) // one more shows the reader that it is too long
+	if err != nil {
+		return nil, err
+	}
+	r.blobs[d.Digest] = data
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// Keep reads and verifies a root with everything that it leads to but the layers of
+// images, keeps a copy in the cluster, and returns the contents. A copy of another
+// digest stays until [Store.Forget].
+func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error) {
+	rec := &recorder{from: m, blobs: map[digest.Digest][]byte{}}
+	contents, err := contentsOf(ctx, rec, root)
+	if err != nil {
+		return nil, err
+	}
+	signatures, err := m.signatures(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := readEvidence(ctx, rec, signatures); err != nil {
+		return nil, err
+	}
+	rootDigest, err := image.ParseDigest(root.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, signatures, rec.blobs)); err != nil {
+		return nil, err
+	}
+	m.store.remember(rootDigest, contents)
+	return contents, nil
+}
+
+// pack makes the stream, the same for the same blobs.
+func pack(root ocispec.Descriptor, signatures []ocispec.Descriptor, blobs map[digest.Digest][]byte) []byte {
+	h := header{Root: root, Signatures: signatures}
+	digests := slices.Sorted(maps.Keys(blobs))
+	for _, d := range digests {
+		h.Blobs = append(h.Blobs, blobHeader{Digest: d, Size: int64(len(blobs[d]))})
+	}
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	head, _ := json.Marshal(h)         //nolint:errchkjson // strings and numbers only
+	_, _ = z.Write(append(head, '\n')) // a buffer takes everything
+	for _, d := range digests {
+		_, _ = z.Write(blobs[d])
+	}
+	_ = z.Close()
+	return out.Bytes()
+}
+
+// unpack reads the stream, bounded; what its blobs are is for their readers to verify.
+func unpack(packed []byte) (*held, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(z, maxCopy+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxCopy:
+		return nil, fmt.Errorf("it is longer than %d bytes", maxCopy)
+	}
+	head, rest, ok := bytes.Cut(data, []byte("\n"))
+	if !ok {
+		return nil, errors.New("it has no header")
+	}
+	h := &held{blobs: map[digest.Digest][]byte{}}
+	if err := json.Unmarshal(head, &h.head); err != nil {
+		return nil, fmt.Errorf("its header: %w", err)
+	}
+	for _, b := range h.head.Blobs {
+		if b.Size < 0 || b.Size > int64(len(rest)) {
+			return nil, errors.New("it is cut off")
+		}
+		h.blobs[b.Digest], rest = rest[:b.Size], rest[b.Size:]
+	}
+	return h, nil
+}
+
+// copyLabels select the parts of one DriverBundle's copies.
+func copyLabels(b *v1alpha1.DriverBundle) map[string]string {
+	sum := sha256.Sum256([]byte(b.Name))
+	return map[string]string{labelManagedBy: managedBy, labelCopy: hex.EncodeToString(sum[:8])}
+}
+
+func digestLabels(b *v1alpha1.DriverBundle, d image.Digest) map[string]string {
+	labels := copyLabels(b)
+	labels[labelDigest] = d.Hex()[:63]
+	return labels
+}
+
+// parts are the ConfigMaps that hold a copy.
+func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.ConfigMap {
+	var out []*corev1.ConfigMap
+	chunks := slices.Collect(slices.Chunk(packed, partSize))
+	for i, chunk := range chunks {
+		out = append(out, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: b.Namespace,
+				Name:      fmt.Sprintf("vdo-bundle-%s-%s-%d", copyLabels(b)[labelCopy], d.Hex()[:16], i),
+				Labels:    digestLabels(b, d),
+				Annotations: map[string]string{
+					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
+				},
+				OwnerReferences: []metav1.OwnerReference{{
+					APIVersion: v1alpha1.GroupVersion.String(), Kind: "DriverBundle", Name: b.Name, UID: b.UID, Controller: ptr.To(true),
+				}},
+			},
+			Immutable:  ptr.To(true),
+			BinaryData: map[string][]byte{partKey: chunk},
+		})
+	}
+	return out
+}
+
+func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, packed []byte) error {
+	all := parts(b, d, packed)
+	if len(all) > maxParts {
+		return copyFault("write", b, &fault.Error{Reason: fault.Refused, Err: fmt.Errorf("it takes %d ConfigMaps, more than %d", len(all), maxParts)})
+	}
+	for _, part := range all {
+		if err := s.writePart(ctx, part); err != nil {
+			return copyFault("write", b, err)
+		}
+	}
+	return nil
+}
+
+// writePart makes a ConfigMap be as it should. Parts are immutable: one that is
+// otherwise is replaced.
+func (s *Store) writePart(ctx context.Context, part *corev1.ConfigMap) error {
+	err := s.opts.Client.Create(ctx, part.DeepCopy())
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	var there corev1.ConfigMap
+	switch err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(part), &there); {
+	case apierrors.IsNotFound(err):
+		return s.opts.Client.Create(ctx, part.DeepCopy())
+	case err != nil:
+		return err
+	}
+	if same(part, &there) {
+		return nil
+	}
+	uid := client.Preconditions{UID: &there.UID}
+	if err := s.opts.Client.Delete(ctx, &there, uid); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	return s.opts.Client.Create(ctx, part.DeepCopy())
+}
+
+func same(want, got *corev1.ConfigMap) bool {
+	if !bytes.Equal(want.BinaryData[partKey], got.BinaryData[partKey]) || !metav1.IsControlledBy(got, &metav1.ObjectMeta{UID: want.OwnerReferences[0].UID}) {
+		return false
+	}
+	for k, v := range want.Labels {
+		if got.Labels[k] != v {
+			return false
+		}
+	}
+	return got.Annotations[annotationPart] == want.Annotations[annotationPart] && got.Annotations[annotationParts] == want.Annotations[annotationParts]
+}
+
+// readCopy reads the copy of a digest. Its root is the digest; the rest is for the
+// readers of the blobs to verify.
+func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (*held, error) {
+	var list corev1.ConfigMapList
+	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingLabels(digestLabels(b, d))); err != nil {
+		return nil, copyFault("read", b, err)
+	}
+	packed, err := joinParts(list.Items)
+	if err != nil {
+		return nil, copyFault("read", b, err)
+	}
+	h, err := unpack(packed)
+	if err != nil {
+		return nil, copyFault("read", b, &fault.Error{Reason: fault.Corrupt, Err: err})
+	}
+	if h.head.Root.Digest.String() != d.String() {
+		return nil, copyFault("read", b, &fault.Error{Reason: fault.Corrupt, Err: errors.New("it is of another digest")})
+	}
+	return h, nil
+}
+
+// joinParts puts the parts together: each number once, none missing.
+func joinParts(items []corev1.ConfigMap) ([]byte, error) {
+	if len(items) == 0 {
+		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
+	}
+	if len(items) > maxParts {
+		return nil, &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
+	}
+	number := func(i int) int {
+		n, err := strconv.Atoi(items[i].Annotations[annotationPart])
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	sort.Slice(items, func(i, j int) bool { return number(i) < number(j) })
+	var packed []byte
+	for i := range items {
+		if number(i) != i || items[i].Annotations[annotationParts] != strconv.Itoa(len(items)) {
+			return nil, &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
+		}
+		packed = append(packed, items[i].BinaryData[partKey]...)
+	}
+	return packed, nil
+}
+
+func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
+	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: "DriverBundle " + b.Namespace + "/" + b.Name, Err: err}
+	if apierrors.IsForbidden(err) {
+		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list and delete ConfigMaps in its namespace"
+	}
+	return f
+}
+
+// Forget removes the copies of a DriverBundle but that of the accepted digest.
+func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	var list corev1.ConfigMapList
+	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
+		return copyFault("list", b, err)
+	}
+	keep := ""
+	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
+		keep = d.Hex()[:63]
+	}
+	var errs []error
+	for i := range list.Items {
+		if list.Items[i].Labels[labelDigest] != keep {
+			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &list.Items[i])))
+		}
+	}
+	if err := fault.Join(errs...); err != nil {
+		return copyFault("remove old parts of", b, err)
+	}
+	return nil
+}

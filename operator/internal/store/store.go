@@ -1,0 +1,218 @@
+// Package store gives the operator the contents of bundles: from the site's mirror,
+// and from a copy in the cluster that outlives the mirror.
+//
+//	store := store.New(store.Options{Client: c, Reader: r, PlainHTTP: hosts})
+//	mirror, err := store.Open(ctx, bundle)          // a session with the registry
+//	root, tag, err := mirror.Resolve(ctx)           // tag or version range → digest
+//	evidence, err := mirror.Evidence(ctx, root)     // signatures, as package trust reads them
+//	contents, err := mirror.Keep(ctx, root)         // verified, and copied into the cluster
+//	contents, err := store.Contents(ctx, bundle)    // of the accepted digest, from anywhere
+//
+// # Reading the mirror
+//
+// HTTPS only, except for hosts that the operator was told to speak plain HTTP with.
+// Credentials go to the registry's host and to the token service that it names over
+// HTTPS, never to where a blob is redirected. Every byte is verified by digest,
+// starting from the root's. Errors are told apart as faults: unreachable, 401, 403,
+// 404, 429, 5xx, certificate, corrupt, each with its remedy; no text of a registry's
+// answer and no query of an URL gets into them, so that a registry cannot make the
+// operator publish what it sent.
+//
+// # The copy in the cluster
+//
+// What a bundle consists of apart from layers (manifests, lock, matrix, driver
+// manifests, signatures) is kept in ConfigMaps owned by the DriverBundle, so that
+// the accepted bundle goes on serving while the mirror is away, and after a restart
+// of the operator meanwhile. The copy is one stream:
+//
+//	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
+//	the bytes of each blob, in this order
+//
+// compressed with gzip and cut into parts of at most 900 KiB, each the key "part" of
+// the binaryData of one immutable ConfigMap, with the labels
+//
+//	app.kubernetes.io/managed-by: vdo-operator
+//	vdo.vmware.com/copy: HASH         of the DriverBundle's name
+//	vdo.vmware.com/digest: HEX63      the first 63 digits of the root digest
+//
+// and the annotations vdo.vmware.com/part: "0" and vdo.vmware.com/parts: "2". The
+// copy is not trusted: it is verified from the root digest each time it is read, and
+// a copy that fails is as good as none.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Options configure a Store.
+type Options struct {
+	// Client writes the copies.
+	Client client.Client
+	// Reader reads Secrets, ConfigMaps and copies; the copies are best read past a
+	// cache. Default: Client.
+	Reader client.Reader
+	// PlainHTTP are the hosts (HOST or HOST:PORT, as references write them) that are
+	// spoken to without TLS.
+	PlainHTTP []string
+	// UserAgent of requests. Default: vdo-operator.
+	UserAgent string
+	// Timeout of one request up to its answer's head. Default: 30 seconds.
+	Timeout time.Duration
+	// Transport replaces the network below TLS in tests; nil: the network, with the
+	// proxy of the environment.
+	Transport *http.Transport
+}
+
+// Store gives contents of bundles. It is safe for concurrent use.
+type Store struct {
+	opts Options
+
+	mu     sync.Mutex
+	memory map[image.Digest]*bundle.Contents
+}
+
+// remembered is how many bundles' contents are kept in memory: the accepted one of
+// each DriverBundle that a cluster sensibly has.
+const remembered = 4
+
+// New returns a Store.
+func New(o Options) *Store {
+	if o.Reader == nil {
+		o.Reader = o.Client
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "vdo-operator"
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 30 * time.Second
+	}
+	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}}
+}
+
+// Contents returns what is in the accepted bundle (status.digest): from memory, else
+// from the copy in the cluster, else from the mirror. The result is shared: callers
+// do not change it.
+func (s *Store) Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	digest, err := accepted(b)
+	if err != nil {
+		return nil, err
+	}
+	if c := s.recall(digest); c != nil {
+		return c, nil
+	}
+	c, fromCopy := s.contentsOfCopy(ctx, b, digest)
+	if fromCopy == nil {
+		s.remember(digest, c)
+		return c, nil
+	}
+	c, fromMirror := s.contentsOfMirror(ctx, b, digest)
+	if fromMirror != nil {
+		return nil, fmt.Errorf("%w; nor is there a copy in the cluster: %w", fromMirror, fromCopy)
+	}
+	s.remember(digest, c)
+	return c, nil
+}
+
+// accepted returns the digest that was accepted.
+func accepted(b *v1alpha1.DriverBundle) (image.Digest, error) {
+	if b.Status.Digest == "" {
+		return image.Digest{}, &fault.Error{
+			Reason: fault.NotFound, Op: "read", Subject: "DriverBundle " + b.Name,
+			Err:  errors.New("no bundle has been accepted yet"),
+			Hint: "see the conditions of the DriverBundle",
+		}
+	}
+	return image.ParseDigest(b.Status.Digest)
+}
+
+func (s *Store) contentsOfCopy(ctx context.Context, b *v1alpha1.DriverBundle, digest image.Digest) (*bundle.Contents, error) {
+	c, err := s.readCopy(ctx, b, digest)
+	if err != nil {
+		return nil, err
+	}
+	return contentsOf(ctx, c, c.head.Root)
+}
+
+func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, digest image.Digest) (*bundle.Contents, error) {
+	ref, err := image.ParseReference(b.Status.Repository + "@" + digest.String())
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.open(ctx, b, ref)
+	if err != nil {
+		return nil, err
+	}
+	root, err := m.descriptor(ctx, digest.String())
+	if err != nil {
+		return nil, err
+	}
+	return contentsOf(ctx, m, root)
+}
+
+// contentsOf reads and verifies everything from a root.
+func contentsOf(ctx context.Context, f bundle.Fetcher, root ocispec.Descriptor) (*bundle.Contents, error) {
+	g, err := bundle.Load(ctx, f, root)
+	if err != nil {
+		return nil, err
+	}
+	return g.Contents(ctx, f)
+}
+
+// Evidence returns the signatures of the accepted bundle as the copy in the cluster
+// has them, so that a changed policy can be held against them without the mirror.
+func (s *Store) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error) {
+	digest, err := accepted(b)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.readCopy(ctx, b, digest)
+	if err != nil {
+		return nil, err
+	}
+	return readEvidence(ctx, c, c.head.Signatures)
+}
+
+func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Descriptor) ([]trust.Evidence, error) {
+	var all []trust.Evidence
+	for _, m := range manifests {
+		e, err := trust.ReadEvidence(ctx, f, m)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e...)
+	}
+	return all, nil
+}
+
+func (s *Store) recall(d image.Digest) *bundle.Contents {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.memory[d]
+}
+
+// remember keeps contents; which others are forgotten does not matter.
+func (s *Store) remember(d image.Digest, c *bundle.Contents) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.memory {
+		if len(s.memory) < remembered {
+			break
+		}
+		delete(s.memory, other)
+	}
+	s.memory[d] = c
+}
