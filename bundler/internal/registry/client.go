@@ -184,7 +184,6 @@ func newTransport(pool *x509.CertPool, o Options, control func(network, address 
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
-		ResponseHeaderTimeout:  o.Stall,
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,
 		MaxIdleConnsPerHost:    3 * o.Concurrency,

@@ -1,0 +1,176 @@
+package catalog_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	digest "github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+func sorted(set map[string]bool) []string {
+	out := []string{}
+	for s := range set {
+		out = append(out, s)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// release makes a release of literal manifest files.
+func release(t *testing.T, id string, overrides []matrix.ImageOverride, files map[string]string) (matrix.Release, catalog.Files) {
+	t.Helper()
+	parsed, err := matrix.ParseReleaseID(id)
+	require.NoError(t, err)
+	r := matrix.Release{ReleaseID: parsed, Images: overrides}
+	out := catalog.Files{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		data := []byte(files[name])
+		r.Manifests = append(r.Manifests, matrix.Manifest{
+			Name: name, URL: "https://example.com/" + name, Size: int64(len(data)), SHA256: image.DigestOf(data).Hex(),
+		})
+		out[catalog.Key(parsed, name)] = data
+	}
+	return r, out
+}
+
+func pod(images ...string) string {
+	var b strings.Builder
+	b.WriteString("kind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n")
+	for i, name := range images {
+		fmt.Fprintf(&b, "  - {name: c%d, image: %q}\n", i, name)
+	}
+	return b.String()
+}
+
+func TestReferencesAreOverriddenNormalisedAndMoved(t *testing.T) {
+	a, files := release(t, "cni@2.5.0", []matrix.ImageOverride{{From: "antrea/agent:latest", To: "antrea/agent:v2.5.0", Basis: "the tree names\n  a floating tag"}},
+		map[string]string{"a.yaml": pod("antrea/agent:latest", "busybox")})
+	b, more := release(t, "csi@2.7.3", nil,
+		map[string]string{"b.yaml": pod("gcr.io/cloud-provider-vsphere/csi/release/driver:v2.7.3", "k8s.gcr.io/sig-storage/x:v1", "k8s.gcr.io/sig-storage/x:v2", "docker.io/library/busybox:latest")})
+	for k, v := range more {
+		files[k] = v
+	}
+	plan, err := catalog.Read([]matrix.Release{a, b}, files)
+	require.NoError(t, err)
+
+	var got []string
+	for _, i := range plan.Images {
+		got = append(got, fmt.Sprintf("%s | %s | %s | %s", i.Reference, i.Where(), i.Reason, strings.Join(i.UsedBy, ",")))
+	}
+	require.Equal(t, []string{
+		"docker.io/antrea/agent:v2.5.0 | docker.io/antrea/agent:v2.5.0 | the manifest names antrea/agent:latest; the tree names a floating tag | cni@2.5.0",
+		"docker.io/library/busybox:latest | docker.io/library/busybox:latest |  | cni@2.5.0,csi@2.7.3",
+		"gcr.io/cloud-provider-vsphere/csi/release/driver:v2.7.3 | registry.k8s.io/csi-vsphere/driver:v2.7.3 | gcr.io/cloud-provider-vsphere was deleted in September 2024 | csi@2.7.3",
+		"k8s.gcr.io/sig-storage/x:v1 | registry.k8s.io/sig-storage/x:v1 | k8s.gcr.io has been frozen since 2023 | csi@2.7.3",
+		"k8s.gcr.io/sig-storage/x:v2 | registry.k8s.io/sig-storage/x:v2 | k8s.gcr.io has been frozen since 2023 | csi@2.7.3",
+	}, got)
+
+	at := map[image.Reference]ocispec.Descriptor{}
+	for i, img := range plan.Images {
+		at[img.Reference] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(fmt.Sprint(i)), Size: 100}
+	}
+	ref := bundle.MatrixRef{Serial: 1, Digest: image.DigestOf(nil), Size: 1}
+	lock, err := plan.Lock(ref, []image.Platform{{}}, at)
+	require.NoError(t, err)
+	lock.Sort()
+	require.NoError(t, lock.Validate())
+	require.Equal(t, map[string]string{"antrea/agent:latest": "docker.io/antrea/agent:v2.5.0", "busybox": "docker.io/library/busybox:latest"}, lock.Releases[0].Images)
+
+	delete(at, plan.Images[0].Reference)
+	_, err = plan.Lock(ref, []image.Platform{{}}, at)
+	require.EqualError(t, err, "lock docker.io/antrea/agent:v2.5.0: was not resolved")
+}
+
+func TestTwoReleasesMayReplaceOneFloatingTagByTwoImages(t *testing.T) {
+	var releases []matrix.Release
+	files := catalog.Files{}
+	for _, v := range []string{"2.5.0", "2.7.0"} {
+		r, f := release(t, "cni@"+v, []matrix.ImageOverride{{From: "antrea/agent:latest", To: "antrea/agent:v" + v, Basis: "floating"}},
+			map[string]string{"a.yaml": pod("antrea/agent:latest")})
+		releases = append(releases, r)
+		for k, data := range f {
+			files[k] = data
+		}
+	}
+	plan, err := catalog.Read(releases, files)
+	require.NoError(t, err)
+	require.Len(t, plan.Images, 2)
+	require.Equal(t, "docker.io/antrea/agent:v2.5.0", plan.Images[0].Reference.String())
+	require.Equal(t, "docker.io/antrea/agent:v2.7.0", plan.Images[1].Reference.String())
+}
+
+func TestReadReportsAllProblems(t *testing.T) {
+	r, files := release(t, "csi@3.5.1", []matrix.ImageOverride{{From: "gone:v1", To: "other:v1"}},
+		map[string]string{"bad.yaml": "a: [", "changed.yaml": pod("x"), "missing.yaml": pod("y"), "ref.yaml": pod("UPPER/case")})
+	files["csi/3.5.1/changed.yaml"] = []byte(pod("z"))
+	delete(files, "csi/3.5.1/missing.yaml")
+	_, err := catalog.Read([]matrix.Release{r}, files)
+	require.Error(t, err)
+	var messages []string
+	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // all of them are looked at
+		messages = append(messages, e.Error())
+	}
+	require.Len(t, messages, 5)
+	require.Equal(t, `manifest csi/3.5.1/ref.yaml: Pod p, container c0: parse image reference "UPPER/case": "UPPER/case" is no repository path: lower-case letters, digits and . _ - between slashes`, messages[0])
+	require.Equal(t, `override image "gone:v1" of csi@3.5.1: no manifest of the release names it`, messages[1])
+	require.Equal(t, `read manifest csi/3.5.1/bad.yaml: document 1: line 1: did not find expected node content`, messages[2])
+	require.Contains(t, messages[3], `read manifest csi/3.5.1/changed.yaml: has `)
+	require.Equal(t, `read manifest csi/3.5.1/missing.yaml: was not fetched`, messages[4])
+}
+
+// Every release of the default matrix whose manifests tests have gives a plan, and
+// the matrix's own sizes and digests are those of the files.
+func TestDefaultMatrixReadsUpstream(t *testing.T) {
+	dir := upstream.Dir(t)
+	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
+	require.NoError(t, err)
+	read := 0
+	for _, r := range doc.Releases {
+		files := upstreamFiles(t, dir, r)
+		if files == nil {
+			continue
+		}
+		read++
+		plan, err := catalog.Read([]matrix.Release{r}, files)
+		require.NoError(t, err, r.ReleaseID)
+		for _, i := range plan.Images {
+			where := i.Where().String()
+			require.NotContains(t, where, ":latest", r.ReleaseID)
+			require.NotContains(t, where, "staging", r.ReleaseID)
+			require.NotContains(t, where, "gcr.io/cloud-provider-vsphere", r.ReleaseID)
+			require.NotContains(t, where, "k8s.gcr.io", r.ReleaseID)
+			if r.Driver == matrix.SnapshotController {
+				require.Equal(t, "registry.k8s.io/sig-storage/snapshot-controller:v"+r.Version.String(), where)
+			}
+		}
+	}
+	require.Equal(t, len(upstreamImages), read)
+}
+
+// upstreamFiles returns a release's files, or nil where tests have none.
+func upstreamFiles(t *testing.T, dir string, r matrix.Release) catalog.Files {
+	t.Helper()
+	folder := map[matrix.Driver]string{matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter"}[r.Driver]
+	files := catalog.Files{}
+	for _, m := range r.Manifests {
+		data, err := os.ReadFile(filepath.Join(dir, folder, "v"+r.Version.String(), m.Name))
+		if err != nil {
+			return nil
+		}
+		files[catalog.Key(r.ReleaseID, m.Name)] = data
+	}
+	return files
+}

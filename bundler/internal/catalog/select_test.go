@@ -1,0 +1,145 @@
+package catalog_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+func document(t *testing.T) *matrix.Document {
+	t.Helper()
+	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
+	require.NoError(t, err)
+	return doc
+}
+
+func ids(s catalog.Selection) string {
+	var out []string
+	for _, r := range s.Releases {
+		out = append(out, r.ReleaseID.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func picks(s catalog.Selection) string {
+	var out []string
+	for _, p := range s.Picks {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, "\n")
+}
+
+func request(t *testing.T, drivers, k8s, vSphere, releases string) catalog.Request {
+	t.Helper()
+	var req catalog.Request
+	for _, s := range strings.Fields(drivers) {
+		d, err := matrix.ParseDriver(s)
+		require.NoError(t, err)
+		req.Drivers = append(req.Drivers, d)
+	}
+	for _, s := range strings.Fields(k8s) {
+		m, err := matrix.ParseMinor(s)
+		require.NoError(t, err)
+		req.Kubernetes = append(req.Kubernetes, m)
+	}
+	for _, s := range strings.Fields(vSphere) {
+		v, err := matrix.ParseVSphere(s)
+		require.NoError(t, err)
+		req.VSphere = append(req.VSphere, v)
+	}
+	for _, s := range strings.Fields(releases) {
+		id, err := matrix.ParseReleaseID(s)
+		require.NoError(t, err)
+		req.Releases = append(req.Releases, id)
+	}
+	return req
+}
+
+func TestSelect(t *testing.T) {
+	for name, c := range map[string]struct {
+		drivers, k8s, vSphere, releases string
+		want, picks                     string
+	}{
+		"nothing asked for": {
+			want: "cpi@1.33.1 cpi@1.34.0 cpi@1.35.1 snapshot-controller@8.2.0 csi@3.7.3",
+			picks: "Kubernetes 1.35: cpi 1.35.1, snapshot-controller 8.2.0, csi 3.7.3\n" +
+				"Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\n" +
+				"Kubernetes 1.33: cpi 1.33.1, snapshot-controller 8.2.0, csi 3.7.3",
+		},
+		"minors":            {k8s: "1.32 1.34 1.32", want: "cpi@1.32.3 cpi@1.34.0 snapshot-controller@8.2.0 csi@3.6.3 csi@3.7.3", picks: "Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\nKubernetes 1.32: cpi 1.32.3, snapshot-controller 8.2.0, csi 3.6.3"},
+		"one driver":        {drivers: "cpi", k8s: "1.36", want: "cpi@1.36.0", picks: "Kubernetes 1.36: cpi 1.36.0"},
+		"without snapshots": {drivers: "cpi csi", k8s: "1.33", want: "cpi@1.33.1 csi@3.7.3", picks: "Kubernetes 1.33: cpi 1.33.1, csi 3.7.3"},
+		"explicit":          {releases: "csi@3.5.1", want: "snapshot-controller@8.2.0 csi@3.5.1"},
+		"explicit alone":    {drivers: "csi", releases: "csi@3.5.1", want: "csi@3.5.1"},
+		"explicit besides":  {drivers: "cpi", k8s: "1.33", releases: "csi@3.5.1", want: "cpi@1.33.1 csi@3.5.1", picks: "Kubernetes 1.33: cpi 1.33.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := catalog.Select(document(t), request(t, c.drivers, c.k8s, c.vSphere, c.releases))
+			require.NoError(t, err)
+			require.Equal(t, strings.Fields(c.want), strings.Fields(sortLike(ids(s), c.want)))
+			require.Equal(t, c.picks, picks(s))
+			require.Equal(t, name == "nothing asked for", s.Defaulted)
+		})
+	}
+}
+
+// sortLike keeps the assertion to the set where the order of drivers is the matrix's.
+func sortLike(got, want string) string {
+	var out []string
+	for _, w := range strings.Fields(want) {
+		for _, g := range strings.Fields(got) {
+			if g == w {
+				out = append(out, g)
+			}
+		}
+	}
+	if len(out) != len(strings.Fields(got)) {
+		return got
+	}
+	return strings.Join(out, " ")
+}
+
+func TestSelectRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		k8s, vSphere, releases string
+		reason                 fault.Reason
+		want, hint             string
+	}{
+		"a minor that nothing covers": {k8s: "1.99", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.99: ", hint: "vdo-bundle matrix show"},
+		"an old vSphere":              {k8s: "1.33", vSphere: "6.5.0", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.33: ", hint: "vdo-bundle matrix show"},
+		"an unknown release":          {releases: "csi@9.9.9", reason: fault.NotFound, want: "select release csi@9.9.9: the matrix of serial ", hint: "the matrix lists csi 2."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := catalog.Select(document(t), request(t, "", c.k8s, c.vSphere, c.releases))
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, c.reason, fault.ReasonOf(err))
+			require.Contains(t, fault.HintOf(err), c.hint)
+		})
+	}
+}
+
+func TestSelectReportsEveryRefusal(t *testing.T) {
+	_, err := catalog.Select(document(t), request(t, "", "1.98 1.99", "", "csi@9.9.9"))
+	for _, want := range []string{"Kubernetes 1.98", "Kubernetes 1.99", "csi@9.9.9"} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestWithdrawnReleaseIsTakenOnlyByNameAndSaidSo(t *testing.T) {
+	doc := document(t)
+	for _, r := range doc.Releases {
+		if r.State != matrix.Withdrawn {
+			continue
+		}
+		s, err := catalog.Select(doc, catalog.Request{Releases: []matrix.ReleaseID{r.ReleaseID}})
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(s.Warnings, "\n"), r.ReleaseID.String()+" is withdrawn: ")
+		return
+	}
+	t.Fatal("the default matrix has no withdrawn release")
+}

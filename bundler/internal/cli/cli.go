@@ -1,0 +1,232 @@
+// Package cli is the command line of vdo-bundle: flags, one call of a flow, one
+// print. What a command found or made goes to standard output; progress, messages
+// and errors go to standard error, so that the output can be piped.
+//
+// An error is printed as lines "error: what: why" and "hint: what to do", one pair
+// for each independent problem. With --format json it is one JSON object on
+// standard error: {"error": {"reason", "exitCode", "problems": [{"reason",
+// "message", "hint"}]}}.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// app is one run of the program and what it has of the world. The functions that
+// make commands take it by value, so that each command has flags of its own.
+type app struct {
+	in       *os.File // asked for passwords when it is a terminal
+	out, err io.Writer
+	terminal bool // err is one
+	getenv   func(string) (string, bool)
+	now      func() time.Time
+	args     []string // as given, to say how to go on
+
+	flags flags
+}
+
+// Main runs the program and returns its exit code. SIGINT and SIGTERM end the work
+// so that a later run can go on; a second signal ends the program at once.
+func Main(args []string) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		signal.Stop(signals)
+		cancel(fmt.Errorf("signal %s", s))
+	}()
+	a := &app{
+		in: os.Stdin, out: os.Stdout, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
+		terminal: isatty.IsTerminal(os.Stderr.Fd()),
+	}
+	return a.run(ctx)
+}
+
+func (a *app) run(ctx context.Context) int {
+	root := a.root()
+	root.SetArgs(a.args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = a.interrupted(ctx)
+	}
+	a.report(err, wantsJSON(cmd))
+	return exitCode(err)
+}
+
+// interrupted says how to go on. No argument of this program is a secret.
+func (a *app) interrupted(ctx context.Context) error {
+	return &fault.Error{
+		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
+		Hint: "to go on where it stopped, run the same command again: vdo-bundle " + quoted(a.args),
+	}
+}
+
+func quoted(args []string) string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		out[i] = arg
+		if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$&|;<>()*?[]#~`!{}") {
+			out[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// problem is one fault as JSON.
+type problem struct {
+	Reason  fault.Reason `json:"reason"`
+	Message string       `json:"message"`
+	Hint    string       `json:"hint,omitempty"`
+}
+
+func wantsJSON(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("format")
+	return f != nil && f.Value.String() == formatJSON
+}
+
+// report prints an error for people, or as JSON where that was asked for.
+func (a *app) report(err error, asJSON bool) {
+	if err == nil {
+		return
+	}
+	problems := list(err)
+	if asJSON {
+		a.reportJSON(err, problems)
+		return
+	}
+	for i, p := range problems {
+		a.say("error: %s", indented(p.Message))
+		last := i == len(problems)-1 || problems[i+1].Hint != p.Hint
+		if p.Hint != "" && last {
+			a.say("hint: %s", p.Hint)
+		}
+	}
+}
+
+func (a *app) reportJSON(err error, problems []problem) {
+	type body struct {
+		Reason   fault.Reason `json:"reason"`
+		ExitCode int          `json:"exitCode"`
+		Problems []problem    `json:"problems"`
+	}
+	_ = writeJSON(a.err, map[string]body{"error": {fault.ReasonOf(err), exitCode(err), problems}})
+}
+
+func (a *app) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to hear of it
+}
+
+// list parts an error into its independent problems.
+func list(err error) []problem {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only outer levels are parted
+		if _, wraps := err.(interface{ Is(error) bool }); !wraps && isJoin(err, joined.Unwrap()) {
+			var out []problem
+			for _, e := range joined.Unwrap() {
+				out = append(out, list(e)...)
+			}
+			return out
+		}
+	}
+	return []problem{{Reason: fault.ReasonOf(err), Message: err.Error(), Hint: fault.HintOf(err)}}
+}
+
+// isJoin tells errors.Join from fmt.Errorf with several %w: the former's text is
+// its members' text and nothing else.
+func isJoin(err error, members []error) bool {
+	return err.Error() == errors.Join(members...).Error()
+}
+
+func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "vdo-bundle",
+		Short: "Carry vSphere drivers for Kubernetes across an air gap, signed",
+		Long: `vdo-bundle makes, signs, checks and moves bundles of the vSphere drivers for
+Kubernetes: the right versions of the cloud provider (cpi), the storage driver
+(csi), the snapshot controller and, where asked for, a network (cni), with their
+manifests and all their images, each by digest.
+
+Connected host:  lock, pull, sign, inspect
+Isolated host:   verify, inspect, push
+
+A bundle is FILE.tar, oci:DIR, or HOST/REPOSITORY:TAG in a registry.
+Registry logins are those of docker and podman (docker login, podman login).`,
+		Example: `  vdo-bundle pull -o drivers.tar
+  vdo-bundle sign drivers.tar --key release.key
+  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: a.unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}
+` + exitCodesHelp + "\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(cmd, err.Error())
+	})
+	root.AddCommand(
+		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
+		a.keygenCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	why := fmt.Sprintf("there is no command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		why += ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usage(cmd, why)
+}
+
+// usage is the error of a command that was called wrongly.
+func usage(cmd *cobra.Command, why string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
+		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
+	}
+}
+
+// exactly demands so many arguments, naming them.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage(cmd, "there is no "+strings.Join(names[len(args):], " and no "))
+		case len(args) > len(names):
+			return usage(cmd, fmt.Sprintf("%q is one argument too many", args[len(names)]))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,615 @@
+package cli
+
+import (
+	"context"
+	"crypto/fips140"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+)
+
+func (a *app) options(p bundler.Progress) bundler.Options {
+	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now}
+}
+
+func (a *app) reporter() reporter {
+	return newReporter(a.err, a.terminal, a.flags.quiet || a.flags.format == formatJSON)
+}
+
+func (a app) lockCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lock [-o lock.yaml]",
+		Short: "Choose releases and fix every manifest and image by digest",
+		Long: `lock chooses driver releases from the compatibility matrix, reads their upstream
+manifests, resolves every image that they name to a digest, and writes all of it
+down. Pulling the same lock gives the same bundle, byte for byte.
+
+With nothing asked for it takes the newest supported drivers for each of the last
+three Kubernetes versions that the matrix covers.`,
+		Example: `  vdo-bundle lock -o lock.yaml
+  vdo-bundle lock --k8s 1.32-1.34 --vsphere 8.0.3 --platform linux/amd64 -o lock.yaml
+  vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.lock(cmd.Context()) },
+	}
+	a.flags.selectionFlags(cmd)
+	a.flags.matrixFlags(cmd)
+	a.flags.sourceFlags(cmd)
+	a.flags.registryFlags(cmd)
+	cmd.Flags().StringVarP(&a.flags.dest, "output", "o", "-", "file to write the lock to, - for standard output")
+	a.flags.formatFlag(cmd, "")
+	a.flags.quietFlag(cmd)
+	return cmd
+}
+
+func (a *app) lock(ctx context.Context) error {
+	world, err := a.world()
+	if err != nil {
+		return err
+	}
+	progress := a.reporter()
+	locked, err := a.makeLock(ctx, world, progress)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	data, err := locked.Lock.YAML()
+	if a.flags.format == formatJSON {
+		data, err = locked.Lock.JSON()
+	}
+	if err != nil {
+		return err
+	}
+	if a.flags.dest == "-" {
+		_, err := a.out.Write(data)
+		return err
+	}
+	if err := writeFile(a.flags.dest, data, 0o644); err != nil {
+		return err
+	}
+	a.say("wrote %s: %d releases, %d images", a.flags.dest, len(locked.Lock.Releases), len(locked.Lock.Images))
+	return nil
+}
+
+// world is what lock and pull read from.
+type world struct {
+	matrix    bundler.Matrix
+	client    *registry.Client
+	registry  bundler.Registry
+	sourceOf  func(image.Reference) image.Reference
+	manifests bundler.Manifests
+}
+
+// world opens it, and reports all flags that are wrong.
+func (a *app) world() (world, error) {
+	var w world
+	var errs [4]error
+	w.matrix, errs[0] = a.openMatrix()
+	w.client, errs[1] = a.flags.client()
+	w.registry, w.sourceOf, errs[2] = a.flags.upstream(w.client)
+	if errs[1] == nil {
+		w.manifests, errs[3] = a.flags.manifests()
+	}
+	_, _, err := a.flags.request()
+	return w, fault.Join(append(errs[:], err)...)
+}
+
+func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundler.Locked, error) {
+	request, platform, err := a.flags.request()
+	if err != nil {
+		return nil, err
+	}
+	locked, err := bundler.Lock(ctx, bundler.LockInput{
+		Matrix: w.matrix, Request: request, Platform: platform, Manifests: w.manifests, Registry: w.registry,
+	}, a.options(p))
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range locked.Lock.Images {
+		if i.Reason != "" {
+			p.Say(fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Reason))
+		}
+	}
+	return locked, nil
+}
+
+func (a app) pullCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pull -o DEST",
+		Short: "Pull drivers into a bundle",
+		Long: `pull fetches the manifests and images of a lock, or of the same selection that
+lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
+REGISTRY/REPO[:TAG].
+
+An interrupted or incomplete pull goes on where it stopped when it is run again.
+A bundle that is there already is not replaced unless --replace is given.`,
+		Example: `  vdo-bundle pull -o drivers.tar
+  vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
+  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
+	}
+	a.flags.selectionFlags(cmd)
+	a.flags.matrixFlags(cmd)
+	a.flags.sourceFlags(cmd)
+	a.flags.registryFlags(cmd)
+	fl := cmd.Flags()
+	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
+	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
+	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
+	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
+	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
+	a.flags.passwordFlag(cmd)
+	a.flags.formatFlag(cmd, "")
+	a.flags.quietFlag(cmd)
+	return cmd
+}
+
+func (a *app) pull(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	dest, err := a.pullDestination(cmd)
+	if err != nil {
+		return err
+	}
+	w, err := a.world()
+	if err != nil {
+		return err
+	}
+	signer, err := a.signer("--sign-key", a.flags.key)
+	if err != nil {
+		return err
+	}
+	progress := a.reporter()
+	defer progress.end()
+	in := bundler.PullInput{
+		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf, Signer: signer, Reference: dest.reference,
+	}
+	if in.Lock, in.Files, err = a.pullLock(ctx, w, progress); err != nil {
+		return err
+	}
+	if in.Target, err = a.flags.openTarget(dest, w.client); err != nil {
+		return err
+	}
+	pulled, err := bundler.Pull(ctx, in, a.options(progress))
+	if err := errors.Join(err, in.Target.Close()); err != nil {
+		return single(err)
+	}
+	if dest.medium == inRegistry {
+		if err := bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, in.Lock, a.options(progress)); err != nil {
+			return err
+		}
+	}
+	progress.end()
+	return a.printMoved(dest, pulled)
+}
+
+// single returns the only member of a joined error.
+func single(err error) error {
+	return fault.Join(err)
+}
+
+// pullDestination reads -o, and refuses flags that contradict each other.
+func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
+	if a.flags.dest == "" {
+		return place{}, usage(cmd, "there is no -o DEST")
+	}
+	if flag, ok := selects(cmd); ok && a.flags.lock != "" {
+		return place{}, usage(cmd, fmt.Sprintf("--lock and %s contradict each other: the lock says what is pulled", flag))
+	}
+	return parsePlace(a.flags.dest)
+}
+
+// pullLock reads the lock of --lock, or makes one.
+func (a *app) pullLock(ctx context.Context, w world, p bundler.Progress) (*bundle.Lock, map[string][]byte, error) {
+	if a.flags.lock == "" {
+		locked, err := a.makeLock(ctx, w, p)
+		if err != nil {
+			return nil, nil, err
+		}
+		return locked.Lock, locked.Files, nil
+	}
+	data, err := readFile("--lock", a.flags.lock, bundle.MaxLockSize)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := bundle.ParseLock(a.flags.lock, data)
+	return lock, nil, err
+}
+
+// moved is what pull and push print.
+type moved struct {
+	Root      image.Digest `json:"root"`
+	Reference string       `json:"reference"` // to name it with: FILE, oci:DIR or REPO@DIGEST
+	Images    int          `json:"images"`
+	Bytes     int64        `json:"bytes"`    // of the bundle
+	Moved     int64        `json:"moved"`    // bytes that were not there
+	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+}
+
+func (a *app) printMoved(to place, p *bundler.Pulled) error {
+	root, err := image.ParseDigest(p.Root.Digest.String())
+	if err != nil {
+		return err
+	}
+	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing}
+	if to.medium == inRegistry {
+		m.Reference = to.reference.Pin(root).String()
+	}
+	if a.flags.format == formatJSON {
+		return writeJSON(a.out, m)
+	}
+	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
+	if to.medium == inRegistry {
+		_, err = fmt.Fprintln(a.out, m.Reference)
+	} else {
+		_, err = fmt.Fprintln(a.out, root, m.Reference)
+	}
+	return err
+}
+
+func (a app) signCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sign SRC --key KEY",
+		Short: "Add a signature to a bundle",
+		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
+beside it: into the archive or folder without rewriting the rest, or into the
+registry under cosign's tag. Signatures that are there stay.`,
+		Example: `  vdo-bundle sign drivers.tar --key release.key
+  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key`,
+		Args: exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&a.flags.key, "key", "", "private key to sign with (cosign's, or PEM)")
+	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
+	a.flags.passwordFlag(cmd)
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	return cmd
+}
+
+func (a *app) sign(cmd *cobra.Command, src string) error {
+	if a.flags.key == "" {
+		return usage(cmd, "there is no --key KEY")
+	}
+	source, at, _, err := a.source(src)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // what was written has been synced
+	signer, err := a.signer("--key", a.flags.key)
+	if err != nil {
+		return err
+	}
+	identity := a.flags.identity
+	if identity == "" {
+		identity = at.reference.Repository()
+	}
+	root, err := bundler.Sign(cmd.Context(), source, signer, identity)
+	if err != nil {
+		return err
+	}
+	return a.printSigned(at, root)
+}
+
+func (a *app) printSigned(at place, root ocispec.Descriptor) error {
+	digest, err := image.ParseDigest(root.Digest.String())
+	if err != nil {
+		return err
+	}
+	if a.flags.format == formatJSON {
+		return writeJSON(a.out, map[string]string{"root": digest.String(), "tag": trust.SignatureTag(digest), "source": at.String()})
+	}
+	_, err = fmt.Fprintf(a.out, "signed %s\n", digest)
+	return err
+}
+
+// source opens the bundle that an argument names.
+func (a *app) source(arg string) (bundler.Signable, place, *registry.Client, error) {
+	p, err := parsePlace(arg)
+	client, clientErr := a.flags.client()
+	if err := fault.Join(err, clientErr); err != nil {
+		return nil, p, nil, err
+	}
+	source, err := openSource(p, client)
+	return source, p, client, err
+}
+
+func (a app) verifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify SRC --key PUB",
+		Short: "Check a bundle's signature and every byte below it",
+		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
+then every byte below it: all digests and sizes, the lock against the index, the
+manifests against the lock, the matrix against the lock, its signature (with
+--matrix-key) and its expiry. It reports all that is wrong at once, and changes
+nothing.`,
+		Example: `  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
+		Args: exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0]) },
+	}
+	a.flags.trustFlags(cmd)
+	a.flags.verifyMatrixFlags(cmd)
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	a.flags.quietFlag(cmd)
+	return cmd
+}
+
+// verifyMatrixFlags are the flags for the matrix that a bundle carries.
+func (f *flags) verifyMatrixFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the bundle's matrix")
+	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
+}
+
+func (a *app) verify(cmd *cobra.Command, src string) error {
+	rules, err := a.verifyRules()
+	if err != nil {
+		return err
+	}
+	if rules.Policy == nil {
+		return usage(cmd, "there is no --key PUB and no --policy FILE: nothing would be proven")
+	}
+	source, _, _, err := a.source(src)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // only read
+	progress := a.reporter()
+	v, err := bundler.Verify(cmd.Context(), source, rules, a.options(progress))
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if a.flags.format == formatJSON {
+		return writeJSON(a.out, v)
+	}
+	return printVerification(a.out, v)
+}
+
+func (a *app) verifyRules() (bundler.VerifyRules, error) {
+	policy, err := a.flags.trustPolicy()
+	rules, matrixErr := a.flags.matrixRules()
+	return bundler.VerifyRules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
+}
+
+func (a app) inspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect SRC",
+		Short: "Show what is in a bundle",
+		Long: `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
+the matrix and its expiry, and which signatures are there. It proves nothing: see
+verify.`,
+		Example: `  vdo-bundle inspect drivers.tar
+  vdo-bundle inspect registry.site/vdo/drivers:1 -o json`,
+		Args: exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
+	}
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	return cmd
+}
+
+func (a *app) inspect(ctx context.Context, src string) error {
+	source, _, _, err := a.source(src)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // only read
+	i, err := bundler.Inspect(ctx, source, a.options(nil))
+	if err != nil {
+		return err
+	}
+	if a.flags.format == formatJSON {
+		return writeJSON(a.out, i)
+	}
+	return printInspection(a.out, i)
+}
+
+func (a app) pushCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "push SRC REGISTRY/REPO[:TAG]",
+		Short: "Push a bundle into a registry",
+		Long: `push copies a bundle and its signatures into one repository of a registry. What is
+there already is not sent again; the tag is set last; and then the root and every
+image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
+verified as it streams. With --key or --policy the whole bundle is verified first,
+as verify does, and nothing is sent where anything is wrong.
+
+It prints the reference by digest, which is what a DriverBundle should name.`,
+		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt`,
+		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.push(cmd.Context(), args[0], args[1]) },
+	}
+	a.flags.trustFlags(cmd)
+	a.flags.verifyMatrixFlags(cmd)
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	a.flags.quietFlag(cmd)
+	return cmd
+}
+
+func (a *app) push(ctx context.Context, src, dest string) error {
+	rules, err := a.verifyRules()
+	to, destErr := pushDestination(dest)
+	if err := fault.Join(err, destErr); err != nil {
+		return err
+	}
+	source, _, client, err := a.source(src)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // only read
+	target, err := a.flags.openTarget(to, client)
+	if err != nil {
+		return err
+	}
+	defer target.Close() //nolint:errcheck // a registry keeps nothing open
+	progress := a.reporter()
+	defer progress.end()
+	if rules.Policy != nil {
+		if _, err := bundler.Verify(ctx, source, rules, a.options(progress)); err != nil {
+			return err
+		}
+	}
+	pushed, err := bundler.Push(ctx, bundler.PushInput{
+		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
+	}, a.options(progress))
+	progress.end()
+	if err != nil {
+		return err
+	}
+	return a.printMoved(to, pushed)
+}
+
+func pushDestination(s string) (place, error) {
+	to, err := parsePlace(s)
+	if err == nil && to.medium != inRegistry {
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: "push to", Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"),
+			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port); to make an archive or a folder use `vdo-bundle pull`",
+		}
+	}
+	return to, err
+}
+
+func (a app) keygenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keygen [-o PREFIX]",
+		Short: "Make a key pair to sign with",
+		Long: `keygen makes an ECDSA P-256 key pair in the form of cosign generate-key-pair:
+PREFIX.key, encrypted with a password, and PREFIX.pub. Files that are there are
+never replaced.`,
+		Example: `  vdo-bundle keygen -o release`,
+		Args:    exactly(),
+		RunE:    func(*cobra.Command, []string) error { return a.keygen() },
+	}
+	cmd.Flags().StringVarP(&a.flags.dest, "output", "o", "vdo", "path of the pair, without .key and .pub")
+	a.flags.passwordFlag(cmd)
+	return cmd
+}
+
+func (a *app) keygen() error {
+	private, public := a.flags.dest+".key", a.flags.dest+".pub"
+	for _, name := range []string{private, public} {
+		if _, err := os.Lstat(name); err == nil {
+			return &fault.Error{
+				Reason: fault.Conflict, Op: "write key", Subject: name, Err: errors.New("is there already"),
+				Hint: "a key that is replaced is lost: choose another name with -o, or move the file away",
+			}
+		}
+	}
+	password, err := a.password("Password for " + private + ": ")
+	if err != nil {
+		return err
+	}
+	key, pub, err := trust.GenerateKey(password)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(private, key, 0o600); err != nil {
+		return err
+	}
+	if err := writeFile(public, pub, 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public)
+	return err
+}
+
+// writeFile writes a file so that it is there whole, or not at all.
+func writeFile(name string, data []byte, mode os.FileMode) error {
+	failed := func(err error) error {
+		return &fault.Error{
+			Reason: fault.Storage, Op: "write", Subject: name, Err: unwrapPath(err),
+			Hint: "check that the folder is there, can be written to, and has space",
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return failed(err)
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return failed(err)
+	}
+	if err := os.Rename(f.Name(), name); err != nil {
+		return failed(err)
+	}
+	return nil
+}
+
+func unwrapPath(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// build is what `version` prints.
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+	FIPS140  bool   `json:"fips140"` // cryptography in FIPS 140 mode
+}
+
+func version() build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, FIPS140: fips140.Enabled()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := strings.TrimPrefix(info.Main.Version, "v"); v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			b.Revision = s.Value
+		}
+	}
+	return b
+}
+
+func (a app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the version of this program", Args: exactly(),
+		RunE: func(*cobra.Command, []string) error { return a.version(a.out) },
+	}
+	a.flags.formatFlag(cmd, "o")
+	return cmd
+}
+
+func (a *app) version(w io.Writer) error {
+	b := version()
+	if a.flags.format == formatJSON {
+		return writeJSON(w, b)
+	}
+	mode := ""
+	if b.FIPS140 {
+		mode = " FIPS 140"
+	}
+	_, err := fmt.Fprintf(w, "vdo-bundle %s %s %s %s%s\n", b.Version, b.Revision, b.Go, b.Platform, mode)
+	return err
+}

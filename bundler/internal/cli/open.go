@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Bounds of files that the user names, in bytes.
+const (
+	maxKeyFile       = 64 << 10
+	maxPolicyFile    = 1 << 20
+	maxSignatureFile = 1 << 20
+	maxCAFile        = 4 << 20
+	maxPassword      = 4 << 10
+)
+
+// readFile reads a file that the user named, at most limit bytes of it.
+func readFile(flag, name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, unreadable(flag, name, err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, unreadable(flag, name, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit),
+			Hint: fmt.Sprintf("check that %s names the right file", flag),
+		}
+	}
+	return data, nil
+}
+
+func unreadable(flag, name string, err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	reason := fault.Storage
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = fault.NotFound
+	}
+	return &fault.Error{
+		Reason: reason, Op: "read", Subject: name, Err: err, Hint: fmt.Sprintf("check the path given with %s", flag),
+	}
+}
+
+// client returns what speaks to registries.
+func (f *flags) client() (*registry.Client, error) {
+	if f.concurrency < 1 || f.concurrency > 64 {
+		return nil, badFlag("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
+	}
+	return registry.NewClient(registry.Options{
+		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, UserAgent: "vdo-bundle/" + version().Version,
+	})
+}
+
+// upstream returns how images are opened, and where a reference really points.
+func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.Reference) image.Reference, error) {
+	var sources image.SourceMap
+	var problems []error
+	for _, rule := range f.sourceMap {
+		if err := sources.Add(rule); err != nil {
+			problems = append(problems, badFlag("--source-map", rule, err, fault.HintOf(err)))
+		}
+	}
+	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }
+	return open, sources.Apply, fault.Join(problems...)
+}
+
+// direct opens references as they are.
+func direct(client *registry.Client) bundler.Registry {
+	return func(ref image.Reference) bundler.Upstream { return client.Repository(ref) }
+}
+
+// manifests returns what fetches manifest files.
+func (f *flags) manifests() (bundler.Manifests, error) {
+	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP}
+	if f.caFile != "" {
+		pem, err := readFile("--ca-file", f.caFile, maxCAFile)
+		if err != nil {
+			return nil, err
+		}
+		if o.CA, err = x509.SystemCertPool(); err != nil {
+			o.CA = x509.NewCertPool()
+		}
+		o.CA.AppendCertsFromPEM(pem) // the registry client has refused a file without one
+	}
+	return manifests.New(o), nil
+}
+
+// openMatrix reads the matrix that is asked for, or the one that is built in.
+func (a *app) openMatrix() (bundler.Matrix, error) {
+	rules, err := a.flags.matrixRules()
+	if err != nil {
+		return bundler.Matrix{}, err
+	}
+	if a.flags.matrix == "" {
+		return bundler.OpenMatrix(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
+	}
+	data, err := readFile("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
+	if err != nil {
+		return bundler.Matrix{}, err
+	}
+	signature, err := readFile("--matrix", a.flags.matrix+".sig", maxSignatureFile)
+	if err != nil && fault.ReasonOf(err) != fault.NotFound {
+		return bundler.Matrix{}, err
+	}
+	return bundler.OpenMatrix(a.flags.matrix, data, signature, rules, a.now())
+}
+
+func (f *flags) matrixRules() (bundler.MatrixRules, error) {
+	rules := bundler.MatrixRules{AllowExpired: f.allowExpired}
+	if f.matrixKey == "" {
+		return rules, nil
+	}
+	key, err := publicKey("--matrix-key", f.matrixKey, "")
+	if err != nil {
+		return rules, err
+	}
+	rules.Policy, err = trust.NewPolicy(1, key)
+	return rules, err
+}
+
+// trustPolicy returns the policy of --key or --policy; nil where neither is given.
+func (f *flags) trustPolicy() (*trust.Policy, error) {
+	switch {
+	case f.policy != "" && len(f.keys) > 0:
+		return nil, badFlag("--policy", f.policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
+	case f.policy != "":
+		data, err := readFile("--policy", f.policy, maxPolicyFile)
+		if err != nil {
+			return nil, err
+		}
+		return trust.ParsePolicy(f.policy, data, func(path string) ([]byte, error) {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(filepath.Dir(f.policy), path)
+			}
+			return readFile("--policy", path, maxKeyFile)
+		})
+	case len(f.keys) == 0:
+		return nil, nil
+	}
+	keys := make([]trust.Key, len(f.keys))
+	var problems []error
+	for i, name := range f.keys {
+		var err error
+		keys[i], err = publicKey("--key", name, fmt.Sprintf("-%d", i+1))
+		problems = append(problems, err)
+	}
+	if err := fault.Join(problems...); err != nil {
+		return nil, err
+	}
+	return trust.NewPolicy(1, keys...)
+}
+
+// publicKey reads a key and names it after its file. Of several, the suffix keeps
+// equal names apart; the first has none.
+func publicKey(flag, name, suffix string) (trust.Key, error) {
+	pem, err := readFile(flag, name, maxKeyFile)
+	if err != nil {
+		return trust.Key{}, err
+	}
+	if suffix == "-1" {
+		suffix = ""
+	}
+	key, err := trust.NewKey(keyID(name)+suffix, pem, trust.KeyOptions{})
+	if err != nil {
+		return key, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read public key", Subject: name, Err: unwrapped(err), Hint: fault.HintOf(err),
+		}
+	}
+	return key, nil
+}
+
+// unwrapped drops the outer operation and subject, where a better subject is known.
+func unwrapped(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Err != nil {
+		return f.Err
+	}
+	return err
+}
+
+func keyID(name string) string {
+	id := strings.Map(func(r rune) rune {
+		if r < 128 && (r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z') {
+			return r
+		}
+		return '_'
+	}, filepath.Base(name))
+	return id[:min(len(id), 48)]
+}
+
+// signer reads the private key of a flag; nil where none is given.
+func (a *app) signer(flag, name string) (*trust.Signer, error) {
+	if name == "" {
+		return nil, nil
+	}
+	pem, err := readFile(flag, name, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
+}
+
+// password finds the password of a private key: the file, the environment, the
+// terminal; never the arguments.
+func (a *app) password(prompt string) ([]byte, error) {
+	if a.flags.passwordFile != "" {
+		data, err := readFile("--key-password-file", a.flags.passwordFile, maxPassword)
+		return bytes.TrimRight(data, "\r\n"), err
+	}
+	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
+		if value, ok := a.getenv(name); ok {
+			return []byte(value), nil
+		}
+	}
+	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
+		a.ask(prompt)
+		password, err := term.ReadPassword(int(a.in.Fd()))
+		a.ask("\n")
+		return password, err
+	}
+	return nil, &fault.Error{
+		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
+		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
+	}
+}
+
+func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
+
+// openSource opens a bundle for reading.
+func openSource(p place, client *registry.Client) (bundler.Signable, error) {
+	switch p.medium {
+	case inFile:
+		return archive.OpenFile(p.path)
+	case inFolder:
+		return archive.OpenDir(p.path)
+	}
+	return client.Repository(p.reference), nil
+}
+
+// openTarget opens a place for writing.
+func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, error) {
+	o := archive.Options{Replace: f.replace, Restart: f.restart}
+	switch p.medium {
+	case inFile:
+		return archive.CreateFile(p.path, o)
+	case inFolder:
+		return archive.CreateDir(p.path, o)
+	}
+	if !p.reference.Digest().IsZero() {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "write to", Subject: p.reference.String(), Err: errors.New("a digest is what comes out, it cannot be chosen"),
+			Hint: "name a tag: " + p.reference.Repository() + ":TAG",
+		}
+	}
+	return client.Repository(p.reference), nil
+}

@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// medium is the kind of a place.
+type medium int
+
+const (
+	inFile medium = iota
+	inFolder
+	inRegistry
+)
+
+// place is where a bundle is, or will be: FILE.tar, oci:DIR, or REGISTRY/REPO[:TAG|@DIGEST].
+type place struct {
+	medium    medium
+	path      string          // of a file or folder
+	reference image.Reference // in a registry
+}
+
+// String writes the place as it is given.
+func (p place) String() string {
+	switch p.medium {
+	case inFolder:
+		return "oci:" + p.path
+	case inRegistry:
+		return p.reference.String()
+	}
+	return p.path
+}
+
+const placeHint = "write FILE.tar or ./FILE for an archive, oci:DIR for a folder, or HOST/REPOSITORY:TAG with the registry's host name (and port) for a registry"
+
+// parsePlace reads a place. What ends in .tar, or starts as a path, is a file.
+// A registry's host has a dot or a port, or is localhost, so that a mistyped file
+// name is never taken for a repository of Docker Hub.
+func parsePlace(s string) (place, error) {
+	bad := func(why string) (place, error) {
+		return place{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", s), Hint: placeHint, Err: errors.New(why),
+		}
+	}
+	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
+		if dir == "" {
+			return bad("there is no folder after oci:")
+		}
+		return place{medium: inFolder, path: dir}, nil
+	}
+	host, _, slash := strings.Cut(s, "/")
+	switch {
+	case s == "":
+		return bad("it is empty")
+	case strings.HasSuffix(s, ".tar") || strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../"):
+		return place{medium: inFile, path: s}, nil
+	case strings.Contains(s, "://"):
+		return bad("a registry is named without a scheme")
+	case !slash:
+		return bad("it is neither a .tar file nor a repository")
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		return bad(fmt.Sprintf("%q is no registry host", host))
+	}
+	ref, err := image.ParseReference(s)
+	if err != nil {
+		return place{}, err
+	}
+	return place{medium: inRegistry, reference: ref}, nil
+}
