@@ -1,0 +1,226 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	godigest "github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const opAttach = "attach"
+
+// Attach adds a signature, or what else is about an image, to the repository. The
+// subject has to be there, and so have blobs that do not carry their data.
+func (r *Repository) Attach(ctx context.Context, a bundle.Attachment) error {
+	subject := r.at(a.Subject.String())
+	_, found, err := r.stat(ctx, opAttach, subject, a.Subject.String(), r.pushes())
+	if err != nil {
+		return err
+	}
+	if !found {
+		return &fault.Error{
+			Reason: fault.NotFound, Op: opAttach, Subject: subject,
+			Hint: "push the bundle before its signature", Err: errors.New("the registry does not have it"),
+		}
+	}
+	for _, b := range a.Blobs {
+		if err := r.attachBlob(ctx, b); err != nil {
+			return err
+		}
+	}
+	return r.putAttachment(ctx, a)
+}
+
+func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error {
+	there, err := r.has(ctx, b)
+	if err != nil || there {
+		return err
+	}
+	if int64(len(b.Data)) != b.Size {
+		return &fault.Error{
+			Reason: fault.Incomplete, Op: opAttach, Subject: r.at(b.Digest.String()),
+			Hint: "sign it again", Err: errors.New("a part of the signature is not at hand"),
+		}
+	}
+	return r.Put(ctx, b, func(offset int64) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Data[offset:])), nil
+	})
+}
+
+// putAttachment writes an attachment's manifest so that it is found: under its
+// tag, or listed as a referrer.
+func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) error {
+	if a.Tag != "" {
+		return r.putUnderTag(ctx, a)
+	}
+	digest := a.Node.Descriptor.Digest.String()
+	if err := r.putManifest(ctx, digest, a.Node); err != nil {
+		return err
+	}
+	return r.list(ctx, a)
+}
+
+// putUnderTag writes under a tag without taking away what others put there: a
+// site's own signature stays when upstream's arrives.
+func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error {
+	there, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+	if err != nil {
+		return err
+	}
+	node := a.Node
+	if found && there.Digest != node.Descriptor.Digest {
+		data, err := r.Manifest(ctx, there)
+		if err != nil {
+			return err
+		}
+		var config []byte
+		if node, config, err = merge(a.Node, data); err != nil {
+			return &fault.Error{
+				Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag),
+				Hint: "delete the tag if it is not needed", Err: err,
+			}
+		}
+		if node.Data == nil {
+			return nil // all of it is there
+		}
+		if config != nil {
+			if err := r.attachBlob(ctx, blob(ocispec.MediaTypeImageConfig, config)); err != nil {
+				return err
+			}
+		}
+	}
+	if found && there.Digest == node.Descriptor.Digest {
+		return nil
+	}
+	return r.putManifest(ctx, a.Tag, node)
+}
+
+func blob(mediaType string, data []byte) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: mediaType, Digest: godigest.FromBytes(data), Size: int64(len(data)), Data: data}
+}
+
+// merge returns the manifest with the layers of ours and of theirs, and the new
+// configuration that it names; ours itself where it has all of theirs; and a node
+// without data where theirs has all of ours. Each layer of such a manifest is a
+// statement of its own; the manifest is only their list and is not signed.
+func merge(ours bundle.Node, theirs []byte) (node bundle.Node, config []byte, err error) {
+	var a, b ocispec.Manifest
+	if err := errors.Join(decode(ours.Data, &a), decode(theirs, &b)); err != nil {
+		return node, nil, err
+	}
+	added := lacking(a.Layers, b.Layers)
+	switch {
+	case len(a.Layers) == 0 || len(b.Layers) == 0:
+		return node, nil, errors.New("another manifest is under the tag, and they cannot be joined")
+	case len(lacking(b.Layers, a.Layers)) == 0:
+		return node, nil, nil
+	case len(added) == 0:
+		return ours, nil, nil
+	}
+	a.Layers = append(slices.Clone(b.Layers), lacking(b.Layers, a.Layers)...)
+	if config, err = json.Marshal(configOf(a.Layers)); err != nil {
+		return node, nil, err
+	}
+	a.Config = blob(ocispec.MediaTypeImageConfig, config)
+	a.Config.Data = nil
+	data, err := json.Marshal(a)
+	if err != nil {
+		return node, nil, err
+	}
+	d := blob(ours.Descriptor.MediaType, data)
+	d.Data = nil
+	return bundle.Node{Descriptor: d, Data: data}, config, nil
+}
+
+// lacking returns the layers of b that a lacks. The same payload under another
+// signature is another layer: the signature is in the annotations.
+func lacking(a, b []ocispec.Descriptor) []ocispec.Descriptor {
+	same := func(x, y ocispec.Descriptor) bool {
+		return x.Digest == y.Digest && x.Annotations["dev.cosignproject.cosign/signature"] == y.Annotations["dev.cosignproject.cosign/signature"]
+	}
+	var out []ocispec.Descriptor
+	for _, l := range b {
+		if !slices.ContainsFunc(a, func(x ocispec.Descriptor) bool { return same(x, l) }) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// configOf makes the configuration that cosign writes beside such layers: they are
+// not compressed, so their digests are the diff IDs.
+func configOf(layers []ocispec.Descriptor) ocispec.Image {
+	img := ocispec.Image{RootFS: ocispec.RootFS{Type: "layers"}}
+	for _, l := range layers {
+		img.RootFS.DiffIDs = append(img.RootFS.DiffIDs, l.Digest)
+		img.History = append(img.History, ocispec.History{Created: &time.Time{}})
+	}
+	return img
+}
+
+const listAttempts = 5
+
+// list makes sure that a referrer is listed. Where the registry has no API for it,
+// the client keeps the list, under the tag sha256-<hex>; the specification knows no
+// lock for that, so it is read again after it was written.
+func (r *Repository) list(ctx context.Context, a bundle.Attachment) error {
+	subject := r.at(a.Subject.String())
+	for range listAttempts {
+		listed, api, err := r.referrersAPI(ctx, opAttach, subject, a.Subject)
+		if err != nil {
+			return err
+		}
+		if api && contains(listed, a.Node.Descriptor.Digest) {
+			return nil
+		}
+		index, _, err := r.fallbackIndex(ctx, opAttach, subject, a.Subject, r.pushes())
+		if err != nil {
+			return err
+		}
+		if contains(index.Manifests, a.Node.Descriptor.Digest) {
+			return nil
+		}
+		index.Manifests = append(index.Manifests, referrer(a.Node))
+		data, err := json.Marshal(index)
+		if err != nil {
+			return err
+		}
+		d := blob(ocispec.MediaTypeImageIndex, data)
+		d.Data = nil
+		if err := r.putManifest(ctx, "sha256-"+a.Subject.Hex(), bundle.Node{Descriptor: d, Data: data}); err != nil {
+			return err
+		}
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: opAttach, Subject: subject, Hint: "run it again",
+		Err: fmt.Errorf("others keep writing the list of referrers under the tag sha256-%s", a.Subject.Hex()),
+	}
+}
+
+func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
+	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
+}
+
+// referrer describes a manifest as lists of referrers do.
+func referrer(n bundle.Node) ocispec.Descriptor {
+	var m ocispec.Manifest
+	_ = json.Unmarshal(n.Data, &m) // a list without the type is still a list
+	d := ocispec.Descriptor{
+		MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: n.Descriptor.Size,
+		ArtifactType: m.ArtifactType, Annotations: m.Annotations,
+	}
+	if d.ArtifactType == "" {
+		d.ArtifactType = m.Config.MediaType
+	}
+	return d
+}

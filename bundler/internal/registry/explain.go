@@ -1,0 +1,300 @@
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// answerError is an answer of a registry that is no success.
+type answerError struct {
+	method string
+	where  string // scheme, host and path: queries hold signatures and tokens
+	status int
+	codes  []string // of the OCI error document
+	detail string   // its first message
+	after  time.Duration
+	scoped bool // 401 because the login is good but not for this
+	text   string
+}
+
+// Error names the request, the status and what the registry said of it.
+func (e *answerError) Error() string {
+	s := fmt.Sprintf("%s %s: %d %s", e.method, e.where, e.status, http.StatusText(e.status))
+	if len(e.codes) > 0 {
+		s += ": " + strings.Join(e.codes, ", ")
+	}
+	if e.detail != "" {
+		s += ": " + e.detail
+	}
+	return s
+}
+
+func (e *answerError) has(code string) bool {
+	for _, c := range e.codes {
+		if c == code {
+			return true
+		}
+	}
+	return false
+}
+
+const maxErrorBody = 64 << 10
+
+// answer makes an error of an answer. It reads the body, and does not close it.
+func answer(resp *http.Response) error {
+	e := &answerError{
+		method: resp.Request.Method, status: resp.StatusCode,
+		where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
+		after:  parseRetryAfter(resp.Header.Get("Retry-After")),
+		scoped: pickChallenge(resp.Header).params["error"] == "insufficient_scope",
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // what came is enough
+	e.text = string(body)
+	var doc struct {
+		Errors []struct{ Code, Message string }
+	}
+	if json.Unmarshal(body, &doc) != nil {
+		return e
+	}
+	for i, d := range doc.Errors {
+		if i < 3 && d.Code != "" {
+			e.codes = append(e.codes, clean(d.Code, 40))
+		}
+		if e.detail == "" {
+			e.detail = clean(d.Message, 200)
+		}
+	}
+	return e
+}
+
+// clean makes a server's text fit for a message: one line, printable, short.
+func clean(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "") + "…"
+	}
+	return s
+}
+
+// parseRetryAfter reads seconds or an HTTP date; 0 for none.
+func parseRetryAfter(s string) time.Duration {
+	if n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32); err == nil && n > 0 {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return max(0, time.Until(t))
+	}
+	return 0
+}
+
+func retryAfter(err error) time.Duration {
+	var a *answerError
+	if errors.As(err, &a) {
+		return a.after
+	}
+	return 0
+}
+
+// sourceError is a fault of what is being pushed, not of the registry.
+type sourceError struct{ error }
+
+func (e *sourceError) Unwrap() error { return e.error }
+
+// canPassStatus tells whether the same request may succeed a moment later.
+func canPassStatus(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// canPass tells whether the same attempt may succeed a moment later.
+func canPass(err error) bool {
+	var a *answerError
+	if errors.As(err, &a) {
+		return canPassStatus(a.status)
+	}
+	var f *fault.Error
+	var s *sourceError
+	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, errLinkLocal) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
+		return false
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsNotFound {
+		return false
+	}
+	return !isCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
+}
+
+func isTimeout(err error) bool {
+	var n *net.OpError
+	return errors.As(err, &n) && n.Timeout()
+}
+
+func isCertificate(err error) bool {
+	var v *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var name x509.HostnameError
+	return errors.As(err, &v) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &name)
+}
+
+func isSchemeMismatch(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record)
+}
+
+// isMalformed tells whether what came is not HTTP; net/http has no type for it.
+func isMalformed(err error) bool { return strings.Contains(err.Error(), "malformed HTTP") }
+
+// isProxyAddress tells whether HTTPS_PROXY does not parse. Its message would quote
+// the proxy's password.
+func isProxyAddress(err error) bool { return strings.Contains(err.Error(), "invalid proxy") }
+
+// explain makes a fault of whatever ended an operation.
+func (c *Client) explain(ctx context.Context, h *host, op, subject string, err error) error {
+	var source *sourceError
+	if errors.As(err, &source) {
+		return source.error
+	}
+	if ctx.Err() != nil {
+		return &fault.Error{Reason: fault.Interrupted, Op: op, Subject: subject, Hint: "run it again: it goes on where it stopped", Err: context.Cause(ctx)}
+	}
+	out := &fault.Error{Op: op, Subject: subject, Err: err}
+	var f *fault.Error
+	var a *answerError
+	switch {
+	case errors.As(err, &f):
+		if f.Op != "" {
+			return err
+		}
+		out.Reason, out.Hint, out.Err = f.Reason, f.Hint, f.Err
+	case errors.As(err, &a):
+		c.explainAnswer(h, out, a)
+	default:
+		c.explainNetwork(h, out, err)
+	}
+	if clean := h.scrub(out.Err.Error()); clean != out.Err.Error() {
+		out.Err = errors.New(clean)
+	}
+	return out
+}
+
+// explainAnswer gives the reason and the remedy for a status.
+func (c *Client) explainAnswer(h *host, out *fault.Error, a *answerError) {
+	switch {
+	case a.status == http.StatusUnauthorized && a.scoped && c.hasLogin(h):
+		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
+	case a.status == http.StatusUnauthorized:
+		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
+	case a.status == http.StatusForbidden:
+		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
+	case a.status == http.StatusNotFound && a.has("MANIFEST_BLOB_UNKNOWN"), a.has("MANIFEST_BLOB_UNKNOWN"), a.has("BLOB_UNKNOWN") && a.method == http.MethodPut:
+		out.Reason, out.Hint = fault.Incomplete, "push it again: what is there is not sent twice"
+	case a.status == http.StatusNotFound:
+		out.Reason, out.Hint = fault.NotFound, "check the name, the tag and the digest"
+	case a.has("DIGEST_INVALID"):
+		out.Reason, out.Hint = fault.Corrupt, "pull or verify the source again: its content is not what its digest says"
+	case a.status == http.StatusMethodNotAllowed:
+		out.Reason, out.Hint = fault.Refused, "the registry is read-only, or does not know this kind of content: ask its administrator"
+	case a.status == http.StatusRequestEntityTooLarge:
+		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
+	case a.status == http.StatusTooManyRequests:
+		out.Reason, out.Hint = fault.Throttled, throttleHint(h, a)
+	case a.status == http.StatusInsufficientStorage:
+		out.Reason, out.Hint = fault.Refused, "free space in the registry"
+	case a.status == http.StatusBadRequest && isPlainToTLS(a):
+		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
+	case a.status >= 500:
+		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"
+	default:
+		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
+	}
+}
+
+// hasLogin tells whether the client has found a login for the host.
+func (c *Client) hasLogin(h *host) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, login := range h.logins {
+		if !login.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+func loginHint(h *host) string {
+	return fmt.Sprintf("`docker login %s` or `podman login %s`", h.name, h.name)
+}
+
+func throttleHint(h *host, a *answerError) string {
+	if a.after > maxRetryAfter {
+		return fmt.Sprintf("try again in %s, or log in: %s", a.after.Round(time.Second), loginHint(h))
+	}
+	return "try again later, with a smaller --concurrency, or log in: " + loginHint(h)
+}
+
+// isPlainToTLS recognises how servers tell that they want TLS.
+func isPlainToTLS(a *answerError) bool {
+	text := strings.ToLower(a.text)
+	return strings.HasPrefix(a.where, "http://") && strings.Contains(text, "http request") && strings.Contains(text, "https")
+}
+
+// explainNetwork gives the reason and the remedy where there was no answer.
+func (c *Client) explainNetwork(h *host, out *fault.Error, err error) {
+	var dns *net.DNSError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	plain := h.base.Scheme == "http"
+	out.Reason = fault.Unreachable
+	switch {
+	case isProxyAddress(err):
+		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is no URL")
+		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
+	case errors.Is(err, errLinkLocal):
+		out.Reason, out.Hint = fault.Refused, "ask the registry's administrator where it sends its clients"
+	case errors.Is(err, errTooLong):
+		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"
+	case errors.As(err, &name):
+		out.Reason, out.Hint = fault.CertificateInvalid, "use a name that the certificate of "+h.name+" is for, or have it issued for this one"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		out.Reason, out.Hint = fault.CertificateInvalid, "renew the certificate of "+h.name+", or set this machine's clock"
+	case isCertificate(err):
+		out.Reason, out.Hint = fault.CertificateInvalid, "pass --ca-file with the certificate of the authority that signed for "+h.name
+	case isSchemeMismatch(err) && !plain:
+		out.Reason, out.Hint = fault.Refused, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name
+	case isMalformed(err) && plain:
+		out.Reason, out.Hint = fault.InvalidInput, h.name+" may speak HTTPS: leave out --plain-http "+h.name
+	case isMalformed(err):
+		out.Hint = "check that " + h.name + " is a registry"
+	case errors.As(err, &dns):
+		out.Hint = "check the name " + h.name + " and this machine's DNS"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		out.Hint = "check that the registry runs, and its port: " + h.name
+	default:
+		out.Hint = "check the network to " + h.name + ", and run it again: it goes on where it stopped"
+	}
+}

@@ -1,0 +1,200 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// goodProgress is how much must arrive between two faults of one blob for the
+// first of them to be forgotten.
+const goodProgress = 256 << 10
+
+// blobStream is a blob that is being read. When the connection breaks it goes on
+// where it stopped.
+type blobStream struct {
+	r       *Repository
+	ctx     context.Context //nolint:containedctx // a stream outlives the call that opened it, within the caller's context
+	d       ocispec.Descriptor
+	offset  int64         // of the next byte to be returned
+	body    io.ReadCloser // nil when it has to be opened
+	release func()
+
+	noRange  bool  // the host does not give parts as asked
+	failures int   // since the last good progress
+	failedAt int64 // offset of the last failure
+	err      error // what ended it
+}
+
+// openBlob takes a slot of the host and opens the stream.
+func (r *Repository) openBlob(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	s := &blobStream{r: r, ctx: ctx, d: d, offset: offset, release: func() {}}
+	if offset == d.Size {
+		return s, nil
+	}
+	release, err := acquire(ctx, r.host.pull)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	s.release = release
+	if err := s.reopen(); err != nil {
+		release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Read returns the next bytes, at most up to the blob's size.
+func (s *blobStream) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	if s.offset == s.d.Size {
+		return 0, s.finish()
+	}
+	if int64(len(p)) > s.d.Size-s.offset {
+		p = p[:s.d.Size-s.offset]
+	}
+	n, err := s.body.Read(p)
+	s.offset += int64(n)
+	if err == nil || s.offset == s.d.Size {
+		return n, nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	s.err = s.resume(err)
+	return n, s.err
+}
+
+// finish makes sure that the blob ends where it has to.
+func (s *blobStream) finish() error {
+	s.err = io.EOF
+	if s.body == nil {
+		return s.err
+	}
+	var one [1]byte
+	if n, _ := io.ReadFull(s.body, one[:]); n > 0 {
+		s.err = corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
+	}
+	return s.err
+}
+
+// resume waits after a fault and opens the blob where it stopped.
+func (s *blobStream) resume(err error) error {
+	s.closeBody()
+	if s.offset-s.failedAt >= goodProgress {
+		s.failures = 0
+	}
+	s.failedAt = s.offset
+	s.failures++
+	if err = s.r.client.wait(s.ctx, s.r.host, err, s.failures); err != nil {
+		return s.explain(err)
+	}
+	return s.reopen()
+}
+
+// reopen asks for the blob from the offset on until an answer begins.
+func (s *blobStream) reopen() error {
+	for {
+		err := s.request()
+		if err == nil {
+			return nil
+		}
+		s.failures++
+		if err = s.r.client.wait(s.ctx, s.r.host, err, s.failures); err != nil {
+			return s.explain(err)
+		}
+	}
+}
+
+// request asks once. A host that ignores Range gives the blob from its start,
+// and what is here already is read over.
+func (s *blobStream) request() error {
+	q := call{
+		method: http.MethodGet, url: s.r.address("blobs", s.d.Digest.String()), access: s.r.pulls(),
+		header: map[string]string{}, ok: []int{200},
+	}
+	ranged := s.offset > 0 && !s.noRange
+	if ranged {
+		q.header["Range"] = fmt.Sprintf("bytes=%d-", s.offset)
+		q.ok = []int{200, 206, 416}
+	}
+	resp, err := s.r.client.send(s.ctx, s.r.host, q)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode == http.StatusPartialContent && startsAt(resp.Header.Get("Content-Range"), s.offset, s.d.Size) {
+		return s.take(resp, s.d.Size-s.offset)
+	}
+	if resp.StatusCode != http.StatusOK {
+		drain(resp.Body)
+		s.noRange = true
+		return s.request()
+	}
+	if err := s.take(resp, s.d.Size); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, s.body, s.offset); err != nil {
+		s.closeBody()
+		return noEOF(err)
+	}
+	return nil
+}
+
+// take keeps an answer's body if it can have the length that is due.
+func (s *blobStream) take(resp *http.Response, due int64) error {
+	if resp.ContentLength >= 0 && resp.ContentLength != due {
+		_ = resp.Body.Close()
+		return corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
+	}
+	s.body = resp.Body
+	return nil
+}
+
+// startsAt tells whether a Content-Range is "bytes OFFSET-LAST/SIZE" to the end.
+func startsAt(header string, offset, size int64) bool {
+	span, total, ok := strings.Cut(strings.TrimPrefix(header, "bytes "), "/")
+	first, last, ok2 := strings.Cut(span, "-")
+	if !ok || !ok2 || !strings.HasPrefix(header, "bytes ") || (total != "*" && total != strconv.FormatInt(size, 10)) {
+		return false
+	}
+	return first == strconv.FormatInt(offset, 10) && last == strconv.FormatInt(size-1, 10)
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (s *blobStream) subject() string { return s.r.at(s.d.Digest.String()) }
+
+func (s *blobStream) explain(err error) error {
+	return s.r.client.explain(s.ctx, s.r.host, "read", s.subject(), err)
+}
+
+func (s *blobStream) closeBody() {
+	if s.body != nil {
+		_ = s.body.Close()
+		s.body = nil
+	}
+}
+
+// Close ends the stream and frees its slot.
+func (s *blobStream) Close() error {
+	s.closeBody()
+	s.release()
+	s.release = func() {}
+	if s.err == nil {
+		s.err = errors.New("read of a closed blob")
+	}
+	return nil
+}

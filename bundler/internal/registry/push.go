@@ -1,0 +1,446 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const opPush = "push"
+
+// push is what a repository knows between Begin and Close.
+type push struct {
+	graph *bundle.Graph
+
+	mu    sync.Mutex
+	lacks map[string]ocispec.Descriptor // by digest, not yet there
+}
+
+// Begin asks the registry for every blob and every manifest of the graph, one by
+// one: that a root is there says nothing about what is below it, since a push that
+// broke off may have left anything. It returns what is missing, in the graph's
+// order. Nothing is written.
+func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
+		return nil, &fault.Error{
+			Reason: fault.Conflict, Op: opPush, Subject: r.ref.String(),
+			Hint: "name a tag, or the digest of the bundle: " + g.Root.Digest.String(),
+			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
+		}
+	}
+	order := g.Order()
+	absent := make([]bool, len(order))
+	group, ctx2 := r.group(ctx)
+	for i, d := range order {
+		group.Go(func() error {
+			found, err := r.has(ctx2, d)
+			absent[i] = !found
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}}
+	var missing []ocispec.Descriptor
+	for i, d := range order {
+		if absent[i] {
+			missing = append(missing, d)
+			p.lacks[d.Digest.String()] = d
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.push = p
+	return missing, nil
+}
+
+// group runs small requests side by side.
+func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(cap(r.host.small))
+	return g, ctx
+}
+
+// has asks for one blob or manifest.
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor) (bool, error) {
+	const op = "look for"
+	if bundle.IsManifest(d.MediaType) {
+		_, found, err := r.stat(ctx, op, r.at(d.Digest.String()), d.Digest.String(), r.pushes())
+		return found, err
+	}
+	resp, _, err := r.small(ctx, op, r.at(d.Digest.String()), call{
+		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
+	}, 0)
+	if err != nil {
+		return false, err
+	}
+	sized := resp.ContentLength < 0 || resp.ContentLength == d.Size
+	return resp.StatusCode == http.StatusOK && sized, nil
+}
+
+// Put writes a blob. open gives its bytes from an offset and is called again when
+// the upload has to start anew; size and digest are verified before the last byte
+// is sent. A manifest is read and verified, and written by Commit.
+func (r *Repository) Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error {
+	if err := bundle.CheckDescriptor(d); err != nil {
+		return err
+	}
+	var err error
+	if bundle.IsManifest(d.MediaType) {
+		err = readOver(d, open)
+	} else {
+		err = r.putBlob(ctx, d, open)
+	}
+	if err != nil {
+		return err
+	}
+	if p := r.begun(); p != nil && !bundle.IsManifest(d.MediaType) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.lacks, d.Digest.String())
+	}
+	return nil
+}
+
+func (r *Repository) begun() *push {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.push
+}
+
+// readOver verifies a manifest that the graph holds already.
+func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
+	src, err := open(0)
+	if err != nil {
+		return err
+	}
+	defer src.Close() //nolint:errcheck // only read
+	_, err = io.Copy(io.Discard, bundle.Verify(src, d))
+	return err
+}
+
+// putBlob uploads a blob, as a whole, as often as it takes.
+func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
+	subject := r.at(d.Digest.String())
+	release, err := acquire(ctx, r.host.push)
+	if err != nil {
+		return r.client.explain(ctx, r.host, opPush, subject, err)
+	}
+	defer release()
+	return r.client.retry(ctx, r.host, opPush, subject, func(n int) error {
+		if n > 1 { // the answer may have been lost, not the blob
+			if there, err := r.hasOnce(ctx, d); err != nil || there {
+				return err
+			}
+		}
+		return r.upload(ctx, d, open)
+	})
+}
+
+// hasOnce is has for a blob, without attempts of its own.
+func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, error) {
+	resp, err := r.client.send(ctx, r.host, call{
+		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
+	})
+	if err != nil {
+		return false, err
+	}
+	drain(resp.Body)
+	return resp.StatusCode == http.StatusOK, nil
+}
+
+// upload begins an upload and sends the blob to where the registry wants it, which
+// may be another host: that one gets no login.
+func (r *Repository) upload(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
+	resp, err := r.client.send(ctx, r.host, call{
+		method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
+	})
+	if err != nil {
+		return err
+	}
+	drain(resp.Body)
+	to, err := r.client.location(r.host, resp.Request.URL, resp)
+	if err != nil {
+		return err
+	}
+	query := "digest=" + strings.ReplaceAll(d.Digest.String(), ":", "%3A")
+	if to.RawQuery != "" { // kept as it came: it may be signed
+		query = to.RawQuery + "&" + query
+	}
+	to.RawQuery = query
+	var last *source
+	resp, err = r.client.send(ctx, r.host, call{
+		method: http.MethodPut, url: to, access: r.pushes(), size: d.Size, ok: []int{201, 204},
+		header: map[string]string{"Content-Type": "application/octet-stream"},
+		body: func() (io.ReadCloser, error) {
+			src, err := open(0)
+			if err != nil {
+				return nil, err
+			}
+			last = &source{ReadCloser: src, left: d.Size, sum: sha256.New(), want: d.Digest.Encoded()}
+			return last, nil
+		},
+	})
+	if last != nil && last.fault() != nil {
+		return &sourceError{last.explain(d)}
+	}
+	if err != nil {
+		return err
+	}
+	drain(resp.Body)
+	return nil
+}
+
+// source is a blob on its way out. It keeps the last bytes back until all of them
+// are known to be right.
+type source struct {
+	io.ReadCloser
+	left int64
+	sum  hash.Hash
+	want string
+
+	mu  sync.Mutex // the transport reads in its own goroutine
+	err error
+}
+
+var errOtherContent = errors.New("its content is not what its digest says")
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := s.ReadCloser.Read(p[:min(int64(len(p)), s.left)])
+	s.sum.Write(p[:n])
+	s.left -= int64(n)
+	switch {
+	case s.left == 0 && hex.EncodeToString(s.sum.Sum(nil)) != s.want:
+		err = errOtherContent
+	case s.left == 0:
+		return n, nil
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	return 0, err
+}
+
+func (s *source) fault() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// explain makes a fault of what was wrong with the source, unless it is one.
+func (s *source) explain(d ocispec.Descriptor) error {
+	err := s.fault()
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return err
+	}
+	out := &fault.Error{Reason: fault.Storage, Op: "read", Subject: d.Digest.String(), Hint: "check the medium that the bundle is on", Err: err}
+	switch {
+	case errors.Is(err, errOtherContent):
+		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
+		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)
+	}
+	return out
+}
+
+// Commit writes the manifests that are missing, children before parents, then the
+// attachments, then the tag; and then asks the registry for all of them, since
+// what a cluster pulls later is REPOSITORY@DIGEST of each.
+func (r *Repository) Commit(ctx context.Context) error {
+	p := r.begun()
+	if p == nil {
+		return &fault.Error{Reason: fault.Internal, Op: opPush, Subject: r.ref.String(), Err: errors.New("commit before begin")}
+	}
+	if err := p.complete(r.ref.String()); err != nil {
+		return err
+	}
+	for _, level := range levels(p.graph.Manifests) {
+		if err := r.putManifests(ctx, p, level); err != nil {
+			return err
+		}
+	}
+	for _, a := range p.graph.Attachments {
+		if err := r.putAttachment(ctx, a); err != nil {
+			return err
+		}
+	}
+	root := p.graph.Manifests[len(p.graph.Manifests)-1]
+	if err := r.tag(ctx, root); err != nil {
+		return err
+	}
+	return r.check(ctx, p.graph)
+}
+
+// complete refuses to write manifests whose blobs were not put.
+func (p *push) complete(subject string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var lacks []string
+	for digest, d := range p.lacks {
+		if !bundle.IsManifest(d.MediaType) {
+			lacks = append(lacks, digest)
+		}
+	}
+	if len(lacks) == 0 && len(p.graph.Manifests) > 0 {
+		return nil
+	}
+	slices.Sort(lacks)
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: opPush, Subject: subject, Hint: "run it again: what is there is not sent twice",
+		Err: fmt.Errorf("%d blobs were not sent: %s", len(lacks), strings.Join(lacks[:min(3, len(lacks))], ", ")),
+	}
+}
+
+func (p *push) lacking(digest string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.lacks[digest]
+	return ok
+}
+
+// levels groups manifests so that each one's children are in groups before its own.
+func levels(nodes []bundle.Node) [][]bundle.Node {
+	var out [][]bundle.Node
+	depth := map[string]int{}
+	for _, n := range nodes { // children before parents
+		var index struct{ Manifests []struct{ Digest string } }
+		_ = json.Unmarshal(n.Data, &index) // the graph is parsed; an image has no manifests
+		level := 0
+		for _, child := range index.Manifests {
+			level = max(level, depth[child.Digest]+1)
+		}
+		depth[n.Descriptor.Digest.String()] = level
+		for len(out) <= level {
+			out = append(out, nil)
+		}
+		out[level] = append(out[level], n)
+	}
+	return out
+}
+
+func (r *Repository) putManifests(ctx context.Context, p *push, nodes []bundle.Node) error {
+	group, ctx := r.group(ctx)
+	for _, n := range nodes {
+		digest := n.Descriptor.Digest.String()
+		if p.lacking(digest) {
+			group.Go(func() error { return r.putManifest(ctx, digest, n) })
+		}
+	}
+	return group.Wait()
+}
+
+// putManifest writes a manifest under its digest or under a tag.
+func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) error {
+	resp, _, err := r.small(ctx, opPush, r.at(id), call{
+		method: http.MethodPut, url: r.address("manifests", id), access: r.pushes(), ok: []int{201, 200, 202, 204},
+		header: map[string]string{"Content-Type": n.Descriptor.MediaType},
+		body:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(n.Data)), nil },
+		size:   int64(len(n.Data)),
+	}, maxErrorBody)
+	if err != nil {
+		return err
+	}
+	if told := resp.Header.Get("Docker-Content-Digest"); told != "" && told != n.Descriptor.Digest.String() {
+		return corrupt(opPush, r.at(id), fmt.Errorf("the registry took it for %s", clean(told, 100)))
+	}
+	return nil
+}
+
+// tag names the root, unless the tag names it already.
+func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
+	tag := r.ref.Tag()
+	if tag == "" {
+		return nil
+	}
+	d, found, err := r.stat(ctx, opPush, r.at(tag), tag, r.pushes())
+	if err != nil || (found && d.Digest == root.Descriptor.Digest) {
+		return err
+	}
+	return r.putManifest(ctx, tag, root)
+}
+
+// check asks for everything as a cluster will.
+func (r *Repository) check(ctx context.Context, g *bundle.Graph) error {
+	want := map[string]string{}
+	for _, n := range g.Manifests {
+		want[n.Descriptor.Digest.String()] = n.Descriptor.Digest.String()
+	}
+	if tag := r.ref.Tag(); tag != "" {
+		want[tag] = g.Root.Digest.String()
+	}
+	for _, a := range g.Attachments {
+		if a.Tag != "" {
+			want[a.Tag] = "" // another push may have added to it
+		} else {
+			want[a.Node.Descriptor.Digest.String()] = a.Node.Descriptor.Digest.String()
+		}
+	}
+	group, ctx := r.group(ctx)
+	for id, digest := range want {
+		group.Go(func() error { return r.resolves(ctx, id, digest) })
+	}
+	return group.Wait()
+}
+
+func (r *Repository) resolves(ctx context.Context, id, digest string) error {
+	const op = "check"
+	d, found, err := r.stat(ctx, op, r.at(id), id, r.pulls())
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return &fault.Error{
+			Reason: fault.Incomplete, Op: op, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
+			Err: errors.New("it was pushed, and the registry does not have it"),
+		}
+	case digest != "" && d.Digest.String() != digest:
+		return &fault.Error{
+			Reason: fault.Conflict, Op: op, Subject: r.at(id), Hint: "see who else pushes to this tag, and push again",
+			Err: fmt.Errorf("it was pushed as %s and is %s", digest, d.Digest),
+		}
+	}
+	return nil
+}
+
+// Close forgets what Begin found. What was put stays in the registry, so that the
+// next push does not send it again.
+func (r *Repository) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.push = nil
+	return nil
+}
+
+// decode reads JSON that came from outside.
+func decode(data []byte, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("it is no JSON of the right form: %w", err)
+	}
+	return nil
+}

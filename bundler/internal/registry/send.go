@@ -1,0 +1,336 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxRedirects  = 5
+	maxRetryAfter = 2 * time.Minute
+	// firstContact is how often a host is tried that has not answered yet: a wrong
+	// name should not take a minute to be told.
+	firstContact = 3
+	// commitFactor is how much longer than Options.Stall a registry may take to
+	// answer once a whole blob is there: many copy it to where it stays first.
+	commitFactor = 5
+)
+
+// call is one request to a registry.
+type call struct {
+	method string
+	url    *url.URL
+	header map[string]string
+	access access
+	body   func() (io.ReadCloser, error) // opened for every attempt
+	size   int64                         // of the body
+	ok     []int                         // statuses that are returned; others are errors
+}
+
+// send makes a request once: with the login, once more where that had run out, and
+// through redirects. The caller closes the answer's body.
+func (c *Client) send(ctx context.Context, h *host, q call) (*http.Response, error) {
+	for again := false; ; again = true {
+		resp, err := c.follow(ctx, h, q)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(q.ok, resp.StatusCode) {
+			return resp, nil
+		}
+		err = answer(resp)
+		drain(resp.Body)
+		if resp.StatusCode != http.StatusUnauthorized || again || resp.Request.URL.Host != h.base.Host {
+			return nil, err
+		}
+		h.challenged(resp, q.access)
+	}
+}
+
+// follow makes a request and goes where the answer points, without a login once
+// that is another host.
+func (c *Client) follow(ctx context.Context, h *host, q call) (*http.Response, error) {
+	u, left := q.url, false
+	for hop := 0; ; hop++ {
+		left = left || u.Host != h.base.Host
+		resp, err := c.sendTo(ctx, h, q, u, left)
+		if err != nil || !isRedirect(resp.StatusCode) || (q.method != http.MethodGet && q.method != http.MethodHead) {
+			return resp, err
+		}
+		drain(resp.Body)
+		if hop == maxRedirects {
+			return nil, refused("", errors.New("the registry redirects without end"))
+		}
+		if u, err = c.location(h, u, resp); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func isRedirect(status int) bool {
+	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308
+}
+
+func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreign bool) (*http.Response, error) {
+	req := &http.Request{Method: q.method, URL: u, Header: http.Header{}}
+	for k, v := range q.header {
+		req.Header.Set(k, v)
+	}
+	transport := c.foreign
+	if !foreign {
+		transport = c.own
+		header, err := c.authorization(ctx, h, q.access)
+		if err != nil {
+			return nil, err
+		}
+		if header != "" {
+			req.Header.Set("Authorization", header)
+		}
+	}
+	if q.body != nil {
+		body, err := q.body()
+		if err != nil {
+			return nil, &sourceError{err}
+		}
+		req.Body, req.ContentLength = body, q.size
+		if q.size == 0 {
+			_ = body.Close()
+			req.Body = http.NoBody
+		}
+	}
+	return c.roundTrip(ctx, transport, req)
+}
+
+// location returns where an answer points. It may be another host, never one
+// without TLS unless the user named it. The same host under http is taken for
+// https: registries behind a proxy do not know that they are spoken to by TLS.
+func (c *Client) location(h *host, from *url.URL, resp *http.Response) (*url.URL, error) {
+	raw := resp.Header.Get("Location")
+	u, err := from.Parse(raw)
+	if err != nil || raw == "" || u.Host == "" || u.User != nil {
+		return nil, refused("", errors.New("the registry points to what is no address"))
+	}
+	if u.Hostname() == h.base.Hostname() && (u.Host == h.base.Host || u.Port() == "" || u.Port() == "80") && u.Scheme == "http" {
+		u.Scheme, u.Host = h.base.Scheme, h.base.Host
+	}
+	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
+		return nil, refused("name "+u.Host+" in --plain-http if that is right",
+			fmt.Errorf("the registry points to %s://%s, which is not HTTPS", u.Scheme, u.Host))
+	}
+	u.Fragment = ""
+	return u, nil
+}
+
+// roundTrip sends a request over a transport and watches that neither side falls
+// silent. When the answer's body is closed, nothing of the request runs any more.
+func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{stall: c.opts.Stall}
+	w.timer = time.AfterFunc(w.stall, func() { cancel(errStalled) })
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("User-Agent", c.opts.UserAgent)
+	closed := make(chan struct{})
+	if req.Body == nil || req.Body == http.NoBody {
+		close(closed)
+	} else {
+		req.Body = &sending{ReadCloser: req.Body, watch: w, closed: closed}
+	}
+	end := func() {
+		w.stop()
+		cancel(nil)
+		<-closed
+	}
+	resp, err := transport.RoundTrip(req.WithContext(ctx))
+	w.stop()
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		end()
+		return nil, err
+	}
+	resp.Body = &receiving{ReadCloser: resp.Body, watch: w, ctx: ctx, end: end}
+	return resp, nil
+}
+
+var errStalled = errors.New("the host has been silent for too long")
+
+// watch ends a request when the network is silent for too long. The time that
+// this side takes does not count.
+type watch struct {
+	timer *time.Timer
+	stall time.Duration
+}
+
+func (w *watch) start(d time.Duration) { w.timer.Reset(d) }
+func (w *watch) stop()                 { w.timer.Stop() }
+
+// sending is a request's body: the network is silent between two reads of it.
+type sending struct {
+	io.ReadCloser
+	watch  *watch
+	closed chan struct{}
+	done   bool
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	s.watch.stop()
+	n, err := s.ReadCloser.Read(p)
+	if err != nil {
+		s.watch.start(commitFactor * s.watch.stall)
+	} else {
+		s.watch.start(s.watch.stall)
+	}
+	return n, err
+}
+
+func (s *sending) Close() error {
+	err := s.ReadCloser.Close()
+	if !s.done { // the transport may close twice, never at the same time
+		s.done = true
+		close(s.closed)
+	}
+	return err
+}
+
+// receiving is an answer's body: the network is silent while a read lasts.
+type receiving struct {
+	io.ReadCloser
+	watch *watch
+	ctx   context.Context //nolint:containedctx // the context of the request that the body belongs to
+	end   func()
+}
+
+func (r *receiving) Read(p []byte) (int, error) {
+	r.watch.start(r.watch.stall)
+	n, err := r.ReadCloser.Read(p)
+	r.watch.stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		if cause := context.Cause(r.ctx); cause != nil {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+func (r *receiving) Close() error {
+	err := r.ReadCloser.Close()
+	r.end()
+	return err
+}
+
+const maxDrain = 64 << 10
+
+// drain reads the rest of a small body, so that the connection can serve again,
+// and closes it.
+func drain(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxDrain)
+	_ = body.Close()
+}
+
+var errTooLong = errors.New("the answer is longer than allowed")
+
+// readAll reads at most limit bytes; more is an error.
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = errTooLong
+	}
+	return data, err
+}
+
+// acquire takes a slot until release is called.
+func acquire(ctx context.Context, slots chan struct{}) (release func(), err error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// retry runs an attempt until it succeeds, its fault cannot pass, or there have
+// been enough. What it returns is a fault for op and subject.
+func (c *Client) retry(ctx context.Context, h *host, op, subject string, attempt func(n int) error) error {
+	for n := 1; ; n++ {
+		err := attempt(n)
+		if err == nil {
+			return nil
+		}
+		if err = c.wait(ctx, h, err, n); err != nil {
+			return c.explain(ctx, h, op, subject, err)
+		}
+	}
+}
+
+// wait returns nil when the n-th attempt that failed may be followed by another,
+// after having waited for it.
+func (c *Client) wait(ctx context.Context, h *host, err error, n int) error {
+	most := c.opts.Attempts
+	if !h.reached() {
+		most = min(most, firstContact)
+	}
+	after := retryAfter(err)
+	if !canPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(c.opts.Sleep(ctx, max(after, backoff(c.opts.Backoff, n))))
+}
+
+// backoff doubles with each attempt, and varies so that many do not come at once.
+func backoff(first time.Duration, n int) time.Duration {
+	d := maxBackoff
+	if n < 16 {
+		d = min(first<<(n-1), maxBackoff)
+	}
+	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
+}
+
+// small makes a request whose answer is read into memory, tried as often as it
+// takes.
+func (r *Repository) small(ctx context.Context, op, subject string, q call, limit int64) (*http.Response, []byte, error) {
+	var resp *http.Response
+	var data []byte
+	c := r.client
+	release, err := acquire(ctx, r.host.small)
+	if err != nil {
+		return nil, nil, c.explain(ctx, r.host, op, subject, err)
+	}
+	defer release()
+	err = c.retry(ctx, r.host, op, subject, func(int) error {
+		var err error
+		if resp, err = c.send(ctx, r.host, q); err != nil {
+			return err
+		}
+		defer drain(resp.Body)
+		if data, err = readAll(resp.Body, limit); err != nil {
+			return err
+		}
+		if n := resp.ContentLength; n > 0 && q.method != http.MethodHead && n != int64(len(data)) {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	})
+	return resp, data, err
+}
+
+// address returns the URL of a thing in the repository.
+func (r *Repository) address(parts ...string) *url.URL {
+	return &url.URL{Scheme: r.host.base.Scheme, Host: r.host.base.Host, Path: "/v2/" + r.ref.Path() + "/" + strings.Join(parts, "/")}
+}
+
+func (r *Repository) pulls() access  { return access{r.ref.Path(), "pull"} }
+func (r *Repository) pushes() access { return access{r.ref.Path(), "pull,push"} }
