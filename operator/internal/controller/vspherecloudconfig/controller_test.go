@@ -1,0 +1,381 @@
+package vspherecloudconfig_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	cluster.Main(m)
+}
+
+// site answers as a vCenter would that knows one password.
+type site struct {
+	mu    sync.Mutex
+	asked []vspherecloudconfig.Request
+	err   error          // answered to the right password
+	busy  map[string]int // checks under way, by vCenter
+	most  int
+}
+
+const password = "right-canary"
+
+func (s *site) Check(_ context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
+	s.enter(q)
+	defer s.leave(q)
+	found := vspherecloudconfig.Found{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "u-u", Thumbprint: "AA:BB"}
+	if string(q.Password) != password {
+		return found, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused"), Hint: "correct the Secret"}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return vspherecloudconfig.Found{}, s.err
+	}
+	found.User, found.Datacenters = q.Username, []string{"/dc"}
+	return found, nil
+}
+
+func (s *site) enter(q vspherecloudconfig.Request) {
+	s.mu.Lock()
+	s.asked = append(s.asked, q)
+	host := strings.ToLower(q.Spec.VcIP)
+	s.busy[host]++
+	s.most = max(s.most, s.busy[host])
+	s.mu.Unlock()
+	runtime.Gosched() // lets another check begin where one may
+}
+
+func (s *site) leave(q vspherecloudconfig.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy[strings.ToLower(q.Spec.VcIP)]--
+}
+
+func (s *site) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
+func (s *site) answer(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// world is a namespace, a client past all caches, and a running controller.
+type world struct {
+	client.Client
+	t    *testing.T
+	ns   string
+	site *site
+	stop func()
+}
+
+func start(t *testing.T) *world {
+	t.Helper()
+	cfg := cluster.Config(t)
+	scheme := kruntime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	w := &world{Client: c, t: t, ns: cluster.Namespace(t, cfg), site: &site{busy: map[string]int{}}}
+	w.stop = sync.OnceFunc(run(t, cfg, scheme, w.ns, w.site))
+	t.Cleanup(w.stop)
+	return w
+}
+
+// run starts a manager with the controller; the function returned stops it.
+func run(t *testing.T, cfg *rest.Config, scheme *kruntime.Scheme, ns string, s *site) (stop func()) {
+	t.Helper()
+	several := true
+	mgr, err := manager.New(cfg, manager.Options{
+		Scheme:     scheme,
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &several},
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{ns: {}},
+			ByObject: map[client.Object]cache.ByObject{
+				&corev1.Secret{}: {Namespaces: map[string]cache.Config{ns: {}, metav1.NamespaceSystem: {}}}},
+		},
+	})
+	require.NoError(t, err)
+	require.NoError(t, vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: s}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	require.True(t, mgr.GetCache().WaitForCacheSync(ctx))
+	return func() {
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+func (w *world) secret(ns, name, password string) *corev1.Secret {
+	w.t.Helper()
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Type: corev1.SecretTypeBasicAuth,
+		StringData: map[string]string{"username": "vdo@site", "password": password}}
+	require.NoError(w.t, w.Create(w.t.Context(), s))
+	if ns == metav1.NamespaceSystem {
+		w.t.Cleanup(func() { _ = w.Delete(context.Background(), s) })
+	}
+	return s
+}
+
+func (w *world) config(name string, spec v1alpha1.VsphereCloudConfigSpec) *v1alpha1.VsphereCloudConfig {
+	w.t.Helper()
+	if spec.VcIP == "" {
+		spec.VcIP = "vc.site"
+	}
+	spec.Interval = metav1.Duration{Duration: time.Hour}
+	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: spec}
+	require.NoError(w.t, w.Create(w.t.Context(), v))
+	return v
+}
+
+// until waits until the resource is as ok says.
+func (w *world) until(v *v1alpha1.VsphereCloudConfig, what string, ok func(*v1alpha1.VsphereCloudConfig) bool) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		return w.Get(w.t.Context(), client.ObjectKeyFromObject(v), v) == nil && ok(v)
+	}, time.Minute, 20*time.Millisecond, "%s: %+v", what, v)
+}
+
+func (w *world) untilReason(v *v1alpha1.VsphereCloudConfig, reason string) {
+	w.t.Helper()
+	w.until(v, reason, func(v *v1alpha1.VsphereCloudConfig) bool { return readyOf(v).Reason == reason })
+}
+
+// change edits a resource, also where its status is written at the same time.
+func change[T client.Object](w *world, o T, edit func(T)) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return false
+		}
+		edit(o)
+		err := w.Update(w.t.Context(), o)
+		if err != nil && !apierrors.IsConflict(err) {
+			w.t.Error(err)
+		}
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func readyOf(v *v1alpha1.VsphereCloudConfig) metav1.Condition {
+	if c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func TestAVCenterThatCanBeUsed(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password+"\n")
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	w.untilReason(v, "Succeeded")
+	st := v.Status
+	require.Equal(t, "verified", st.Config)
+	require.Equal(t, readyOf(v).Message, st.Message)
+	require.Equal(t, []string{"8.0.3", "8.0.3.0", "42", "u-u", "AA:BB", "vdo@site"},
+		[]string{st.Version, st.APIVersion, st.Build, st.InstanceUUID, st.Thumbprint, st.User})
+	require.Equal(t, []string{"/dc"}, st.Datacenters)
+	require.Equal(t, v.Generation, st.ObservedGeneration)
+	require.NotNil(t, st.CheckedAt)
+	require.NotEmpty(t, st.CredentialsVersion)
+	w.event(v, "Succeeded")
+
+	// Asked once, although the write of the status was seen by the watch. A pass
+	// asked for is the fence: what came before it has been handled.
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "now")
+	})
+	w.until(v, "handled", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.HandledReconcileAt == "now" })
+	require.Equal(t, 2, w.site.count())
+
+	// Any other annotation starts a pass, but asks nothing.
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { metav1.SetMetaDataAnnotation(&v.ObjectMeta, "other", "x") })
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "again")
+	})
+	w.until(v, "handled", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.HandledReconcileAt == "again" })
+	require.Equal(t, 3, w.site.count())
+}
+
+// event waits for an event about the resource.
+func (w *world) event(v *v1alpha1.VsphereCloudConfig, reason string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		var list corev1.EventList
+		if err := w.List(w.t.Context(), &list, client.InNamespace(w.ns)); err != nil {
+			return false
+		}
+		for _, e := range list.Items {
+			if e.InvolvedObject.Name == v.Name && e.Reason == reason && !strings.Contains(e.Message, password) {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 20*time.Millisecond, "event %s", reason)
+}
+
+func TestAWrongPasswordIsTriedOnceUntilItChanges(t *testing.T) {
+	w := start(t)
+	s := w.secret(w.ns, "creds", "wrong-canary")
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	w.untilReason(v, "Unauthorized")
+	require.Equal(t, "failed", v.Status.Config)
+	require.Equal(t, "8.0.3", v.Status.Version)
+	require.True(t, meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionStalled))
+	require.NotContains(t, fmt.Sprint(v.Status), "canary")
+	w.event(v, "Unauthorized")
+
+	for i := range 5 {
+		change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
+			metav1.SetMetaDataAnnotation(&v.ObjectMeta, "touched", fmt.Sprint(i))
+		})
+	}
+	change(w, s, func(s *corev1.Secret) { s.Data["password"] = []byte(password) })
+	w.untilReason(v, "Succeeded")
+	require.Equal(t, 2, w.site.count(), "one try for each password")
+}
+
+func TestARestartAsksNothingTwice(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", "wrong")
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	w.untilReason(v, "Unauthorized")
+
+	w.stop()
+	second := &site{busy: map[string]int{}}
+	t.Cleanup(run(t, cluster.Config(t), w.Scheme(), w.ns, second))
+	fence := w.config("fence", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: "fence.site"})
+	require.Eventually(t, func() bool { return second.count() > 0 }, time.Minute, 20*time.Millisecond)
+	w.untilReason(fence, "Unauthorized")
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	for _, q := range second.asked {
+		require.Equal(t, "fence.site", q.Spec.VcIP)
+	}
+}
+
+func TestTheSecretIsFoundInKubeSystemToo(t *testing.T) {
+	w := start(t)
+	name := "creds-" + w.ns
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: name})
+	w.untilReason(v, "NotFound")
+	require.Contains(t, readyOf(v).Message, "kubectl -n "+w.ns+" create secret generic "+name)
+	require.Zero(t, w.site.count())
+
+	w.secret(metav1.NamespaceSystem, name, "wrong")
+	w.untilReason(v, "Unauthorized")
+	w.secret(w.ns, name, password) // the own namespace comes first
+	w.untilReason(v, "Succeeded")
+}
+
+func TestTheCAIsReadAndWatched(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password)
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", CA: &v1alpha1.KeyReference{ConfigMap: "ca"}})
+	w.untilReason(v, "NotFound")
+	require.Contains(t, readyOf(v).Message, w.ns+"/ca")
+
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca"}, Data: map[string]string{"other": "x"}}
+	require.NoError(t, w.Create(t.Context(), cm))
+	w.until(v, "no key", func(v *v1alpha1.VsphereCloudConfig) bool {
+		return strings.Contains(readyOf(v).Message, `no key "ca.crt"`)
+	})
+
+	change(w, cm, func(cm *corev1.ConfigMap) { cm.Data["ca.crt"] = "PEM" })
+	w.untilReason(v, "Succeeded")
+	require.Equal(t, []byte("PEM"), w.site.asked[0].CA)
+
+	ca := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca2"}, StringData: map[string]string{"root": "PEM2"}}
+	require.NoError(t, w.Create(t.Context(), ca))
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.CA = &v1alpha1.KeyReference{Secret: "ca2", Key: "root"} })
+	w.until(v, "checked with the Secret's CA", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
+	require.Equal(t, []byte("PEM2"), w.site.asked[w.site.count()-1].CA)
+}
+
+func TestAVCenterThatIsAwayKeepsItsVersionAndComesBack(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password)
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	w.untilReason(v, "Succeeded")
+
+	w.site.answer(&fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout"), Hint: "open it"})
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "1")
+	})
+	w.untilReason(v, "Unreachable")
+	require.True(t, meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReconciling))
+	require.Equal(t, "8.0.3", v.Status.Version)
+	require.Equal(t, []string{"/dc"}, v.Status.Datacenters)
+
+	w.site.answer(nil)
+	w.untilReason(v, "Succeeded") // by the growing wait, long before the interval of an hour
+}
+
+func TestASuspendedResourceIsLeftAlone(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password)
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", Suspend: true})
+	w.untilReason(v, "Suspended")
+	require.Zero(t, w.site.count())
+
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = false })
+	w.untilReason(v, "Succeeded")
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Suspend = true })
+	w.until(v, "suspended", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
+	require.Equal(t, "Succeeded", readyOf(v).Reason, "what was found stays")
+	require.Equal(t, 1, w.site.count())
+}
+
+func TestOneVCenterIsAskedOneQuestionAtATime(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password)
+	var all []*v1alpha1.VsphereCloudConfig
+	for i := range 8 {
+		host := "vc.site"
+		if i%2 == 1 {
+			host = "VC.site" // the same host
+		}
+		all = append(all, w.config(fmt.Sprintf("vc-%d", i), v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: host}))
+	}
+	for _, v := range all {
+		w.untilReason(v, "Succeeded")
+	}
+	require.Equal(t, 1, w.site.most)
+	require.GreaterOrEqual(t, w.site.count(), 8)
+}

@@ -1,0 +1,108 @@
+package vspherecloudconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// checked is a resource whose check at now ended with err.
+func checked(now time.Time, err error) *v1alpha1.VsphereCloudConfig {
+	v := &v1alpha1.VsphereCloudConfig{}
+	v.Generation = 3
+	v.Spec.Interval = metav1.Duration{Duration: 10 * time.Minute}
+	record(v, "v1", Found{Version: "8.0.3"}, err, now)
+	return v
+}
+
+func TestWhenToAskAgain(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	refusal := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("refused")}
+	away := &fault.Error{Reason: fault.Unreachable, Err: errors.New("away")}
+
+	for name, c := range map[string]struct {
+		err   error
+		edit  func(*v1alpha1.VsphereCloudConfig)
+		after time.Duration
+		asks  bool
+	}{
+		"at once":             {after: 0, asks: false},
+		"before the interval": {after: 8 * time.Minute, asks: false},
+		"at the interval":     {after: 10 * time.Minute, asks: true},
+		"shortened by jitter": {after: 9 * time.Minute, asks: true},
+		"spec changed":        {edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, asks: true},
+		"Secret changed":      {edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.CredentialsVersion = "v0" }, asks: true},
+		"asked for": {edit: func(v *v1alpha1.VsphereCloudConfig) {
+			metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "x")
+		}, asks: true},
+		"clock went back":     {after: -time.Minute, asks: true},
+		"never checked":       {edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status = v1alpha1.VsphereCloudConfigStatus{} }, asks: true},
+		"no interval":         {edit: func(v *v1alpha1.VsphereCloudConfig) { v.Spec.Interval.Duration = 0 }, after: 8 * time.Minute, asks: false},
+		"refused":             {err: refusal, after: 50 * time.Minute, asks: false},
+		"refused an hour ago": {err: refusal, after: time.Hour, asks: true},
+		"refused, new Secret": {err: refusal, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.CredentialsVersion = "v0" }, asks: true},
+		"refused, asked for": {err: refusal, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "x")
+		}, asks: true},
+		"away":                 {err: away, after: 0, asks: false},
+		"away for ten seconds": {err: away, after: 10 * time.Second, asks: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := checked(now, c.err)
+			if c.edit != nil {
+				c.edit(v)
+			}
+			wait := due(v, "v1", now.Add(c.after))
+			require.Equal(t, c.asks, wait == 0, "wait %s", wait)
+			require.LessOrEqual(t, wait, time.Hour)
+		})
+	}
+}
+
+func TestAnotherVCenterDoesNotInheritWhatWasFound(t *testing.T) {
+	v := checked(time.Now(), nil)
+	require.Equal(t, "8.0.3", v.Status.Version)
+	v.Generation++
+	record(v, "v1", Found{}, errors.New("away"), time.Now())
+	require.Empty(t, v.Status.Version)
+}
+
+func TestALaneHoldsOne(t *testing.T) {
+	var l lanes
+	leave, err := l.enter(t.Context(), "a")
+	require.NoError(t, err)
+
+	other, err := l.enter(t.Context(), "b")
+	require.NoError(t, err)
+	other()
+
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.enter(over, "a")
+	require.ErrorIs(t, err, context.Canceled)
+
+	entered := make(chan error)
+	go func() {
+		leave, err := l.enter(t.Context(), "a")
+		if err == nil {
+			leave()
+		}
+		entered <- err
+	}()
+	leave()
+	require.NoError(t, <-entered)
+	require.Empty(t, l.busy)
+}
+
+func TestARequestDoesNotPrintItsPassword(t *testing.T) {
+	q := Request{Username: "u", Password: "canary"}
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", q, q, q, q.Password), "canary")
+}
