@@ -1,0 +1,167 @@
+package manifests_test
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+const content = "kind: Namespace\n"
+
+func manifest(url, content string) matrix.Manifest {
+	return matrix.Manifest{Name: "a.yaml", URL: url, Size: int64(len(content)), SHA256: image.DigestOf([]byte(content)).Hex()}
+}
+
+// upstream serves over TLS; its client trusts it.
+func upstream(t *testing.T, handler http.HandlerFunc) (*httptest.Server, manifests.Options) {
+	t.Helper()
+	server := httptest.NewTLSServer(handler)
+	t.Cleanup(server.Close)
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	return server, manifests.Options{CA: pool, Sleep: func(context.Context, time.Duration) error { return nil }}
+}
+
+func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "x/y"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "same-size"), []byte(strings.ToUpper(content)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x/y/other.name"), []byte(content), 0o600))
+	store := manifests.New(manifests.Options{Dir: dir})
+	got, err := store.Get(t.Context(), manifest("https://127.0.0.1:1/a.yaml", content))
+	require.NoError(t, err)
+	require.Equal(t, content, string(got))
+}
+
+func TestWhatTheFolderLacksIsDownloaded(t *testing.T) {
+	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) })
+	o.Dir = t.TempDir()
+	got, err := manifests.New(o).Get(t.Context(), manifest(server.URL+"/a.yaml", content))
+	require.NoError(t, err)
+	require.Equal(t, content, string(got))
+}
+
+func TestWhatMayPassIsTriedAgain(t *testing.T) {
+	var calls atomic.Int32
+	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch calls.Add(1) {
+		case 1:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case 2:
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, "cut")
+		default:
+			fmt.Fprint(w, content)
+		}
+	})
+	_, err := manifests.New(o).Get(t.Context(), manifest(server.URL, content))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, calls.Load())
+}
+
+func TestFaultsAreToldApart(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		change  func(*manifests.Options, *matrix.Manifest)
+		reason  fault.Reason
+		want    string
+		hint    string
+	}{
+		"not there":    {handler: status(404), reason: fault.NotFound, want: "the server answered 404 Not Found", hint: "--manifest-dir"},
+		"login":        {handler: status(401), reason: fault.Unauthorized, want: "the server answered 401", hint: "--manifest-dir"},
+		"forbidden":    {handler: status(403), reason: fault.Forbidden, want: "the server answered 403", hint: "--manifest-dir"},
+		"too many":     {handler: status(429), reason: fault.Throttled, want: "the server answered 429", hint: "try again later"},
+		"server error": {handler: status(502), reason: fault.Unreachable, want: "the server answered 502", hint: "check the connection"},
+		"other bytes": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.ToUpper(content)) },
+			reason:  fault.Corrupt, want: "is not the file that the matrix names: it has 16 bytes and digest sha256:", hint: "--manifest-dir",
+		},
+		"endless": {
+			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 1<<20)) },
+			reason:  fault.Corrupt, want: "it has more than 16 bytes", hint: "--manifest-dir",
+		},
+		"no one there": {
+			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "https://127.0.0.1:1/a.yaml" },
+			reason: fault.Unreachable, want: "connection refused", hint: "--manifest-dir",
+		},
+		"a certificate of nobody": {
+			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.CA = x509.NewCertPool() },
+			reason: fault.CertificateInvalid, want: "certificate", hint: "--ca-file",
+		},
+		"plain HTTP": {
+			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = plain.URL },
+			reason: fault.Refused, want: "http: is not used", hint: "--plain-http 127.0.0.1:",
+		},
+		"a redirect to plain HTTP": {
+			handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, plain.URL, http.StatusFound) },
+			reason:  fault.Refused, want: "http: is not used", hint: "--plain-http 127.0.0.1:",
+		},
+		"redirects in a circle": {
+			handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) },
+			reason:  fault.Unreachable, want: "more than 5 redirects", hint: "--manifest-dir",
+		},
+		"no URL": {
+			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "nothing" },
+			reason: fault.InvalidInput, want: "is no URL", hint: "in the matrix",
+		},
+		"a size beyond reason": {
+			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.Size = 1 << 40 },
+			reason: fault.InvalidInput, want: "is not between", hint: "in the matrix",
+		},
+		"no folder": {
+			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Dir = "/does/not/exist" },
+			reason: fault.InvalidInput, want: "read manifest folder /does/not/exist", hint: "--manifest-dir",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, o := upstream(t, c.handler)
+			m := manifest(server.URL+"/a.yaml", content)
+			if c.change != nil {
+				c.change(&o, &m)
+			}
+			_, err := manifests.New(o).Get(t.Context(), m)
+			require.ErrorContains(t, err, c.want)
+			require.Equal(t, c.reason, fault.ReasonOf(err))
+			require.Contains(t, fault.HintOf(err), c.hint)
+		})
+	}
+}
+
+func TestPlainHTTPWhereAskedFor(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) }))
+	t.Cleanup(server.Close)
+	store := manifests.New(manifests.Options{PlainHTTP: []string{strings.TrimPrefix(server.URL, "http://")}})
+	_, err := store.Get(t.Context(), manifest(server.URL, content))
+	require.NoError(t, err)
+}
+
+func TestCancelEndsTheWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		cancel()
+		w.WriteHeader(http.StatusBadGateway)
+	})
+	_, err := manifests.New(o).Get(ctx, manifest(server.URL, content))
+	require.Error(t, err)
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
