@@ -44,8 +44,9 @@ type Upstream struct {
 	Real bool
 	// Registry holds all images, under their upstream paths.
 	Registry *registry.Registry
-	// MatrixFile is the compatibility matrix of the stand-in manifests; "" where
-	// the manifests are real and the built-in matrix is right.
+	// MatrixFile is the compatibility matrix of this world: the built-in one, with
+	// the web server's addresses, and with the stand-in manifests' sums where those
+	// are served.
 	MatrixFile string
 	// CAFile has the certificate authorities of the registry and the web server.
 	CAFile string
@@ -90,12 +91,11 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if err != nil {
 		return nil, err
 	}
+	read := standIn
 	if u.Real {
-		err = u.loadReal(o.Manifests, releases)
-	} else {
-		err = u.makeStandIns(releases)
+		read = realIn(o.Manifests)
 	}
-	if err != nil {
+	if err := u.publish(releases, read); err != nil {
 		return nil, err
 	}
 	u.CAFile = filepath.Join(o.Dir, "upstream-ca.crt")
@@ -118,16 +118,11 @@ func (u *Upstream) Close() {
 // Flags are what vdo-bundle needs on its command line to see this world instead of
 // the real one.
 func (u *Upstream) Flags() []string {
-	flags := []string{
+	return []string{
 		"--source-map", "registry.k8s.io=" + u.Registry.Host,
 		"--source-map", "docker.io=" + u.Registry.Host,
-		"--ca-file", u.CAFile,
+		"--ca-file", u.CAFile, "--matrix", u.MatrixFile,
 	}
-	web, _ := url.Parse(u.web.URL) //nolint:errcheck // of a server that runs
-	if u.Real {
-		return append(flags, "--source-map", "raw.githubusercontent.com="+web.Host)
-	}
-	return append(flags, "--matrix", u.MatrixFile)
 }
 
 func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {
@@ -157,36 +152,31 @@ var upstreamFolders = map[matrix.Driver]string{
 	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
 }
 
-func (u *Upstream) loadReal(dir string, releases []*matrix.Release) error {
-	for _, r := range releases {
-		for _, m := range r.Manifests {
-			data, err := os.ReadFile(filepath.Join(dir, upstreamFolders[r.Driver], "v"+r.Version.String(), m.Name))
-			if err != nil {
-				return err
-			}
-			at, err := url.Parse(m.URL)
-			if err != nil {
-				return err
-			}
-			u.files[at.Path] = data
+// realIn reads manifests from a folder of the real ones.
+func realIn(dir string) func(string, *matrix.Release) ([]byte, error) {
+	return func(name string, r *matrix.Release) ([]byte, error) {
+		data, err := os.ReadFile(filepath.Join(dir, upstreamFolders[r.Driver], "v"+r.Version.String(), name))
+		if err != nil {
+			return nil, fmt.Errorf("world: %s: %v", r, err) //nolint:errorlint // absent is no reason to leave it out here
 		}
+		return data, nil
 	}
-	return nil
 }
 
 //go:embed standin
 var standIns embed.FS
 
-// makeStandIns replaces the releases' manifests by those of the project's own and
-// writes the matrix that says so.
-func (u *Upstream) makeStandIns(releases []*matrix.Release) error {
-	kept := make([]matrix.Release, 0, len(releases))
+// publish serves the releases' manifests and writes the matrix that says where.
+// What no stand-in is written for (the optional webhooks) the matrix does not list.
+func (u *Upstream) publish(releases []*matrix.Release, read func(string, *matrix.Release) ([]byte, error)) error {
+	document := *u.document
+	document.Releases = nil
 	for _, r := range releases {
 		var manifests []matrix.Manifest
 		for _, m := range r.Manifests {
-			data, err := standIn(m.Name, r)
+			data, err := read(m.Name, r)
 			if errors.Is(err, os.ErrNotExist) {
-				continue // the webhooks, which are optional
+				continue
 			} else if err != nil {
 				return err
 			}
@@ -197,10 +187,8 @@ func (u *Upstream) makeStandIns(releases []*matrix.Release) error {
 			manifests = append(manifests, m)
 		}
 		r.Manifests = manifests
-		kept = append(kept, *r)
+		document.Releases = append(document.Releases, *r)
 	}
-	document := *u.document
-	document.Releases = kept
 	data, err := document.Marshal()
 	if err != nil {
 		return err

@@ -1,0 +1,295 @@
+// Package e2e runs the main job with the programs as they are built, in the world
+// of test/world, on the real upstream manifests: from choosing releases on the
+// connected host to upgrades in a cluster.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+const (
+	namespace = "vmware-system-vdo"
+	// patience is for conditions that a loaded machine reaches late; nothing waits for it.
+	patience = 3 * time.Minute
+)
+
+// line is the main job's world in a test: both desks, the site, and a client.
+type line struct {
+	t         *testing.T
+	ctx       context.Context //nolint:containedctx // the test's
+	dir       string
+	connected *world.Shell
+	isolated  *world.Shell
+	upstream  *world.Upstream
+	site      *world.Site
+	client    client.Client
+
+	stopOperator func()
+	strayed      atomic.Int64 // connections that went neither to the mirror nor to the vCenter
+	passes       int
+}
+
+// programs builds the two programs once for all tests.
+func programs(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "bin")
+	require.NoError(t, os.MkdirAll(bin, 0o755))
+	build := &world.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
+	_, err := build.Run(context.Background(), "go", "build", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator")
+	require.NoError(t, err)
+	return bin
+}
+
+// newLine starts a world with the releases upstream.
+func newLine(t *testing.T, releases ...string) *line {
+	t.Helper()
+	ctx := context.Background()
+	l := &line{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
+	bin := programs(t)
+	for _, dir := range []string{"connected", "site"} {
+		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
+	}
+	var err error
+	l.upstream, err = world.NewUpstream(ctx, world.UpstreamOptions{Dir: l.dir, Manifests: upstream.Dir(t), Releases: releases})
+	require.NoError(t, err)
+	t.Cleanup(l.upstream.Close)
+	l.site, err = world.NewSite(ctx, world.SiteOptions{Dir: l.path("site"), Progress: os.Stderr})
+	require.NoError(t, err)
+	t.Cleanup(l.site.Close)
+	l.connected = &world.Shell{Dir: l.path("connected"), Path: []string{bin}, Env: []string{
+		"COSIGN_PASSWORD=" + keyPassword, "HOME=" + l.path("connected"), "DOCKER_CONFIG=" + l.path("connected"),
+	}}
+	l.isolated = &world.Shell{Dir: l.path("site"), Path: []string{bin}, Env: append([]string{
+		"HOME=" + l.path("site"), "DOCKER_CONFIG=" + l.path("site/docker"),
+	}, l.trap()...)}
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	l.client, err = client.New(l.site.Cluster.Config(), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	require.NoError(t, cluster.InstallCRDs(l.site.Cluster.Config()))
+	l.run(l.connected, "vdo-bundle keygen -o vdo")
+	l.carry("vdo.pub")
+	return l
+}
+
+const keyPassword = "canary-password-of-the-signing-key"
+
+// trap is a proxy for everything that is not on this machine's loopback address:
+// what comes by has left the site.
+func (l *line) trap() []string {
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.strayed.Add(1)
+		l.t.Logf("a connection left the site: %s %s", r.Method, r.Host)
+		http.Error(w, "there is no internet here", http.StatusBadGateway)
+	}))
+	l.t.Cleanup(proxy.Close)
+	return []string{"HTTP_PROXY=" + proxy.URL, "HTTPS_PROXY=" + proxy.URL, "NO_PROXY=127.0.0.1,localhost"}
+}
+
+func (l *line) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+
+// run runs a command line that has to succeed.
+func (l *line) run(shell *world.Shell, words string, more ...string) string {
+	l.t.Helper()
+	args := append(strings.Fields(words), more...)
+	out, err := shell.Run(l.ctx, args[0], args[1:]...)
+	require.NoError(l.t, err, words)
+	return out
+}
+
+// carry takes a file from the connected desk to the isolated one.
+func (l *line) carry(name string) {
+	l.t.Helper()
+	data, err := os.ReadFile(l.path("connected/" + name))
+	require.NoError(l.t, err)
+	require.NoError(l.t, os.WriteFile(l.path("site/"+name), data, 0o600))
+}
+
+// deliver builds, signs, carries, verifies and pushes a bundle of the releases
+// under a tag of the mirror's repository.
+func (l *line) deliver(tag, key string, releases ...string) {
+	l.t.Helper()
+	var chosen []string
+	for _, r := range releases {
+		chosen = append(chosen, "--release", r)
+	}
+	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
+	l.run(l.connected, "vdo-bundle pull --lock lock.yaml -o drivers.tar", l.upstream.Flags()...)
+	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key")
+	l.carry("drivers.tar")
+	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
+	if key == "vdo" {
+		l.run(l.isolated, "vdo-bundle verify drivers.tar --key vdo.pub")
+	}
+	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference(tag)+" --ca-file mirror-ca.crt")
+}
+
+func (l *line) reference(tag string) string { return l.site.Mirror.Host + "/vdo/drivers:" + tag }
+
+// startOperator runs the operator beside the cluster, with its account's rights.
+func (l *line) startOperator() {
+	l.t.Helper()
+	stop, err := l.isolated.Start(l.path("site/operator.log"), "vdo-operator", "--kubeconfig", "operator.kubeconfig",
+		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+	require.NoError(l.t, err)
+	l.stopOperator = stop
+	l.t.Cleanup(func() { stop(); l.showLog() })
+}
+
+func (l *line) showLog() {
+	if log, err := os.ReadFile(l.path("site/operator.log")); err == nil && l.t.Failed() {
+		l.t.Logf("the operator's log ends with:\n%s", log[max(0, len(log)-8<<10):])
+		l.t.Logf("stand-in drivers: %v", l.site.Drivers.Err())
+	}
+}
+
+// prepare installs the operator's rights and its settings.
+func (l *line) prepare() {
+	l.t.Helper()
+	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespace.yaml"))
+	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac"))
+	key, err := os.ReadFile(l.path("site/vdo.pub"))
+	require.NoError(l.t, err)
+	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-trust"), Data: map[string]string{"vdo.pub": string(key)}})
+	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-registry-ca"), Data: map[string]string{"ca.crt": string(l.site.Mirror.CA())}})
+	l.create(&corev1.Secret{
+		ObjectMeta: l.named("vdo-registry"), Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: l.site.Mirror.DockerConfig()},
+	})
+	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
+}
+
+func (l *line) named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: namespace}
+}
+
+func (l *line) create(o client.Object) {
+	l.t.Helper()
+	require.NoError(l.t, l.client.Create(l.ctx, o))
+}
+
+// applyFiles creates every object of a YAML file or of the files in a folder.
+func (l *line) applyFiles(path string) {
+	l.t.Helper()
+	objects, err := world.ReadObjects(path)
+	require.NoError(l.t, err)
+	require.NotEmpty(l.t, objects, path)
+	for _, o := range objects {
+		l.create(o)
+	}
+}
+
+func (l *line) applyYAML(text string) {
+	l.t.Helper()
+	file := filepath.Join(l.t.TempDir(), "objects.yaml")
+	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
+	l.applyFiles(file)
+}
+
+// ask asks for a pass of a resource now.
+func (l *line) ask(o client.Object, name string) {
+	l.t.Helper()
+	l.passes++
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"reconcile.vdo.vmware.com/requestedAt":"%d"}}}`, l.passes)
+	o.SetName(name)
+	o.SetNamespace(namespace)
+	require.NoError(l.t, l.client.Patch(l.ctx, o, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// eventually waits until ok returns "", and says what it last returned otherwise.
+func (l *line) eventually(what string, ok func() string) {
+	l.t.Helper()
+	deadline, last := time.Now().Add(patience), "not looked yet"
+	for time.Now().Before(deadline) {
+		if last = ok(); last == "" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // between two looks
+	}
+	require.Fail(l.t, what, last)
+}
+
+// installed waits until the VDOConfig is Ready with the versions.
+func (l *line) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
+	l.t.Helper()
+	config := &v1alpha1.VDOConfig{}
+	l.eventually(fmt.Sprintf("CPI %s and CSI %s ready", cpi, csi), func() string {
+		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: name}, config); err != nil {
+			return err.Error()
+		}
+		got := map[string]string{}
+		for _, d := range config.Status.Drivers {
+			got[d.Driver] = d.Version
+		}
+		ready := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue || got["cpi"] != cpi || got["csi"] != csi {
+			return fmt.Sprintf("drivers %v, conditions %+v, nodes %+v", got, config.Status.Conditions, config.Status.Nodes)
+		}
+		return ""
+	})
+	return config
+}
+
+// pods' images of what is installed, and the UIDs of the controllers.
+func (l *line) workloads() (images []string, uids map[string]types.UID) {
+	l.t.Helper()
+	uids = map[string]types.UID{}
+	var sets appsv1.DaemonSetList
+	require.NoError(l.t, l.client.List(l.ctx, &sets))
+	var deployments appsv1.DeploymentList
+	require.NoError(l.t, l.client.List(l.ctx, &deployments))
+	add := func(o client.Object, spec corev1.PodSpec) {
+		uids[o.GetNamespace()+"/"+o.GetName()] = o.GetUID()
+		for _, c := range append(spec.InitContainers, spec.Containers...) {
+			images = append(images, c.Image)
+		}
+	}
+	for i := range sets.Items {
+		add(&sets.Items[i], sets.Items[i].Spec.Template.Spec)
+	}
+	for i := range deployments.Items {
+		if deployments.Items[i].Namespace != namespace {
+			add(&deployments.Items[i], deployments.Items[i].Spec.Template.Spec)
+		}
+	}
+	return images, uids
+}
+
+// condition returns a condition of a DriverBundle as STATUS/REASON: message.
+func (l *line) bundleCondition(name, kind string) string {
+	var b v1alpha1.DriverBundle
+	if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: name}, &b); err != nil {
+		return err.Error()
+	}
+	c := meta.FindStatusCondition(b.Status.Conditions, kind)
+	if c == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s/%s: %s", c.Status, c.Reason, c.Message)
+}

@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+// The whole line in one world, step after step: each step starts from what the one
+// before has left, as at a real site.
+func TestMainJob(t *testing.T) {
+	l := newLine(t, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
+	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
+	l.prepare()
+	l.startOperator()
+	l.applyYAML(l.site.Resources(world.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
+
+	l.installed("site", "1.33.1", "3.5.1")
+	images, before := l.workloads()
+	l.everyImageResolvesInTheMirror(images)
+	l.nodesAreInitialised()
+
+	// A bundle with a newer CSI under the same tag: upgraded in place.
+	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.7.3")
+	l.ask(&v1alpha1.DriverBundle{}, "site")
+	l.installed("site", "1.33.1", "3.7.3")
+	images, after := l.workloads()
+	l.everyImageResolvesInTheMirror(images)
+	require.Equal(t, before, after, "the same DaemonSets and Deployments, changed in place")
+
+	// Kubernetes moves on: the bundle in the mirror has no CPI for it, what runs stays.
+	require.NoError(t, l.site.Cluster.Upgrade(l.ctx, toolchain.NextKubernetes))
+	l.ask(&v1alpha1.VDOConfig{}, "site")
+	l.eventually("the refusal says why", func() string {
+		var config v1alpha1.VDOConfig
+		if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config); err != nil {
+			return err.Error()
+		}
+		for _, c := range config.Status.Conditions {
+			if c.Type == v1alpha1.ConditionResolved && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpi@1.33.1") {
+				return ""
+			}
+		}
+		return config.Status.Kubernetes
+	})
+	_, still := l.workloads()
+	require.Equal(t, before, still, "nothing is removed because nothing better is there")
+	l.deliver("stable", "vdo", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
+	l.ask(&v1alpha1.DriverBundle{}, "site")
+	l.installed("site", "1.34.0", "3.7.3")
+
+	// A bundle that somebody else signed is not accepted, and disturbs nothing.
+	accepted := l.acceptedDigest()
+	l.run(l.connected, "vdo-bundle keygen -o stranger")
+	l.deliver("stable", "stranger", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3")
+	l.ask(&v1alpha1.DriverBundle{}, "site")
+	l.eventually("a stranger's bundle is refused", func() string {
+		if c := l.bundleCondition("site", v1alpha1.ConditionReady); !strings.HasPrefix(c, "False/Untrusted") {
+			return c
+		}
+		return ""
+	})
+	require.Equal(t, accepted, l.acceptedDigest())
+	l.installed("site", "1.34.0", "3.7.3")
+
+	// With the mirror away and the operator started anew, drift is still repaired.
+	l.site.Mirror.Fail(registry.Fault{Status: http.StatusServiceUnavailable})
+	l.stopOperator()
+	l.startOperator()
+	cpi := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
+	require.NoError(t, l.client.Delete(l.ctx, cpi))
+	l.eventually("the cloud provider's DaemonSet is back", func() string {
+		var ds appsv1.DaemonSet
+		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(cpi), &ds); err != nil {
+			return err.Error()
+		} else if ds.DeletionTimestamp != nil {
+			return "not deleted yet"
+		}
+		return ""
+	})
+	l.installed("site", "1.34.0", "3.7.3")
+	l.site.Mirror.Heal()
+
+	l.deletionIsRefusedWhileVolumesAreThere()
+	require.Zero(t, l.strayed.Load(), "connections left the site")
+	l.noSecretLeaks()
+}
+
+func (l *line) acceptedDigest() string {
+	l.t.Helper()
+	var b v1alpha1.DriverBundle
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &b))
+	require.NotEmpty(l.t, b.Status.Digest)
+	return b.Status.Digest
+}
+
+// everyImageResolvesInTheMirror asks the mirror for each image as a node would.
+func (l *line) everyImageResolvesInTheMirror(images []string) {
+	l.t.Helper()
+	require.NotEmpty(l.t, images)
+	pool := x509.NewCertPool()
+	require.True(l.t, pool.AppendCertsFromPEM(l.site.Mirror.CA()))
+	node := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	for _, image := range images {
+		repository, digest, ok := strings.Cut(image, "@")
+		require.True(l.t, ok && strings.HasPrefix(repository, l.site.Mirror.Host+"/"), "%s is not the mirror's by digest", image)
+		path := strings.TrimPrefix(repository, l.site.Mirror.Host+"/")
+		req, err := http.NewRequestWithContext(l.ctx, http.MethodHead, l.site.Mirror.URL()+"/v2/"+path+"/manifests/"+digest, nil)
+		require.NoError(l.t, err)
+		req.SetBasicAuth(l.site.Mirror.Username, l.site.Mirror.Password)
+		req.Header.Set("Accept", "application/vnd.oci.image.index.v1+json,application/vnd.oci.image.manifest.v1+json")
+		resp, err := node.Do(req)
+		require.NoError(l.t, err)
+		_ = resp.Body.Close()
+		require.Equal(l.t, http.StatusOK, resp.StatusCode, image)
+	}
+}
+
+func (l *line) nodesAreInitialised() {
+	l.t.Helper()
+	var nodes corev1.NodeList
+	require.NoError(l.t, l.client.List(l.ctx, &nodes))
+	require.NotEmpty(l.t, nodes.Items)
+	for _, n := range nodes.Items {
+		require.True(l.t, strings.HasPrefix(n.Spec.ProviderID, "vsphere://"), "%s: %q", n.Name, n.Spec.ProviderID)
+	}
+}
+
+func (l *line) deletionIsRefusedWhileVolumesAreThere() {
+	l.t.Helper()
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "handle"}},
+	}}
+	l.create(volume)
+	config := &v1alpha1.VDOConfig{ObjectMeta: l.named("site")}
+	require.NoError(l.t, l.client.Delete(l.ctx, config))
+	l.eventually("deletion is refused", func() string {
+		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(config), config); err != nil {
+			return err.Error()
+		}
+		for _, c := range config.Status.Conditions {
+			if c.Type == v1alpha1.ConditionReady && strings.Contains(c.Message, "PersistentVolume") {
+				return ""
+			}
+		}
+		return "not yet"
+	})
+	images, _ := l.workloads()
+	require.NotEmpty(l.t, images, "the drivers are still there")
+
+	require.NoError(l.t, l.client.Delete(l.ctx, volume))
+	volume.Finalizers = nil
+	_ = l.client.Patch(l.ctx, volume, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
+	l.ask(&v1alpha1.VDOConfig{}, "site")
+	l.eventually("the drivers are removed", func() string {
+		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(config), config); !apierrors.IsNotFound(err) {
+			return "the VDOConfig is still there"
+		}
+		if images, _ := l.workloads(); len(images) > 0 {
+			return strings.Join(images, " ")
+		}
+		return ""
+	})
+}
+
+// noSecretLeaks looks for every password of the run where none may be.
+func (l *line) noSecretLeaks() {
+	l.t.Helper()
+	log, err := os.ReadFile(l.path("site/operator.log"))
+	require.NoError(l.t, err)
+	text := string(log)
+	var events corev1.EventList
+	require.NoError(l.t, l.client.List(l.ctx, &events))
+	for _, e := range events.Items {
+		text += e.Message
+	}
+	var maps corev1.ConfigMapList
+	require.NoError(l.t, l.client.List(l.ctx, &maps))
+	for _, m := range maps.Items {
+		for _, v := range m.Data {
+			text += v
+		}
+	}
+	for _, secret := range []string{vcenter.Admin.Password, l.site.Mirror.Password, keyPassword} {
+		require.NotContains(l.t, text, secret)
+	}
+}
