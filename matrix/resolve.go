@@ -413,19 +413,22 @@ func (q *question) choose(d Driver) (pick, bool) {
 	return pick{}, false
 }
 
+// why says how a release was chosen among those that fit.
 func (q *question) why(r Release, of int) string {
-	kind := string(r.State)
+	lts := q.policy.Rules[r.Driver] == PreferLT
 	switch {
 	case !q.pin(r.Driver).IsZero():
 		return "is pinned"
 	case q.kept(r):
 		return "is installed, and is kept while it fits"
-	case q.policy.Rules[r.Driver] == PreferLT && r.State != LTS:
-		kind += " release, no lts one being among those"
-	default:
-		kind += " release"
+	case of == 1:
+		return "is the only release that fits"
+	case lts && r.State == LTS:
+		return fmt.Sprintf("is the newest lts release of the %d that fit", of)
+	case lts:
+		return fmt.Sprintf("is the newest of the %d releases that fit, none of which is lts", of)
 	}
-	return fmt.Sprintf("is the newest %s that fit (%d)", kind, of)
+	return fmt.Sprintf("is the newest of the %d releases that fit", of)
 }
 
 // equip finds what a release requires, or says what is lacking.
@@ -505,11 +508,11 @@ func (q *question) reasons(p pick) []string {
 	r := p.release
 	reasons := []string{
 		p.why,
-		fmt.Sprintf("Kubernetes %s is in %s%s", q.minor, r.Kubernetes, from(r.Kubernetes.Basis, r.Kubernetes.Derived)),
+		fmt.Sprintf("Kubernetes %s is in the range %s%s", q.minor, r.Kubernetes, from(r.Kubernetes.Basis, r.Kubernetes.Derived)),
 	}
 	for _, s := range q.sites {
 		if !r.VSphere.Min.IsZero() || !r.VSphere.Max.IsZero() {
-			reasons = append(reasons, fmt.Sprintf("%s is in %s%s", s, r.VSphere, from(r.VSphere.Basis, r.VSphere.Derived)))
+			reasons = append(reasons, fmt.Sprintf("%s is in the range %s%s", s, r.VSphere, from(r.VSphere.Basis, r.VSphere.Derived)))
 		}
 	}
 	return reasons

@@ -1,0 +1,108 @@
+package matrixcmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// maxManifest is one byte more than a manifest may have, so that the parser sees it.
+const maxManifest = 64 << 20
+
+func (w IO) importLegacy() *cobra.Command {
+	var out, manifests string
+	var serial int64
+	var days int
+	cmd := &cobra.Command{
+		Use:   "import LEGACY.json",
+		Short: "Make a matrix of the former operator's compatibility file",
+		Long: `Reads the compatibility matrix of the former operator (JSON) and prints it as a
+matrix document. That file has neither sizes nor sha256 sums: they are taken from
+the built-in matrix (or --matrix) where it lists the same address, else from the
+manifests in --manifest-dir, as DIR/DRIVER/VERSION/FILE. What neither has is
+reported, and nothing is written.`,
+		Example: `  vdo-bundle matrix import compat.json -o matrix.yaml
+  vdo-bundle matrix import compat.json --manifest-dir manifests --serial 12 -o matrix.yaml`,
+		Args: exactly("LEGACY.json"),
+	}
+	known := cmd.Flags().String("matrix", "", "matrix that completes the import (default: built in)")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write (default standard output)")
+	cmd.Flags().StringVar(&manifests, "manifest-dir", "", "folder of manifests, as DRIVER/VERSION/FILE")
+	cmd.Flags().Int64Var(&serial, "serial", 1, "serial of the new matrix: more than that of any matrix that sites know")
+	cmd.Flags().IntVar(&days, "valid-days", 365, "days from now until it expires")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if serial < 1 || days < 1 {
+			return badFlag("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
+		}
+		now := w.Now().UTC().Truncate(time.Second)
+		return w.convert(args[0], *known, out, matrix.ImportOptions{
+			Serial: serial, Issued: now, Expires: now.AddDate(0, 0, days),
+			File: finder(manifests), Place: placer(manifests),
+		})
+	}
+	return cmd
+}
+
+func (w IO) convert(from, known, to string, options matrix.ImportOptions) error {
+	data, err := readFile(from, matrix.MaxSize)
+	if err != nil {
+		return err
+	}
+	if options.Known, _, err = w.load(known); err != nil {
+		return err
+	}
+	doc, remarks, err := matrix.ImportLegacy(from, data, options)
+	if err != nil {
+		return err
+	}
+	for _, r := range remarks {
+		w.remark("note: %s", r)
+	}
+	written, err := doc.Marshal()
+	if err != nil {
+		return err
+	}
+	if to == "" {
+		_, err = w.Out.Write(written)
+		return err
+	}
+	return writeFile(to, written)
+}
+
+// finder looks for a manifest below a folder, the version with and without a v.
+func finder(dir string) func(matrix.ReleaseID, string) ([]byte, error) {
+	return func(id matrix.ReleaseID, name string) ([]byte, error) {
+		if dir == "" {
+			return nil, nil
+		}
+		if _, err := os.Stat(dir); err != nil {
+			return nil, unreadable(dir, err)
+		}
+		for _, version := range []string{id.Version.String(), "v" + id.Version.String()} {
+			data, err := readFile(filepath.Join(dir, string(id.Driver), version, name), maxManifest)
+			if errors.Is(err, fs.ErrNotExist) || fault.ReasonOf(err) == fault.NotFound {
+				continue
+			}
+			return data, err
+		}
+		return nil, nil
+	}
+}
+
+func placer(dir string) func(matrix.ReleaseID, string) string {
+	return func(id matrix.ReleaseID, name string) string {
+		root, flag := dir, ""
+		if dir == "" {
+			root, flag = "manifests", " and give --manifest-dir manifests"
+		}
+		return filepath.Join(root, string(id.Driver), id.Version.String(), name) + flag
+	}
+}

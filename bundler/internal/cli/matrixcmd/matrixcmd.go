@@ -1,0 +1,161 @@
+// Package matrixcmd is the `matrix` command of vdo-bundle: what the compatibility
+// matrix says, for a site or as a whole, and how a matrix of one's own is made,
+// checked and signed.
+//
+//	vdo-bundle matrix show
+//	vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3
+//	vdo-bundle matrix import compat.json --manifest-dir manifests -o matrix.yaml
+//	vdo-bundle matrix lint matrix.yaml
+//	vdo-bundle matrix sign matrix.yaml --key release.key
+//
+// What a command found goes to standard output, remarks and warnings go to standard
+// error. Errors are returned: whoever mounts the command prints them.
+package matrixcmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// IO is what the commands have of the world. Out and Err are needed.
+type IO struct {
+	Out, Err io.Writer
+	In       *os.File                         // asked for passwords where it is a terminal; default os.Stdin
+	Getenv   func(name string) (string, bool) // default os.LookupEnv
+	Now      func() time.Time                 // default time.Now
+	Format   *string                          // where -o is kept, so that errors are printed in the same format
+}
+
+// New returns the command with its subcommands.
+func New(world IO) *cobra.Command {
+	if world.In == nil {
+		world.In = os.Stdin
+	}
+	if world.Getenv == nil {
+		world.Getenv = os.LookupEnv
+	}
+	if world.Now == nil {
+		world.Now = time.Now
+	}
+	if world.Format == nil {
+		world.Format = new(string)
+	}
+	cmd := &cobra.Command{
+		Use:   "matrix",
+		Short: "Show, ask, check, import and sign the compatibility matrix",
+		Long: `The compatibility matrix says which release of which driver fits which
+Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(cmd, fmt.Sprintf("there is no command %q", args[0]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.importLegacy(), world.sign())
+	return cmd
+}
+
+// usage is the error of a command that was called wrongly.
+func usage(cmd *cobra.Command, why string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
+		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
+	}
+}
+
+// exactly demands so many arguments, naming them.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage(cmd, "there is no "+strings.Join(names[len(args):], " and no "))
+		case len(args) > len(names):
+			return usage(cmd, fmt.Sprintf("%q is one argument too many", args[len(names)]))
+		}
+		return nil
+	}
+}
+
+func badFlag(flag, value string, err error) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read flag", Subject: fmt.Sprintf("%s %q", flag, value), Err: err,
+		Hint: "correct the flag",
+	}
+}
+
+// format is the value of -o.
+type format struct{ to *string }
+
+var formats = []string{"text", "json"}
+
+func (f format) String() string {
+	if f.to == nil {
+		return ""
+	}
+	return *f.to
+}
+
+func (f format) Type() string { return strings.Join(formats, "|") }
+
+func (f format) Set(s string) error {
+	if !slices.Contains(formats, s) {
+		return fmt.Errorf("it is none of %s", strings.Join(formats, ", "))
+	}
+	*f.to = s
+	return nil
+}
+
+// formatFlag binds -o. The default is set when the command runs, because commands
+// share the place.
+func (w IO) formatFlag(cmd *cobra.Command) {
+	cmd.Flags().VarP(format{w.Format}, "format", "o", "how to print the result: text or json (default text)")
+}
+
+func (w IO) json() bool { return *w.Format == "json" }
+
+func (w IO) printJSON(v any) error {
+	enc := json.NewEncoder(w.Out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// remark tells something on standard error.
+func (w IO) remark(text string, args ...any) {
+	_, _ = fmt.Fprintf(w.Err, text+"\n", args...) // nobody is left to hear of it
+}
+
+// load reads the document that --matrix names, or the built-in one.
+func (w IO) load(file string) (doc *matrix.Document, name string, err error) {
+	name, data := matrix.DefaultName, matrix.Default()
+	if file != "" {
+		name = file
+		if data, err = readFile(file, matrix.MaxSize); err != nil {
+			return nil, "", err
+		}
+	}
+	if doc, err = matrix.Parse(name, data); err != nil {
+		return nil, "", err
+	}
+	if !w.Now().Before(doc.Expires) {
+		w.remark("warning: the matrix %s expired on %s", name, doc.Expires.Format(time.DateOnly))
+	}
+	return doc, name, nil
+}
+
+func matrixFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("matrix", "", "compatibility matrix to use (default: built in)")
+}

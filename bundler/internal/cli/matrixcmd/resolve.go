@@ -1,0 +1,162 @@
+package matrixcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// question is what the flags of resolve ask.
+type question struct {
+	k8s, distribution               string
+	vSphere, pin, policy, installed []string
+	keepInstalled                   bool
+}
+
+func (w IO) resolve() *cobra.Command {
+	var q question
+	cmd := &cobra.Command{
+		Use:   "resolve --k8s VERSION --vsphere VERSION[,VERSION...]",
+		Short: "Say which releases a site would get, and why",
+		Long: `Chooses the releases for one site: the Kubernetes version as its API server
+reports it, and the version of every vCenter, all of which have to be in range.
+Where nothing fits, every release is named with the rule that refused it.`,
+		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
+  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --policy csi=lts
+  vdo-bundle matrix resolve --k8s 1.28 --vsphere 6.7.0+14367737 --pin csi@3.1.2`,
+		Args: exactly(),
+	}
+	file := matrixFlag(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&q.k8s, "k8s", "", "Kubernetes version of the API server: 1.33, v1.33.4+k3s1")
+	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "version of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
+	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: DRIVER@VERSION (repeatable)")
+	fl.StringSliceVar(&q.policy, "policy", nil, "how a driver is chosen: DRIVER=latest, lts or disabled (repeatable)")
+	fl.StringSliceVar(&q.installed, "installed", nil, "what runs: DRIVER@VERSION (repeatable)")
+	fl.BoolVar(&q.keepInstalled, "keep-installed", false, "stay on what runs while it fits")
+	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution, such as openshift")
+	w.formatFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if q.k8s == "" {
+			return usage(cmd, "there is no --k8s VERSION")
+		}
+		return w.answer(*file, q)
+	}
+	return cmd
+}
+
+func (w IO) answer(file string, q question) error {
+	facts, pins, policy, err := q.read()
+	if err != nil {
+		return err
+	}
+	doc, _, err := w.load(file)
+	if err != nil {
+		return err
+	}
+	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
+	if w.json() {
+		err = w.printJSON(view(facts, chosen, refusal))
+	} else {
+		err = printSelection(w.Out, w.Err, chosen)
+	}
+	if err != nil || refusal == nil {
+		return err
+	}
+	f := refusal.Fault()
+	f.Err = errors.New(strings.Join(refusal.Lines(), "\n"))
+	return f
+}
+
+// read reads the flags, and reports all that are wrong.
+func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
+	facts := matrix.Facts{Distribution: q.distribution}
+	policy := matrix.Policy{KeepInstalled: q.keepInstalled}
+	var problems []error
+	var err error
+	if facts.Kubernetes, err = matrix.ParseKubernetes(q.k8s); err != nil {
+		problems = append(problems, badFlag("--k8s", q.k8s, err))
+	}
+	facts.VCenters, err = vCenters(q.vSphere)
+	problems = append(problems, err)
+	facts.Installed, err = releases("--installed", q.installed)
+	problems = append(problems, err)
+	pins, err := releases("--pin", q.pin)
+	problems = append(problems, err)
+	policy.Rules, err = rules(q.policy)
+	problems = append(problems, err)
+	return facts, pins, policy, fault.Join(problems...)
+}
+
+func printSelection(out, errs io.Writer, s matrix.Selection) error {
+	for _, warning := range s.Warnings {
+		if _, err := fmt.Fprintf(errs, "warning: %s\n", warning); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.Choices {
+		if _, err := fmt.Fprintf(out, "%s\n  %s\n", c.Release.ReleaseID, strings.Join(c.Reasons, "\n  ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The types below are what -o json prints.
+type (
+	answerView struct {
+		Kubernetes matrix.Version  `json:"kubernetes"`
+		VCenters   []vCenterView   `json:"vcenters"`
+		Choices    []choiceView    `json:"choices"`
+		Warnings   []warningView   `json:"warnings"`
+		Refused    []matrix.Driver `json:"refused,omitempty"`
+		Rejections []rejectionView `json:"rejections,omitempty"`
+	}
+	vCenterView struct {
+		Name    string         `json:"name,omitempty"`
+		Version matrix.Version `json:"version"`
+		Build   uint64         `json:"build,omitempty"`
+	}
+	choiceView struct {
+		Driver  matrix.Driver  `json:"driver"`
+		Version matrix.Version `json:"version"`
+		State   matrix.State   `json:"state"`
+		Reasons []string       `json:"reasons"`
+	}
+	warningView struct {
+		Code    matrix.WarningCode `json:"code"`
+		Release string             `json:"release"`
+		Text    string             `json:"text"`
+	}
+	rejectionView struct {
+		Release string               `json:"release"`
+		Rule    matrix.RejectionRule `json:"rule"`
+		Detail  string               `json:"detail"`
+	}
+)
+
+func view(facts matrix.Facts, s matrix.Selection, refusal *matrix.Refusal) answerView {
+	out := answerView{Kubernetes: facts.Kubernetes, VCenters: []vCenterView{}, Choices: []choiceView{}, Warnings: []warningView{}}
+	for _, v := range facts.VCenters {
+		out.VCenters = append(out.VCenters, vCenterView(v))
+	}
+	for _, c := range s.Choices {
+		out.Choices = append(out.Choices, choiceView{c.Release.Driver, c.Release.Version, c.Release.State, c.Reasons})
+	}
+	for _, warning := range s.Warnings {
+		out.Warnings = append(out.Warnings, warningView{warning.Code, warning.Release.String(), warning.Text})
+	}
+	if refusal != nil {
+		out.Refused = refusal.Drivers
+		for _, r := range refusal.Rejections {
+			out.Rejections = append(out.Rejections, rejectionView{r.Release.String(), r.Rule, r.Detail})
+		}
+	}
+	return out
+}

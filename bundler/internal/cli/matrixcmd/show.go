@@ -1,0 +1,132 @@
+package matrixcmd
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+func (w IO) show() *cobra.Command {
+	var k8s, vSphere, policy []string
+	var raw bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print which drivers are chosen for each Kubernetes and vSphere",
+		Long: `Prints a grid: Kubernetes minors down, vSphere versions across, and in each cell
+the releases of cpi and csi that are chosen there.`,
+		Example: `  vdo-bundle matrix show
+  vdo-bundle matrix show --k8s 1.31-1.34 --vsphere 7.0U3,8.0U3
+  vdo-bundle matrix show --document > matrix.yaml`,
+		Args: exactly(),
+	}
+	file := matrixFlag(cmd)
+	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes minors: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")
+	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere versions: 8.0.3, 8.0U3 or a list (default where the choice can change)")
+	cmd.Flags().StringSliceVar(&policy, "policy", nil, "how a driver is chosen: DRIVER=latest, lts or disabled (repeatable)")
+	cmd.Flags().BoolVar(&raw, "document", false, "print the matrix document itself")
+	w.formatFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if raw {
+			return w.printDocument(*file)
+		}
+		return w.showGrid(*file, k8s, vSphere, policy)
+	}
+	return cmd
+}
+
+// printDocument prints the document byte for byte, so that its signature holds.
+func (w IO) printDocument(file string) error {
+	data := matrix.Default()
+	if _, _, err := w.load(file); err != nil {
+		return err
+	}
+	if file != "" {
+		var err error
+		if data, err = readFile(file, matrix.MaxSize); err != nil {
+			return err
+		}
+	}
+	_, err := w.Out.Write(data)
+	return err
+}
+
+func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
+	rows, err1 := minors(k8s)
+	columns, err2 := vCenters(vSphere)
+	chosen, err3 := rules(policy)
+	if err := fault.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	doc, name, err := w.load(file)
+	if err != nil {
+		return err
+	}
+	options := matrix.GridOptions{Kubernetes: rows, Policy: matrix.Policy{Rules: chosen}}
+	for _, v := range columns {
+		options.VSphere = append(options.VSphere, v.Version)
+	}
+	grid := matrix.NewGrid(doc, options)
+	if w.json() {
+		return w.printJSON(grid)
+	}
+	return printGrid(w.Out, grid, doc, name, len(columns) == 0)
+}
+
+func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name string, stepped bool) error {
+	t := table.NewWriter()
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	header := table.Row{"Kubernetes"}
+	for _, v := range grid.VSphere {
+		head := "vSphere " + v.String()
+		if stepped {
+			head += "+"
+		}
+		header = append(header, head)
+	}
+	t.AppendHeader(header)
+	for _, row := range grid.Rows {
+		cells := table.Row{row.Kubernetes.String()}
+		for _, c := range row.Cells {
+			cells = append(cells, "cpi "+cellText(c.CPI)+", csi "+cellText(c.CSI))
+		}
+		t.AppendRow(cells)
+	}
+	withdrawn := 0
+	for _, r := range doc.Releases {
+		if r.State == matrix.Withdrawn {
+			withdrawn++
+		}
+	}
+	_, err := fmt.Fprintf(out, "%s\n\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s", t.Render(),
+		name, doc.Serial, doc.Issued.Format("2006-01-02"), doc.Expires.Format("2006-01-02"), len(doc.Releases), withdrawn, legend(stepped))
+	return err
+}
+
+func cellText(c *matrix.GridChoice) string {
+	if c == nil {
+		return "-"
+	}
+	s := c.Version.String()
+	if c.Derived {
+		s += "*"
+	}
+	if c.State == matrix.LTS || c.State == matrix.Deprecated {
+		s += " " + string(c.State)
+	}
+	return s
+}
+
+func legend(stepped bool) string {
+	s := "*  rests on a derived range, which no vendor states: see `matrix resolve` for its basis\n-  no release fits: see `matrix resolve` for why\n"
+	if stepped {
+		s += "+  a column holds up to the version of the next\n"
+	}
+	return s
+}
