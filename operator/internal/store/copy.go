@@ -95,31 +95,21 @@ func (r *recorder) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadClos
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// Keep reads and verifies a root with everything that it leads to but the layers of
-// images, keeps a copy in the cluster, and returns the contents. A copy of another
-// digest stays until [Store.Forget].
-func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error) {
-	rec := &recorder{from: m, blobs: map[digest.Digest][]byte{}}
-	contents, err := contentsOf(ctx, rec, root)
-	if err != nil {
-		return nil, err
-	}
-	signatures, err := m.signatures(ctx, root)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := readEvidence(ctx, rec, signatures); err != nil {
-		return nil, err
-	}
+// Keep makes the copy in the cluster of a root whose Evidence and Contents were
+// read in this session. A copy of another digest stays until [Store.Forget].
+func (m *Mirror) Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error {
 	rootDigest, err := image.ParseDigest(root.Digest.String())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, signatures, rec.blobs)); err != nil {
-		return nil, err
+	if _, read := m.read.blobs[root.Digest]; !read {
+		return &fault.Error{Reason: fault.Internal, Op: "keep", Subject: root.Digest.String(), Err: errors.New("its contents were not read")}
+	}
+	if err := m.store.writeCopy(ctx, m.bundle, rootDigest, pack(root, m.signed, m.read.blobs)); err != nil {
+		return err
 	}
 	m.store.remember(rootDigest, contents)
-	return contents, nil
+	return nil
 }
 
 // pack makes the stream, the same for the same blobs.

@@ -38,8 +38,10 @@ type Mirror struct {
 	client *http.Client
 	scheme string
 
-	anonymous  bool   // there is no login for this host
-	secret, ca string // what they are called in hints
+	read       *recorder            // everything that was read, for the copy
+	signed     []ocispec.Descriptor // the manifests of signatures, once read
+	anonymous  bool                 // there is no login for this host
+	secret, ca string               // what they are called in hints
 }
 
 const (
@@ -104,6 +106,7 @@ func (s *Store) prepare(ctx context.Context, b *v1alpha1.DriverBundle, ref image
 	if slices.Contains(s.opts.PlainHTTP, ref.Host()) {
 		m.scheme = "http"
 	}
+	m.read = &recorder{from: m, blobs: map[digest.Digest][]byte{}}
 	return m, keys, nil
 }
 
@@ -433,7 +436,18 @@ func (m *Mirror) Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust
 	if err != nil {
 		return nil, err
 	}
-	return readEvidence(ctx, m, manifests)
+	evidence, err := readEvidence(ctx, m.read, manifests)
+	if err != nil {
+		return nil, err
+	}
+	m.signed = manifests
+	return evidence, nil
+}
+
+// Contents reads and verifies everything that a root leads to but the layers of
+// images, and returns what the bundle holds.
+func (m *Mirror) Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error) {
+	return contentsOf(ctx, m.read, root)
 }
 
 // signatures lists the manifests that may hold signatures of a root.

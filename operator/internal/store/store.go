@@ -5,7 +5,8 @@
 //	mirror, err := store.Open(ctx, bundle)          // a session with the registry
 //	root, tag, err := mirror.Resolve(ctx)           // tag or version range → digest
 //	evidence, err := mirror.Evidence(ctx, root)     // signatures, as package trust reads them
-//	contents, err := mirror.Keep(ctx, root)         // verified, and copied into the cluster
+//	contents, err := mirror.Contents(ctx, root)     // verified to the last byte
+//	err := mirror.Keep(ctx, root, contents)         // copied into the cluster
 //	contents, err := store.Contents(ctx, bundle)    // of the accepted digest, from anywhere
 //
 // # Reading the mirror
