@@ -1,0 +1,157 @@
+// Package driverbundle keeps each DriverBundle true: which bundle does its reference
+// name now, is it acceptable, and what is inside?
+//
+// One pass observes (policies from ConfigMaps and Secrets; the root that the mirror
+// has under the reference; its signatures), decides (judge.go, pure), accepts or
+// refuses, and writes the status once. A pass starts when the resource, its
+// ConfigMaps or its Secrets change, when the annotation
+// reconcile.vdo.vmware.com/requestedAt changes, and at the interval, so that a moved
+// tag is seen at the next one. After a fault that can pass it is tried again sooner.
+//
+// # What the status says
+//
+// status.digest is the accepted bundle: the one that everything is installed and
+// repaired from. Only a bundle that satisfies the trust policy, whose matrix
+// satisfies the matrix policy where there is one, is not older than one accepted
+// before and is not expired, takes its place. An older or expired one does only
+// where spec.acceptOlder names its digest.
+//
+//	Ready     True: what the reference names now is the accepted bundle.
+//	          False: it could not be looked at, or is refused; reason and message
+//	          say why and name the refused digest. The bundle accepted before, if
+//	          any, stays in status.digest and goes on serving.
+//	Verified  is the accepted bundle's signature good under the policy of now? With
+//	          none accepted: is that of the one last looked at? Keys' times are held
+//	          against the time of acceptance, so that a key may expire in peace;
+//	          a revoked or removed key makes it False.
+//	Fresh     is the accepted bundle's matrix neither expired nor older than one
+//	          accepted before? False does not stop what runs, nor repairs of it.
+//
+// A bundle that was accepted is never dropped, whatever becomes of its keys, its
+// time or the mirror: what runs on the cluster came from it. Who wants another one
+// installed pushes another one.
+//
+// # The predecessor's matrix ConfigMap
+//
+// comp-matrix-config or compat-matrix-config with versionConfigURL: oci://… stands
+// for a DriverBundle named compat-matrix-config; see legacy.go.
+package driverbundle
+
+import (
+	"context"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+// Mirror is a session with the registry of one DriverBundle.
+type Mirror interface {
+	// Resolve returns the root that the reference stands for, and its tag.
+	Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error)
+	// Evidence returns all signatures of a root; none is no error.
+	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
+	// Contents returns what a root holds, every byte verified.
+	Contents(ctx context.Context, root ocispec.Descriptor) (*bundle.Contents, error)
+	// Keep copies into the cluster what Evidence and Contents have read.
+	Keep(ctx context.Context, root ocispec.Descriptor, contents *bundle.Contents) error
+}
+
+// Store has the accepted bundle, also while the mirror is away.
+type Store interface {
+	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
+	// Evidence returns the accepted bundle's signatures, without asking the mirror.
+	Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error)
+	// Forget removes copies of bundles that are not the accepted one.
+	Forget(ctx context.Context, b *v1alpha1.DriverBundle) error
+}
+
+// Options of the controller. Open and Store are required.
+type Options struct {
+	// Open starts a session. Errors are faults.
+	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
+	Store Store
+	Now   func() time.Time // default time.Now
+}
+
+// Reconciler is one pass. Its fields are required.
+type Reconciler struct {
+	Reader client.Reader // of Secrets and ConfigMaps, past the cache
+	Writer condition.Writer
+	Options
+}
+
+const (
+	defaultInterval = 10 * time.Minute
+	passTimeout     = 5 * time.Minute // of one look at the mirror
+)
+
+// SetupWithManager adds the controllers for DriverBundles and for the predecessor's
+// matrix ConfigMap to a manager. Its cache needs DriverBundles, and the metadata of
+// ConfigMaps and Secrets, of the operator's namespace.
+func SetupWithManager(mgr manager.Manager, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	recorder := mgr.GetEventRecorder("vdo-operator")
+	r := &Reconciler{
+		Reader:  mgr.GetAPIReader(),
+		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: recorder},
+		Options: o,
+	}
+	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
+	err := builder.ControllerManagedBy(mgr).
+		Named("driverbundle").
+		For(&v1alpha1.DriverBundle{}, builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindSecret)), changed).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindConfigMap)), changed).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+	if err != nil {
+		return err
+	}
+	return setupLegacy(mgr, recorder)
+}
+
+// Reconcile is one pass over one resource.
+func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
+	if !b.DeletionTimestamp.IsZero() {
+		return reconcile.Result{}, nil // the copies go with their owner
+	}
+	after := b.DeepCopy()
+	after.Status.HandledReconcileAt = b.Annotations[v1alpha1.AnnotationRequestedAt]
+	after.Status.ObservedGeneration = b.Generation
+	if b.Spec.Suspend {
+		condition.Suspended(&after.Status.Conditions, b.Generation)
+		return reconcile.Result{}, r.Writer.Write(ctx, b, after)
+	}
+	outcome := r.pass(ctx, b)
+	if ctx.Err() != nil {
+		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
+	}
+	outcome.record(after, r.Now())
+	if err := r.Writer.Write(ctx, b, after); err != nil {
+		return reconcile.Result{}, err
+	}
+	if outcome.accepted != nil {
+		if err := r.Store.Forget(ctx, after); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	interval := b.Spec.Interval.Duration
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	return condition.Requeue(after.Status.Conditions, interval, r.Now()), nil
+}

@@ -1,0 +1,163 @@
+package driverbundle
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// stillGood holds an accepted bundle against the policies. Its keys' times are held
+// against the time of acceptance, or where that does not do (a key that came into
+// force since, with a signature added since) against now.
+func (p policies) stillGood(digest image.Digest, c *bundle.Contents, evidence []trust.Evidence, times []time.Time) ([]string, error) {
+	v, err := verifyAt(p.bundle, digest, evidence, times)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.verifyMatrix(c, times); err != nil {
+		return nil, err
+	}
+	return v.Keys(), nil
+}
+
+// fresh refuses a matrix that is older than one accepted before, or expired, unless
+// the spec consents to this digest or it is the one accepted already.
+func fresh(b *v1alpha1.DriverBundle, digest image.Digest, m v1alpha1.MatrixStatus, now time.Time) error {
+	if b.Spec.AcceptOlder == digest.String() || b.Status.Digest == digest.String() {
+		return nil
+	}
+	consent := "push a bundle with a newer matrix, or consent to this one by spec.acceptOlder: " + digest.String()
+	if err := freshness(m, b.Status.HighestSerial, now); err != nil {
+		return &fault.Error{Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix", Hint: consent, Err: err}
+	}
+	return nil
+}
+
+// freshness says what is not fresh about a matrix.
+func freshness(m v1alpha1.MatrixStatus, highest int64, now time.Time) error {
+	switch {
+	case m.Serial < highest:
+		return &fault.Error{
+			Reason: fault.Superseded,
+			Err:    fmt.Errorf("its serial %d is lower than %d, which was accepted before", m.Serial, highest),
+			Hint:   "push a bundle with a newer matrix",
+		}
+	case !now.Before(m.Expires.Time):
+		return &fault.Error{
+			Reason: fault.Expired,
+			Err:    fmt.Errorf("it expired at %s", m.Expires.UTC().Format(time.RFC3339)),
+			Hint:   "push a bundle with a newer matrix",
+		}
+	}
+	return nil
+}
+
+// inspect reads what a bundle holds.
+func inspect(c *bundle.Contents) (found, error) {
+	doc, err := matrix.Parse("matrix of the bundle", c.Matrix)
+	if err != nil {
+		return found{}, err
+	}
+	if doc.Serial != c.Lock.Matrix.Serial {
+		return found{}, &fault.Error{
+			Reason: fault.Corrupt, Op: "read", Subject: "the bundle", Err: errSerial, Hint: "make the bundle again with `vdo-bundle pull`",
+		}
+	}
+	f := found{matrix: v1alpha1.MatrixStatus{
+		Serial: doc.Serial, Issued: metav1.NewTime(doc.Issued), Expires: metav1.NewTime(doc.Expires), Digest: c.Lock.Matrix.Digest.String(),
+	}}
+	inside := releasesInside(doc, c.Lock)
+	for _, r := range inside {
+		f.releases = append(f.releases, v1alpha1.ReleaseStatus{
+			Driver: string(r.Driver), Version: r.Version.String(), State: string(r.State),
+			Kubernetes: r.Kubernetes.String(), VSphere: r.VSphere.String(),
+		})
+	}
+	f.kubernetes = covered(inside)
+	return f, nil
+}
+
+// releasesInside are the releases of the matrix that the lock has, in its order.
+func releasesInside(doc *matrix.Document, lock *bundle.Lock) []matrix.Release {
+	byID := map[string]matrix.Release{}
+	for _, r := range doc.Releases {
+		byID[r.ReleaseID.String()] = r
+	}
+	var out []matrix.Release
+	for _, l := range lock.Releases {
+		if r, ok := byID[l.ID()]; ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// covered says for which Kubernetes minors there are drivers: a CPI and a CSI, as
+// far as the bundle has any of them, that are not withdrawn. "1.32-1.34, 1.36".
+func covered(releases []matrix.Release) string {
+	has := map[matrix.Driver]map[matrix.Minor]bool{}
+	all := map[matrix.Minor]bool{}
+	for _, r := range releases {
+		if r.Driver != matrix.CPI && r.Driver != matrix.CSI {
+			continue
+		}
+		if has[r.Driver] == nil {
+			has[r.Driver] = map[matrix.Minor]bool{}
+		}
+		for _, m := range minors(r) {
+			has[r.Driver][m], all[m] = true, true
+		}
+	}
+	var in []matrix.Minor
+	for m := range all {
+		if (has[matrix.CPI] == nil || has[matrix.CPI][m]) && (has[matrix.CSI] == nil || has[matrix.CSI][m]) {
+			in = append(in, m)
+		}
+	}
+	return ranges(in)
+}
+
+const maxMinors = 64 // that one range is written out to
+
+// minors lists the minors of a release's range. An open range is as long as what
+// limits it elsewhere; alone it is listed by its first.
+func minors(r matrix.Release) []matrix.Minor {
+	if r.State == matrix.Withdrawn {
+		return nil
+	}
+	if r.Kubernetes.Max.IsZero() {
+		return []matrix.Minor{r.Kubernetes.Min}
+	}
+	var out []matrix.Minor
+	for m := r.Kubernetes.Min; r.Kubernetes.Contains(m) && len(out) < maxMinors; m = m.Next() {
+		out = append(out, m)
+	}
+	return out
+}
+
+func ranges(in []matrix.Minor) string {
+	sort.Slice(in, func(i, j int) bool { return in[i].Compare(in[j]) < 0 })
+	var parts []string
+	for i := 0; i < len(in); {
+		first, last := in[i], in[i]
+		for i++; i < len(in) && in[i] == last.Next(); i++ {
+			last = in[i]
+		}
+		if first == last {
+			parts = append(parts, first.String())
+		} else {
+			parts = append(parts, first.String()+"-"+last.String())
+		}
+	}
+	return strings.Join(parts, ", ")
+}

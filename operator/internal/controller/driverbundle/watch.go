@@ -1,0 +1,67 @@
+package driverbundle
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// kind of what a DriverBundle reads.
+type kind int
+
+const (
+	kindSecret kind = iota
+	kindConfigMap
+)
+
+// users maps a ConfigMap or Secret to the DriverBundles that read it.
+func users(c client.Reader, k kind) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var all v1alpha1.DriverBundleList
+		if err := c.List(ctx, &all, client.InNamespace(o.GetNamespace())); err != nil {
+			log.FromContext(ctx).Error(err, "list DriverBundles")
+			return nil
+		}
+		var out []reconcile.Request
+		for i := range all.Items {
+			if reads(&all.Items[i], k, o.GetName()) {
+				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+			}
+		}
+		return out
+	}
+}
+
+// reads reports whether a DriverBundle reads a ConfigMap or Secret of its namespace.
+func reads(b *v1alpha1.DriverBundle, k kind, name string) bool {
+	if pull, _ := b.PullSecretName(); k == kindSecret && pull == name {
+		return true
+	}
+	refs := make([]v1alpha1.KeyReference, 0, 4)
+	ca, _ := b.CAReference()
+	refs = append(refs, ca)
+	if b.Spec.Trust == nil {
+		refs = append(refs, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
+	}
+	for _, p := range []*v1alpha1.TrustPolicy{b.Spec.Trust, b.Spec.MatrixTrust} {
+		if p == nil {
+			continue
+		}
+		for _, key := range p.Keys {
+			if key.From != nil {
+				refs = append(refs, *key.From)
+			}
+		}
+	}
+	for _, ref := range refs {
+		if (k == kindSecret && ref.Secret == name) || (k == kindConfigMap && ref.ConfigMap == name) {
+			return true
+		}
+	}
+	return false
+}
