@@ -1,0 +1,237 @@
+// Package assess judges, from observed objects alone, how the drivers and the nodes
+// fare: for each driver whether it is rolled out and healthy, for each node whether
+// the drivers have done their part for it. What is amiss is a [Finding], with the
+// reason and the remedy; what only takes its time is one that is Waiting. It is
+// pure and knows no clock but the time that it is given.
+//
+// # Rules worth knowing
+//
+//   - A roll-out is judged by the pods updated, and pods that lack on nodes that are
+//     not ready do not count: a node that restarts does not make a driver unhealthy.
+//   - The storage driver's controller asks for more replicas than a small control
+//     plane has nodes. As many as there are nodes for are enough.
+//   - The cloud provider has no probes: a running pod proves nothing. It is judged
+//     by what it does to the nodes: providerID, and the taint that it takes away.
+//   - A node has [Grace] after it joined before it counts as amiss.
+package assess
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+const (
+	// CSIDriverName is the name that the storage driver registers under.
+	CSIDriverName = "csi.vsphere.vmware.com"
+	// TaintUninitialized is on nodes that wait for a cloud provider.
+	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	// Grace is how long a node may take before it counts as amiss.
+	Grace = 3 * time.Minute
+)
+
+// Observed is what was read from the cluster.
+type Observed struct {
+	Nodes       []corev1.Node
+	CSINodes    []storagev1.CSINode
+	DaemonSets  []appsv1.DaemonSet
+	Deployments []appsv1.Deployment
+	Pods        []corev1.Pod   // of those
+	Events      []corev1.Event // FailedCreate, in their namespaces
+	CSIDriver   *storagev1.CSIDriver
+	// SnapshotCRDs tells whether the snapshot kinds are served.
+	SnapshotCRDs bool
+	// NodeTopologies are the errors of CSINodeTopology objects, by node; "" for none.
+	NodeTopologies map[string]string
+}
+
+// Input is what is judged.
+type Input struct {
+	Observed
+	Now time.Time
+	// Wanted drivers; others are not judged.
+	Wanted []matrix.Driver
+	// Topology tells whether volumes' topology was asked for.
+	Topology bool
+	// WebhookCertificate is the webhook's certificate in PEM; empty where there is no webhook.
+	WebhookCertificate []byte
+}
+
+// Finding is something amiss, or not done yet.
+type Finding struct {
+	Driver  matrix.Driver
+	Node    string // "" where it is not about a node
+	Subject string // the object
+	Reason  fault.Reason
+	Message string
+	Remedy  string
+	// Waiting is set for what only takes its time.
+	Waiting bool
+}
+
+// Fault returns the finding as a fault.
+func (f Finding) Fault() error {
+	return &fault.Error{Reason: f.Reason, Subject: f.Subject, Hint: f.Remedy, Err: fmt.Errorf("%s", f.Message)}
+}
+
+// Health is how a driver fares.
+type Health struct {
+	// Version that all of its workloads are of; "" where they differ or there are none.
+	Version string
+	// Complete tells whether the roll-out of that version is complete.
+	Complete bool
+	Findings []Finding // sorted
+}
+
+// Healthy tells whether nothing is amiss and nothing is waited for.
+func (h Health) Healthy() bool { return len(h.Findings) == 0 }
+
+// Err returns what is amiss, or nil.
+func (h Health) Err() error {
+	var errs []error
+	for _, f := range h.Findings {
+		if !f.Waiting {
+			errs = append(errs, f.Fault())
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// Waits returns what is waited for, one sentence, or "".
+func (h Health) Waits() string {
+	var all []string
+	for _, f := range h.Findings {
+		if f.Waiting {
+			all = append(all, f.Subject+" "+f.Message)
+		}
+	}
+	return few(all, "; ")
+}
+
+// few joins the first few and counts the rest.
+func few(all []string, sep string) string {
+	const most = 3
+	if len(all) <= most {
+		return strings.Join(all, sep)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(all[:most], sep), sep, len(all)-most)
+}
+
+// Report is the judgement.
+type Report struct {
+	Drivers map[matrix.Driver]Health
+	// Nodes are the findings about nodes, sorted by node.
+	Nodes                []Finding
+	NodesReady, NodesAll int
+}
+
+// Assess judges.
+func Assess(in Input) Report {
+	rep := Report{Drivers: map[matrix.Driver]Health{}, NodesAll: len(in.Nodes)}
+	for _, d := range in.Wanted {
+		rep.Drivers[d] = in.driver(d)
+	}
+	amiss := map[string]bool{}
+	for _, f := range in.nodes() {
+		rep.Nodes = append(rep.Nodes, f)
+		amiss[f.Node] = true
+	}
+	slices.SortStableFunc(rep.Nodes, func(a, b Finding) int {
+		return strings.Compare(a.Node+"\x00"+string(a.Driver), b.Node+"\x00"+string(b.Driver))
+	})
+	rep.NodesReady = rep.NodesAll - len(amiss)
+	rep.rollUp()
+	return rep
+}
+
+// rollUp makes the nodes' findings the drivers' too: one finding a driver for
+// those amiss and one for those waited for, so that a thousand nodes are no
+// thousand lines.
+func (r *Report) rollUp() {
+	for d, h := range r.Drivers {
+		for _, waiting := range []bool{false, true} {
+			var names []string
+			var first Finding
+			for _, f := range r.Nodes {
+				if f.Driver == d && f.Waiting == waiting {
+					if len(names) == 0 {
+						first = f
+					}
+					names = append(names, f.Node)
+				}
+			}
+			if len(names) > 0 {
+				first.Node, first.Subject = "", fmt.Sprintf("%d of %d nodes (%s)", len(names), r.NodesAll, few(names, ", "))
+				h.Findings = append(h.Findings, first)
+			}
+		}
+		r.Drivers[d] = h
+	}
+}
+
+func (in *Input) driver(d matrix.Driver) Health {
+	var h Health
+	workloads := in.Workloads(d)
+	h.Version, h.Complete = commonVersion(workloads), len(workloads) > 0
+	for _, w := range workloads {
+		if f, ok := in.rollout(w); ok {
+			h.Findings = append(h.Findings, f)
+			h.Complete = false
+		}
+	}
+	if len(workloads) == 0 {
+		h.Findings = append(h.Findings, Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete, Message: "is not installed yet", Waiting: true})
+	}
+	h.Findings = append(h.Findings, in.pods(d)...)
+	h.Findings = append(h.Findings, in.refusedPods(d)...)
+	if d == matrix.CSI {
+		h.Findings = append(h.Findings, in.storage(len(workloads) > 0)...)
+	}
+	if d == matrix.CPI {
+		h.Findings = append(h.Findings, in.noPlaceForCPI(workloads)...)
+	}
+	return h
+}
+
+func commonVersion(all []Workload) string {
+	version := ""
+	for i, w := range all {
+		if i > 0 && w.Version != version {
+			return ""
+		}
+		version = w.Version
+	}
+	return version
+}
+
+// storage is what the storage driver needs beside its pods.
+func (in *Input) storage(installed bool) []Finding {
+	var all []Finding
+	if installed && in.CSIDriver == nil {
+		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + CSIDriverName, Reason: fault.NotFound, Message: "is not there",
+			Remedy: "it is made again at the next pass; while the operator is suspended, set spec.suspend to false"})
+	}
+	if len(in.WebhookCertificate) > 0 {
+		all = append(all, certificateAge(in.WebhookCertificate, in.Now)...)
+	}
+	return all
+}
+
+// noPlaceForCPI finds the cloud provider without a node that it may run on.
+func (in *Input) noPlaceForCPI(workloads []Workload) []Finding {
+	for _, w := range workloads {
+		if w.Kind == "DaemonSet" && w.Observed && w.Desired == 0 && len(in.Nodes) > 0 {
+			return []Finding{{Driver: matrix.CPI, Subject: w.String(), Reason: fault.Incomplete, Message: "finds no node to run on",
+				Remedy: "label the control-plane nodes: `kubectl label node NAME node-role.kubernetes.io/control-plane=`"}}
+		}
+	}
+	return nil
+}

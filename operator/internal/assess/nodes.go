@@ -1,0 +1,118 @@
+package assess
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// nodes finds what the drivers have not done for nodes.
+func (in *Input) nodes() []Finding {
+	registered := map[string]*storagev1.CSINodeDriver{}
+	for i := range in.CSINodes {
+		for j := range in.CSINodes[i].Spec.Drivers {
+			if in.CSINodes[i].Spec.Drivers[j].Name == CSIDriverName {
+				registered[in.CSINodes[i].Name] = &in.CSINodes[i].Spec.Drivers[j]
+			}
+		}
+	}
+	var all []Finding
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.Labels["type"] == "virtual-kubelet" {
+			continue
+		}
+		if slices.Contains(in.Wanted, matrix.CPI) {
+			all = append(all, in.cloudNode(n)...)
+		}
+		if slices.Contains(in.Wanted, matrix.CSI) {
+			all = append(all, in.storageNode(n, registered[n.Name])...)
+		}
+	}
+	return all
+}
+
+func (in *Input) young(n *corev1.Node) bool { return in.Now.Sub(n.CreationTimestamp.Time) < Grace }
+
+// cloudNode: the cloud provider sets the providerID and takes the taint away.
+func (in *Input) cloudNode(n *corev1.Node) []Finding {
+	f := Finding{Driver: matrix.CPI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
+	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == TaintUninitialized })
+	switch id := n.Spec.ProviderID; {
+	case id != "" && !strings.HasPrefix(id, "vsphere://"):
+		f.Reason = fault.Conflict
+		f.Message = fmt.Sprintf("has the providerID %q of another cloud provider, which cannot be changed", id)
+		f.Remedy = "turn the distribution's own cloud provider off, delete the Node and let it join again"
+		return []Finding{f}
+	case tainted:
+		f.Message = "waits for the cloud provider (taint " + TaintUninitialized + ")"
+		f.Remedy = "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, its guest name has to be the node's, VMware Tools have to run"
+	case id == "":
+		f.Message = "has no providerID, and no taint that would make the cloud provider set one"
+		f.Remedy = "start its kubelet with --cloud-provider=external, delete the Node and let it join again; or set the taint " + TaintUninitialized + "=true:NoSchedule"
+	default:
+		return nil
+	}
+	f.Waiting = in.young(n) || !in.settled(matrix.CPI)
+	return []Finding{f}
+}
+
+// storageNode: the node plugin registers on the node's CSINode.
+func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver) []Finding {
+	f := Finding{Driver: matrix.CSI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
+	if n.Labels[corev1.LabelOSStable] == "windows" && !in.servesWindows() {
+		return nil
+	}
+	topology := in.NodeTopologies[n.Name]
+	switch {
+	case topology != "":
+		f.Message = "its topology cannot be found out: " + said(topology)
+		f.Remedy = "its VM has to be in a datacenter listed; tags of each topology category have to be on its host's chain; the account has to be able to read both"
+		return []Finding{f}
+	case plugin == nil && !ready(n):
+		return nil // a node that is away registers when it is back
+	case plugin == nil:
+		f.Message = "the storage driver has not registered on it"
+		f.Remedy = "see the log of vsphere-csi-node on it; vsphere-csi-controller has to run first, and kubelet's folder has to be spec.storageProvider.customKubeletPath where it is not /var/lib/kubelet"
+	case in.Topology && len(plugin.TopologyKeys) == 0:
+		f.Message = "it is registered without topology"
+		f.Remedy = "check the tags of its host's chain, then restart its vsphere-csi-node pod"
+	default:
+		return nil
+	}
+	f.Waiting = in.young(n) || !in.settled(matrix.CSI)
+	return []Finding{f}
+}
+
+func (in *Input) servesWindows() bool {
+	return slices.ContainsFunc(in.Workloads(matrix.CSI), func(w Workload) bool { return strings.HasSuffix(w.Name, "-windows") })
+}
+
+// settled tells whether a driver's pods are there and have had their time: before,
+// what it has not done yet is only waited for.
+func (in *Input) settled(d matrix.Driver) bool {
+	all := in.Workloads(d)
+	if len(all) == 0 {
+		return false
+	}
+	for _, w := range all {
+		if !in.RolledOut(w) {
+			return false
+		}
+	}
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		if in.Now.Sub(p.CreationTimestamp.Time) < Grace && slices.ContainsFunc(all, func(w Workload) bool {
+			return w.Namespace == p.Namespace && w.selector != nil && w.selector.Matches(labelsOf(p))
+		}) {
+			return false
+		}
+	}
+	return true
+}

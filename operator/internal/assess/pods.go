@@ -1,0 +1,208 @@
+package assess
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// maxSaid bounds what is quoted of a container's or event's own words.
+const maxSaid = 300
+
+// pods finds containers of a driver that do not come up. The same trouble on many
+// nodes is one finding.
+func (in *Input) pods(d matrix.Driver) []Finding {
+	var all []Finding
+	seen := map[string]bool{}
+	for _, w := range in.Workloads(d) {
+		for i := range in.Pods {
+			p := &in.Pods[i]
+			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
+				continue
+			}
+			for _, c := range append(append([]corev1.ContainerStatus{}, p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...) {
+				f, ok := in.container(w, p, c)
+				if key := f.Subject + f.Message + f.Remedy; ok && !seen[key] {
+					seen[key] = true
+					all = append(all, f)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (in *Input) container(w Workload, p *corev1.Pod, c corev1.ContainerStatus) (Finding, bool) {
+	waiting := c.State.Waiting
+	if waiting == nil {
+		return Finding{}, false
+	}
+	f := Finding{Driver: w.Driver, Subject: w.String()}
+	switch waiting.Reason {
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RegistryUnavailable":
+		f.Reason, f.Remedy = imageTrouble(waiting.Message)
+		f.Message = fmt.Sprintf("container %s cannot get its image on node %s: %s", c.Name, p.Spec.NodeName, said(waiting.Message))
+	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		f.Reason, f.Remedy = fault.Incomplete, "see `kubectl describe pod -n "+p.Namespace+" "+p.Name+"`"
+		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, said(waiting.Message))
+	case "CrashLoopBackOff":
+		f = in.crash(f, p, c)
+	default:
+		return Finding{}, false
+	}
+	return f, true
+}
+
+// imageTrouble tells the causes of a failed pull apart.
+func imageTrouble(message string) (fault.Reason, string) {
+	m := strings.ToLower(message)
+	switch {
+	case strings.Contains(m, "x509") || strings.Contains(m, "certificate"):
+		return fault.CertificateInvalid, "the node's container runtime does not trust the mirror: add its CA to the runtime (containerd: hosts.toml) on every node"
+	case strings.Contains(m, "has been deleted"):
+		return fault.NotFound, "the registry of that image is gone: install from a bundle that holds it"
+	case strings.Contains(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") || strings.Contains(m, "no basic auth"):
+		return fault.Unauthorized, "the mirror refuses the login: set spec.pullSecret of the DriverBundle to a Secret that may pull"
+	case strings.Contains(m, "403") || strings.Contains(m, "forbidden") || strings.Contains(m, "denied"):
+		return fault.Forbidden, "the mirror's account may not pull: give it read access to the repository"
+	case strings.Contains(m, "manifest unknown") || strings.Contains(m, "not found") || strings.Contains(m, "404"):
+		return fault.NotFound, "the mirror lacks the image: push the whole bundle again with `vdo-bundle push`"
+	case strings.Contains(m, "no match for platform") || strings.Contains(m, "no matching manifest"):
+		return fault.Incompatible, "the bundle lacks this node's platform: make it with --platform all"
+	}
+	return fault.Unreachable, "see that the node reaches the mirror"
+}
+
+// signs are words of the drivers' logs that tell the cause.
+var signs = []struct {
+	fragment string
+	reason   fault.Reason
+	remedy   string
+}{
+	{"Cannot complete login", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
+	{"InvalidLogin", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
+	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
+	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
+	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
+	{"virtual machine wasn't found", fault.NotFound, "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"},
+	{"failed to match Prefix", fault.Incompatible, "this node is no VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
+	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
+	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
+	{"is forbidden: User", fault.Forbidden, "its rights are older than its image: the next pass applies those of its release; see that nobody else changes the ClusterRoles"},
+	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's authorities"},
+	{"Username is missing", fault.Incomplete, "give username and password in the credentials Secret"},
+	{"checkAPI failed for vcenter API version", fault.Incompatible, "this vCenter is too old for the driver"},
+}
+
+// crash finds why a container falls over, from its last words where it left some,
+// else from which container it is.
+func (in *Input) crash(f Finding, p *corev1.Pod, c corev1.ContainerStatus) Finding {
+	last := ""
+	if t := c.LastTerminationState.Terminated; t != nil {
+		last = t.Message
+		if last == "" {
+			last = fmt.Sprintf("exit code %d", t.ExitCode)
+		}
+	}
+	f.Message = fmt.Sprintf("container %s ends again and again (%d restarts): %s", c.Name, c.RestartCount, said(last))
+	f.Reason, f.Remedy = fault.Incomplete, fmt.Sprintf("see `kubectl logs -n %s %s -c %s --previous`", p.Namespace, p.Name, c.Name)
+	for _, s := range signs {
+		if strings.Contains(last, s.fragment) {
+			f.Reason, f.Remedy = s.reason, s.remedy
+			return f
+		}
+	}
+	switch {
+	case c.Name == "csi-snapshotter" && !in.SnapshotCRDs:
+		f.Remedy = "the snapshot kinds are not installed: enable driver snapshot-controller in spec.drivers, or install them yourself"
+	case c.Name == "node-driver-registrar":
+		f.Remedy = "see to vsphere-csi-controller first: it makes the kind CSINodeTopology; node plugins recover by themselves"
+	}
+	return f
+}
+
+// said quotes somebody else's words, bounded and on one line.
+func said(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > maxSaid {
+		s = strings.ToValidUTF8(s[:maxSaid], "") + "…"
+	}
+	if s == "" {
+		return "it left no message"
+	}
+	return s
+}
+
+// refusedPods finds pods that admission refused, which only events tell of.
+func (in *Input) refusedPods(d matrix.Driver) []Finding {
+	var all []Finding
+	for _, w := range in.Workloads(d) {
+		if w.Kind != "DaemonSet" || in.RolledOut(w) {
+			continue
+		}
+		if e := in.lastRefusal(w); e != nil {
+			all = append(all, refused(w.Driver, w.String(), e.Message))
+		}
+	}
+	return all
+}
+
+func (in *Input) lastRefusal(w Workload) *corev1.Event {
+	var last *corev1.Event
+	for i := range in.Events {
+		e := &in.Events[i]
+		about := e.InvolvedObject
+		if e.Reason == "FailedCreate" && about.Kind == w.Kind && about.Namespace == w.Namespace && about.Name == w.Name &&
+			(last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
+			last = e
+		}
+	}
+	return last
+}
+
+// refused tells why pods are not created.
+func refused(d matrix.Driver, subject, message string) Finding {
+	f := Finding{Driver: d, Subject: subject, Reason: fault.Forbidden, Message: "its pods are refused: " + said(message),
+		Remedy: "see which admission policy refuses them"}
+	switch {
+	case strings.Contains(message, "violates PodSecurity"):
+		f.Remedy = "label the namespace: `kubectl label namespace NAME pod-security.kubernetes.io/enforce=privileged --overwrite`"
+	case strings.Contains(message, "security context constraint"):
+		f.Remedy = "bind the SecurityContextConstraints that the driver needs to its service account"
+	case strings.Contains(message, "exceeded quota"):
+		f.Remedy = "raise the namespace's quota"
+	}
+	return f
+}
+
+// certificateAge finds a webhook certificate that is or will soon be too old.
+func certificateAge(data []byte, now time.Time) []Finding {
+	const subject = "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com"
+	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret vmware-system-csi/vsphere-webhook-certs: it is made again"}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		f.Message = "its certificate is no PEM"
+		return []Finding{f}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		f.Message = "its certificate cannot be read"
+		return []Finding{f}
+	}
+	if !now.Before(cert.NotAfter) {
+		f.Reason = fault.Expired
+		f.Message = fmt.Sprintf("its certificate ended at %s: StorageClasses cannot be written, nor claims changed or deleted", cert.NotAfter.UTC().Format(time.RFC3339))
+		return []Finding{f}
+	}
+	return nil
+}
+
+func labelsOf(p *corev1.Pod) labels.Set { return labels.Set(p.Labels) }

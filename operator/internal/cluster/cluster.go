@@ -1,0 +1,292 @@
+// Package cluster is the edge to the API server of the cluster that drivers are
+// installed on: reading what is there, dry runs, server-side apply, replacement,
+// and removal under preconditions. It decides nothing and waits for nothing.
+//
+// # Who owns what
+//
+// Everything is written under the field manager [FieldManager]. Applying is forced:
+// of the fields that are rendered every one is ours, whoever changed it, and fields
+// that are not rendered are never touched. Whether an object may be applied at all
+// is decided before, by package plan. An object that is taken over from an earlier
+// installation first has the fields of the tools that wrote it handed to us, since
+// fields that a newer release no longer has would stay otherwise.
+//
+// A delete names the UID and the resource version that were decided on, so that an
+// object that somebody changed or made anew meanwhile stays; it propagates in the
+// foreground, so that an object is gone only when its pods are.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/util/csaupgrade"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+const (
+	// FieldManager is the name that everything is written under.
+	FieldManager = "vdo-operator"
+
+	parallel = 8   // requests at once
+	pageSize = 500 // objects a page
+)
+
+// Versioner tells the API server's version: a discovery client.
+type Versioner interface {
+	ServerVersion() (*version.Info, error)
+}
+
+// Cluster is the API server of a cluster. Its fields are required.
+type Cluster struct {
+	// Client reads unstructured objects from the API server itself, not from a
+	// cache, as a manager's client does by default.
+	Client client.Client
+	// Reader reads from the API server: a manager's GetAPIReader.
+	Reader client.Reader
+	// Versions is a discovery client.
+	Versions Versioner
+}
+
+// Version returns the version that the API server reports, such as "v1.33.4".
+func (c *Cluster) Version(context.Context) (string, error) {
+	info, err := c.Versions.ServerVersion()
+	if err != nil {
+		return "", classify("read", "the version of the API server", err)
+	}
+	return info.GitVersion, nil
+}
+
+// Read returns those of the objects that are there.
+func (c *Cluster) Read(ctx context.Context, ids []inventory.ID) (plan.Live, error) {
+	found := make([]*unstructured.Unstructured, len(ids))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, id := range ids {
+		group.Go(func() error {
+			var err error
+			found[i], err = c.get(ctx, id)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	live := plan.Live{}
+	for i, o := range found {
+		if o != nil {
+			live[ids[i].Key] = o
+		}
+	}
+	return live, nil
+}
+
+// get returns an object, or nil where it or its kind is not there.
+func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstructured, error) {
+	o := empty(id)
+	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, o)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil, nil //nolint:nilnil // absent is an answer
+	}
+	if err != nil {
+		return nil, classify("read", id.Key.String(), err)
+	}
+	return o, nil
+}
+
+func empty(id inventory.ID) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: id.Version, Kind: id.Kind})
+	o.SetNamespace(id.Namespace)
+	o.SetName(id.Name)
+	return o
+}
+
+// DryRun asks the API server what it would make of each object, without changing
+// anything. An object whose namespace or kind is not there yet has an empty outcome.
+func (c *Cluster) DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error) {
+	outcomes := make([]plan.Outcome, len(objects))
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, o := range objects {
+		group.Go(func() error {
+			outcomes[i] = c.dryRun(gctx, o, live[plan.IDOf(o.Unstructured).Key])
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, &fault.Error{Reason: fault.Interrupted, Op: "try", Subject: "the drivers' objects", Err: err}
+	}
+	all := make(map[inventory.Key]plan.Outcome, len(objects))
+	for i, o := range objects {
+		all[plan.IDOf(o.Unstructured).Key] = outcomes[i]
+	}
+	return all, nil
+}
+
+func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructured.Unstructured) plan.Outcome {
+	answer, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
+	switch {
+	case err == nil:
+		return plan.Outcome{Object: answer}
+	case missingPlace(err):
+		return plan.Outcome{}
+	}
+	return plan.Outcome{Err: classify("try", plan.IDOf(o.Unstructured).Key.String(), err)}
+}
+
+// missingPlace tells whether an object could not be tried because what it lies in
+// comes in an earlier stage.
+func missingPlace(err error) bool {
+	if meta.IsNoMatchError(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsNotFound(err) &&
+		status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// put brings one object to the API server.
+func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how render.Strategy, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
+	if how != render.Replace {
+		opts := []client.ApplyOption{client.FieldOwner(FieldManager), client.ForceOwnership}
+		if dry {
+			opts = append(opts, client.DryRunAll)
+		}
+		out := o.DeepCopy()
+		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(out), opts...)
+		return out, err
+	}
+	if live == nil {
+		opts := []client.CreateOption{client.FieldOwner(FieldManager)}
+		if dry {
+			opts = append(opts, client.DryRunAll)
+		}
+		out := o.DeepCopy()
+		err := c.Client.Create(ctx, out, opts...)
+		return out, err
+	}
+	opts := []client.UpdateOption{client.FieldOwner(FieldManager)}
+	if dry {
+		opts = append(opts, client.DryRunAll)
+	}
+	out := plan.Merged(live, o)
+	err := c.Client.Update(ctx, out, opts...)
+	return out, err
+}
+
+// Apply does a step of the kinds Create, Change and Replace, and returns the object
+// as it is then. Of a Recreate it does the delete while the object is there: the
+// next pass creates it.
+func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if s.Action == plan.Recreate {
+		return nil, c.Delete(ctx, s)
+	}
+	if s.Adopts && s.Strategy != render.Replace && live != nil {
+		if err := c.takeFields(ctx, live); err != nil {
+			return nil, classify("take over", s.Key.String(), err)
+		}
+	}
+	out, err := c.put(ctx, s.Object, s.Strategy, live, false)
+	if err != nil {
+		return nil, classify(string(s.Action), s.Key.String(), err)
+	}
+	return out, nil
+}
+
+// controllers write defaults and bookkeeping into specs and keep their fields.
+var controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver"}
+
+// takeFields hands the fields that tools wrote to our manager, so that applying
+// takes those away that are no longer rendered.
+func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructured) error {
+	tools := sets.New[string]()
+	for _, m := range live.GetManagedFields() {
+		if m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" && !sets.New(controllers...).Has(m.Manager) {
+			tools.Insert(m.Manager)
+		}
+	}
+	if tools.Len() == 0 {
+		return nil
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, tools, FieldManager)
+	if err != nil || len(patch) == 0 {
+		return err
+	}
+	return c.Client.Patch(ctx, empty(plan.IDOf(live)), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldManager))
+}
+
+// Delete asks for an object's deletion, if it is still the one that was decided on.
+// That it is gone is seen by reading.
+func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
+	uid := types.UID(s.UID)
+	opts := []client.DeleteOption{
+		client.Preconditions{UID: &uid, ResourceVersion: &s.ResourceVersion},
+		client.PropagationPolicy(metav1.DeletePropagationForeground),
+	}
+	err := c.Client.Delete(ctx, empty(s.ID), opts...)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return nil
+	}
+	if err != nil {
+		return classify("delete", s.Key.String(), err)
+	}
+	return nil
+}
+
+// classify makes a fault of what the API server answered.
+func classify(op, subject string, err error) error {
+	f := &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: err}
+	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		f.Reason, f.Hint = fault.Refused, "raise the namespace's resource quota"
+	case apierrors.IsForbidden(err):
+		f.Reason = fault.Forbidden
+		f.Hint = "grant the operator that right: apply the RBAC manifests of this version of the operator; where an admission policy forbids it, make an exception"
+	case apierrors.IsUnauthorized(err):
+		f.Reason, f.Hint = fault.Unauthorized, "check the operator's service account or kubeconfig"
+	case apierrors.IsConflict(err):
+		f.Reason = fault.Conflict
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		f.Reason = fault.Incompatible
+		f.Hint = "the API server refuses it: see that the bundle is for this Kubernetes version; where a field is immutable, delete the object"
+	case apierrors.IsTooManyRequests(err):
+		f.Reason = fault.Throttled
+	case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
+		f.Reason = fault.Unreachable
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		f.Reason = fault.Interrupted
+	case !isStatus(err) && !meta.IsNoMatchError(err):
+		f.Reason, f.Hint = fault.Unreachable, "see that the API server can be reached"
+	}
+	if f.Reason == fault.Unreachable && strings.Contains(err.Error(), "failed calling webhook") {
+		f.Hint = "an admission webhook does not answer: see to the pod behind it"
+	}
+	return f
+}
+
+func isStatus(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+var errNoData = fmt.Errorf("key %s is not there", inventory.DataKey)

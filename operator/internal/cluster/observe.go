@@ -1,0 +1,232 @@
+package cluster
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+// Observe reads what is needed to judge drivers and nodes. Of workloads those of
+// drivers are kept, of pods only theirs are read.
+func (c *Cluster) Observe(ctx context.Context) (assess.Observed, error) {
+	var o assess.Observed
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	group.Go(func() error { return c.nodes(gctx, &o) })
+	group.Go(func() error { return c.csiNodes(gctx, &o) })
+	group.Go(func() error { return c.daemonSets(gctx, &o) })
+	group.Go(func() error { return c.deployments(gctx, &o) })
+	group.Go(func() error { return c.csiDriver(gctx, &o) })
+	group.Go(func() error { return c.topologies(gctx, &o) })
+	group.Go(func() error {
+		o.SnapshotCRDs = c.Serves(schema.GroupKind{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshotContent"})
+		return nil
+	})
+	if err := group.Wait(); err != nil {
+		return assess.Observed{}, err
+	}
+	return o, c.pods(ctx, &o)
+}
+
+// Serves tells whether the API server serves a kind.
+func (c *Cluster) Serves(kind schema.GroupKind) bool {
+	_, err := c.Client.RESTMapper().RESTMapping(kind)
+	return err == nil
+}
+
+// each lists page by page; page is called with the list filled.
+func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
+	next := ""
+	for {
+		options := append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, opts...)
+		if err := c.Reader.List(ctx, list, options...); err != nil {
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return nil
+			}
+			return classify("list", what, err)
+		}
+		page()
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
+	var list corev1.NodeList
+	return c.each(ctx, "nodes", &list, func() {
+		for _, n := range list.Items {
+			n.ManagedFields, n.Status.Images = nil, nil // much, and of no use here
+			o.Nodes = append(o.Nodes, n)
+		}
+	})
+}
+
+func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
+	var list storagev1.CSINodeList
+	return c.each(ctx, "CSINodes", &list, func() { o.CSINodes = append(o.CSINodes, list.Items...) })
+}
+
+func (c *Cluster) daemonSets(ctx context.Context, o *assess.Observed) error {
+	var list appsv1.DaemonSetList
+	return c.each(ctx, "DaemonSets", &list, func() {
+		for i := range list.Items {
+			if _, ok := assess.FromDaemonSet(&list.Items[i]); ok {
+				o.DaemonSets = append(o.DaemonSets, list.Items[i])
+			}
+		}
+	})
+}
+
+func (c *Cluster) deployments(ctx context.Context, o *assess.Observed) error {
+	var list appsv1.DeploymentList
+	return c.each(ctx, "Deployments", &list, func() {
+		for i := range list.Items {
+			if _, ok := assess.FromDeployment(&list.Items[i]); ok {
+				o.Deployments = append(o.Deployments, list.Items[i])
+			}
+		}
+	})
+}
+
+func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
+	var d storagev1.CSIDriver
+	err := c.Reader.Get(ctx, types.NamespacedName{Name: assess.CSIDriverName}, &d)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return classify("read", "CSIDriver "+assess.CSIDriverName, err)
+	}
+	o.CSIDriver = &d
+	return nil
+}
+
+// topologies reads what the storage driver says of nodes whose topology it cannot find out.
+func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "cns.vmware.com", Version: "v1alpha1", Kind: "CSINodeTopologyList"})
+	return c.each(ctx, "CSINodeTopologies", list, func() {
+		for _, item := range list.Items {
+			state, _, _ := unstructured.NestedString(item.Object, "status", "status")
+			message, _, _ := unstructured.NestedString(item.Object, "status", "errorMessage")
+			if state != "Error" {
+				continue
+			}
+			if o.NodeTopologies == nil {
+				o.NodeTopologies = map[string]string{}
+			}
+			if message == "" {
+				message = "the driver gives no reason"
+			}
+			o.NodeTopologies[item.GetName()] = message
+		}
+	})
+}
+
+// pods reads the pods of the workloads, and of workloads that are not rolled out
+// the events that tell why pods are not created.
+func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
+	asked := map[string]bool{}
+	selectors := map[string]*metav1.LabelSelector{}
+	for i := range o.DaemonSets {
+		selectors["DaemonSet "+o.DaemonSets[i].Namespace+"/"+o.DaemonSets[i].Name] = o.DaemonSets[i].Spec.Selector
+	}
+	for i := range o.Deployments {
+		selectors["Deployment "+o.Deployments[i].Namespace+"/"+o.Deployments[i].Name] = o.Deployments[i].Spec.Selector
+	}
+	for _, w := range o.All() {
+		selector, err := metav1.LabelSelectorAsSelector(selectors[w.String()])
+		if err != nil || selector.Empty() {
+			continue
+		}
+		var list corev1.PodList
+		if err := c.each(ctx, "pods of "+w.String(), &list, func() { o.Pods = append(o.Pods, list.Items...) },
+			client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+			return err
+		}
+		if !o.RolledOut(w) && !asked[w.Namespace] {
+			asked[w.Namespace] = true
+			if err := c.events(ctx, o, w.Namespace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {
+	var list corev1.EventList
+	return c.each(ctx, "events in "+namespace, &list, func() { o.Events = append(o.Events, list.Items...) },
+		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
+}
+
+// Volumes counts the PersistentVolumes that the storage driver serves, those
+// migrated to it included, and the VolumeAttachments that it makes.
+func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err error) {
+	var pvs corev1.PersistentVolumeList
+	err = c.each(ctx, "PersistentVolumes", &pvs, func() {
+		for i := range pvs.Items {
+			s := pvs.Items[i].Spec
+			if (s.CSI != nil && s.CSI.Driver == assess.CSIDriverName) || s.VsphereVolume != nil {
+				volumes++
+			}
+		}
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	var vas storagev1.VolumeAttachmentList
+	err = c.each(ctx, "VolumeAttachments", &vas, func() {
+		for i := range vas.Items {
+			if vas.Items[i].Spec.Attacher == assess.CSIDriverName {
+				attachments++
+			}
+		}
+	})
+	return volumes, attachments, err
+}
+
+// EmptyNamespaces returns those of the namespaces that have nothing in them that a
+// person would miss. Where that cannot be read, a namespace is not empty.
+func (c *Cluster) EmptyNamespaces(ctx context.Context, names []string) map[string]bool {
+	empty := map[string]bool{}
+	for _, name := range names {
+		empty[name] = c.emptyNamespace(ctx, name)
+	}
+	return empty
+}
+
+func (c *Cluster) emptyNamespace(ctx context.Context, name string) bool {
+	lists := []client.ObjectList{
+		&corev1.PodList{}, &corev1.PersistentVolumeClaimList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &corev1.ConfigMapList{},
+		&appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &appsv1.StatefulSetList{},
+	}
+	for _, list := range lists {
+		if err := c.Reader.List(ctx, list, client.InNamespace(name), client.Limit(10)); err != nil {
+			return false
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return false
+		}
+		for _, item := range items {
+			if o, err := meta.Accessor(item); err != nil || o.GetName() != "kube-root-ca.crt" {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+// labelPart tells the operator's own bookkeeping from what it installs.
+const labelPart = "app.kubernetes.io/part-of"
+
+// LoadInventory reads the inventory of a VDOConfig; where there is none it is empty.
+// No owner refers to it: with the VDOConfig deleted in the foreground the garbage
+// collector would take it before its objects are removed.
+func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
+	key := types.NamespacedName{Namespace: of.Namespace, Name: inventory.ConfigMapName(of.Name)}
+	var cm corev1.ConfigMap
+	err := c.Reader.Get(ctx, key, &cm)
+	if apierrors.IsNotFound(err) {
+		return inventory.Inventory{}, nil
+	}
+	if err != nil {
+		return inventory.Inventory{}, classify("read", "inventory "+key.String(), err)
+	}
+	data, ok := cm.Data[inventory.DataKey]
+	if !ok {
+		return inventory.Inventory{}, &fault.Error{
+			Reason: fault.Corrupt, Op: "read inventory", Subject: key.String(), Err: errNoData,
+			Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
+		}
+	}
+	return inventory.Parse(key.String(), []byte(data))
+}
+
+// SaveInventory writes the inventory of a VDOConfig.
+func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
+	return c.record(ctx, of.Namespace, inventory.ConfigMapName(of.Name), map[string]string{inventory.DataKey: string(inv.Marshal())})
+}
+
+func (c *Cluster) record(ctx context.Context, namespace, name string, data map[string]string) error {
+	var cm corev1.ConfigMap
+	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &cm)
+	switch {
+	case apierrors.IsNotFound(err):
+		cm = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
+		err = c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
+	case err == nil:
+		cm.Data = data
+		err = c.Client.Update(ctx, &cm, client.FieldOwner(FieldManager))
+	}
+	if err != nil {
+		return classify("write", "ConfigMap "+namespace+"/"+name, err)
+	}
+	return nil
+}
+
+// DeleteInventory removes the record, once everything in it is gone.
+func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
+	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: inventory.ConfigMapName(of.Name)}}
+	if err := c.Client.Delete(ctx, &cm); err != nil && !apierrors.IsNotFound(err) {
+		return classify("delete", "inventory "+of.String(), err)
+	}
+	return nil
+}
+
+// Secret returns the data of a Secret, or nil where there is none.
+func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
+	var s corev1.Secret
+	err := c.Reader.Get(ctx, key, &s)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify("read", "Secret "+key.String(), err)
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	return s.Data, nil
+}
+
+// ConfigMap returns the data of a ConfigMap, or nil where there is none.
+func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
+	var cm corev1.ConfigMap
+	err := c.Reader.Get(ctx, key, &cm)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify("read", "ConfigMap "+key.String(), err)
+	}
+	if cm.Data == nil {
+		cm.Data = map[string]string{}
+	}
+	return cm.Data, nil
+}
+
+// CreateSecret makes a Secret of the operator's own. It is an error where there is
+// one already: a key made twice would be two keys.
+func (c *Cluster) CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error {
+	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
+	if err := c.Client.Create(ctx, &s, client.FieldOwner(FieldManager)); err != nil {
+		return classify("create", "Secret "+key.String(), err)
+	}
+	return nil
+}
+
+// DeleteSecret removes a Secret of the operator's own.
+func (c *Cluster) DeleteSecret(ctx context.Context, key types.NamespacedName) error {
+	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	if err := c.Client.Delete(ctx, &s); err != nil && !apierrors.IsNotFound(err) {
+		return classify("delete", "Secret "+key.String(), err)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+// Package inventory is the record of every object that one VDOConfig has on the
+// cluster, and the set operations on it.
+//
+// The record is kept in a ConfigMap beside the VDOConfig (see [ConfigMapName]),
+// under the key [DataKey], as JSON:
+//
+//	{
+//	  "apiVersion": "vdo.vmware.com/inventory/v1",
+//	  "complete": {"csi": "3.5.1"},
+//	  "objects": [
+//	    {"group":"apps","version":"v1","kind":"DaemonSet","namespace":"kube-system",
+//	     "name":"vsphere-cloud-controller-manager","uid":"…","driver":"cpi","release":"cpi@1.33.1"}
+//	  ]
+//	}
+//
+// Objects are sorted, so the same inventory has the same bytes. "complete" names,
+// for each driver, the version whose roll-out was last seen complete.
+//
+// # What keeps it from losing an object
+//
+// Before anything is applied the record is widened to old ∪ new; an object that is
+// not applied yet has no release. After a stage the release and UID of what was
+// applied are noted. An entry leaves the record only once the object is seen to be
+// gone, or is left to somebody else by the user's wish. So an apply that is
+// interrupted anywhere leaves a record of at least what is on the cluster.
+package inventory
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+const (
+	// APIVersion of the record.
+	APIVersion = "vdo.vmware.com/inventory/v1"
+	// DataKey is the key of the ConfigMap that holds the record.
+	DataKey = "inventory.json"
+
+	maxSize    = 1 << 20 // an object of the API server is not larger
+	maxObjects = 4096
+	namePrefix = "vdo-inventory-"
+	maxName    = 253
+)
+
+// ConfigMapName returns the name of the ConfigMap with the inventory of a VDOConfig.
+func ConfigMapName(vdoConfig string) string {
+	if len(namePrefix)+len(vdoConfig) <= maxName {
+		return namePrefix + vdoConfig
+	}
+	sum := sha256.Sum256([]byte(vdoConfig))
+	return namePrefix + hex.EncodeToString(sum[:])
+}
+
+// Key tells objects apart, whatever version of their kind they are read in.
+type Key struct {
+	Group     string `json:"group,omitempty"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String returns "Kind namespace/name" or "Kind name".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + " " + k.Namespace + "/" + k.Name
+}
+
+// Compare orders keys by group, kind, namespace and name.
+func (k Key) Compare(other Key) int {
+	for _, c := range []int{
+		strings.Compare(k.Group, other.Group), strings.Compare(k.Kind, other.Kind),
+		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name),
+	} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// ID is a key with the version of the kind to read the object in.
+type ID struct {
+	Key
+	Version string `json:"version"`
+}
+
+// Entry is one object of an inventory.
+type Entry struct {
+	ID
+	// UID of the object as it was applied; "" before.
+	UID    string        `json:"uid,omitempty"`
+	Driver matrix.Driver `json:"driver"`
+	// Release that was last applied, such as "csi@3.5.1"; "" before.
+	Release string `json:"release,omitempty"`
+	// Created is set where the object was not there before: only a namespace of
+	// our own making is ever removed.
+	Created bool `json:"created,omitempty"`
+}
+
+// Inventory is a set of entries with distinct keys. The zero value is empty.
+// Values are not changed: operations return new ones.
+type Inventory struct {
+	entries  map[Key]Entry
+	complete map[matrix.Driver]string
+}
+
+// Of returns an inventory of entries; of two with the same key the last counts.
+func Of(entries ...Entry) Inventory {
+	inv := Inventory{entries: map[Key]Entry{}}
+	for _, e := range entries {
+		inv.entries[e.Key] = e
+	}
+	return inv
+}
+
+// Len returns how many objects there are.
+func (i Inventory) Len() int { return len(i.entries) }
+
+// Get returns an entry.
+func (i Inventory) Get(k Key) (Entry, bool) {
+	e, ok := i.entries[k]
+	return e, ok
+}
+
+// Entries returns all entries, sorted.
+func (i Inventory) Entries() []Entry {
+	all := make([]Entry, 0, len(i.entries))
+	for _, e := range i.entries {
+		all = append(all, e)
+	}
+	sort.Slice(all, func(a, b int) bool { return all[a].Compare(all[b].Key) < 0 })
+	return all
+}
+
+// Drivers returns the drivers that have objects, sorted.
+func (i Inventory) Drivers() []matrix.Driver {
+	var all []matrix.Driver
+	for _, e := range i.entries {
+		if !slices.Contains(all, e.Driver) {
+			all = append(all, e.Driver)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Has tells whether a driver has objects.
+func (i Inventory) Has(d matrix.Driver) bool {
+	for _, e := range i.entries {
+		if e.Driver == d {
+			return true
+		}
+	}
+	return false
+}
+
+// Complete returns the version of a driver whose roll-out was last seen complete, or "".
+func (i Inventory) Complete(d matrix.Driver) string { return i.complete[d] }
+
+// With returns the inventory with entries put in or replaced.
+func (i Inventory) With(entries ...Entry) Inventory {
+	out := i.clone()
+	for _, e := range entries {
+		out.entries[e.Key] = e
+	}
+	return out
+}
+
+// Without returns the inventory without the objects named.
+func (i Inventory) Without(keys ...Key) Inventory {
+	out := i.clone()
+	for _, k := range keys {
+		delete(out.entries, k)
+	}
+	for d := range out.complete {
+		if !out.Has(d) {
+			delete(out.complete, d)
+		}
+	}
+	return out
+}
+
+// WithComplete returns the inventory with a driver's complete version noted.
+func (i Inventory) WithComplete(d matrix.Driver, version string) Inventory {
+	out := i.clone()
+	out.complete[d] = version
+	return out
+}
+
+// Union returns the inventory widened by entries whose objects it does not have;
+// what it says of those that it has stays.
+func (i Inventory) Union(entries ...Entry) Inventory {
+	out := i.clone()
+	for _, e := range entries {
+		if _, there := out.entries[e.Key]; !there {
+			out.entries[e.Key] = e
+		}
+	}
+	return out
+}
+
+// Minus returns the entries whose keys are not among those given, sorted.
+func (i Inventory) Minus(keys map[Key]bool) []Entry {
+	var rest []Entry
+	for _, e := range i.Entries() {
+		if !keys[e.Key] {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+// Equal tells whether both record the same.
+func (i Inventory) Equal(other Inventory) bool {
+	return bytes.Equal(i.Marshal(), other.Marshal())
+}
+
+func (i Inventory) clone() Inventory {
+	out := Inventory{entries: make(map[Key]Entry, len(i.entries)), complete: make(map[matrix.Driver]string, len(i.complete))}
+	for k, e := range i.entries {
+		out.entries[k] = e
+	}
+	for d, v := range i.complete {
+		out.complete[d] = v
+	}
+	return out
+}
+
+type record struct {
+	APIVersion string                   `json:"apiVersion"`
+	Complete   map[matrix.Driver]string `json:"complete,omitempty"`
+	Objects    []Entry                  `json:"objects"`
+}
+
+// Marshal returns the record, one object a line.
+func (i Inventory) Marshal() []byte {
+	var out bytes.Buffer
+	head := record{APIVersion: APIVersion, Complete: i.complete}
+	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n\"objects\":[", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
+	for n, e := range i.Entries() {
+		if n > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+		out.Write(mustJSON(e))
+	}
+	out.WriteString("]}\n")
+	return out.Bytes()
+}
+
+func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {
+	if m == nil {
+		return map[matrix.Driver]string{}
+	}
+	return m
+}
+
+// mustJSON cannot fail: the values are strings, booleans and maps of strings.
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// Parse reads a record; name says where it is from, for errors. It is strict: a
+// record that is not understood in full must not be written over, or objects would
+// be forgotten.
+func Parse(name string, data []byte) (Inventory, error) {
+	bad := func(format string, args ...any) (Inventory, error) {
+		return Inventory{}, &fault.Error{
+			Reason: fault.Corrupt, Op: "read inventory", Subject: name,
+			Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
+			Err:  fmt.Errorf(format, args...),
+		}
+	}
+	if len(data) > maxSize {
+		return bad("larger than %d bytes", maxSize)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var r record
+	if err := dec.Decode(&r); err != nil {
+		return bad("no inventory: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // io.EOF is returned bare
+		return bad("something follows the record")
+	}
+	if r.APIVersion != APIVersion {
+		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
+	}
+	if len(r.Objects) > maxObjects {
+		return bad("more than %d objects", maxObjects)
+	}
+	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete)}
+	for n, e := range r.Objects {
+		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
+			return bad("object %d lacks kind, name, version or driver", n)
+		}
+		if _, twice := inv.entries[e.Key]; twice {
+			return bad("%s is there twice", e.Key)
+		}
+		inv.entries[e.Key] = e
+	}
+	return inv, nil
+}

@@ -1,0 +1,96 @@
+package inventory_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+func entry(driver matrix.Driver, kind, name, release string) inventory.Entry {
+	return inventory.Entry{
+		ID:     inventory.ID{Key: inventory.Key{Group: "apps", Kind: kind, Namespace: "kube-system", Name: name}, Version: "v1"},
+		Driver: driver, Release: release,
+	}
+}
+
+func TestRecordRoundTripsAndIsSorted(t *testing.T) {
+	a, b := entry(matrix.CPI, "DaemonSet", "a", "cpi@1.33.1"), entry(matrix.CSI, "Deployment", "b", "")
+	a.UID, a.Created = "u-1", true
+	one := inventory.Of(b, a).WithComplete(matrix.CPI, "1.33.1")
+	two := inventory.Of(a).With(b).WithComplete(matrix.CPI, "1.33.1")
+	require.Equal(t, string(one.Marshal()), string(two.Marshal()))
+	again, err := inventory.Parse("x", one.Marshal())
+	require.NoError(t, err)
+	require.True(t, again.Equal(one))
+	require.Equal(t, "1.33.1", again.Complete(matrix.CPI))
+	require.Equal(t, []inventory.Entry{a, b}, again.Entries())
+	require.Equal(t, []matrix.Driver{matrix.CPI, matrix.CSI}, again.Drivers())
+}
+
+func TestUnionKeepsWhatIsKnownAndForgetsNothing(t *testing.T) {
+	old := inventory.Of(entry(matrix.CSI, "Deployment", "kept", "csi@3.3.1"), entry(matrix.CSI, "Deployment", "leaves", "csi@3.3.1"))
+	wide := old.Union(entry(matrix.CSI, "Deployment", "kept", ""), entry(matrix.CSI, "Deployment", "comes", ""))
+	require.Equal(t, 3, wide.Len())
+	kept, _ := wide.Get(entry(matrix.CSI, "Deployment", "kept", "").Key)
+	require.Equal(t, "csi@3.3.1", kept.Release)
+	require.Equal(t, 2, old.Len(), "operations leave their operand alone")
+}
+
+func TestMinusIsWhatIsNoLongerWanted(t *testing.T) {
+	inv := inventory.Of(entry(matrix.CSI, "Deployment", "a", ""), entry(matrix.CSI, "Deployment", "b", ""))
+	rest := inv.Minus(map[inventory.Key]bool{entry(matrix.CSI, "Deployment", "a", "").Key: true})
+	require.Len(t, rest, 1)
+	require.Equal(t, "b", rest[0].Name)
+}
+
+func TestWithoutForgetsTheVersionOfADriverThatIsGone(t *testing.T) {
+	e := entry(matrix.CSI, "Deployment", "a", "csi@3.5.1")
+	inv := inventory.Of(e).WithComplete(matrix.CSI, "3.5.1").Without(e.Key)
+	require.Zero(t, inv.Len())
+	require.Empty(t, inv.Complete(matrix.CSI))
+}
+
+func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
+	good := string(inventory.Of(entry(matrix.CSI, "Deployment", "a", "")).Marshal())
+	for name, data := range map[string]string{
+		"empty":         "",
+		"not JSON":      "objects: []",
+		"unknown key":   strings.Replace(good, `"complete"`, `"incomplete"`, 1),
+		"newer version": strings.Replace(good, "/v1", "/v2", 1),
+		"no kind":       strings.Replace(good, `"Deployment"`, `""`, 1),
+		"cut":           good[:len(good)-4],
+		"two records":   good + good,
+		"twice":         `{"apiVersion":"` + inventory.APIVersion + `","objects":[{"kind":"A","name":"a","version":"v1","driver":"csi"},{"kind":"A","name":"a","version":"v2","driver":"csi"}]}`,
+		"huge":          good + strings.Repeat(" ", 1<<20),
+	} {
+		_, err := inventory.Parse("vdo/vdo-inventory-x", []byte(data))
+		require.Equal(t, fault.Corrupt, fault.ReasonOf(err), name)
+		require.Contains(t, err.Error(), "vdo/vdo-inventory-x", name)
+	}
+}
+
+func TestConfigMapNameFits(t *testing.T) {
+	require.Equal(t, "vdo-inventory-site", inventory.ConfigMapName("site"))
+	long := strings.Repeat("a", 253)
+	require.LessOrEqual(t, len(inventory.ConfigMapName(long)), 253)
+	require.NotEqual(t, inventory.ConfigMapName(long), inventory.ConfigMapName(long[:252]))
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"apiVersion":"vdo.vmware.com/inventory/v1","complete":{"csi":"1.0.0"},"objects":[{"kind":"A","name":"a","version":"v1","driver":"csi"}]}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		inv, err := inventory.Parse("fuzz", data)
+		if err != nil {
+			return
+		}
+		again, err := inventory.Parse("fuzz", inv.Marshal())
+		require.NoError(t, err)
+		require.True(t, again.Equal(inv))
+	})
+}

@@ -1,0 +1,169 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+const (
+	annotationOpenShift = "csi.openshift.io/managed"
+	annotationHelm      = "meta.helm.sh/release-name"
+	annotationHelmNS    = "meta.helm.sh/release-namespace"
+)
+
+// mayAdopt says why an object that is not ours must not be taken over, or nil.
+func mayAdopt(live, wanted *unstructured.Unstructured) error {
+	subject := IDOf(live).Key.String()
+	refuse := func(hint, format string, args ...any) error {
+		return &fault.Error{Reason: fault.Conflict, Op: "take over", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
+	}
+	annotations, labels := live.GetAnnotations(), live.GetLabels()
+	if _, managed := annotations[annotationOpenShift]; managed {
+		return refuse("take spec.storageProvider out of the VDOConfig, or have OpenShift remove its own driver first: set managementState: Removed on ClusterCSIDriver "+live.GetName(),
+			"OpenShift manages it (annotation %s)", annotationOpenShift)
+	}
+	if release := annotations[annotationHelm]; release != "" {
+		return refuse(fmt.Sprintf("remove the release with `helm uninstall %s -n %s`: volumes and nodes stay as they are", release, orDefault(annotations[annotationHelmNS], live.GetNamespace())),
+			"Helm release %s manages it", release)
+	}
+	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
+		return refuse("remove it with the tool that made it, or take the driver out of the VDOConfig", "%s manages it (label %s)", by, render.LabelManagedBy)
+	}
+	if by := labels["olm.owner"]; by != "" {
+		return refuse("remove that operator's subscription first", "operator %s manages it (label olm.owner)", by)
+	}
+	if owners := live.GetOwnerReferences(); len(owners) > 0 {
+		return refuse("remove the owner first, or take the driver out of the VDOConfig", "%s %s owns it", owners[0].Kind, owners[0].Name)
+	}
+	return otherSubjects(live, wanted, refuse)
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// otherSubjects refuses a binding that gives rights to somebody whom applying ours
+// would take them from: some of upstream's names look shared, and are.
+func otherSubjects(live, wanted *unstructured.Unstructured, refuse func(hint, format string, args ...any) error) error {
+	if !isBinding(live.GetKind()) {
+		return nil
+	}
+	mine := subjects(wanted)
+	for _, s := range subjects(live) {
+		if !slices.Contains(mine, s) {
+			return refuse("bind "+s+" by another binding and delete this one", "it gives rights to %s too, which would be lost", s)
+		}
+	}
+	return nil
+}
+
+func isBinding(kind string) bool { return kind == "RoleBinding" || kind == "ClusterRoleBinding" }
+
+func subjects(o *unstructured.Unstructured) []string {
+	list, _, _ := unstructured.NestedSlice(o.Object, "subjects")
+	var all []string
+	for _, item := range list {
+		m, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		kind, _, _ := unstructured.NestedString(m, "kind")
+		ns, _, _ := unstructured.NestedString(m, "namespace")
+		name, _, _ := unstructured.NestedString(m, "name")
+		all = append(all, strings.TrimPrefix(kind+" "+ns+"/"+name, "/"))
+	}
+	return all
+}
+
+// immutable returns the immutable field that differs, or "".
+func immutable(live, wanted *unstructured.Unstructured) string {
+	switch kind := wanted.GetKind(); {
+	case kind == "DaemonSet" || kind == "Deployment":
+		if !sameField(live, wanted, "spec", "selector") {
+			return "spec.selector"
+		}
+	case isBinding(kind):
+		if !sameField(live, wanted, "roleRef") {
+			return "roleRef"
+		}
+	}
+	return ""
+}
+
+func sameField(a, b *unstructured.Unstructured, path ...string) bool {
+	x, _, _ := unstructured.NestedFieldNoCopy(a.Object, path...)
+	y, _, _ := unstructured.NestedFieldNoCopy(b.Object, path...)
+	return reflect.DeepEqual(x, y)
+}
+
+func immutableConflict(live *unstructured.Unstructured, field string) error {
+	id := IDOf(live)
+	hint := fmt.Sprintf("delete it with `kubectl delete %s %s`, pods included, and it is installed again as the bundle has it", strings.ToLower(id.Kind), id.Name)
+	if id.Namespace != "" {
+		hint = fmt.Sprintf("delete it with `kubectl delete -n %s %s %s`, pods included, and it is installed again as the bundle has it", id.Namespace, strings.ToLower(id.Kind), id.Name)
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "take over", Subject: id.Key.String(), Hint: hint,
+		Err: fmt.Errorf("it was installed from another source: its %s differs and cannot be changed", field),
+	}
+}
+
+// Other is a workload of a driver that is somebody else's.
+type Other struct {
+	inventory.ID
+	Driver  matrix.Driver
+	Version string // by its image tag; "" where that does not tell
+	Helm    string // release, or ""
+}
+
+// others makes conflicts of foreign workloads of the drivers that are wanted.
+func (in *Input) others() []Step {
+	var steps []Step
+	for _, o := range in.Others {
+		if !in.wants(o.Driver) {
+			continue
+		}
+		s := Step{ID: o.ID, Driver: o.Driver, Stage: "others"}
+		steps = append(steps, s.conflict(otherConflict(o)))
+	}
+	return steps
+}
+
+func (in *Input) wants(d matrix.Driver) bool {
+	return slices.ContainsFunc(in.Stages, func(s render.Stage) bool { return slices.Contains(s.Drivers, d) })
+}
+
+func otherConflict(o Other) error {
+	hint := "remove it first, or take the driver out of the VDOConfig: two at once work against each other"
+	switch {
+	case o.Helm != "":
+		hint = fmt.Sprintf("remove it with `helm uninstall %s -n %s`, or take the driver out of the VDOConfig", o.Helm, o.Namespace)
+	case strings.HasPrefix(o.Namespace, "openshift-"):
+		hint = "OpenShift manages it: take the driver out of the VDOConfig, or have OpenShift remove its own"
+	case o.Driver == matrix.SnapshotController:
+		hint = "remove it or bring it to that version; to keep it and care for it yourself, set policy: disabled for driver snapshot-controller in spec.drivers"
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "install", Subject: string(o.Driver), Hint: hint,
+		Err: fmt.Errorf("another one is installed: %s%s", o.Key, versionNote(o.Version)),
+	}
+}
+
+func versionNote(v string) string {
+	if v == "" {
+		return ""
+	}
+	return " of version " + v
+}

@@ -1,0 +1,341 @@
+// Package plan decides what a pass does to the cluster: for each object of the
+// stages wanted and of the inventory one [Step], with its reason. It is pure; the
+// value prints, and is what status, log and apply use.
+//
+// # The rules
+//
+//   - Objects are brought to what is rendered by server-side apply, which touches
+//     only the fields that are rendered; of those each is forced, whoever changed it.
+//     ConfigMaps and Secrets marked Replace are replaced whole.
+//   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
+//   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
+//   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
+//     where an immutable field (selector, roleRef) has to change and they are ours.
+//   - An object of the same name that is not in the inventory and does not carry our
+//     label is taken over where that is safe: it has no other manager (Helm,
+//     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
+//     they have to be, and a binding names no subject that we would drop. So drivers
+//     that the earlier operator or upstream's manifests installed are upgraded in
+//     place. Taken over means ours: it is removed with the VDOConfig.
+//   - What is not safe is a [Conflict]: a fault with a remedy. A driver with a
+//     conflict is left as it is, the others go on.
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// Action is what is done to an object.
+type Action string
+
+// The actions.
+const (
+	Create    Action = "create"
+	Change    Action = "change"    // server-side apply
+	Replace   Action = "replace"   // the whole data of a ConfigMap or Secret
+	Recreate  Action = "recreate"  // delete, then create: an immutable field has to change
+	Unchanged Action = "unchanged" // is as it shall be
+	Prune     Action = "prune"     // delete what is no longer wanted
+	Keep      Action = "keep"      // no longer wanted, but must not be deleted
+	Forget    Action = "forget"    // leave it on the cluster to its users
+	Gone      Action = "gone"      // no longer wanted, and not there
+	Conflict  Action = "conflict"  // somebody else's
+)
+
+// Live are objects as they are on the cluster.
+type Live map[inventory.Key]*unstructured.Unstructured
+
+// Outcome is what a dry run of an object's apply answered.
+type Outcome struct {
+	Object *unstructured.Unstructured // as it would be; nil where it could not be asked yet
+	Err    error
+}
+
+// Input is what is decided on.
+type Input struct {
+	Stages    []render.Stage
+	Live      Live
+	DryRun    map[inventory.Key]Outcome
+	Inventory inventory.Inventory
+	// Held are drivers that are left as they are, and why: what they have is neither
+	// changed nor pruned.
+	Held map[matrix.Driver]string
+	// Leaving says what becomes of the objects of drivers that are not wanted at
+	// all any more. Absent: they are pruned.
+	Leaving map[matrix.Driver]Leave
+	// Leftovers are objects of earlier installations that may go, once all is healthy.
+	Leftovers []Leftover
+	// Others are workloads of the same drivers that are somebody else's.
+	Others []Other
+}
+
+// Leave is why the objects of a driver that is not wanted stay.
+type Leave struct {
+	Action Action // Keep or Forget
+	Reason string
+}
+
+// Step is what is done to one object.
+type Step struct {
+	Action Action
+	inventory.ID
+	Driver  matrix.Driver
+	Release string // wanted; "" where nothing is
+	Stage   string // "" for what is pruned
+	Reason  string
+	// Adopts is set where the object was not ours.
+	Adopts bool
+	// Repair is set where the same release was applied before: drift, not an
+	// upgrade. Repairs do not wait for gates.
+	Repair bool
+	// Object is what shall be, for Create to Recreate.
+	Object   *unstructured.Unstructured
+	Strategy render.Strategy
+	// UID and ResourceVersion of the live object: preconditions of a delete.
+	UID, ResourceVersion string
+	// Err is the fault of a Conflict.
+	Err error
+}
+
+// Writes tells whether the step changes the cluster.
+func (s Step) Writes() bool {
+	return slices.Contains([]Action{Create, Change, Replace, Recreate, Prune}, s.Action)
+}
+
+// String returns "change DaemonSet kube-system/x: reason".
+func (s Step) String() string {
+	text := string(s.Action) + " " + s.Key.String()
+	if s.Adopts {
+		text += " (taking it over)"
+	}
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
+}
+
+// Plan is all steps: those of the stages in order, then what is no longer wanted,
+// in order of removal.
+type Plan struct{ Steps []Step }
+
+// String prints a step a line; unchanged objects are only counted.
+func (p Plan) String() string {
+	var out strings.Builder
+	unchanged := 0
+	for _, s := range p.Steps {
+		if s.Action == Unchanged {
+			unchanged++
+			continue
+		}
+		out.WriteString(s.String())
+		out.WriteByte('\n')
+	}
+	fmt.Fprintf(&out, "%d unchanged\n", unchanged)
+	return out.String()
+}
+
+// Writes tells whether any step changes the cluster.
+func (p Plan) Writes() bool { return slices.ContainsFunc(p.Steps, Step.Writes) }
+
+// Pending lists what would be changed, one item a step.
+func (p Plan) Pending() []string {
+	var all []string
+	for _, s := range p.Steps {
+		if s.Writes() {
+			all = append(all, s.String())
+		}
+	}
+	return all
+}
+
+// Conflicts returns the faults of all conflicts.
+func (p Plan) Conflicts() error {
+	var errs []error
+	for _, s := range p.Steps {
+		errs = append(errs, s.Err)
+	}
+	return fault.Join(errs...)
+}
+
+// Blocked returns the drivers that have a conflict.
+func (p Plan) Blocked() map[matrix.Driver]error {
+	all := map[matrix.Driver]error{}
+	for _, s := range p.Steps {
+		if s.Err != nil {
+			all[s.Driver] = fault.Join(all[s.Driver], s.Err)
+		}
+	}
+	return all
+}
+
+// Stage returns the steps of a stage.
+func (p Plan) Stage(name string) []Step {
+	var all []Step
+	for _, s := range p.Steps {
+		if s.Stage == name {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Removals returns the steps of what is no longer wanted.
+func (p Plan) Removals() []Step { return p.Stage("") }
+
+// IDOf returns the name of an object and its version.
+func IDOf(o *unstructured.Unstructured) inventory.ID {
+	gvk := o.GroupVersionKind()
+	return inventory.ID{
+		Key:     inventory.Key{Group: gvk.Group, Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName()},
+		Version: gvk.Version,
+	}
+}
+
+// KeyOf returns the key of what rendering refers to.
+func KeyOf(r render.Ref) inventory.Key {
+	return inventory.Key{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+}
+
+// ReleaseOf returns the release that a rendered or live object is labelled with, such
+// as "csi@3.5.1", or "".
+func ReleaseOf(o *unstructured.Unstructured) string {
+	l := o.GetLabels()
+	if l[render.LabelDriver] == "" || l[render.LabelVersion] == "" {
+		return ""
+	}
+	return l[render.LabelDriver] + "@" + l[render.LabelVersion]
+}
+
+// Make decides.
+func Make(in Input) Plan {
+	var p Plan
+	wanted := map[inventory.Key]bool{}
+	for _, stage := range in.Stages {
+		for _, o := range stage.Objects {
+			id := IDOf(o.Unstructured)
+			wanted[id.Key] = true
+			s := in.step(o, id)
+			s.Stage = stage.Name
+			p.Steps = append(p.Steps, s)
+		}
+	}
+	p.Steps = append(p.Steps, in.others()...)
+	p.Steps = append(p.Steps, in.removals(wanted)...)
+	p.Steps = append(p.Steps, in.leftovers(wanted)...)
+	return p
+}
+
+// step decides on one wanted object.
+func (in *Input) step(o render.Object, id inventory.ID) Step {
+	s := Step{ID: id, Driver: o.Driver, Release: ReleaseOf(o.Unstructured), Object: o.Unstructured, Strategy: o.Apply}
+	known, recorded := in.Inventory.Get(id.Key)
+	s.Repair = recorded && known.Release != "" && known.Release == s.Release
+	live := in.Live[id.Key]
+	dry := in.DryRun[id.Key]
+	if live == nil {
+		s.Action, s.Reason = Create, "is not there"
+		if s.Repair {
+			s.Reason = "was deleted"
+		}
+		return s.failed(dry.Err)
+	}
+	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
+	ours := ours(live, known, recorded)
+	if !ours {
+		if err := mayAdopt(live, o.Unstructured); err != nil {
+			return s.conflict(err)
+		}
+		s.Adopts = id.Kind != "Namespace"
+	}
+	if field := immutable(live, o.Unstructured); field != "" {
+		if !ours {
+			return s.conflict(immutableConflict(live, field))
+		}
+		s.Action, s.Reason = Recreate, field+" has to change and is immutable"
+		return s
+	}
+	if dry.Err != nil {
+		return s.failed(dry.Err)
+	}
+	return s.compare(live, dry.Object)
+}
+
+func (s Step) compare(live, dry *unstructured.Unstructured) Step {
+	if dry == nil {
+		s.Action, s.Reason = Change, "could not be compared yet"
+		return s
+	}
+	paths := Diff(live, dry)
+	switch {
+	case len(paths) == 0:
+		s.Action, s.Adopts = Unchanged, false
+	case s.Strategy == render.Replace:
+		s.Action, s.Reason = Replace, summary(paths)
+	default:
+		s.Action, s.Reason = Change, summary(paths)
+	}
+	return s
+}
+
+func (s Step) conflict(err error) Step {
+	s.Action, s.Err, s.Reason, s.Adopts = Conflict, err, err.Error(), false
+	return s
+}
+
+// failed makes a conflict of a dry run that the API server refused.
+func (s Step) failed(err error) Step {
+	if err == nil {
+		return s
+	}
+	return s.conflict(err)
+}
+
+// ours tells whether an object was applied by us: it carries our label, or the
+// inventory has it under its UID. An entry without UID was not applied yet.
+func ours(live *unstructured.Unstructured, known inventory.Entry, recorded bool) bool {
+	if live.GetLabels()[render.LabelManagedBy] == render.ManagedBy {
+		return true
+	}
+	return recorded && known.UID != "" && known.UID == string(live.GetUID())
+}
+
+// Merged returns what a whole replacement puts: the live object with the rendered
+// data, labels, annotations and type.
+func Merged(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
+	out := live.DeepCopy()
+	for _, field := range []string{"data", "binaryData", "stringData"} {
+		delete(out.Object, field)
+		if v, ok := wanted.Object[field]; ok {
+			out.Object[field] = v
+		}
+	}
+	if v, ok := wanted.Object["type"]; ok {
+		out.Object["type"] = v
+	}
+	out.SetLabels(merge(live.GetLabels(), wanted.GetLabels()))
+	out.SetAnnotations(merge(live.GetAnnotations(), wanted.GetAnnotations()))
+	return out
+}
+
+func merge(base, over map[string]string) map[string]string {
+	if len(base)+len(over) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(base)+len(over))
+	for k, v := range base {
+		out[k] = v
+	}
+	for k, v := range over {
+		out[k] = v
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+// never are the kinds that are never pruned: with them goes what others have.
+var never = map[string]string{
+	"Namespace":                "others may have objects in it",
+	"CustomResourceDefinition": "all resources of its kind would go with it",
+	"PersistentVolume":         "it holds data",
+	"StorageClass":             "claims may name it",
+}
+
+// order in which kinds go: what admits requests first, for it fails closed; then
+// what runs; then what that read; then its rights.
+var order = [][]string{
+	{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"},
+	{"Deployment", "DaemonSet", "StatefulSet"},
+	{"Service", "PodDisruptionBudget", "NetworkPolicy", "ConfigMap", "Secret"},
+	{"CSIDriver"},
+	{"RoleBinding", "ClusterRoleBinding"},
+	{"Role", "ClusterRole"},
+	{"ServiceAccount"},
+}
+
+// wave returns the place of a kind in the order; what is not in it goes with the rights.
+func wave(kind string) int {
+	for i, kinds := range order {
+		if slices.Contains(kinds, kind) {
+			return i
+		}
+	}
+	return len(order) - 2
+}
+
+// drivers in the order of removal: the reverse of installation.
+var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
+
+func byRemoval(a, b Step) int {
+	if d := wave(a.Kind) - wave(b.Kind); d != 0 {
+		return d
+	}
+	if d := slices.Index(reverse, a.Driver) - slices.Index(reverse, b.Driver); d != 0 {
+		return d
+	}
+	return a.Compare(b.Key)
+}
+
+// removals decides on what the inventory has and nobody wants.
+func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
+	var steps []Step
+	for _, e := range in.Inventory.Minus(wanted) {
+		steps = append(steps, in.removal(e))
+	}
+	slices.SortStableFunc(steps, byRemoval)
+	return steps
+}
+
+func (in *Input) removal(e inventory.Entry) Step {
+	s := Step{ID: e.ID, Driver: e.Driver}
+	live := in.Live[e.Key]
+	if live == nil {
+		s.Action, s.Reason = Gone, "is not there any more"
+		return s
+	}
+	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
+	if why, held := in.Held[e.Driver]; held {
+		s.Action, s.Reason = Keep, why
+		return s
+	}
+	if leave, stays := in.Leaving[e.Driver]; stays && !in.wants(e.Driver) {
+		s.Action, s.Reason = leave.Action, leave.Reason
+		return s
+	}
+	if why, kept := never[e.Kind]; kept {
+		s.Action, s.Reason = Keep, why
+		return s
+	}
+	if e.Kind == "CSIDriver" && in.wants(e.Driver) {
+		s.Action, s.Reason = Keep, "volumes are attached through it"
+		return s
+	}
+	if !ours(live, e, true) {
+		s.Action, s.Reason = Forget, "somebody else made it anew"
+		return s
+	}
+	s.Action, s.Reason = Prune, "is no longer wanted"
+	return s
+}
+
+// Leftover is an object of an earlier installation that may go.
+type Leftover struct {
+	inventory.ID
+	Driver matrix.Driver
+	Reason string
+	// Only, where set, has to hold of the live object.
+	Only func(live *unstructured.Unstructured) bool
+}
+
+// leftovers prunes what earlier installations left, where nobody else has it.
+func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
+	var steps []Step
+	for _, l := range in.Leftovers {
+		live := in.Live[l.Key]
+		_, recorded := in.Inventory.Get(l.Key)
+		if live == nil || recorded || wanted[l.Key] || !in.wants(l.Driver) ||
+			mayAdopt(live, live) != nil || (l.Only != nil && !l.Only(live)) {
+			continue
+		}
+		steps = append(steps, Step{
+			Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason,
+			UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion(),
+		})
+	}
+	slices.SortStableFunc(steps, byRemoval)
+	return steps
+}
+
+// Removal plans the removal of everything in an inventory, in order. Namespaces
+// that were there before are kept, and so are those that empty does not name.
+func Removal(inv inventory.Inventory, live Live, empty map[string]bool) Plan {
+	in := Input{Inventory: inv, Live: live}
+	p := Plan{Steps: in.removals(nil)}
+	for i, s := range p.Steps {
+		e, _ := inv.Get(s.Key)
+		if s.Action == Keep && s.Kind == "Namespace" && e.Created && empty[s.Name] {
+			p.Steps[i].Action, p.Steps[i].Reason = Prune, "was made for the drivers and is empty"
+		}
+	}
+	slices.SortStableFunc(p.Steps, func(a, b Step) int { // namespaces last
+		return boolInt(a.Kind == "Namespace") - boolInt(b.Kind == "Namespace")
+	})
+	return p
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// NextWave returns the prunes of a plan that may be done now: those of the first
+// kinds in order that are still there. What reads or is allowed by others goes
+// before them, and is waited for.
+func (p Plan) NextWave() []Step {
+	first := -1
+	var steps []Step
+	for _, s := range p.Steps {
+		if s.Action != Prune {
+			continue
+		}
+		w := wave(s.Kind)
+		if s.Kind == "Namespace" {
+			w = len(order)
+		}
+		if first < 0 {
+			first = w
+		}
+		if w == first {
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
