@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,14 +95,14 @@ type Registry struct {
 
 	mu       sync.Mutex
 	faults   []*Fault
-	requests []Request
+	requests []*note
 }
 
-// Request is one request that a registry has answered.
+// Request is one request that a registry was sent.
 type Request struct {
 	Method string
 	Path   string // without the query
-	Status int    // 0: the connection was cut before a status
+	Status int    // 0: there is none yet, or the connection was cut before it
 	// Authorization tells whether the client sent credentials.
 	Authorization bool
 	// Range is the request's Range header.
@@ -292,11 +293,17 @@ func (r *Registry) Transport() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: r.ca.pool, MinVersion: tls.VersionTLS12}}
 }
 
-// Requests returns what has been answered, in the order of completion.
+// Requests returns what has arrived, in that order; also what is being answered.
 func (r *Registry) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Request(nil), r.requests...)
+	out := make([]Request, 0, len(r.requests))
+	for _, n := range r.requests {
+		q := n.Request
+		q.Status, q.Sent, q.Received = int(n.status.Load()), n.sent.Load(), n.received.Load()
+		out = append(out, q)
+	}
+	return out
 }
 
 // ForgetRequests empties the record.
@@ -318,45 +325,45 @@ func (r *Registry) Count(method, part string) int {
 	return n
 }
 
-// record notes every request.
+// note is a request that is being answered, or was.
+type note struct {
+	Request
+	status, sent, received atomic.Int64
+}
+
+// record notes every request before it is answered, and every byte before it is
+// sent: what a client has seen is in the record.
 func (r *Registry) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		note := Request{
+		n := &note{Request: Request{
 			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"),
 			Authorization: req.Header.Get("Authorization") != "",
-		}
-		rec := &recorder{ResponseWriter: w}
-		body := &countingBody{ReadCloser: req.Body}
-		req.Body = body
-		defer func() {
-			note.Status, note.Sent, note.Received = rec.status, rec.sent, body.n
-			r.mu.Lock()
-			r.requests = append(r.requests, note)
-			r.mu.Unlock()
-		}()
-		next.ServeHTTP(rec, req)
+		}}
+		r.mu.Lock()
+		r.requests = append(r.requests, n)
+		r.mu.Unlock()
+		req.Body = &countingBody{req.Body, n}
+		next.ServeHTTP(&recorder{w, n}, req)
 	})
 }
 
 type recorder struct {
 	http.ResponseWriter
-	status int
-	sent   int64
+	note *note
 }
 
 func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && status >= 200 {
-		w.status = status
+	if status >= 200 {
+		w.note.status.CompareAndSwap(0, int64(status))
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *recorder) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.note.status.CompareAndSwap(0, http.StatusOK)
+	w.note.sent.Add(int64(len(p)))
 	n, err := w.ResponseWriter.Write(p)
-	w.sent += int64(n)
+	w.note.sent.Add(int64(n - len(p)))
 	return n, err
 }
 
@@ -365,12 +372,12 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type countingBody struct {
 	io.ReadCloser
-	n int64
+	note *note
 }
 
 func (b *countingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.n += int64(n)
+	b.note.received.Add(int64(n))
 	return n, err
 }
 

@@ -50,7 +50,7 @@ func (c *Client) host(name string) *host {
 		return h
 	}
 	h := &host{
-		name: name, base: &url.URL{Scheme: "https", Host: name},
+		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: make(chan struct{}, 2*c.opts.Concurrency),
 		pull:  make(chan struct{}, c.opts.Concurrency), push: make(chan struct{}, c.opts.Concurrency),
 		gate:   make(chan struct{}, 1),

@@ -117,7 +117,7 @@ func NewClient(o Options) (*Client, error) {
 	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}}
 	for _, h := range o.PlainHTTP {
 		ref, err := image.ParseReference(h + "/x")
-		if err != nil || ref.Repository() != h+"/x" {
+		if err != nil || ref.Host() != h {
 			return nil, &fault.Error{
 				Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("--plain-http %q", h),
 				Hint: "write the host as references do, with the port: registry.site:5000",

@@ -211,7 +211,7 @@ func (c *Client) explainAnswer(h *host, out *fault.Error, a *answerError) {
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
 	case a.status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
-	case a.status == http.StatusNotFound && a.has("MANIFEST_BLOB_UNKNOWN"), a.has("MANIFEST_BLOB_UNKNOWN"), a.has("BLOB_UNKNOWN") && a.method == http.MethodPut:
+	case a.method == http.MethodPut && (a.has("MANIFEST_BLOB_UNKNOWN") || a.has("MANIFEST_UNKNOWN") || a.has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: what is there is not sent twice"
 	case a.status == http.StatusNotFound:
 		out.Reason, out.Hint = fault.NotFound, "check the name, the tag and the digest"

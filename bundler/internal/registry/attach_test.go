@@ -1,0 +1,172 @@
+package registry_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+func part(mediaType, text string) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: mediaType, Digest: ocidigest([]byte(text)), Size: int64(len(text)), Data: []byte(text)}
+}
+
+func plain(d ocispec.Descriptor) ocispec.Descriptor {
+	d.Data = nil
+	return d
+}
+
+// attachment makes a signature of the shape that cosign makes: under a tag, or as
+// a referrer where tagged is false.
+func attachment(t *testing.T, subject ocispec.Descriptor, tagged bool, payloads ...string) bundle.Attachment {
+	t.Helper()
+	config := part(ocispec.MediaTypeImageConfig, fmt.Sprintf(`{"rootfs":{"type":"layers"},"of":%q}`, payloads))
+	m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: plain(config)}
+	digest := image.MustDigest(subject.Digest.String())
+	a := bundle.Attachment{Subject: digest, Blobs: []ocispec.Descriptor{config}}
+	for _, p := range payloads {
+		layer := part("application/vnd.dev.cosign.simplesigning.v1+json", p)
+		a.Blobs = append(a.Blobs, layer)
+		layer = plain(layer)
+		layer.Annotations = map[string]string{"dev.cosignproject.cosign/signature": "signature of " + p}
+		m.Layers = append(m.Layers, layer)
+	}
+	if tagged {
+		a.Tag = "sha256-" + digest.Hex() + ".sig"
+	} else {
+		s := plain(subject)
+		m.Subject, m.ArtifactType = &s, "application/vnd.example.signature"
+	}
+	data, err := json.Marshal(m)
+	require.NoError(t, err)
+	a.Node = bundle.Node{Descriptor: plain(part(ocispec.MediaTypeImageManifest, string(data))), Data: data}
+	return a
+}
+
+func TestAttachmentsAreFoundAndTravel(t *testing.T) {
+	source, root := upstream(t)
+	for name, options := range mirrors {
+		t.Run(name, func(t *testing.T) {
+			mirror := real.Start(t, options)
+			c, _ := client(t, registry.Options{}, source, mirror)
+			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
+			g := graph(t, from)
+			subject := image.MustDigest(root.Digest.String())
+			tagged, referrer := attachment(t, g.Root, true, "one"), attachment(t, g.Root, false, "two")
+			wantFault(t, to.Attach(t.Context(), tagged), fault.NotFound, "push the bundle before")
+			_, err := to.Attachments(t.Context(), subject)
+			wantFault(t, err, fault.NotFound)
+
+			require.NoError(t, copyGraph(t.Context(), g, from, to))
+			list, err := to.Attachments(t.Context(), subject)
+			require.NoError(t, err)
+			require.Empty(t, list)
+
+			require.NoError(t, to.Attach(t.Context(), tagged))
+			require.NoError(t, to.Attach(t.Context(), referrer))
+			require.NoError(t, to.Attach(t.Context(), referrer), "twice is once")
+			third := attachment(t, g.Root, false, "three")
+			require.NoError(t, to.Attach(t.Context(), third))
+			list, err = to.Attachments(t.Context(), subject)
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{
+				tagged.Node.Descriptor.Digest.String(), referrer.Node.Descriptor.Digest.String(), third.Node.Descriptor.Digest.String(),
+			}, digests(list))
+			require.Equal(t, tagged.Tag, list[0].Annotations[ocispec.AnnotationRefName])
+
+			// They travel with the graph to the next registry.
+			for _, d := range list {
+				a, err := bundle.ReadAttachment(t.Context(), to, subject, d)
+				require.NoError(t, err)
+				g.Attachments = append(g.Attachments, a)
+			}
+			next := repository(c, mirror, "next/bundle:1")
+			require.NoError(t, copyGraph(t.Context(), g, to, next))
+			again, err := next.Attachments(t.Context(), subject)
+			require.NoError(t, err)
+			require.ElementsMatch(t, digests(list), digests(again))
+		})
+	}
+}
+
+func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
+	reg, root := upstream(t)
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	subject := image.MustDigest(root.Digest.String())
+	layers := func() []string {
+		list, err := repo.Attachments(t.Context(), subject)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		data, err := repo.Manifest(t.Context(), list[0])
+		require.NoError(t, err)
+		var m ocispec.Manifest
+		require.NoError(t, json.Unmarshal(data, &m))
+		_, err = readBlob(repo, m.Config, 0)
+		require.NoError(t, err)
+		var out []string
+		for _, l := range m.Layers {
+			data, err := readBlob(repo, l, 0)
+			require.NoError(t, err)
+			out = append(out, string(data))
+		}
+		return out
+	}
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "site")))
+	require.Equal(t, []string{"site"}, layers())
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "upstream")))
+	require.Equal(t, []string{"site", "upstream"}, layers())
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "upstream")), "nothing to add")
+	require.Equal(t, []string{"site", "upstream"}, layers())
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "a", "site", "upstream")), "holds all that is there")
+	require.Equal(t, []string{"a", "site", "upstream"}, layers())
+}
+
+func TestAttachNeedsItsParts(t *testing.T) {
+	reg, root := upstream(t)
+	c, _ := client(t, registry.Options{}, reg)
+	a := attachment(t, root, true, "x")
+	a.Blobs[0].Data = nil
+	wantFault(t, repository(c, reg, "csi/driver:v1").Attach(t.Context(), a), fault.Incomplete, "sign it again")
+}
+
+func TestForbiddenSignatureTagIsAbsentOnlyWhereTheSubjectCanBeRead(t *testing.T) {
+	reg, root := upstream(t)
+	subject := image.MustDigest(root.Digest.String())
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/sha256-"}, Status: 403})
+	list, err := repo.Attachments(t.Context(), subject)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	reg.Fail(real.Fault{Match: real.Match{Path: "/manifests/sha256:"}, Status: 403})
+	_, err = repo.Attachments(t.Context(), subject)
+	wantFault(t, err, fault.Forbidden)
+	reg.Heal()
+	reg.Fail(real.Fault{Match: real.Match{Path: ".sig"}, Status: 500})
+	_, err = repo.Attachments(t.Context(), subject)
+	wantFault(t, err, fault.Unreachable)
+}
+
+func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
+	reg, root := upstream(t)
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	subject := image.MustDigest(root.Digest.String())
+	reg.Fail(real.Fault{Match: real.Match{Method: "PUT", Path: "/manifests/"}, ReplaceHeader: map[string]string{"OCI-Subject": root.Digest.String()}})
+	a := attachment(t, root, false, "x")
+	require.NoError(t, repo.Attach(t.Context(), a))
+	list, err := repo.Attachments(t.Context(), subject)
+	require.NoError(t, err)
+	require.Equal(t, []string{a.Node.Descriptor.Digest.String()}, digests(list))
+	require.Equal(t, 1, reg.Count("PUT", "/manifests/sha256-"+subject.Hex()), "the list is kept under a tag")
+}
