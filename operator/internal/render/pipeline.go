@@ -1,25 +1,246 @@
 package render
 
 import (
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
+const minHashKey = 16 // bytes
+
 // Render returns the objects of the chosen releases, in stages. All independent
-// problems are reported together.
-func Render(in Input) (*Rendered, error) { return render(in) }
+// problems are reported together; then there are no objects.
+func Render(in Input) (*Rendered, error) {
+	r := &renderer{in: &in, stages: map[string]*Stage{}}
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		for _, id := range in.Releases {
+			if id.Driver == d {
+				errs = append(errs, r.release(id))
+			}
+		}
+	}
+	if err := fault.Join(errs...); err != nil {
+		return nil, err
+	}
+	return r.rendered()
+}
 
-func render(Input) (*Rendered, error) { return &Rendered{}, nil }
+// check reports what would spoil every driver.
+func (in *Input) check() error {
+	var errs []error
+	if _, err := image.ParseReference(in.Repository + "@" + image.DigestOf(nil).String()); err != nil || strings.Contains(in.Repository, "@") {
+		errs = append(errs, &fault.Error{
+			Reason: fault.InvalidInput, Op: "render drivers", Subject: fmt.Sprintf("repository %q", in.Repository),
+			Hint: "set the DriverBundle's spec.reference to HOST/PATH:TAG", Err: fmt.Errorf("it is no repository"),
+		})
+	}
+	if len(in.HashKey) < minHashKey {
+		errs = append(errs, &fault.Error{
+			Reason: fault.Internal, Op: "render drivers", Subject: "configuration hash",
+			Err: fmt.Errorf("a key of %d bytes: at least %d are needed", len(in.HashKey), minHashKey),
+		})
+	}
+	seen := map[matrix.Driver]bool{}
+	for _, id := range in.Releases {
+		if seen[id.Driver] {
+			errs = append(errs, &fault.Error{
+				Reason: fault.Internal, Op: "render drivers", Subject: string(id.Driver),
+				Err: fmt.Errorf("two releases of one driver were chosen"),
+			})
+		}
+		seen[id.Driver] = true
+		if policyOf(id.Driver) == nil {
+			errs = append(errs, unknownDriver(id))
+		}
+	}
+	return fault.Join(errs...)
+}
 
-// Lint reports everything in a release's manifests that is not known to be part
-// of the driver. Manifests are keyed DRIVER/VERSION/FILE as in bundle.Contents;
-// only those of the release are looked at.
-func Lint(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) error { return nil }
+func unknownDriver(id matrix.ReleaseID) error {
+	return &fault.Error{
+		Reason: fault.Incompatible, Op: "check manifests", Subject: string(id.Driver) + "@" + id.Version.String(),
+		Hint: "update the operator to one that knows this driver", Err: fmt.Errorf("driver %q is not known", id.Driver),
+	}
+}
 
-// StorageVCenters returns the VsphereCloudConfigs that the storage driver uses,
-// in order, each once.
-func StorageVCenters(p *v1alpha1.StorageProvider) []string { return nil }
+// renderer gathers stages.
+type renderer struct {
+	in      *Input
+	stages  map[string]*Stage
+	notes   []string
+}
 
-// ConfiguredClusterID returns the cluster-id in a csi-vsphere.conf, or "".
-func ConfiguredClusterID(conf []byte) string { return "" }
+func (r *renderer) release(id matrix.ReleaseID) error {
+	s, err := load(r.in.Lock, r.in.Manifests, id)
+	if err != nil {
+		return err
+	}
+	if err := s.lint(); err != nil {
+		return err
+	}
+	switch id.Driver {
+	case matrix.CPI:
+		err = r.renderCPI(s)
+	case matrix.CSI:
+		err = r.renderCSI(s)
+	case matrix.SnapshotController:
+		err = r.renderSnapshot(s)
+	case matrix.CNI:
+		err = r.renderCNI(s)
+	}
+	if err != nil {
+		return err
+	}
+	r.constraints(s)
+	return r.finish(s)
+}
+
+// finish does what is done to the objects of every driver.
+func (r *renderer) finish(s *source) error {
+	var errs []error
+	for _, stage := range r.stages {
+		for _, o := range stage.Objects {
+			if o.Driver != s.driver {
+				continue
+			}
+			errs = append(errs, r.pin(s, o.Unstructured))
+			r.fit(o.Unstructured)
+			label(s, o.Unstructured)
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// add puts an object into a stage; workloads and CRDs bring the gate that fits them.
+func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) {
+	kind := o.GetKind()
+	keep := kind == "Namespace" || kind == "CustomResourceDefinition"
+	st := r.stage(stage)
+	st.Objects = append(st.Objects, Object{Unstructured: o, Driver: s.driver, Apply: apply, Keep: keep})
+	if !slices.Contains(st.Drivers, s.driver) {
+		st.Drivers = append(st.Drivers, s.driver)
+	}
+	switch kind {
+	case "CustomResourceDefinition":
+		r.gate(stage, Gate{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
+	case "Deployment", "DaemonSet":
+		r.gate(stage, Gate{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
+	}
+}
+
+func (r *renderer) gate(stage string, g Gate) {
+	st := r.stage(stage)
+	st.Gates = append(st.Gates, g)
+}
+
+func (r *renderer) stage(name string) *Stage {
+	if r.stages[name] == nil {
+		r.stages[name] = &Stage{Name: name}
+	}
+	return r.stages[name]
+}
+
+func (r *renderer) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
+	}
+}
+
+// pullsFrom adds a copy of the mirror's login to a namespace, once: of two drivers
+// there the one that comes first in order of installation has it.
+func (r *renderer) pullsFrom(s *source, namespace string) {
+	for _, o := range r.stage(StageConfig).Objects {
+		if o.GetKind() == "Secret" && o.GetNamespace() == namespace && o.GetName() == PullSecret {
+			return
+		}
+	}
+	o := secret(namespace, PullSecret, "kubernetes.io/dockerconfigjson", map[string][]byte{".dockerconfigjson": r.in.PullSecret})
+	r.add(s, StageConfig, o, Replace)
+	label(s, o)
+}
+
+func label(s *source, o *unstructured.Unstructured) {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[LabelManagedBy] = ManagedBy
+	labels[LabelDriver] = string(s.driver)
+	labels[LabelVersion] = strings.ReplaceAll(s.version.String(), "+", "_")
+	o.SetLabels(labels)
+}
+
+var stageOrder = []string{
+	StageBase, StageConfig, StageNode, StageSnapshot,
+	StageCSIController, StageCSINode, StageWebhookServer, StageWebhook,
+}
+
+// rendered sorts everything, and reports objects that two drivers want.
+func (r *renderer) rendered() (*Rendered, error) {
+	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes))}
+	owner := map[Ref]matrix.Driver{}
+	var errs []error
+	for _, name := range stageOrder {
+		st := r.stages[name]
+		if st == nil || len(st.Objects) == 0 {
+			continue
+		}
+		slices.Sort(st.Drivers)
+		slices.SortStableFunc(st.Objects, compareObjects)
+		slices.SortStableFunc(st.Gates, compareGates)
+		for _, o := range st.Objects {
+			ref := RefOf(o.Unstructured)
+			if other, ok := owner[ref]; ok {
+				errs = append(errs, &fault.Error{
+					Reason: fault.Conflict, Op: "render drivers", Subject: ref.String(),
+					Hint: "disable one of the two", Err: fmt.Errorf("both %s and %s have it", other, o.Driver),
+				})
+			}
+			owner[ref] = o.Driver
+		}
+		out.Stages = append(out.Stages, *st)
+	}
+	if err := fault.Join(errs...); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// kinds in the order in which objects depend on each other; others come last.
+var kindOrder = []string{
+	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role",
+	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver",
+	"Deployment", "DaemonSet", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+}
+
+func compareObjects(a, b Object) int {
+	return compareRefs(RefOf(a.Unstructured), RefOf(b.Unstructured))
+}
+
+func compareGates(a, b Gate) int {
+	return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Kind, b.Kind))
+}
+
+func compareRefs(a, b Ref) int {
+	return cmp.Or(cmp.Compare(kindRank(a.Kind), kindRank(b.Kind)), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func kindRank(kind string) int {
+	if i := slices.Index(kindOrder, kind); i >= 0 {
+		return i
+	}
+	return len(kindOrder)
+}

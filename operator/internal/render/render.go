@@ -229,15 +229,16 @@ const (
 	RolledOut GateKind = "RolledOut"
 	// Exists: somebody else made the object.
 	Exists GateKind = "Exists"
-	// NodesInitialized: every node that the object's pods may run on is without the
-	// taint node.cloudprovider.kubernetes.io/uninitialized.
+	// NodesInitialized: one of Nodes is without the taint
+	// node.cloudprovider.kubernetes.io/uninitialized, or no node of the cluster has it.
 	NodesInitialized GateKind = "NodesInitialized"
 )
 
 // Gate is a condition that must hold before the next stage is applied.
 type Gate struct {
 	Kind   GateKind
-	Object Ref // zero for NodesInitialized
+	Object Ref      // zero for NodesInitialized
+	Nodes  []string // names, sorted, for NodesInitialized
 	Why    string
 }
 

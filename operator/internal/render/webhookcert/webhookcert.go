@@ -1,15 +1,204 @@
 // Package webhookcert makes, keeps and renews the certificate of the storage
 // driver's validating webhook.
+//
+// The certificate is a leaf for the webhook's Service, signed by a CA that exists
+// for that one signature: the CA's key is thrown away, so that nothing in the
+// cluster can sign another one. It is kept in the Secret that the webhook mounts
+// (see [Certificate.Data]) and read back from there:
+//
+//	cert, renewed, err := webhookcert.Ensure(secret.Data, time.Now(), rand.Reader)
+//
+// A renewal makes a new CA and leaf. What clients trust then holds the new CA and,
+// until its leaf expires, the old one, so that the API server accepts both the
+// pods that still serve the old leaf and those that serve the new one.
 package webhookcert
 
-// Certificate is a serving certificate and what its clients trust.
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// DNSName is the name that the API server calls the webhook by.
+const DNSName = "vsphere-webhook-svc.vmware-system-csi.svc"
+
+// Lifetime is how long a certificate counts; it is renewed after two thirds.
+const Lifetime = 90 * 24 * time.Hour
+
+// skew is how far a node's clock may be behind ours.
+const skew = 5 * time.Minute
+
+// Keys of the Secret.
+const (
+	KeyCA   = "ca.crt"
+	KeyCert = "tls.crt"
+	KeyKey  = "tls.key"
+)
+
+// Certificate is a serving certificate and what its clients trust. It does not
+// print.
 type Certificate struct {
-	CA   []byte // PEM; what caBundle holds: the issuer, and before it the last one while that is in use
+	CA   []byte // PEM; what caBundle holds: the issuer, then the one before it while its leaf counts
 	Cert []byte // PEM of the leaf
 	Key  []byte // PEM of the leaf's key, PKCS#8
 }
 
-// Data is the content of the Secret that the webhook mounts.
+// String keeps the key out of logs.
+func (*Certificate) String() string { return "[certificate of " + DNSName + "]" }
+
+// GoString keeps the key out of logs.
+func (c *Certificate) GoString() string { return c.String() }
+
+// Data is what is kept of the certificate in the Secret that the webhook mounts.
 func (c *Certificate) Data() map[string][]byte {
-	return map[string][]byte{"ca.crt": c.CA, "tls.crt": c.Cert, "tls.key": c.Key}
+	return map[string][]byte{KeyCA: c.CA, KeyCert: c.Cert, KeyKey: c.Key}
+}
+
+// Ensure returns the certificate kept in a Secret's data while it serves, or a new
+// one, and whether it is new. Data that is empty or damaged gives a new one.
+func Ensure(data map[string][]byte, now time.Time, random io.Reader) (cert *Certificate, renewed bool, err error) {
+	kept, err := Parse(data)
+	if err == nil && now.Before(kept.RenewAt()) && kept.serves(now) {
+		return kept, false, nil
+	}
+	cert, err = Issue(now, random)
+	if err != nil {
+		return nil, false, err
+	}
+	if kept != nil && kept.serves(now) {
+		cert.CA = append(cert.CA, kept.issuer()...)
+	}
+	return cert, true, nil
+}
+
+// Issue makes a certificate from scratch.
+func Issue(now time.Time, random io.Reader) (*Certificate, error) {
+	fail := func(err error) (*Certificate, error) {
+		return nil, &fault.Error{Reason: fault.Internal, Op: "make certificate", Subject: DNSName, Err: err}
+	}
+	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err != nil {
+		return fail(err)
+	}
+	ca := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "vsphere-webhook-ca " + now.UTC().Format("2006-01-02T15:04:05Z")},
+		NotBefore: notBefore, NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := sign(ca, ca, caKey.Public(), caKey, random)
+	if err != nil {
+		return fail(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	if err != nil {
+		return fail(err)
+	}
+	leaf := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: DNSName},
+		DNSNames:  []string{DNSName},
+		NotBefore: notBefore, NotAfter: notAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	leafDER, err := sign(leaf, ca, key.Public(), caKey, random)
+	if err != nil {
+		return fail(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return fail(err)
+	}
+	return &Certificate{
+		CA: encode("CERTIFICATE", caDER), Cert: encode("CERTIFICATE", leafDER), Key: encode("PRIVATE KEY", keyDER),
+	}, nil
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer, random io.Reader) ([]byte, error) {
+	serial := make([]byte, 16)
+	if _, err := io.ReadFull(random, serial); err != nil {
+		return nil, err
+	}
+	serial[0] = serial[0]&0x7f | 1 // positive, and never zero
+	template.SerialNumber = new(big.Int).SetBytes(serial)
+	return x509.CreateCertificate(random, template, parent, public, key)
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// Parse reads a certificate from a Secret's data. The leaf must be for [DNSName],
+// fit its key, and be signed by the first CA.
+func Parse(data map[string][]byte) (*Certificate, error) {
+	c := &Certificate{CA: data[KeyCA], Cert: data[KeyCert], Key: data[KeyKey]}
+	if err := c.check(); err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "read certificate", Subject: DNSName, Err: err,
+			Hint: "delete the Secret vmware-system-csi/vsphere-webhook-certs: it is made again",
+		}
+	}
+	return c, nil
+}
+
+func (c *Certificate) check() error {
+	leaf, err := parseOne(c.Cert)
+	if err != nil {
+		return fmt.Errorf("%s: %w", KeyCert, err)
+	}
+	issuer, err := parseOne(c.CA)
+	if err != nil {
+		return fmt.Errorf("%s: %w", KeyCA, err)
+	}
+	if _, err := tls.X509KeyPair(c.Cert, c.Key); err != nil {
+		return fmt.Errorf("%s does not fit %s", KeyKey, KeyCert) // the cause could quote the key
+	}
+	if err := leaf.VerifyHostname(DNSName); err != nil {
+		return err
+	}
+	return leaf.CheckSignatureFrom(issuer)
+}
+
+// parseOne returns the first certificate of PEM data.
+func parseOne(data []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, errors.New("there is no PEM certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// RenewAt is when two thirds of the certificate's life are over. The zero time is
+// returned for a certificate that cannot be read.
+func (c *Certificate) RenewAt() time.Time {
+	leaf, err := parseOne(c.Cert)
+	if err != nil {
+		return time.Time{}
+	}
+	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
+}
+
+// serves reports whether the leaf counts now.
+func (c *Certificate) serves(now time.Time) bool {
+	leaf, err := parseOne(c.Cert)
+	return err == nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter)
+}
+
+// issuer is the CA of the leaf alone, without those before it.
+func (c *Certificate) issuer() []byte {
+	block, _ := pem.Decode(c.CA)
+	return bytes.Clone(pem.EncodeToMemory(block))
 }

@@ -1,0 +1,177 @@
+package render
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// configDir is where both drivers' pods have their configuration; all keys of the
+// ConfigMap or Secret are files there, so that a CA is one more key.
+const configDir = "/etc/cloud"
+
+// cpiConfig is vsphere.conf in the cloud provider's YAML form. User and password
+// are left out on purpose: the provider would log in with them first, even with
+// empty ones, at every start, until the account locks.
+type cpiConfig struct {
+	Global  cpiGlobal             `json:"global"`
+	VCenter map[string]cpiVCenter `json:"vcenter"`
+	Labels  *cpiLabels            `json:"labels,omitempty"`
+}
+
+type cpiGlobal struct {
+	Port            int32  `json:"port"`
+	SecretName      string `json:"secretName"`
+	SecretNamespace string `json:"secretNamespace"`
+}
+
+type cpiVCenter struct {
+	Server       string   `json:"server"`
+	Port         int32    `json:"port"`
+	InsecureFlag bool     `json:"insecureFlag"`
+	Datacenters  []string `json:"datacenters,omitempty"`
+	CAFile       string   `json:"caFile,omitempty"`
+	Thumbprint   string   `json:"thumbprint,omitempty"`
+}
+
+type cpiLabels struct {
+	Region string `json:"region"`
+	Zone   string `json:"zone"`
+}
+
+// renderCPI replaces the sample ConfigMap and Secret by the site's.
+func (r *renderer) renderCPI(s *source) error {
+	if r.in.Spec.CloudProvider == nil {
+		return missingSettings(s, "cloudProvider")
+	}
+	vcenters, err := r.in.vcenters(CloudVCenters(r.in.Spec.CloudProvider))
+	if err == nil && len(vcenters) == 0 {
+		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
+	}
+	labels, zoneErr := r.zones()
+	if err := fault.Join(err, zoneErr, s.requires("DaemonSet vsphere-cloud-controller-manager")); err != nil {
+		return err
+	}
+	config, err := cpiData(vcenters, labels)
+	if err != nil {
+		return err
+	}
+	credentials := cpiCredentials(vcenters)
+	hash := configHash(r.in.HashKey, config, credentials)
+	for _, o := range s.objects {
+		switch kind, name := o.GetKind(), o.GetName(); {
+		case kind == "Secret" && name == CPISecret, kind == "ConfigMap" && name == CPIConfigMap:
+			// upstream's samples, with placeholders for a vCenter and its password
+		case kind == "DaemonSet":
+			setTemplateAnnotation(o, AnnotationConfigHash, hash)
+			r.letOpenShiftChooseUser(o)
+			r.add(s, StageNode, o, Merge)
+			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
+				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})
+		default:
+			r.add(s, StageConfig, o, Merge)
+		}
+	}
+	r.add(s, StageConfig, configMap(CPINamespace, CPIConfigMap, config), Replace)
+	r.add(s, StageConfig, secret(CPINamespace, CPISecret, "Opaque", credentials), Replace)
+	return nil
+}
+
+func (r *renderer) zones() (*cpiLabels, error) {
+	t := r.in.Spec.CloudProvider.Topology
+	if t == nil || (t.Zone == "" && t.Region == "") {
+		return nil, nil
+	}
+	if t.Zone == "" || t.Region == "" {
+		return nil, badSpec("spec.cloudProvider.topology", "name the tag categories of both zone and region",
+			"with only one of zone and region the cloud provider skips zones")
+	}
+	return &cpiLabels{Region: t.Region, Zone: t.Zone}, nil
+}
+
+func cpiData(vcenters []vcenter, labels *cpiLabels) (map[string][]byte, error) {
+	config := cpiConfig{
+		Global:  cpiGlobal{Port: 443, SecretName: CPISecret, SecretNamespace: CPINamespace},
+		VCenter: map[string]cpiVCenter{}, Labels: labels,
+	}
+	data := map[string][]byte{}
+	for _, v := range vcenters {
+		c := cpiVCenter{
+			Server: v.server, Port: v.port, InsecureFlag: v.insecure,
+			Datacenters: v.datacenters, Thumbprint: v.thumbprint,
+		}
+		if v.ca != nil {
+			c.CAFile = configDir + "/" + v.caFile()
+			data[v.caFile()] = v.ca
+		}
+		config.VCenter[v.name] = c
+	}
+	text, err := yaml.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("write %s: %w", CPIConfigKey, err)
+	}
+	data[CPIConfigKey] = text
+	return data, nil
+}
+
+// cpiCredentials has SERVER.username and SERVER.password, or for IPv6, whose
+// colons no key of a Secret can have, the form with a common suffix.
+func cpiCredentials(vcenters []vcenter) map[string][]byte {
+	data := map[string][]byte{}
+	for i, v := range vcenters {
+		if !v.ipv6() {
+			data[v.server+".username"] = []byte(v.username)
+			data[v.server+".password"] = []byte(v.password)
+			continue
+		}
+		id := strconv.Itoa(i + 1)
+		data["server_"+id] = []byte(v.server)
+		data["username_"+id] = []byte(v.username)
+		data["password_"+id] = []byte(v.password)
+	}
+	return data
+}
+
+func missingSettings(s *source, field string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "configure", Subject: s.name(),
+		Hint: "set spec." + field + " of the VDOConfig", Err: fmt.Errorf("spec.%s is not set", field),
+	}
+}
+
+func badSpec(field, hint, format string, args ...any) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "configure drivers", Subject: field, Hint: hint,
+		Err: fmt.Errorf(format, args...),
+	}
+}
+
+// requires reports objects, "Kind name", without which the driver is not whole.
+func (s *source) requires(objects ...string) error {
+	var errs []error
+	for _, want := range objects {
+		kind, name, _ := strings.Cut(want, " ")
+		if s.find(kind, name) == nil {
+			errs = append(errs, &fault.Error{
+				Reason: fault.Incomplete, Op: "read manifests", Subject: s.name(),
+				Hint: "make the bundle again from upstream's manifests", Err: fmt.Errorf("there is no %s", want),
+			})
+		}
+	}
+	return fault.Join(errs...)
+}
+
+func setTemplateAnnotation(o *unstructured.Unstructured, key, value string) {
+	path := []string{"spec", "template", "metadata", "annotations"}
+	annotations, _, _ := unstructured.NestedStringMap(o.Object, path...)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	_ = unstructured.SetNestedStringMap(o.Object, annotations, path...) // the lint saw that the template is a map
+}

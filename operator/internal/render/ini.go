@@ -1,0 +1,108 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// ini writes the dialect of INI that the storage driver reads (gopkg.in/gcfg.v1):
+// sections with an optional quoted name, values always quoted, because an
+// unquoted # or ; starts a comment. Inside quotes only \\ \" \n \t are escapes;
+// carriage returns are dropped by the reader and so cannot be written.
+type ini struct{ strings.Builder }
+
+func (w *ini) section(kind, name string) {
+	if w.Len() > 0 {
+		w.WriteByte('\n')
+	}
+	if name == "" {
+		fmt.Fprintf(w, "[%s]\n", kind)
+		return
+	}
+	fmt.Fprintf(w, "[%s %s]\n", kind, iniQuote(name))
+}
+
+func (w *ini) set(key, value string) { fmt.Fprintf(w, "%s = %s\n", key, iniQuote(value)) }
+
+// setUnlessEmpty leaves keys without a value out.
+func (w *ini) setUnlessEmpty(key, value string) {
+	if value != "" {
+		w.set(key, value)
+	}
+}
+
+var iniEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
+
+func iniQuote(s string) string { return `"` + iniEscapes.Replace(s) + `"` }
+
+// iniCan says why a value cannot be written, or nil.
+func iniCan(s string) error {
+	switch {
+	case !utf8.ValidString(s):
+		return errors.New("is not UTF-8 text")
+	case strings.ContainsRune(s, 0):
+		return errors.New("has a NUL character")
+	case strings.ContainsRune(s, '\r'):
+		return errors.New("has a carriage return")
+	}
+	return nil
+}
+
+// ConfiguredClusterID returns the cluster-id of section Global in a
+// csi-vsphere.conf, whoever wrote it, or "". It reads as the driver does: keys
+// and sections without regard to case, the last one counts.
+func ConfiguredClusterID(conf []byte) string {
+	section, id := "", ""
+	for line := range strings.Lines(string(conf)) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			name, _, _ = strings.Cut(name, "]")
+			section = strings.ToLower(strings.TrimSpace(name))
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if ok && section == "global" && strings.EqualFold(strings.TrimSpace(key), "cluster-id") {
+			id = iniUnquote(value)
+		}
+	}
+	return id
+}
+
+// iniUnquote reads a value: quotes may start and end anywhere, comments outside
+// of them end it.
+func iniUnquote(s string) string {
+	var out strings.Builder
+	quoted, kept := false, 0
+	s = strings.TrimLeft(s, " \t")
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s):
+			i++
+			out.WriteByte(iniUnescape(s[i]))
+			kept = out.Len()
+		case c == '"':
+			quoted = !quoted
+			kept = out.Len()
+		case !quoted && (c == '#' || c == ';'):
+			return out.String()[:kept]
+		default:
+			out.WriteByte(c)
+			if quoted || (c != ' ' && c != '\t' && c != '\r') {
+				kept = out.Len()
+			}
+		}
+	}
+	return out.String()[:kept]
+}
+
+func iniUnescape(c byte) byte {
+	switch c {
+	case 'n':
+		return '\n'
+	case 't':
+		return '\t'
+	}
+	return c
+}

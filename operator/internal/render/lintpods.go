@@ -1,0 +1,123 @@
+package render
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func (s *source) lintPods(p podPolicy, o *unstructured.Unstructured, f *finding) {
+	template, ok, err := unstructured.NestedMap(o.Object, "spec", "template")
+	if err != nil || !ok {
+		f.add("has no pod template")
+		return
+	}
+	var t corev1.PodTemplateSpec
+	if !as(template, &t, f) {
+		return
+	}
+	lintPodSpec(p, t.Spec, f)
+	for _, v := range t.Spec.Volumes {
+		lintVolume(p, v, f)
+	}
+	for _, c := range slices.Concat(t.Spec.InitContainers, t.Spec.Containers) {
+		lintContainer(p, c, f)
+		if _, err := s.digest(c.Image); err != nil {
+			f.all = append(f.all, err)
+		}
+	}
+}
+
+func lintPodSpec(p podPolicy, spec corev1.PodSpec, f *finding) {
+	if len(spec.Containers) == 0 {
+		f.add("has no container")
+	}
+	if spec.ServiceAccountName != p.account || (spec.DeprecatedServiceAccount != "" && spec.DeprecatedServiceAccount != p.account) {
+		f.add("runs as ServiceAccount %q", spec.ServiceAccountName)
+	}
+	if spec.HostNetwork && !p.hostNetwork {
+		f.add("uses the node's network")
+	}
+	if spec.HostPID || spec.HostIPC {
+		f.add("sees the node's processes")
+	}
+	if spec.NodeName != "" || len(spec.EphemeralContainers) > 0 || len(spec.HostAliases) > 0 {
+		f.add("names a node, host aliases or ephemeral containers")
+	}
+	if sc := spec.SecurityContext; sc != nil {
+		if len(sc.Sysctls) > 0 {
+			f.add("sets sysctls")
+		}
+		if hostProcess(sc.WindowsOptions) && !p.hostProcess {
+			f.add("runs as a process of the node")
+		}
+	}
+}
+
+func hostProcess(w *corev1.WindowsSecurityContextOptions) bool {
+	return w != nil && w.HostProcess != nil && *w.HostProcess
+}
+
+func lintVolume(p podPolicy, v corev1.Volume, f *finding) {
+	switch {
+	case v.HostPath != nil:
+		if !slices.Contains(p.hostPaths, v.HostPath.Path) {
+			f.add("mounts %s of the node", v.HostPath.Path)
+		}
+	case v.Secret != nil:
+		if !slices.Contains(p.secrets, v.Secret.SecretName) {
+			f.add("mounts Secret %s", v.Secret.SecretName)
+		}
+	case v.ConfigMap != nil, v.EmptyDir != nil:
+	default:
+		f.add("has volume %s of a kind that the driver does not need", v.Name)
+	}
+}
+
+func lintContainer(p podPolicy, c corev1.Container, f *finding) {
+	if len(c.EnvFrom) > 0 {
+		f.add("container %s takes its environment from an object", c.Name)
+	}
+	for _, e := range c.Env {
+		if e.ValueFrom != nil && e.ValueFrom.FieldRef == nil && e.ValueFrom.ResourceFieldRef == nil {
+			f.add("container %s takes variable %s from an object", c.Name, e.Name)
+		}
+		if divertsTraffic(e.Name) {
+			f.add("container %s sets variable %s, which overrides the configuration", c.Name, e.Name)
+		}
+	}
+	sc := c.SecurityContext
+	if sc == nil {
+		return
+	}
+	if sc.Privileged != nil && *sc.Privileged && !slices.Contains(p.privileged, c.Name) {
+		f.add("container %s is privileged", c.Name)
+	}
+	if sc.AllowPrivilegeEscalation != nil && *sc.AllowPrivilegeEscalation && !slices.Contains(p.privileged, c.Name) {
+		f.add("container %s may gain privileges", c.Name)
+	}
+	if sc.Capabilities != nil {
+		for _, capability := range sc.Capabilities.Add {
+			if !slices.Contains(p.capabilities[c.Name], string(capability)) {
+				f.add("container %s has capability %s", c.Name, capability)
+			}
+		}
+	}
+	if sc.ProcMount != nil && *sc.ProcMount != corev1.DefaultProcMount {
+		f.add("container %s sees all of /proc", c.Name)
+	}
+	if hostProcess(sc.WindowsOptions) && !p.hostProcess {
+		f.add("container %s runs as a process of the node", c.Name)
+	}
+}
+
+// divertsTraffic tells variables that send logins elsewhere: both drivers let
+// VSPHERE_… and VCENTER_… override their files, and every Go program heeds proxies.
+func divertsTraffic(name string) bool {
+	upper := strings.ToUpper(name)
+	return (strings.HasPrefix(upper, "VSPHERE_") && upper != "VSPHERE_CSI_CONFIG") ||
+		strings.HasPrefix(upper, "VCENTER_") || strings.HasSuffix(upper, "_PROXY") ||
+		strings.HasPrefix(upper, "LD_") || upper == "SSL_CERT_FILE" || upper == "SSL_CERT_DIR"
+}

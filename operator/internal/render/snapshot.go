@@ -1,0 +1,68 @@
+package render
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// renderSnapshot places the snapshot CRDs and controller. The controller is kept
+// to the control plane and given the request rate that CSI's own installer gives
+// it. Where another one runs already, only what that leaves is ours: nothing,
+// because two controllers would answer each VolumeSnapshot.
+func (r *renderer) renderSnapshot(s *source) error {
+	switch {
+	case r.openShift():
+		r.note("the snapshot-controller is left to OpenShift, which has its own")
+		return nil
+	case r.in.Cluster.ForeignSnapshotController:
+		r.note("the snapshot-controller is left out: another one runs in the cluster")
+		return nil
+	}
+	if err := s.requires("Deployment snapshot-controller"); err != nil {
+		return err
+	}
+	for _, o := range s.objects {
+		switch o.GetKind() {
+		case "CustomResourceDefinition":
+			r.add(s, StageBase, o, Merge)
+		case "Deployment":
+			toControlPlane(podSpec(o))
+			addArgs(container(o, "snapshot-controller"), "--kube-api-qps=100", "--kube-api-burst=100")
+			r.add(s, StageSnapshot, o, Merge)
+		default:
+			r.add(s, StageConfig, o, Merge)
+		}
+	}
+	return nil
+}
+
+// toControlPlane lets pods run on control-plane nodes only, by any of the labels
+// that such nodes have had.
+func toControlPlane(spec map[string]any) {
+	var terms, tolerations []any
+	for _, role := range []string{"control-plane", "controlplane", "master"} {
+		key := "node-role.kubernetes.io/" + role
+		terms = append(terms, map[string]any{"matchExpressions": []any{map[string]any{"key": key, "operator": "Exists"}}})
+		tolerations = append(tolerations, map[string]any{"key": key, "operator": "Exists", "effect": "NoSchedule"})
+	}
+	have, _ := spec["tolerations"].([]any)
+	spec["tolerations"] = append(have, tolerations...)
+	// Errors are for fields that are no maps; the lint has read them.
+	_ = unstructured.SetNestedSlice(spec, terms, "affinity", "nodeAffinity",
+		"requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+}
+
+// renderCNI places Antrea's objects as they are.
+func (r *renderer) renderCNI(s *source) error {
+	for _, o := range s.objects {
+		switch o.GetKind() {
+		case "CustomResourceDefinition", "Namespace":
+			r.add(s, StageBase, o, Merge)
+		case "Deployment", "DaemonSet", "APIService", "Service",
+			"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration":
+			r.add(s, StageNode, o, Merge)
+		default:
+			r.add(s, StageConfig, o, Merge)
+		}
+	}
+	return nil
+}

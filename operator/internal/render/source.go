@@ -1,0 +1,125 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/Masterminds/semver/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// source is a release of the bundle, read.
+type source struct {
+	driver  matrix.Driver
+	version matrix.Version
+	objects []*unstructured.Unstructured // in the order of the manifests
+	images  map[string]string            // as written → reference in the lock
+	digests map[string]image.Digest      // reference in the lock → digest
+}
+
+// load reads the manifests of one release.
+func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (*source, error) {
+	release, err := releaseOf(lock, id)
+	if err != nil {
+		return nil, err
+	}
+	s := &source{driver: id.Driver, version: id.Version, images: release.Images, digests: map[string]image.Digest{}}
+	for _, i := range lock.Images {
+		s.digests[i.Reference.String()] = i.Digest
+	}
+	var errs []error
+	for _, file := range release.Manifests {
+		key := string(id.Driver) + "/" + id.Version.String() + "/" + file.Name
+		data, ok := manifests[key]
+		if !ok {
+			errs = append(errs, &fault.Error{
+				Reason: fault.Incomplete, Op: "read manifest", Subject: key,
+				Hint: "push the bundle again", Err: fmt.Errorf("the lock names it and the bundle does not hold it"),
+			})
+			continue
+		}
+		objects, err := decode(key, data)
+		s.objects, errs = append(s.objects, objects...), append(errs, err)
+	}
+	errs = append(errs, s.twice()...)
+	if err := fault.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func releaseOf(lock *bundle.Lock, id matrix.ReleaseID) (*bundle.Release, error) {
+	if lock != nil {
+		for i, r := range lock.Releases {
+			if r.Driver == id.Driver && r.Version.String() == id.Version.String() {
+				return &lock.Releases[i], nil
+			}
+		}
+	}
+	return nil, &fault.Error{
+		Reason: fault.NotFound, Op: "find release", Subject: string(id.Driver) + "@" + id.Version.String(),
+		Hint: "use a bundle that holds it", Err: fmt.Errorf("the bundle does not hold it"),
+	}
+}
+
+// twice reports objects that the manifests hold more than once: which one counts
+// would depend on the order.
+func (s *source) twice() []error {
+	seen, errs := map[Ref]bool{}, []error(nil)
+	for _, o := range s.objects {
+		ref := RefOf(o)
+		if seen[ref] {
+			errs = append(errs, &fault.Error{
+				Reason: fault.Conflict, Op: "read manifests", Subject: s.name(),
+				Hint: "make the bundle again from upstream's manifests",
+				Err:  fmt.Errorf("%s is in them twice", ref),
+			})
+		}
+		seen[ref] = true
+	}
+	return errs
+}
+
+// name is "csi@3.5.1".
+func (s *source) name() string { return string(s.driver) + "@" + s.version.String() }
+
+// digest returns the signed digest of an image as the manifests write it.
+func (s *source) digest(written string) (image.Digest, error) {
+	d := s.digests[s.images[written]]
+	if d.IsZero() {
+		return d, &fault.Error{
+			Reason: fault.Untrusted, Op: "pin image", Subject: fmt.Sprintf("%q of %s", written, s.name()),
+			Hint: "make the bundle again: its lock does not hold this image",
+			Err:  fmt.Errorf("the signed lock does not hold it"),
+		}
+	}
+	return d, nil
+}
+
+// since reports whether the release is v or newer. A pre-release of v counts as
+// v: it has v's features.
+func (s *source) since(v string) bool {
+	have, err := semver.StrictNewVersion(s.version.String())
+	if err != nil {
+		return false
+	}
+	want := semver.MustParse(v)
+	core := semver.New(have.Major(), have.Minor(), have.Patch(), "", "")
+	return !core.LessThan(want)
+}
+
+// find returns an object by its name, or nil.
+func (s *source) find(kind, name string) *unstructured.Unstructured {
+	i := slices.IndexFunc(s.objects, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == kind && o.GetName() == name
+	})
+	if i < 0 {
+		return nil
+	}
+	return s.objects[i]
+}

@@ -1,0 +1,230 @@
+package render
+
+import (
+	"bytes"
+	"crypto/sha1" //nolint:gosec // the form in which vCenter and the drivers write thumbprints
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// StorageVCenters returns the VsphereCloudConfigs that the storage driver uses,
+// in order, each once.
+func StorageVCenters(p *v1alpha1.StorageProvider) []string {
+	if p == nil {
+		return nil
+	}
+	return each(append([]string{p.VsphereCloudConfig}, p.VsphereCloudConfigs...))
+}
+
+// CloudVCenters returns the VsphereCloudConfigs that the cloud provider uses, in
+// order, each once.
+func CloudVCenters(p *v1alpha1.CloudProvider) []string {
+	if p == nil {
+		return nil
+	}
+	return each(p.VsphereCloudConfigs)
+}
+
+func each(names []string) []string {
+	var out []string
+	for _, n := range names {
+		if n != "" && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// vcenter is a VCenter whose fields are known to be fit for both drivers'
+// configuration.
+type vcenter struct {
+	name        string // of the VsphereCloudConfig
+	server      string // without brackets
+	port        int32
+	insecure    bool
+	datacenters []string
+	thumbprint  string // SHA-1, upper case, or ""
+	ca          []byte // PEM, or nil
+	username    string
+	password    string
+}
+
+// caFile is the key, and file name, of the vCenter's CA.
+func (v vcenter) caFile() string { return v.name + ".ca.crt" }
+
+// ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
+func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
+
+// vcenters looks the named vCenters up and checks them; all problems are reported.
+func (in *Input) vcenters(names []string) ([]vcenter, error) {
+	var out []vcenter
+	var errs []error
+	servers := map[string]string{}
+	for _, name := range names {
+		given, ok := in.VCenters[name]
+		if !ok {
+			errs = append(errs, &fault.Error{
+				Reason: fault.NotFound, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,
+				Hint: "create it, or correct the name in the VDOConfig", Err: errors.New("there is none of that name"),
+			})
+			continue
+		}
+		v, err := checkVCenter(name, given)
+		errs = append(errs, err)
+		if other, ok := servers[v.server]; ok && v.server != "" {
+			errs = append(errs, badVCenter(name, "name each vCenter in one VsphereCloudConfig only",
+				"has the same vCenter as VsphereCloudConfig %s: %s", other, v.server))
+		}
+		servers[v.server] = name
+		out = append(out, v)
+	}
+	return out, fault.Join(errs...)
+}
+
+func badVCenter(name, hint, format string, args ...any) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,
+		Hint: hint, Err: fmt.Errorf(format, args...),
+	}
+}
+
+func checkVCenter(name string, given VCenter) (vcenter, error) {
+	v := vcenter{
+		name: name, server: bareHost(given.Server), port: given.Port, insecure: given.Insecure,
+		datacenters: given.Datacenters,
+		username:    withoutLineBreak(given.Credentials.Username),
+		password:    withoutLineBreak(given.Credentials.Password),
+	}
+	if v.port == 0 {
+		v.port = 443
+	}
+	errs := []error{checkHost(name, v.server), checkDatacenters(name, v.datacenters), checkCredentials(v)}
+	if v.port < 1 || v.port > 65535 {
+		errs = append(errs, badVCenter(name, "set spec.port to 1..65535", "port %d", v.port))
+	}
+	if v.insecure {
+		return v, fault.Join(errs...) // the check is off: what it would need is not written
+	}
+	var err error
+	v.thumbprint, err = sha1Thumbprint(name, given)
+	errs = append(errs, err)
+	v.ca, err = checkCA(name, given.CA)
+	return v, fault.Join(append(errs, err)...)
+}
+
+func bareHost(s string) string {
+	s = strings.TrimSpace(s)
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		return strings.TrimSuffix(inner, "]")
+	}
+	return s
+}
+
+func withoutLineBreak(s string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(s, "\n"), "\r")
+}
+
+func checkHost(name, host string) error {
+	const hint = "set spec.vcIp to the vCenter's name or IP address alone"
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
+	if host == "" || len(host) > 253 || strings.Trim(host, letters) != "" {
+		return badVCenter(name, hint, "%q is no host name or IP address", host)
+	}
+	return nil
+}
+
+func checkDatacenters(name string, datacenters []string) error {
+	var errs []error
+	for _, d := range datacenters {
+		if d == "" || strings.Contains(d, ",") || iniCan(d) != nil || strings.TrimSpace(d) != d {
+			errs = append(errs, badVCenter(name, "list each datacenter as an item of spec.datacenters",
+				"datacenter %q is empty or has a comma, or space around it", d))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+func checkCredentials(v vcenter) error {
+	const hint = "correct the Secret that spec.credentials names"
+	var errs []error
+	for _, c := range []struct{ key, value string }{{"username", v.username}, {"password", v.password}} {
+		if c.value == "" {
+			errs = append(errs, badVCenter(v.name, hint, "the Secret has no %s", c.key))
+		} else if err := iniCan(c.value); err != nil {
+			errs = append(errs, badVCenter(v.name, hint, "the Secret's %s %w", c.key, err))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// checkCA accepts PEM with at least one certificate and nothing but certificates,
+// so that no key is ever copied along.
+func checkCA(name string, given []byte) ([]byte, error) {
+	if len(bytes.TrimSpace(given)) == 0 {
+		return nil, nil
+	}
+	const hint = "put the PEM certificates of the vCenter's CA, and nothing else, into what spec.ca names"
+	var out bytes.Buffer
+	for rest := given; len(bytes.TrimSpace(rest)) > 0; {
+		block, more := pem.Decode(rest)
+		if block == nil || block.Type != "CERTIFICATE" {
+			return nil, badVCenter(name, hint, "the CA holds something other than PEM certificates")
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return nil, badVCenter(name, hint, "the CA: %w", err)
+		}
+		if err := pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}); err != nil {
+			return nil, err
+		}
+		rest = more
+	}
+	return out.Bytes(), nil
+}
+
+// sha1Thumbprint returns the thumbprint in the only form that every release of
+// both drivers compares with: SHA-1. A SHA-256 thumbprint is turned into it where
+// the certificate that it belongs to is known, because that proves that both are
+// of the same certificate.
+func sha1Thumbprint(name string, given VCenter) (string, error) {
+	t := strings.ToUpper(strings.TrimSpace(given.Thumbprint))
+	switch strings.Count(t, ":") {
+	case 0:
+		if t == "" {
+			return "", nil
+		}
+	case sha1.Size - 1:
+		return t, nil
+	case sha256.Size - 1:
+		sum := sha256.Sum256(given.Certificate)
+		if len(given.Certificate) > 0 && hexPairs(sum[:]) == t {
+			short := sha1.Sum(given.Certificate) //nolint:gosec // the drivers' form; the match above is SHA-256
+			return hexPairs(short[:]), nil
+		}
+		return "", badVCenter(name, "set spec.thumbprint to the SHA-1 thumbprint, or set spec.ca",
+			"the drivers compare SHA-1 thumbprints only, and spec.thumbprint is SHA-256")
+	}
+	return "", badVCenter(name, "write spec.thumbprint as 20 hex pairs with colons", "thumbprint %q", given.Thumbprint)
+}
+
+func hexPairs(sum []byte) string {
+	pairs := make([]string, len(sum))
+	for i, b := range sum {
+		pairs[i] = fmt.Sprintf("%02X", b)
+	}
+	return strings.Join(pairs, ":")
+}
+
+func portText(p int32) string { return strconv.Itoa(int(p)) }

@@ -1,0 +1,146 @@
+package webhookcert_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func issue(t *testing.T, at time.Time) *webhookcert.Certificate {
+	t.Helper()
+	c, renewed, err := webhookcert.Ensure(nil, at, rand.Reader)
+	require.NoError(t, err)
+	require.True(t, renewed)
+	return c
+}
+
+// accepts does a real TLS handshake as the API server does it: with the bundle
+// alone, by the Service's name.
+func accepts(t *testing.T, bundle []byte, server *webhookcert.Certificate, at time.Time) error {
+	t.Helper()
+	pair, err := tls.X509KeyPair(server.Cert, server.Key)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(bundle))
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_ = conn.(*tls.Conn).Handshake() // the client's view is what is asserted
+		_ = conn.Close()
+	}()
+	conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{
+		RootCAs: pool, ServerName: webhookcert.DNSName, MinVersion: tls.VersionTLS12,
+		Time: func() time.Time { return at },
+	})
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
+}
+
+func TestCertificateServesUntilTwoThirdsOfItsLife(t *testing.T) {
+	first := issue(t, start)
+	require.NoError(t, accepts(t, first.CA, first, start))
+
+	soon := first.RenewAt().Add(-time.Second)
+	kept, renewed, err := webhookcert.Ensure(first.Data(), soon, rand.Reader)
+	require.NoError(t, err)
+	require.False(t, renewed)
+	require.Equal(t, first, kept)
+
+	life := webhookcert.Lifetime
+	require.WithinDuration(t, start.Add(life*2/3), first.RenewAt(), time.Hour)
+	_, renewed, err = webhookcert.Ensure(first.Data(), first.RenewAt(), rand.Reader)
+	require.NoError(t, err)
+	require.True(t, renewed)
+}
+
+func TestRenewalKeepsPodsWithTheOldCertificateTrusted(t *testing.T) {
+	first := issue(t, start)
+	at := first.RenewAt()
+	second, _, err := webhookcert.Ensure(first.Data(), at, rand.Reader)
+	require.NoError(t, err)
+	require.NoError(t, accepts(t, second.CA, first, at), "old pod, new bundle")
+	require.NoError(t, accepts(t, second.CA, second, at), "new pod, new bundle")
+	require.Error(t, accepts(t, first.CA, second, at), "another CA: the old bundle must not accept it")
+
+	third, _, err := webhookcert.Ensure(second.Data(), second.RenewAt(), rand.Reader)
+	require.NoError(t, err)
+	require.Equal(t, 2, bytes.Count(third.CA, []byte("BEGIN CERTIFICATE")), "the bundle does not grow")
+	require.Error(t, accepts(t, third.CA, first, at))
+}
+
+func TestExpiredCertificateIsNotTrustedOn(t *testing.T) {
+	first := issue(t, start)
+	second, renewed, err := webhookcert.Ensure(first.Data(), start.Add(2*webhookcert.Lifetime), rand.Reader)
+	require.NoError(t, err)
+	require.True(t, renewed)
+	require.Equal(t, 1, bytes.Count(second.CA, []byte("BEGIN CERTIFICATE")))
+}
+
+func TestDamagedSecretIsReplacedAndNamesNoKey(t *testing.T) {
+	good, other := issue(t, start), issue(t, start)
+	cases := map[string]func(d map[string][]byte){
+		"empty":           func(d map[string][]byte) { clear(d) },
+		"no CA":           func(d map[string][]byte) { delete(d, webhookcert.KeyCA) },
+		"other CA":        func(d map[string][]byte) { d[webhookcert.KeyCA] = other.CA },
+		"other key":       func(d map[string][]byte) { d[webhookcert.KeyKey] = other.Key },
+		"garbage":         func(d map[string][]byte) { d[webhookcert.KeyCert] = []byte("not PEM") },
+		"truncated":       func(d map[string][]byte) { d[webhookcert.KeyCert] = d[webhookcert.KeyCert][:80] },
+		"key as the cert": func(d map[string][]byte) { d[webhookcert.KeyCert] = good.Key },
+	}
+	for name, damage := range cases {
+		t.Run(name, func(t *testing.T) {
+			data := good.Data()
+			damage(data)
+			_, err := webhookcert.Parse(data)
+			require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+			require.NotEmpty(t, fault.HintOf(err))
+			require.NotContains(t, err.Error(), "PRIVATE")
+			fresh, renewed, err := webhookcert.Ensure(data, start, rand.Reader)
+			require.NoError(t, err)
+			require.True(t, renewed)
+			require.NoError(t, accepts(t, fresh.CA, fresh, start))
+		})
+	}
+}
+
+func TestCertificateDoesNotPrintItsKey(t *testing.T) {
+	c := issue(t, start)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		require.False(t, strings.Contains(fmt.Sprintf(verb, c), "PRIVATE"), verb)
+	}
+}
+
+func TestNoRandomnessIsAnError(t *testing.T) {
+	_, _, err := webhookcert.Ensure(nil, start, failing{})
+	if err == nil {
+		t.Fatal("a certificate without a random serial number")
+	}
+	require.Equal(t, fault.Internal, fault.ReasonOf(err))
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("no entropy") }
+
+var _ io.Reader = failing{}

@@ -1,0 +1,197 @@
+package render
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// podSpec returns the pod template's spec for changing, or nil for what has none.
+func podSpec(o *unstructured.Unstructured) map[string]any {
+	if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
+		return nil
+	}
+	spec, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "template", "spec")
+	m, _ := spec.(map[string]any)
+	return m
+}
+
+// containers returns the containers of a pod spec for changing, init containers first.
+func containers(spec map[string]any) []map[string]any {
+	var out []map[string]any
+	for _, field := range []string{"initContainers", "containers"} {
+		list, _ := spec[field].([]any)
+		for _, item := range list {
+			if c, ok := item.(map[string]any); ok {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+func container(o *unstructured.Unstructured, name string) map[string]any {
+	for _, c := range containers(podSpec(o)) {
+		if c["name"] == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// pin makes all images of a workload the mirror's, by digest, and gives its pods
+// the login of the mirror.
+func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
+	spec := podSpec(o)
+	if spec == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range containers(spec) {
+		written, _ := c["image"].(string)
+		digest, err := s.digest(written)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c["image"] = r.in.Repository + "@" + digest.String()
+		if c["imagePullPolicy"] == string(corev1.PullAlways) {
+			c["imagePullPolicy"] = string(corev1.PullIfNotPresent)
+		}
+	}
+	if len(r.in.PullSecret) > 0 {
+		r.pullsFrom(s, o.GetNamespace())
+		list, _ := spec["imagePullSecrets"].([]any)
+		spec["imagePullSecrets"] = append(list, map[string]any{"name": PullSecret})
+	}
+	return fault.Join(errs...)
+}
+
+// addArgs appends the arguments whose flag is not there yet.
+func addArgs(c map[string]any, args ...string) {
+	list, _ := c["args"].([]any)
+	for _, a := range args {
+		flag, _, _ := strings.Cut(a, "=")
+		if !slices.ContainsFunc(list, func(have any) bool {
+			text, _ := have.(string)
+			name, _, _ := strings.Cut(text, "=")
+			return name == flag
+		}) {
+			list = append(list, a)
+		}
+	}
+	c["args"] = list
+}
+
+// addTopologyFlags gives the provisioner what upstream has as comments only. Where
+// it has feature gates already, Topology joins them.
+func addTopologyFlags(o *unstructured.Unstructured) {
+	c := container(o, "csi-provisioner")
+	if c == nil {
+		return
+	}
+	list, _ := c["args"].([]any)
+	for i, have := range list {
+		text, _ := have.(string)
+		if gates, ok := strings.CutPrefix(text, "--feature-gates="); ok && !strings.Contains(gates, "Topology=") {
+			list[i] = text + ",Topology=true"
+		}
+	}
+	addArgs(c, "--feature-gates=Topology=true", "--strict-topology")
+}
+
+const kubeletRoot = "/var/lib/kubelet"
+
+func checkKubeletPath(p string) error {
+	if p == "" || (path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsAny(p, ": \\\n\t\"'$")) {
+		return nil
+	}
+	return badSpec("spec.storageProvider.customKubeletPath", "write the kubelet's --root-dir, such as /var/lib/k0s/kubelet",
+		"%q is no clean absolute path", p)
+}
+
+// moveKubelet replaces the kubelet's root folder wherever the node plugin's pods
+// name it: host paths, mounts, the registrar's paths, probes. On Windows, a kubelet
+// told the same --root-dir has the same path with backslashes on drive C, which
+// manifests write with one backslash or two.
+func moveKubelet(o *unstructured.Unstructured, to string) {
+	if to == "" || to == kubeletRoot {
+		return
+	}
+	moves := make([]pathMove, 0, 3)
+	for _, separator := range []string{"/", `\`, `\\`} {
+		moves = append(moves, pathMove{
+			from: strings.ReplaceAll(kubeletRoot, "/", separator),
+			to:   strings.ReplaceAll(to, "/", separator), separator: separator[:1],
+		})
+	}
+	spec := podSpec(o)
+	for key, value := range spec {
+		spec[key] = replaceStrings(value, moves)
+	}
+}
+
+type pathMove struct{ from, to, separator string }
+
+func replaceStrings(value any, moves []pathMove) any {
+	switch v := value.(type) {
+	case string:
+		for _, m := range moves {
+			v = m.apply(v)
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = replaceStrings(v[i], moves)
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = replaceStrings(v[key], moves)
+		}
+	}
+	return value
+}
+
+// apply replaces the path where it ends or goes on with a separator, and not
+// where it is a part of a longer name.
+func (m pathMove) apply(s string) string {
+	var out strings.Builder
+	for {
+		i := strings.Index(s, m.from)
+		if i < 0 {
+			out.WriteString(s)
+			return out.String()
+		}
+		rest := s[i+len(m.from):]
+		out.WriteString(s[:i])
+		if rest == "" || strings.HasPrefix(rest, m.separator) {
+			out.WriteString(m.to)
+		} else {
+			out.WriteString(m.from)
+		}
+		s = rest
+	}
+}
+
+// fit lowers replicas to what the cluster's nodes can hold, one on each, and at
+// least 1: more would wait for ever, and an upgrade with them.
+func (r *renderer) fit(o *unstructured.Unstructured) {
+	replicas, found, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
+	if o.GetKind() != "Deployment" || err != nil {
+		return
+	}
+	if !found {
+		replicas = 1
+	}
+	nodes := r.nodesFor(o)
+	if len(nodes) == 0 {
+		r.note("no node can hold the pods of %s: it needs a schedulable control-plane node with the label and taints that its manifest expects", RefOf(o))
+	}
+	fitting := min(replicas, max(1, int64(len(nodes))))
+	_ = unstructured.SetNestedField(o.Object, fitting, "spec", "replicas") // spec is a map: it was read above
+}
