@@ -1,0 +1,183 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Attach adds a signature, in the place of what had its tag. The payload is not
+// written again unless the slack of index.json is used up, or another tool wrote
+// the archive. What it adds has to come with its bytes.
+func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(a.path, os.O_RDWR, 0)
+	if err != nil {
+		return storageFault("sign", a.path, err)
+	}
+	err = lockFile(f)
+	if err == nil {
+		err = attachTo(a.path, f, att)
+	}
+	if err := errors.Join(err, storageFault("sign", a.path, f.Close())); err != nil {
+		return err
+	}
+	return a.reopen()
+}
+
+// reopen reads the file again, which may be another one by now.
+func (a *File) reopen() error {
+	now, err := OpenFile(a.path)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.old = append(a.old, a.f) // somebody may be reading
+	a.f, a.scan = now.f, now.scan
+	return nil
+}
+
+func attachTo(path string, f *os.File, att bundle.Attachment) error {
+	s, err := scanFile(path, f)
+	if err != nil {
+		return err
+	}
+	add, err := checkAttachment(path, att, s.has)
+	if err != nil {
+		return err
+	}
+	text, err := indexJSON(with(s.index.entries, att))
+	if err != nil {
+		return err
+	}
+	tail := &Layout{byHex: map[string]int{}, size: endSize}
+	for _, d := range add {
+		tail.add(d)
+	}
+	if s.fits(text) {
+		return s.inPlace(path, f, tail, text)
+	}
+	return s.rewrite(path, f, tail, text)
+}
+
+// fits reports whether an index.json can be written where the old one is: ours
+// comes second and is padded to whole blocks.
+func (s *scan) fits(text []byte) bool {
+	i := s.byName[indexName]
+	e := s.entries[i]
+	return i == 1 && e.size%blockSize == 0 && int64(len(text)) < e.size
+}
+
+// inPlace appends, then writes index.json again. The order of the steps is that of
+// the package comment: each leaves an archive that can be read.
+func (s *scan) inPlace(path string, f *os.File, tail *Layout, text []byte) error {
+	if err := checkSpace(path, tail.size); err != nil {
+		return err
+	}
+	e := s.entries[s.byName[indexName]]
+	data := spaced(text, e.size)
+	if err := s.appendTail(f, tail); err != nil {
+		return storageFault("sign", path, errors.Join(err, f.Truncate(s.end+endSize)))
+	}
+	if err := writeWhole(indexCopy(path), data); err != nil {
+		return err
+	}
+	_, err := f.WriteAt(data, e.scannedData())
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return storageFault("sign", path, err)
+	}
+	return removeIfThere(indexCopy(path))
+}
+
+func (s *scan) appendTail(f *os.File, tail *Layout) error {
+	var out bytes.Buffer
+	if err := tail.Stream(context.Background(), &out, nil); err != nil {
+		return err
+	}
+	b := out.Bytes()
+	// What an earlier run left behind the end goes first, so that zeros follow it.
+	err := errors.Join(f.Truncate(s.end+endSize), f.Truncate(s.end+int64(len(b))))
+	for _, part := range [][2]int{{endSize, len(b)}, {0, blockSize}, {blockSize, endSize}} {
+		if err != nil {
+			return err
+		}
+		if _, err = f.WriteAt(b[part[0]:part[1]], s.end+int64(part[0])); err == nil {
+			err = flushData(f)
+		}
+	}
+	return err
+}
+
+// rewrite makes the archive anew beside itself, with headers, order and slack as
+// they should be, and takes its place.
+func (s *scan) rewrite(path string, f *os.File, tail *Layout, text []byte) error {
+	if len(text)+slack > maxIndexSize {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "sign", Subject: path,
+			Hint: "make the bundle again", Err: errors.New("its index.json has no room for more signatures")}
+	}
+	if err := checkSpace(path, s.size+tail.size); err != nil {
+		return err
+	}
+	tmp := path + ".sign"
+	if err := s.writeAnew(tmp, f, tail, text); err != nil {
+		return errors.Join(storageFault("sign", tmp, err), removeIfThere(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return errors.Join(storageFault("sign", path, err), removeIfThere(tmp))
+	}
+	return errors.Join(syncDir(filepath.Dir(path)), removeIfThere(indexCopy(path)))
+}
+
+func (s *scan) writeAnew(tmp string, f *os.File, tail *Layout, text []byte) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	err = newLayout(text).writeEntries(out, nil)
+	for _, e := range s.entries {
+		if err == nil && isBlobName(e.name) {
+			err = entry{header: header(e.name, e.size), size: e.size}.copyTo(out, io.NewSectionReader(f, e.scannedData(), e.size))
+		}
+	}
+	if err == nil {
+		err = tail.Stream(context.Background(), out, nil)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+// writeEntries writes entries that carry their data, without the end.
+func (l *Layout) writeEntries(w io.Writer, err error) error {
+	for _, e := range l.entries {
+		if err == nil {
+			err = e.copyTo(w, bytes.NewReader(e.data))
+		}
+	}
+	return err
+}
+
+func (e entry) copyTo(w io.Writer, data io.Reader) error {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	all := io.MultiReader(bytes.NewReader(e.header), data, io.LimitReader(zeros{}, padded(e.size)-e.size))
+	_, err := io.CopyBuffer(struct{ io.Writer }{w}, all, *buf)
+	return err
+}

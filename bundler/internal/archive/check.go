@@ -1,0 +1,204 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// CheckLayout demands the archive in the form that the package comment gives, to
+// the byte: headers, padding, end, oci-layout, index.json, the order of entries.
+// It reads all manifests, and all that the root does not reach: attachments, and
+// what was replaced by them. What it does not read is the bytes of the other
+// blobs; who verifies those as well has verified every byte of the file.
+func (a *File) CheckLayout(ctx context.Context) error {
+	f := a.fetcher()
+	c := &layoutCheck{f: f}
+	if err := c.tar(); err != nil {
+		return err
+	}
+	root, err := f.index.root(ctx)
+	if err != nil {
+		return err
+	}
+	g, err := bundle.Load(ctx, f, root)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	if err := c.order(g); err != nil {
+		return err
+	}
+	return fault.Join(c.index(), c.rest(ctx, g), checkNames(ctx, f.path, f.index, g))
+}
+
+const layoutHint = "take it from where it was made again; an archive that another tool wrote is written anew by copying it"
+
+func offLayout(path, format string, args ...any) error {
+	return &fault.Error{Reason: fault.Corrupt, Op: "verify", Subject: path, Hint: layoutHint, Err: fmt.Errorf(format, args...)}
+}
+
+func isBlobName(name string) bool {
+	hex, ok := strings.CutPrefix(name, blobPrefix)
+	return ok && digest.NewDigestFromEncoded(digest.SHA256, hex).Validate() == nil
+}
+
+type layoutCheck struct{ f *scanFetcher }
+
+// tar checks what is between the data: all of it follows from names and sizes.
+func (c *layoutCheck) tar() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, offLayout(c.f.path, format, args...)) }
+	for _, name := range c.f.strange {
+		bad("it has an entry %.200q, which a bundle does not have", name)
+	}
+	for _, e := range c.f.entries {
+		if !c.is(e.offset, header(e.name, e.size), e.headerLength()) {
+			bad("the header of %.200s at byte %d is not as it was written", e.name, e.offset)
+		}
+		pad := padded(e.size) - e.size
+		if !c.is(e.scannedData()+e.size, make([]byte, pad), pad) {
+			bad("the padding after %.200s is not zero", e.name)
+		}
+	}
+	if !c.is(c.f.end, make([]byte, endSize), c.f.size-c.f.end) {
+		bad("after the last entry, at byte %d, are not just the two blocks of the end (an interrupted `vdo-bundle sign` leaves this: sign again)", c.f.end)
+	}
+	return fault.Join(errs...)
+}
+
+// is reports whether the n bytes at an offset are want.
+func (c *layoutCheck) is(at int64, want []byte, n int64) bool {
+	if n != int64(len(want)) {
+		return false
+	}
+	got := make([]byte, n)
+	_, err := c.f.r.ReadAt(got, at)
+	return err == nil && bytes.Equal(got, want)
+}
+
+// order checks that the root's part has its order, and that nothing but blobs
+// follows.
+func (c *layoutCheck) order(g *bundle.Graph) error {
+	want := []string{layoutName, indexName}
+	for _, d := range g.Order() {
+		want = append(want, blobPrefix+d.Digest.Encoded())
+	}
+	for i, e := range c.f.entries {
+		if i >= len(want) {
+			if !isBlobName(e.name) {
+				return offLayout(c.f.path, "it has an entry %.200q, which a bundle does not have", e.name)
+			}
+			continue
+		}
+		if e.name != want[i] {
+			return offLayout(c.f.path, "entry %d is %.200s and should be %s", i+1, e.name, want[i])
+		}
+	}
+	if lack := len(want) - len(c.f.entries); lack > 0 {
+		return incomplete(c.f.path, "%d entries are missing, the first is %s", lack, want[len(c.f.entries)])
+	}
+	return nil
+}
+
+// index checks the bytes of oci-layout and index.json.
+func (c *layoutCheck) index() error {
+	data, err := c.f.small(c.f.path, c.f.r, layoutName, 4096)
+	if err != nil {
+		return err
+	}
+	if string(data) != layoutData {
+		return offLayout(c.f.path, "oci-layout is not as it was written")
+	}
+	if data, err = c.f.small(c.f.path, c.f.r, indexName, maxIndexSize); err != nil {
+		return err
+	}
+	text, err := indexJSON(c.f.index.entries)
+	if err != nil {
+		return err
+	}
+	n := int64(len(data))
+	if n%blockSize != 0 || n <= int64(len(text)) || !bytes.Equal(spaced(text, n), data) {
+		return offLayout(c.f.path, "index.json is not as it was written")
+	}
+	return nil
+}
+
+// rest hashes the entries that the root does not reach.
+func (c *layoutCheck) rest(ctx context.Context, g *bundle.Graph) error {
+	var errs []error
+	for _, e := range c.f.entries[2+len(g.Order()):] {
+		d := ocispec.Descriptor{Digest: digest.NewDigestFromEncoded(digest.SHA256, e.name[len(blobPrefix):]), Size: e.size}
+		if err := discardAll(ctx, c.f, d); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.f.path, err))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// checkNames checks that index.json names the root, the images and attachments of
+// what is there, and nothing else.
+func checkNames(ctx context.Context, medium string, x *index, g *bundle.Graph) error {
+	if len(x.entries) < len(g.Names) || !slices.EqualFunc(x.entries[:len(g.Names)], g.Names, sameEntry) {
+		return offLayout(medium, "index.json does not name the bundle and its images as it should")
+	}
+	known := map[string]bool{}
+	for _, n := range g.Manifests {
+		known[n.Descriptor.Digest.String()] = true
+	}
+	rest := x.entries[len(g.Names):]
+	for _, d := range rest {
+		known[d.Digest.String()] = true // a signature may have an attestation
+	}
+	var errs []error
+	for i, d := range rest {
+		if i > 0 && compareAttached(rest[i-1], d) >= 0 {
+			errs = append(errs, offLayout(medium, "index.json names attachments twice or out of order: %s", d.Digest))
+		}
+		errs = append(errs, checkAttached(ctx, medium, x, d, known))
+	}
+	return fault.Join(errs...)
+}
+
+func checkAttached(ctx context.Context, medium string, x *index, d ocispec.Descriptor, known map[string]bool) error {
+	tag := d.Annotations[ocispec.AnnotationRefName]
+	of, _, ok := tagSubject(tag)
+	if !ok {
+		var err error
+		if of, err = x.subject(ctx, d); err != nil {
+			return fmt.Errorf("%s: %w", medium, err)
+		}
+	}
+	subject, err := image.ParseDigest(of)
+	if err != nil || !known[of] || (tag != "" && !ok) {
+		return offLayout(medium, "index.json names %s as %.200q, and it is about nothing that is there", d.Digest, tag)
+	}
+	a, err := bundle.ReadAttachment(ctx, x.fetch, subject, d)
+	if err != nil {
+		return fmt.Errorf("%s: %w", medium, err)
+	}
+	if !sameEntry(attached(a), d) {
+		return offLayout(medium, "index.json describes the attachment %s otherwise than it is", d.Digest)
+	}
+	errs := make([]error, 0, len(a.Blobs))
+	for _, b := range a.Blobs {
+		if err := discardAll(ctx, x.fetch, b); err != nil {
+			errs = append(errs, fmt.Errorf("%s: the attachment %s: %w", medium, d.Digest, err))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+func sameEntry(a, b ocispec.Descriptor) bool {
+	text, err := indexJSON([]ocispec.Descriptor{a})
+	other, otherErr := indexJSON([]ocispec.Descriptor{b})
+	return err == nil && otherErr == nil && bytes.Equal(text, other)
+}

@@ -1,0 +1,339 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+const maxEntries = 1 << 17 // of a tar, folders among them
+
+// layoutForm is what every tool's oci-layout says.
+var layoutForm = regexp.MustCompile(`"imageLayoutVersion"\s*:\s*"1\.0\.0"`)
+
+// File is an archive open for reading. Its methods are safe for concurrent use.
+type File struct {
+	path string
+	f    *os.File
+
+	mu  sync.RWMutex // Attach replaces f and scan
+	old []*os.File   // what Attach replaced, for those who still read it
+	*scan
+}
+
+// A scan is what the headers of a tar say.
+type scan struct {
+	entries []entry        // regular files, in order; header is nil, offset that of its first header
+	byName  map[string]int // cleaned name → entry
+	end     int64          // where the end blocks begin
+	size    int64          // of the file
+	strange []string       // what only other tools write: folders, other names
+	*index
+}
+
+// OpenFile opens an archive and reads its headers and index.json.
+func OpenFile(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, openFault(path, err)
+	}
+	s, err := scanFile(path, f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &File{path: path, f: f, scan: s}, nil
+}
+
+// Close closes the file.
+func (a *File) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	errs := []error{a.f.Close()}
+	for _, f := range a.old {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func scanFile(path string, f *os.File) (*scan, error) {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, openFault(path, err)
+	case info.IsDir():
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
+			Hint: "name a folder as oci:" + path, Err: errors.New("it is a folder")}
+	case !info.Mode().IsRegular():
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
+			Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
+	}
+	s, err := scanTar(path, f, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.readIndex(path, f); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// scanTar reads all headers of a tar, once. It never reads data.
+func scanTar(path string, r io.ReaderAt, size int64) (*scan, error) {
+	s := &scan{byName: map[string]int{}, size: size}
+	section := io.NewSectionReader(r, 0, size)
+	tr := tar.NewReader(section)
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return s, s.checkEnd(path)
+		}
+		if err != nil {
+			return nil, s.badHeader(path, err)
+		}
+		if n == maxEntries {
+			return nil, brokenFile(path, "it has more than %d entries", maxEntries)
+		}
+		at, err := section.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return nil, storageFault("read", path, err)
+		}
+		if err := s.take(path, h, at); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take keeps one entry whose data begin at an offset.
+func (s *scan) take(path string, h *tar.Header, at int64) error {
+	name, err := cleanName(h)
+	if err != nil {
+		return brokenFile(path, "entry %.200q: %w", h.Name, err)
+	}
+	size := h.Size
+	if h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeXGlobalHeader {
+		size = 0
+	}
+	e := entry{name: name, offset: s.end, size: size, header: nil}
+	e.d.Size = at - s.end // the length of its headers, until it is known to be regular
+	if size < 0 || size > bundle.MaxBlobSize {
+		return brokenFile(path, "entry %.200q claims %d bytes", name, size)
+	}
+	if lack := at + padded(size) - s.size; lack > 0 {
+		return incomplete(path, "the file ends within %s: %d bytes of it are missing, and all that follows", name, lack)
+	}
+	s.end = at + padded(size)
+	if h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeXGlobalHeader {
+		s.strange = append(s.strange, name)
+		return nil
+	}
+	if _, twice := s.byName[name]; twice {
+		return brokenFile(path, "the entry %.200q is there twice", name)
+	}
+	s.byName[name] = len(s.entries)
+	s.entries = append(s.entries, e)
+	return nil
+}
+
+// headerLength is how long an entry's headers are.
+func (e entry) headerLength() int64 { return e.d.Size }
+
+func (e entry) scannedData() int64 { return e.offset + e.headerLength() }
+
+// cleanName refuses kinds of entries and names that a bundle has no use for.
+func cleanName(h *tar.Header) (string, error) {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeXGlobalHeader:
+	case tar.TypeSymlink, tar.TypeLink:
+		return "", errors.New("it is a link")
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return "", errors.New("it is a device")
+	case tar.TypeGNUSparse:
+		return "", errors.New("it is a sparse file")
+	default:
+		return "", fmt.Errorf("its type %q is not known", h.Typeflag)
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return "", errors.New("it is a sparse file")
+		}
+	}
+	clean := path.Clean(h.Name)
+	if path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") || strings.ContainsAny(clean, "\\\x00") {
+		return "", errors.New("its name leads out of the archive")
+	}
+	return clean, nil
+}
+
+func (s *scan) badHeader(path string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return incomplete(path, "the file ends within the header at byte %d, after %s; all that follows is missing", s.end, s.last())
+	}
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
+		if s.end == 0 {
+			return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
+				Hint: "give an uncompressed tar that `vdo-bundle pull` made", Err: errors.New("it is no tar archive")}
+		}
+		return brokenFile(path, "the header at byte %d, after %s, is broken", s.end, s.last())
+	}
+	return storageFault("read", path, err)
+}
+
+func (s *scan) last() string {
+	if len(s.entries) == 0 {
+		return "nothing"
+	}
+	return s.entries[len(s.entries)-1].name
+}
+
+// checkEnd demands the end mark: without it there is no telling what is missing.
+func (s *scan) checkEnd(path string) error {
+	if lack := s.end + endSize - s.size; lack > 0 {
+		return incomplete(path, "the file ends after %s: %d bytes of the end mark are missing, and perhaps entries before it", s.last(), lack)
+	}
+	return nil
+}
+
+func brokenFile(path, format string, args ...any) error {
+	return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: path,
+		Hint: "copy it again from where it was made", Err: fmt.Errorf(format, args...)}
+}
+
+func incomplete(path, format string, args ...any) error {
+	return &fault.Error{Reason: fault.Incomplete, Op: "read", Subject: path,
+		Hint: "copy it again from where it was made, and compare the sizes", Err: fmt.Errorf(format, args...)}
+}
+
+// readIndex reads oci-layout and index.json; where the writing of index.json was
+// cut off, its copy beside the file.
+func (s *scan) readIndex(path string, r io.ReaderAt) error {
+	layout, err := s.small(path, r, layoutName, 4096)
+	if err != nil {
+		return err
+	}
+	if !layoutForm.Match(layout) {
+		return brokenFile(path, "oci-layout is not that of an OCI image layout 1.0.0")
+	}
+	data, err := s.small(path, r, indexName, maxIndexSize)
+	if err != nil {
+		return err
+	}
+	fetch := &scanFetcher{path, r, s}
+	if s.index, err = parseIndex(path, data, fetch); err == nil {
+		return nil
+	}
+	copied, copyErr := os.ReadFile(indexCopy(path))
+	if copyErr != nil || len(copied) != len(data) {
+		return err
+	}
+	s.index, copyErr = parseIndex(path, copied, fetch)
+	if copyErr != nil {
+		return err
+	}
+	return nil
+}
+
+// indexCopy is where an index.json is kept while it is written again.
+func indexCopy(path string) string { return path + ".index" }
+
+func (s *scan) small(path string, r io.ReaderAt, name string, limit int64) ([]byte, error) {
+	i, ok := s.byName[name]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
+			Hint: "give an archive that `vdo-bundle pull` made", Err: fmt.Errorf("it is no OCI image layout: it has no %s", name)}
+	}
+	e := s.entries[i]
+	if e.size > limit {
+		return nil, brokenFile(path, "%s has %d bytes, more than %d", name, e.size, limit)
+	}
+	data := make([]byte, e.size)
+	if _, err := r.ReadAt(data, e.scannedData()); err != nil {
+		return nil, storageFault("read", path, err)
+	}
+	return data, nil
+}
+
+func (s *scan) has(hex string) bool {
+	_, ok := s.byName[blobPrefix+hex]
+	return ok
+}
+
+// scanFetcher finds blobs by digest.
+type scanFetcher struct {
+	path string
+	r    io.ReaderAt
+	*scan
+}
+
+// Fetch gives the bytes of a descriptor.
+func (f *scanFetcher) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return f.from(ctx, d, 0)
+}
+
+func (f *scanFetcher) from(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := bundle.CheckDescriptor(d); err != nil {
+		return nil, err
+	}
+	i, ok := f.byName[blobPrefix+d.Digest.Encoded()]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: f.path,
+			Hint: "make the bundle again with `vdo-bundle pull`", Err: fmt.Errorf("it holds no %s", d.Digest)}
+	}
+	e := f.entries[i]
+	if e.size != d.Size {
+		return nil, brokenFile(f.path, "%s has %d bytes, not %d", e.name, e.size, d.Size)
+	}
+	if err := checkOffset(f.path, d, offset); err != nil {
+		return nil, err
+	}
+	return io.NopCloser(io.NewSectionReader(f.r, e.scannedData()+offset, e.size-offset)), nil
+}
+
+func checkOffset(path string, d ocispec.Descriptor, offset int64) error {
+	if offset < 0 || offset > d.Size {
+		return &fault.Error{Reason: fault.Internal, Op: "read", Subject: path,
+			Err: fmt.Errorf("offset %d is not within the %d bytes of %s", offset, d.Size, d.Digest)}
+	}
+	return nil
+}
+
+func (a *File) fetcher() *scanFetcher {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return &scanFetcher{a.path, a.f, a.scan}
+}
+
+// Root returns the descriptor of the bundle's root.
+func (a *File) Root(ctx context.Context) (ocispec.Descriptor, error) {
+	return a.fetcher().index.root(ctx)
+}
+
+// Fetch returns the bytes of a descriptor, not verified.
+func (a *File) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return a.fetcher().from(ctx, d, 0)
+}
+
+// FetchFrom returns the bytes of a descriptor from an offset, not verified.
+func (a *File) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	return a.fetcher().from(ctx, d, offset)
+}
+
+// Attachments returns the manifests of signatures and other things about subject.
+func (a *File) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
+	return a.fetcher().index.attachments(ctx, subject)
+}

@@ -1,0 +1,186 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	checkpoint = 8 << 20 // bytes of one blob between two notes of its progress
+	maxStalls  = 3       // times that a source may end early without a byte of progress
+)
+
+// A slot is the place of one blob in a file, and how far the blob has come.
+type slot struct {
+	mu      sync.Mutex // held by the one who fills it
+	f       *os.File
+	entry   entry
+	note    func(*slot) error // remembers the progress
+	offset  int64
+	sum     hash.Hash
+	resumed bool // offset and sum are an earlier run's
+	done    bool
+}
+
+func newSlot(f *os.File, e entry, note func(*slot) error) *slot {
+	return &slot{f: f, entry: e, note: note, sum: sha256.New()}
+}
+
+// resume takes up what the journal says, where the end of it is on the disk.
+func (s *slot) resume(p progress) {
+	if p.offset == 0 || p.offset > s.entry.size {
+		return
+	}
+	if tail, err := tailSum(s.f, s.entry, p.offset); err != nil || tail != p.tail {
+		return
+	}
+	if p.state == nil {
+		if s.done = p.offset == s.entry.size; s.done {
+			s.offset = p.offset
+		}
+		return
+	}
+	sum := sha256.New()
+	if err := sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(p.state); err != nil {
+		return
+	}
+	s.offset, s.sum, s.resumed = p.offset, sum, true
+}
+
+// tailSum is the CRC-32 of the last bytes before an offset of a blob.
+func tailSum(f io.ReaderAt, e entry, offset int64) (uint32, error) {
+	b := make([]byte, min(tailSize, offset))
+	if _, err := f.ReadAt(b, e.dataOffset()+offset-int64(len(b))); err != nil {
+		return 0, err
+	}
+	return crc32.ChecksumIEEE(b), nil
+}
+
+// put fills the slot, verified as it streams, from where it is; open gives the
+// blob's bytes from an offset, and is asked again where they end early.
+func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, error)) error {
+	if s.done {
+		return nil
+	}
+	resumed := s.resumed
+	err := s.fill(ctx, open)
+	var wrong *wrongSumError
+	if resumed && errors.As(err, &wrong) { // the disk lost what was noted: once more
+		err = s.fill(ctx, open)
+	}
+	return err
+}
+
+// wrongSumError is a blob that came whole with another digest.
+type wrongSumError struct{ got string }
+
+func (e *wrongSumError) Error() string { return "its bytes have the digest sha256:" + e.got }
+
+func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
+	for stalls := 0; s.offset < s.entry.size; {
+		before := s.offset
+		err := s.stream(ctx, open)
+		if err == nil {
+			break
+		}
+		var early *endedEarlyError
+		if !errors.As(err, &early) || ctx.Err() != nil {
+			return err
+		}
+		if s.offset == before {
+			stalls++
+		}
+		if stalls == maxStalls {
+			return &fault.Error{Reason: incompleteReason(err), Op: "read", Subject: s.entry.d.Digest.String(), Hint: "run the same command again: it goes on from here",
+				Err: fmt.Errorf("%d of %d bytes came: %w", s.offset, s.entry.size, early.err)}
+		}
+	}
+	return s.finish()
+}
+
+// incompleteReason keeps the reason of the source's own fault.
+func incompleteReason(err error) fault.Reason {
+	if len(fault.All(err)) > 0 {
+		return fault.ReasonOf(err)
+	}
+	return fault.Incomplete
+}
+
+// endedEarlyError is a source that gave fewer bytes than it should.
+type endedEarlyError struct{ err error }
+
+func (e *endedEarlyError) Error() string { return e.err.Error() }
+func (e *endedEarlyError) Unwrap() error { return e.err }
+
+// stream copies from one opening of the source.
+func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
+	rc, err := open(s.offset)
+	if err != nil {
+		return err
+	}
+	defer rc.Close() //nolint:errcheck // nothing was written through it
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	next := s.offset + checkpoint
+	for s.offset < s.entry.size {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, readErr := io.ReadFull(rc, (*buf)[:min(int64(len(*buf)), s.entry.size-s.offset)])
+		if err := s.write((*buf)[:n]); err != nil {
+			return err
+		}
+		if readErr != nil && s.offset < s.entry.size {
+			return &endedEarlyError{readErr}
+		}
+		if s.offset >= next && s.offset < s.entry.size {
+			next = s.offset + checkpoint
+			if err := s.note(s); err != nil {
+				return err
+			}
+		}
+	}
+	return noMore(rc, s.entry.d)
+}
+
+func (s *slot) write(b []byte) error {
+	n, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
+	s.sum.Write(b[:n])
+	s.offset += int64(n)
+	return storageFault("write", s.f.Name(), err)
+}
+
+// noMore refuses a source that gives more bytes than the descriptor says.
+func noMore(r io.Reader, d ocispec.Descriptor) error {
+	var one [1]byte
+	if n, _ := io.ReadFull(r, one[:]); n > 0 {
+		return &fault.Error{Reason: fault.Corrupt, Op: "read", Subject: d.Digest.String(),
+			Hint: "fetch it from another source", Err: fmt.Errorf("there is more than its %d bytes", d.Size)}
+	}
+	return nil
+}
+
+// finish holds the digest against what came. Wrong bytes are forgotten.
+func (s *slot) finish() error {
+	got := hex.EncodeToString(s.sum.Sum(nil))
+	if got == s.entry.d.Digest.Encoded() {
+		s.done = true
+		return s.note(s)
+	}
+	s.offset, s.sum, s.resumed = 0, sha256.New(), false
+	return errors.Join(&fault.Error{Reason: fault.Corrupt, Op: "read", Subject: s.entry.d.Digest.String(),
+		Hint: "fetch it from another source", Err: &wrongSumError{got}}, s.note(s))
+}

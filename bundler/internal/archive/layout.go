@@ -1,0 +1,193 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strconv"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	blockSize = 512
+	endSize   = 2 * blockSize // two blocks of zeros
+	slack     = 16 << 10      // spaces after the JSON of a new index.json, at least
+	maxOctal  = 1<<33 - 1     // the largest size that eleven octal digits hold
+)
+
+// A Layout is where every byte of an archive goes, known before the first one
+// comes.
+type Layout struct {
+	entries []entry
+	byHex   map[string]int
+	size    int64
+}
+
+// An entry is one file of the tar. Data is nil where it has to be fetched.
+type entry struct {
+	name   string
+	d      ocispec.Descriptor // zero for oci-layout and index.json
+	header []byte
+	offset int64 // of the header
+	size   int64 // of the data
+	data   []byte
+}
+
+func (e entry) dataOffset() int64 { return e.offset + int64(len(e.header)) }
+func (e entry) end() int64        { return e.dataOffset() + padded(e.size) }
+
+// padded rounds up to whole blocks.
+func padded(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize }
+
+// NewLayout lays a graph out.
+func NewLayout(g *bundle.Graph) (*Layout, error) {
+	text, err := indexJSON(entriesOf(g))
+	if err != nil {
+		return nil, err
+	}
+	if len(text)+slack > maxIndexSize {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "lay out bundle", Subject: g.Root.Digest.String(),
+			Hint: "make several smaller bundles", Err: fmt.Errorf("it has too many names for one index.json")}
+	}
+	l := newLayout(text)
+	for _, d := range g.Order() {
+		l.add(d)
+	}
+	return l, nil
+}
+
+func newLayout(indexText []byte) *Layout {
+	l := &Layout{byHex: map[string]int{}, size: endSize}
+	l.append(entry{name: layoutName, size: int64(len(layoutData)), data: []byte(layoutData)})
+	data := spaced(indexText, padded(int64(len(indexText)+slack)))
+	l.append(entry{name: indexName, size: int64(len(data)), data: data})
+	return l
+}
+
+func (l *Layout) add(d ocispec.Descriptor) {
+	l.byHex[d.Digest.Encoded()] = len(l.entries)
+	l.append(entry{name: blobPrefix + d.Digest.Encoded(), d: d, size: d.Size, data: d.Data})
+}
+
+func (l *Layout) append(e entry) {
+	e.header, e.offset = header(e.name, e.size), l.size-endSize
+	l.entries = append(l.entries, e)
+	l.size = e.end() + endSize
+}
+
+// Size is the number of bytes of the archive.
+func (l *Layout) Size() int64 { return l.size }
+
+// identity tells layouts apart: the digest of all headers and of index.json.
+func (l *Layout) identity() string {
+	sum := sha256.New()
+	for _, e := range l.entries {
+		sum.Write(e.header)
+	}
+	sum.Write(l.entries[1].data)
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// spaced fills JSON up to size with spaces and a newline.
+func spaced(text []byte, size int64) []byte {
+	out := bytes.Repeat([]byte{' '}, int(size))
+	copy(out, text)
+	out[size-1] = '\n'
+	return out
+}
+
+// header is what comes before the data of an entry.
+func header(name string, size int64) []byte {
+	if size <= maxOctal {
+		return ustar(name, size, '0')
+	}
+	record := paxRecord("size", strconv.FormatInt(size, 10))
+	out := ustar("PaxHeaders.0/"+name, int64(len(record)), 'x')
+	out = append(out, record...)
+	out = append(out, make([]byte, padded(int64(len(record)))-int64(len(record)))...)
+	return append(out, ustar(name, size, '0')...)
+}
+
+// paxRecord is "LENGTH KEY=VALUE\n", where LENGTH counts itself.
+func paxRecord(key, value string) string {
+	rest := " " + key + "=" + value + "\n"
+	n := len(rest)
+	for len(strconv.Itoa(n))+len(rest) != n {
+		n = len(strconv.Itoa(n)) + len(rest)
+	}
+	return strconv.Itoa(n) + rest
+}
+
+// ustar is one header block of POSIX.1-1988 (pax, "ustar Interchange Format").
+func ustar(name string, size int64, kind byte) []byte {
+	b := make([]byte, blockSize)
+	copy(b[0:100], name)
+	copy(b[100:], "0000644\x000000000\x000000000\x00")
+	if size <= maxOctal {
+		copy(b[124:], fmt.Sprintf("%011o\x00", size))
+	} else {
+		for i := 0; i < 8; i++ {
+			b[135-i] = byte(size >> (8 * i))
+		}
+		b[124] = 0x80 // base 256
+	}
+	copy(b[136:], "00000000000\x00")
+	copy(b[148:], "        ") // the checksum is taken with spaces in its place
+	b[156] = kind
+	copy(b[257:], "ustar\x0000")
+	copy(b[329:], "0000000\x000000000\x00")
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+// Stream writes the archive from its first byte to its last, with the bytes that
+// [FileWriter] gives: for pipes.
+func (l *Layout) Stream(ctx context.Context, w io.Writer, f bundle.Fetcher) error {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for _, e := range l.entries {
+		if _, err := w.Write(e.header); err != nil {
+			return storageFault("write", "the archive's stream", err)
+		}
+		if err := e.stream(ctx, w, f, *buf); err != nil {
+			return err
+		}
+	}
+	if _, err := w.Write(make([]byte, endSize)); err != nil {
+		return storageFault("write", "the archive's stream", err)
+	}
+	return nil
+}
+
+func (e entry) stream(ctx context.Context, w io.Writer, f bundle.Fetcher, buf []byte) error {
+	var from io.Reader = bytes.NewReader(e.data)
+	if e.data == nil && e.size > 0 {
+		rc, err := f.Fetch(ctx, e.d)
+		if err != nil {
+			return err
+		}
+		defer rc.Close() //nolint:errcheck // nothing was written
+		from = bundle.Verify(rc, e.d)
+	}
+	pad := io.LimitReader(zeros{}, padded(e.size)-e.size)
+	_, err := io.CopyBuffer(struct{ io.Writer }{w}, io.MultiReader(from, pad), buf)
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

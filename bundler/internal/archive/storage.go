@@ -1,0 +1,123 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// storageFault tells what a local file's error means to a person. Faults pass as
+// they are.
+func storageFault(op, path string, err error) error {
+	var f *fault.Error
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	return &fault.Error{Reason: fault.Storage, Op: op, Subject: path, Hint: storageHint(err), Err: cause(err)}
+}
+
+// cause drops the path that the fault names already.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func storageHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free space there and run the same command again, or choose a place with more"
+	case errors.Is(err, syscall.EFBIG):
+		return "that file system cannot hold a file of this size; use one that can, such as exFAT, ext4 or XFS"
+	case errors.Is(err, syscall.EROFS):
+		return "it is mounted read-only; choose another place or mount it writable"
+	case errors.Is(err, fs.ErrPermission):
+		return "give yourself the right to it, or choose another place"
+	case errors.Is(err, fs.ErrNotExist):
+		return "check the path; folders have to be there already"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "a part of the path is no folder; check the path"
+	}
+	return "check the disk and run the same command again"
+}
+
+// openFault is for what is read: a file that is not there is NotFound.
+func openFault(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &fault.Error{Reason: fault.NotFound, Op: "open", Subject: path, Hint: "check the path", Err: cause(err)}
+	}
+	return storageFault("open", path, err)
+}
+
+// checkSpace refuses to begin what cannot end: need bytes beside what is there.
+func checkSpace(path string, need int64) error {
+	free, ok := freeSpace(filepath.Dir(path))
+	if !ok || need <= free {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Storage, Op: "write", Subject: path, Hint: storageHint(syscall.ENOSPC),
+		Err: fmt.Errorf("it needs %d bytes more, and %d are free: %w", need, free, syscall.ENOSPC),
+	}
+}
+
+// checkParent demands that the folder of path is there.
+func checkParent(path string) error {
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	return storageFault("write into", dir, err)
+}
+
+// syncDir makes names in a folder last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return storageFault("flush", dir, err)
+	}
+	defer d.Close() //nolint:errcheck // nothing was written through it
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return storageFault("flush", dir, err)
+	}
+	return nil
+}
+
+// writeWhole makes a file with data appear at once: temporary name, flush, rename.
+func writeWhole(path string, data []byte) error {
+	tmp := path + ".tmp"
+	if err := writeFlushed(tmp, data); err != nil {
+		return errors.Join(err, removeIfThere(tmp))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return storageFault("write", path, err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func writeFlushed(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return storageFault("write", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return storageFault("write", path, errors.Join(err, f.Close()))
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageFault("remove", path, err)
+	}
+	return nil
+}
