@@ -29,13 +29,10 @@ const (
 	ExitCluster = 3 // the API server cannot be reached, or refuses; or the CRDs are not there
 )
 
-// version is set when a release is built.
-var version = ""
-
-// Version of the program: the release's, else the commit's.
-func Version() string {
-	if version != "" {
-		return version
+// programVersion is the release's, else the commit's.
+func programVersion(release string) string {
+	if release != "" {
+		return release
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -43,7 +40,7 @@ func Version() string {
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			return info.Main.Version + " " + s.Value
+			return s.Value
 		}
 	}
 	return info.Main.Version
@@ -57,9 +54,10 @@ type flags struct {
 }
 
 // Main is the program without its process: it runs until ctx is over, writes help
-// to stdout, logs and errors to stderr, and returns the exit code.
-func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	cmd := command(stderr)
+// to stdout, logs and errors to stderr, and returns the exit code. The version is
+// the release's, "" for a build that is none.
+func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	cmd := command(programVersion(version), stderr)
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -83,8 +81,8 @@ func exitCode(err error) int {
 	}
 }
 
-func command(stderr io.Writer) *cobra.Command {
-	f := &flags{}
+func command(version string, stderr io.Writer) *cobra.Command {
+	f := &flags{Options: Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "vdo-operator",
 		Short: "Install, upgrade and watch the vSphere drivers of a Kubernetes cluster",
@@ -93,7 +91,7 @@ func command(stderr io.Writer) *cobra.Command {
 Runs in the cluster, or beside it with --kubeconfig. Logs are JSON on stderr.
 Exit codes: 0 stopped as asked, 2 wrong flags or kubeconfig, 3 the API server
 cannot be used, 1 anything else.`,
-		Version:       Version(),
+		Version:       version,
 		Args:          usageArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -55,6 +55,7 @@ type Options struct {
 	ProbeAddress   string   // ":8081"; "" or "0" for none
 	PlainHTTP      []string // hosts of mirrors without TLS
 	Log            logr.Logger
+	Version        string // of the program, for the log
 
 	// SeveralInProcess lets tests run more than one operator in a process, whose
 	// controllers then share their metrics.
@@ -76,7 +77,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := addControllers(mgr, o); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
-	o.Log.Info("starting", "version", Version(), "namespace", o.Namespace)
+	o.Log.Info("starting", "version", o.Version, "namespace", o.Namespace)
 	if err := mgr.Start(ctx); err != nil {
 		return startFault(err)
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 )
 
+var version string // set by the linker
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := operator.Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := operator.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

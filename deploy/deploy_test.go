@@ -1,0 +1,364 @@
+// Package deploy_test applies the install manifests to a real API server, and
+// proves what the operator's account may do there, and what it may not.
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+const (
+	namespace = "vmware-system-vdo"
+	account   = "system:serviceaccount:" + namespace + ":vdo-operator"
+	manager   = client.FieldOwner("vdo-operator")
+)
+
+// read returns the objects of a manifest.
+func read(t *testing.T, path string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var out []*unstructured.Unstructured
+	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		err := dec.Decode(&u.Object)
+		if err == io.EOF { //nolint:errorlint // the decoder returns it bare
+			return out
+		}
+		require.NoError(t, err, path)
+		if len(u.Object) > 0 {
+			out = append(out, u)
+		}
+	}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(s))
+	require.NoError(t, v1alpha1.AddToScheme(s))
+	return s
+}
+
+func connect(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(cfg, client.Options{Scheme: scheme(t)})
+	require.NoError(t, err)
+	return c
+}
+
+func apply(ctx context.Context, c client.Client, u *unstructured.Unstructured, opts ...client.ApplyOption) error {
+	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), append(opts, manager, client.ForceOwnership)...)
+}
+
+// install applies what deploy/README.md says to, and returns a client of the
+// administrator and one of the operator.
+func install(t *testing.T) (admin, operator client.Client) {
+	t.Helper()
+	cfg := cluster.Config(t)
+	admin = connect(t, cfg)
+	for _, f := range []string{"rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
+		for _, u := range read(t, f) {
+			require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", f, u.GetKind(), u.GetName())
+		}
+	}
+	as := rest.CopyConfig(cfg)
+	as.Impersonate = rest.ImpersonationConfig{UserName: account,
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}}
+	return admin, connect(t, as)
+}
+
+// roles are all roles of the install manifests, with "" for cluster roles'
+// namespace.
+func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
+	t.Helper()
+	out := map[string][]rbacv1.PolicyRule{}
+	for _, u := range read(t, "rbac.yaml") {
+		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" {
+			continue
+		}
+		var r rbacv1.Role
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &r))
+		out[u.GetNamespace()+"/"+u.GetName()] = r.Rules
+	}
+	return out
+}
+
+func TestNoRuleHasAWildcardAndPowerIsGivenByName(t *testing.T) {
+	all := roles(t)
+	require.Len(t, all, 5)
+	for name, rules := range all {
+		for _, r := range rules {
+			fields := slices.Concat(r.APIGroups, r.Resources, r.ResourceNames, r.Verbs, r.NonResourceURLs)
+			for _, f := range fields {
+				require.NotContains(t, f, "*", "%s: %+v", name, r)
+			}
+			require.NotContains(t, r.Verbs, "impersonate")
+			require.NotContains(t, r.Verbs, "deletecollection")
+			for _, power := range []string{"escalate", "bind", "use"} {
+				if slices.Contains(r.Verbs, power) {
+					require.NotEmpty(t, r.ResourceNames, "%s: %s without names", name, power)
+				}
+			}
+			writes := slices.ContainsFunc(r.Verbs, func(v string) bool { return v != "get" && v != "list" && v != "watch" })
+			review := slices.Contains(r.Resources, "tokenreviews") || slices.Contains(r.Resources, "subjectaccessreviews")
+			if writes && strings.HasPrefix(name, "/") && !review && name != "/vdo-operator-metrics-reader" {
+				require.NotEmpty(t, r.ResourceNames, "cluster-wide rule that changes things without names: %+v", r)
+			}
+		}
+	}
+}
+
+// never are objects of old releases that are not installed.
+var never = []string{"snapshot-webhook", "snapshot-webhook-runner", "snapshot-webhook-role",
+	"snapshot-validation-service", "snapshot-validation-deployment", "validation-webhook.snapshot.storage.k8s.io"}
+
+// drivers are the objects of every upstream manifest, Antrea's apart.
+func drivers(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	dir := upstream.Dir(t)
+	var out []*unstructured.Unstructured
+	for _, pattern := range []string{"csi/*/namespace.yaml", "external-snapshotter/*/*.yaml", "cpi/*/*.yaml", "csi/*/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, f := range files {
+			if strings.Contains(f, "v7.") && strings.Contains(f, "groupsnapshot") {
+				continue // installed from snapshotter 8 on only, which replaces their stored version
+			}
+			for _, u := range read(t, f) {
+				if !slices.Contains(never, u.GetName()) {
+					out = append(out, u)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// The operator's account applies and removes every object of every upstream release
+// of the cloud provider, the storage driver and the snapshot controller.
+func TestTheOperatorMayInstallTheDrivers(t *testing.T) {
+	_, op := install(t)
+	all := drivers(t)
+	for _, u := range all {
+		if u.GetKind() == "ValidatingWebhookConfiguration" {
+			placeholder(u)
+		}
+		if u.GetKind() == "CSIDriver" || u.GetKind() == "DaemonSet" || u.GetKind() == "Deployment" {
+			// Parts of these are immutable: releases replace each other, here one after the other.
+			require.NoError(t, client.IgnoreNotFound(op.Delete(t.Context(), u.DeepCopy())))
+		}
+		err := apply(t.Context(), op, u)
+		require.False(t, apierrors.IsForbidden(err), "%s %s/%s: %v", u.GetKind(), u.GetNamespace(), u.GetName(), err)
+		require.NoError(t, err, "%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+		require.NoError(t, op.Get(t.Context(), client.ObjectKeyFromObject(u), u.DeepCopy()))
+	}
+	for _, u := range all {
+		err := op.Delete(t.Context(), u.DeepCopy())
+		switch u.GetKind() {
+		case "Namespace", "CustomResourceDefinition":
+			require.True(t, apierrors.IsForbidden(err), "%s %s is never deleted: %v", u.GetKind(), u.GetName(), err)
+		default:
+			require.NoError(t, client.IgnoreNotFound(err), "%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+		}
+	}
+}
+
+// placeholder takes out what upstream leaves for a script to fill in.
+func placeholder(u *unstructured.Unstructured) {
+	hooks, _, _ := unstructured.NestedSlice(u.Object, "webhooks")
+	for _, h := range hooks {
+		if m, ok := h.(map[string]any); ok {
+			unstructured.RemoveNestedField(m, "clientConfig", "caBundle")
+		}
+	}
+	_ = unstructured.SetNestedSlice(u.Object, hooks, "webhooks")
+}
+
+func named(kind, apiVersion, ns, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetNamespace(ns)
+	u.SetName(name)
+	return u
+}
+
+// What the render step adds to the upstream objects.
+func TestTheOperatorMayWriteTheDriversConfiguration(t *testing.T) {
+	_, op := install(t)
+	for _, o := range []struct{ ns, name string }{
+		{"kube-system", "vsphere-cloud-secret"}, {"kube-system", "vdo-registry-pull"},
+		{"vmware-system-csi", "vsphere-config-secret"}, {"vmware-system-csi", "vdo-registry-pull"},
+		{"vmware-system-csi", "vsphere-webhook-certs"},
+	} {
+		u := named("Secret", "v1", o.ns, o.name)
+		require.NoError(t, apply(t.Context(), op, u), "%v", o)
+		require.NoError(t, op.Delete(t.Context(), u), "%v", o)
+	}
+	for _, ns := range []string{"kube-system", "vmware-system-csi"} {
+		name := map[string]string{"kube-system": "vdo-cloud-controller-manager-scc", "vmware-system-csi": "vdo-vsphere-csi-node-scc"}[ns]
+		scc := map[string]string{"kube-system": "hostnetwork-v2", "vmware-system-csi": "privileged"}[ns]
+		role := named("Role", "rbac.authorization.k8s.io/v1", ns, name)
+		role.Object["rules"] = []any{map[string]any{"apiGroups": []any{"security.openshift.io"},
+			"resources": []any{"securitycontextconstraints"}, "resourceNames": []any{scc}, "verbs": []any{"use"}}}
+		binding := named("RoleBinding", "rbac.authorization.k8s.io/v1", ns, name)
+		binding.Object["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+		require.NoError(t, apply(t.Context(), op, role))
+		require.NoError(t, apply(t.Context(), op, binding))
+		require.NoError(t, op.Delete(t.Context(), binding))
+		require.NoError(t, op.Delete(t.Context(), role))
+	}
+}
+
+// access is one question to the API server.
+type access struct{ verb, group, resource, ns, name string }
+
+func allowed(t *testing.T, c client.Client, a access) bool {
+	t.Helper()
+	resource, sub, _ := strings.Cut(a.resource, "/")
+	r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: a.verb, Group: a.group, Resource: resource, Subresource: sub, Namespace: a.ns, Name: a.name}}}
+	require.NoError(t, c.Create(t.Context(), r))
+	return r.Status.Allowed
+}
+
+func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
+	_, op := install(t)
+	for _, a := range []access{
+		{"watch", "", "nodes", "", ""}, {"list", "", "persistentvolumes", "", ""},
+		{"watch", "storage.k8s.io", "csinodes", "", ""}, {"get", "storage.k8s.io", "csidrivers", "", "csi.vsphere.vmware.com"},
+		{"list", "storage.k8s.io", "storageclasses", "", ""}, {"list", "cns.vmware.com", "csinodetopologies", "", ""},
+		{"get", "", "namespaces", "", "kube-system"},
+		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"watch", "", "configmaps", namespace, ""},
+		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
+		{"list", "", "pods", "vmware-system-csi", ""}, {"list", "", "pods", "kube-system", ""},
+		{"watch", "vdo.vmware.com", "vdoconfigs", namespace, ""}, {"patch", "vdo.vmware.com", "vspherecloudconfigs/status", namespace, "x"},
+		{"patch", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"},
+		{"create", "vdo.vmware.com", "driverbundles", namespace, ""},
+		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
+		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
+		{"create", "events.k8s.io", "events", namespace, ""}, {"patch", "", "events", namespace, ""},
+		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
+	} {
+		require.True(t, allowed(t, op, a), "%+v", a)
+	}
+}
+
+func TestTheOperatorMayDoNoMore(t *testing.T) {
+	_, op := install(t)
+	for _, a := range []access{
+		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
+		{"create", "", "secrets", namespace, ""}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
+		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
+		{"create", "", "serviceaccounts/token", "kube-system", "cloud-controller-manager"},
+		{"patch", "", "nodes", "", "x"}, {"delete", "", "persistentvolumes", "", "x"}, {"update", "", "persistentvolumes", "", "x"},
+		{"delete", "", "namespaces", "", "vmware-system-csi"}, {"create", "", "namespaces", "", "other"}, {"patch", "", "namespaces", "", "kube-system"},
+		{"patch", "apps", "daemonsets", "kube-system", "kube-proxy"}, {"create", "apps", "daemonsets", "kube-system", ""},
+		{"create", "apps", "deployments", "default", ""}, {"patch", "apps", "deployments", namespace, "vdo-operator"},
+		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"}, {"bind", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"},
+		{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", ""}, {"create", "rbac.authorization.k8s.io", "clusterroles", "", ""},
+		{"patch", "rbac.authorization.k8s.io", "clusterroles", "", "vdo-operator"}, {"escalate", "rbac.authorization.k8s.io", "roles", namespace, "vdo-operator"},
+		{"create", "rbac.authorization.k8s.io", "rolebindings", "kube-system", "other"},
+		{"delete", "apiextensions.k8s.io", "customresourcedefinitions", "", "volumesnapshots.snapshot.storage.k8s.io"},
+		{"patch", "apiextensions.k8s.io", "customresourcedefinitions", "", "vdoconfigs.vdo.vmware.com"},
+		{"patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", "other"},
+		{"create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", ""},
+		{"delete", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"list", "vdo.vmware.com", "vdoconfigs", "", ""},
+		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
+		{"update", "coordination.k8s.io", "leases", namespace, "other"},
+		{"use", "security.openshift.io", "securitycontextconstraints", namespace, "privileged"},
+	} {
+		require.False(t, allowed(t, op, a), "%+v", a)
+	}
+}
+
+// With the names that it may write, the account cannot give itself more.
+func TestTheOperatorCannotGiveItselfMore(t *testing.T) {
+	_, op := install(t)
+	binding := named("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", "", "vsphere-csi-controller-binding")
+	binding.Object["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+	binding.Object["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": "vdo-operator", "namespace": namespace}}
+	require.True(t, apierrors.IsForbidden(apply(t.Context(), op, binding)))
+
+	role := named("Role", "rbac.authorization.k8s.io/v1", "kube-system", "vdo-cloud-controller-manager-scc")
+	role.Object["rules"] = []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"create"}}}
+	require.True(t, apierrors.IsForbidden(apply(t.Context(), op, role)))
+}
+
+// The pod is one that the namespace's own policy admits.
+func TestThePodIsRestricted(t *testing.T) {
+	admin, _ := install(t)
+	require.NoError(t, client.IgnoreAlreadyExists(admin.Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}})))
+	var d appsv1.Deployment
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &d))
+	spec := d.Spec.Template.Spec
+	require.False(t, spec.HostNetwork)
+	require.Empty(t, spec.Volumes)
+	require.Equal(t, "vdo-operator", spec.Containers[0].Image, "the name that kustomize replaces")
+	require.True(t, *spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
+
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "vdo-operator-"}, Spec: spec}
+	require.NoError(t, admin.Create(t.Context(), pod, client.DryRunAll))
+	root := pod.DeepCopy()
+	root.Name, root.ResourceVersion, root.UID = "", "", ""
+	root.Spec.Containers[0].SecurityContext = nil
+	err := admin.Create(t.Context(), root, client.DryRunAll)
+	require.ErrorContains(t, err, "PodSecurity", "the namespace enforces the policy")
+}
+
+func TestTheSamplesApply(t *testing.T) {
+	admin, _ := install(t)
+	files, err := filepath.Glob("samples/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		for _, u := range read(t, f) {
+			require.NoError(t, admin.Create(t.Context(), u.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%s: %s", f, u.GetName())
+		}
+	}
+}
+
+func TestTheKustomizationListsEveryFile(t *testing.T) {
+	var k struct{ Resources []string }
+	data, err := os.ReadFile("kustomization.yaml")
+	require.NoError(t, err)
+	require.NoError(t, sigsyaml.Unmarshal(data, &k))
+	want := []string{"rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
+	crds, err := filepath.Glob("crds/*.yaml")
+	require.NoError(t, err)
+	require.ElementsMatch(t, append(want, crds...), k.Resources)
+	require.DirExists(t, filepath.Join(toolchain.Root(), "deploy"))
+}
