@@ -67,16 +67,30 @@ func (q *question) advice(rule RejectionRule, best Release, what *question) stri
 	return ""
 }
 
-// served lists the Kubernetes ranges of releases, each once.
+// served lists the Kubernetes minors that any of the releases serves.
 func served(releases []Release) string {
-	slices.SortFunc(releases, func(a, b Release) int { return a.Kubernetes.Min.Compare(b.Kubernetes.Min) })
-	var out []string
-	for _, r := range releases {
-		if s := r.Kubernetes.String(); !slices.Contains(out, s) {
-			out = append(out, s)
+	ranges := make([]KubernetesRange, len(releases))
+	for i, r := range releases {
+		ranges[i] = KubernetesRange{Min: r.Kubernetes.Min, Max: r.Kubernetes.Max}
+	}
+	slices.SortFunc(ranges, func(a, b KubernetesRange) int { return a.Min.Compare(b.Min) })
+	var out []KubernetesRange
+	for _, r := range ranges {
+		if last := len(out) - 1; last >= 0 && (out[last].Max.IsZero() || r.Min.Compare(out[last].Max.Next()) <= 0) {
+			out[last].Max = higher(out[last].Max, r.Max)
+		} else {
+			out = append(out, r)
 		}
 	}
-	return strings.Join(out, ", ")
+	return strings.Join(each(out, KubernetesRange.String), ", ")
+}
+
+// higher returns the higher of two maximums, where none is the highest.
+func higher(a, b Minor) Minor {
+	if a.IsZero() || (!b.IsZero() && b.Compare(a) < 0) {
+		return a
+	}
+	return b
 }
 
 // Error returns the refusal on one line.

@@ -1,0 +1,194 @@
+package matrix_test
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+func defaultDocument(t testing.TB) *matrix.Document {
+	t.Helper()
+	doc, err := matrix.Parse("default.yaml", matrix.Default())
+	require.NoError(t, err)
+	return doc
+}
+
+// upstreamFile is a line of RELEASES.tsv.
+type upstreamFile struct {
+	id     matrix.ReleaseID
+	name   string
+	size   int64
+	sha256 string
+	url    string
+}
+
+// published reads every file that upstream published.
+func published(t *testing.T) []upstreamFile {
+	t.Helper()
+	f, err := os.Open(filepath.Join(upstream.Dir(t), "RELEASES.tsv"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	drivers := map[string]matrix.Driver{"antrea": matrix.CNI, "cpi": matrix.CPI, "csi": matrix.CSI, "snapshot-controller": matrix.SnapshotController}
+	var out []upstreamFile
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		columns := strings.Split(lines.Text(), "\t")
+		require.Len(t, columns, 6, lines.Text())
+		version, err := matrix.ParseVersion(columns[1])
+		require.NoError(t, err)
+		size, err := strconv.ParseInt(columns[3], 10, 64)
+		require.NoError(t, err)
+		require.Contains(t, drivers, columns[0])
+		out = append(out, upstreamFile{matrix.ReleaseID{Driver: drivers[columns[0]], Version: version}, columns[2], size, columns[4], columns[5]})
+	}
+	require.NoError(t, lines.Err())
+	return out
+}
+
+// promised tells whether the default document has to list a release.
+func promised(t *testing.T, id matrix.ReleaseID) bool {
+	minor := id.Version.Minor()
+	between := func(first, last matrix.Minor) bool { return minor.Compare(first) >= 0 && minor.Compare(last) <= 0 }
+	switch id.Driver {
+	case matrix.CNI:
+		return between(matrix.Minor{Major: 2, Minor: 5}, matrix.Minor{Major: 2, Minor: 7})
+	case matrix.CPI:
+		return between(matrix.Minor{Major: 1, Minor: 27}, matrix.Minor{Major: 1, Minor: 36})
+	case matrix.CSI:
+		return between(matrix.Minor{Major: 2, Minor: 5}, matrix.Minor{Major: 3, Minor: 7})
+	case matrix.SnapshotController:
+		return slices.Contains([]string{"5.0.1", "6.0.1", "6.2.1", "6.2.2", "7.0.1", "7.0.2", "8.2.0"}, id.Version.String())
+	}
+	t.Fatalf("driver %q", id.Driver)
+	return false
+}
+
+func TestTheDefaultDocumentHoldsEveryPublishedFile(t *testing.T) {
+	const notListed = "csi-snapshot-validatingwebhook.yaml" // see the head of default.yaml
+	listed := map[string]matrix.Manifest{}
+	for _, r := range defaultDocument(t).Releases {
+		for _, m := range r.Manifests {
+			listed[r.ReleaseID.String()+"/"+m.Name] = m
+		}
+	}
+	seen := 0
+	for _, want := range published(t) {
+		if !promised(t, want.id) || want.name == notListed {
+			continue
+		}
+		seen++
+		key := want.id.String() + "/" + want.name
+		got, ok := listed[key]
+		require.True(t, ok, "%s is not listed", key)
+		require.Equal(t, want.url, got.URL, key)
+		require.Equal(t, want.size, got.Size, key)
+		require.Equal(t, want.sha256, got.SHA256, key)
+		delete(listed, key)
+	}
+	require.Greater(t, seen, 150)
+	// Files that the list of releases does not have: their sums are in SOURCES.md.
+	sources, err := os.ReadFile(filepath.Join(upstream.Dir(t), "SOURCES.md"))
+	require.NoError(t, err)
+	for key, m := range listed {
+		_, file, _ := strings.Cut(key, "@")
+		row := fmt.Sprintf("%d | `%s`", m.Size, m.SHA256)
+		require.Contains(t, string(sources), row, "%s: no source for %s", key, file)
+		require.Contains(t, m.URL, "/external-snapshotter/v8.2.0/client/config/crd/groupsnapshot.")
+	}
+	require.Len(t, listed, 3)
+}
+
+func TestTheDefaultDocumentListsWhatExistsAlone(t *testing.T) {
+	exists := map[string]bool{}
+	for _, f := range published(t) {
+		exists[f.id.String()] = true
+	}
+	for _, r := range defaultDocument(t).Releases {
+		require.True(t, exists[r.ReleaseID.String()], r.ReleaseID.String())
+		require.True(t, promised(t, r.ReleaseID), r.ReleaseID.String())
+	}
+}
+
+// Where the manifest is at hand, an override replaces an image that it names, and
+// afterwards no floating tag is left.
+func TestOverridesFitTheManifests(t *testing.T) {
+	dirs := map[matrix.Driver]string{matrix.CNI: "antrea", matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter"}
+	read := 0
+	for _, r := range defaultDocument(t).Releases {
+		dir := filepath.Join(upstream.Dir(t), dirs[r.Driver], "v"+r.Version.String())
+		if _, err := os.Stat(dir); err != nil {
+			continue
+		}
+		var all string
+		for _, m := range r.Manifests {
+			data, err := os.ReadFile(filepath.Join(dir, m.Name))
+			require.NoError(t, err)
+			require.Len(t, data, int(m.Size))
+			all += string(data)
+		}
+		for _, i := range r.Images {
+			require.Contains(t, all, i.From, r.ReleaseID.String())
+			all = strings.ReplaceAll(all, i.From, i.To)
+		}
+		require.NotRegexp(t, `image: "?\S+:latest`, all, r.ReleaseID.String())
+		if r.Driver == matrix.SnapshotController {
+			require.Contains(t, all, "registry.k8s.io/sig-storage/snapshot-controller:v"+r.Version.String())
+		}
+		read++
+	}
+	require.Greater(t, read, 15)
+}
+
+func TestEveryCSIReleaseQualifiesASnapshotController(t *testing.T) {
+	want := map[string]string{
+		"2.5": "5.0.1", "2.6": "5.0.1", "2.7": "6.0.1", "3.0": "6.2.1", "3.1": "6.2.2", "3.2": "7.0.1", "3.3": "7.0.2",
+		"3.4": "8.2.0", "3.5": "8.2.0", "3.6": "8.2.0", "3.7": "8.2.0",
+	}
+	for _, r := range defaultDocument(t).Releases {
+		if r.Driver != matrix.CSI {
+			continue
+		}
+		i := slices.IndexFunc(r.Requires, func(n matrix.Requirement) bool { return n.Driver == matrix.SnapshotController })
+		require.GreaterOrEqual(t, i, 0, r.ReleaseID.String())
+		require.Equal(t, want[r.Version.Minor().String()], r.Requires[i].Version.String(), r.ReleaseID.String())
+		require.False(t, r.Requires[i].Optional)
+	}
+}
+
+// FACTS: which images exist in no registry any more.
+func TestWithdrawnInTheDefaultDocument(t *testing.T) {
+	first, err := matrix.ParseVersion("3.1.2")
+	require.NoError(t, err)
+	for _, r := range defaultDocument(t).Releases {
+		gone := (r.Driver == matrix.CSI && r.Version.LessThan(first)) || (r.Driver == matrix.CPI && r.Version.String() == "1.27.0")
+		require.Equal(t, gone, r.State == matrix.Withdrawn, r.ReleaseID.String())
+	}
+}
+
+func TestTheDefaultDocumentIsSortedAndItsCopyIsOurs(t *testing.T) {
+	data := matrix.Default()
+	data[0] = 'X'
+	doc := defaultDocument(t)
+	require.True(t, slices.IsSortedFunc(doc.Releases, func(a, b matrix.Release) int {
+		return cmp.Or(a.ReleaseID.Compare(b.ReleaseID))
+	}))
+	first, err := doc.Marshal()
+	require.NoError(t, err)
+	again, err := matrix.Parse("again", first)
+	require.NoError(t, err)
+	require.Equal(t, doc, again)
+}
