@@ -104,6 +104,10 @@ func (m *Mirror) ofNetwork(err error) (fault.Reason, string, error) {
 		dns       *net.DNSError
 		record    tls.RecordHeaderError
 	)
+	var trip *tripError
+	if errors.As(err, &trip) {
+		err = trip.err
+	}
 	const again = "; it is tried again"
 	switch {
 	case errors.As(err, &authority):

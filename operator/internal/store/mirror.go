@@ -141,8 +141,19 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	req = req.Clone(req.Context())
 	req.Header.Set("User-Agent", g.agent)
-	return g.inner.RoundTrip(req)
+	resp, err := g.inner.RoundTrip(req)
+	if err != nil {
+		return nil, &tripError{err}
+	}
+	return resp, nil
 }
+
+// tripError is an error of a request that was let through. Where the library tries
+// plain HTTP after it, and that is refused, this is the one that counts.
+type tripError struct{ err error }
+
+func (e *tripError) Error() string { return e.err.Error() }
+func (e *tripError) Unwrap() error { return e.err }
 
 var errRedirect = errors.New("the redirect is refused: too many, or to an address of the host itself or of its link")
 

@@ -1,0 +1,472 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+const ns = "vdo"
+
+// site is a registry with a bundle, and a cluster with what is needed to read it.
+type site struct {
+	*testing.T
+	client.Client
+	reg    *registry.Registry
+	repo   *mirror.Repository
+	bundle *v1alpha1.DriverBundle
+	opts   store.Options
+}
+
+func newSite(t *testing.T, o registry.Options) *site {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	reg := registry.Start(t, o)
+	s := &site{T: t, Client: fake.NewClientBuilder().WithScheme(scheme).Build(), reg: reg, repo: mirror.New(t, reg, "vdo/drivers")}
+	s.bundle = &v1alpha1.DriverBundle{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "drivers", UID: types.UID("u-1")},
+		Spec:       v1alpha1.DriverBundleSpec{Reference: s.repo.Reference("1")},
+	}
+	s.opts = store.Options{Client: s.Client, Timeout: 5 * time.Second}
+	if !o.TLS {
+		s.opts.PlainHTTP = []string{reg.Host}
+	}
+	s.put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultCAName}, Data: map[string]string{"ca.crt": string(reg.CA())}})
+	s.put(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPullSecretName}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: reg.DockerConfig()},
+	})
+	return s
+}
+
+func (s *site) put(o client.Object) {
+	s.Helper()
+	o.SetNamespace(ns)
+	require.NoError(s, s.Create(s.Context(), o))
+}
+
+func (s *site) drop(o client.Object, name string) {
+	s.Helper()
+	o.SetNamespace(ns)
+	o.SetName(name)
+	require.NoError(s, s.Delete(s.Context(), o))
+}
+
+func (s *site) open() (*store.Mirror, error) { return store.New(s.opts).Open(s.Context(), s.bundle) }
+
+// accept reads, keeps and accepts what the reference names, as the controller does.
+func (s *site) accept(st *store.Store) {
+	s.Helper()
+	m, err := st.Open(s.Context(), s.bundle)
+	require.NoError(s, err)
+	root, _, err := m.Resolve(s.Context())
+	require.NoError(s, err)
+	_, err = m.Evidence(s.Context(), root)
+	require.NoError(s, err)
+	c, err := m.Contents(s.Context(), root)
+	require.NoError(s, err)
+	require.NoError(s, m.Keep(s.Context(), root, c))
+	s.bundle.Status.Digest, s.bundle.Status.Repository = root.Digest.String(), s.reg.Host+"/vdo/drivers"
+}
+
+func policyOf(t *testing.T, public string) *trust.Policy {
+	t.Helper()
+	k, err := trust.NewKey("release", []byte(public), trust.KeyOptions{})
+	require.NoError(t, err)
+	p, err := trust.NewPolicy(1, k)
+	require.NoError(t, err)
+	return p
+}
+
+// Every kind of registry: with and without TLS, logins, tokens and referrers.
+func TestAReadBundleIsVerifiedAndKept(t *testing.T) {
+	for name, o := range map[string]registry.Options{
+		"TLS and login":     {TLS: true, Auth: registry.Basic},
+		"TLS and tokens":    {TLS: true, Auth: registry.Token},
+		"referrers":         {TLS: true, Kind: registry.Referrers, Auth: registry.Basic},
+		"neither":           {TLS: true, Kind: registry.Simple},
+		"plain HTTP, asked": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, o)
+			key, public := mirror.NewKey(t)
+			root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
+			s.repo.Sign(t, root, key)
+
+			m, err := s.open()
+			require.NoError(t, err)
+			found, tag, err := m.Resolve(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, root.String(), found.Digest.String())
+			require.Equal(t, "1", tag)
+			evidence, err := m.Evidence(t.Context(), found)
+			require.NoError(t, err)
+			_, err = policyOf(t, public).Verify(root, evidence, time.Now())
+			require.NoError(t, err)
+			c, err := m.Contents(t.Context(), found)
+			require.NoError(t, err)
+			require.EqualValues(t, 5, c.Lock.Matrix.Serial)
+			require.NoError(t, m.Keep(t.Context(), found, c))
+		})
+	}
+}
+
+func TestTheCopyServesWithTheMirrorAwayAndAfterARestart(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
+	key, public := mirror.NewKey(t)
+	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
+	s.repo.Sign(t, root, key)
+	s.accept(store.New(s.opts))
+	require.NoError(t, s.reg.Close())
+
+	restarted := store.New(s.opts)
+	c, err := restarted.Contents(t.Context(), s.bundle)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, c.Lock.Matrix.Serial)
+	require.Len(t, c.Manifests, 1)
+	evidence, err := restarted.Evidence(t.Context(), s.bundle)
+	require.NoError(t, err)
+	_, err = policyOf(t, public).Verify(root, evidence, time.Now())
+	require.NoError(t, err)
+	again, err := restarted.Contents(t.Context(), s.bundle)
+	require.NoError(t, err)
+	require.Same(t, c, again, "from memory")
+}
+
+func TestADamagedCopyIsReadFromTheMirrorAgainOrToldAbout(t *testing.T) {
+	for name, damage := range map[string]func(c *corev1.ConfigMap){
+		"flipped byte": func(c *corev1.ConfigMap) { c.BinaryData["part"][len(c.BinaryData["part"])/2] ^= 1 },
+		"cut":          func(c *corev1.ConfigMap) { c.BinaryData["part"] = c.BinaryData["part"][:100] },
+		"empty":        func(c *corev1.ConfigMap) { c.BinaryData = nil },
+		"a part gone":  func(c *corev1.ConfigMap) { c.Annotations["vdo.vmware.com/parts"] = "2" },
+		"no number":    func(c *corev1.ConfigMap) { c.Annotations = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, registry.Options{TLS: true})
+			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+			s.accept(store.New(s.opts))
+			parts := s.parts()
+			require.Len(t, parts, 1)
+			part := parts[0].DeepCopy()
+			require.NoError(t, s.Delete(t.Context(), &parts[0]))
+			damage(part)
+			part.ResourceVersion = ""
+			require.NoError(t, s.Create(t.Context(), part))
+
+			_, err := store.New(s.opts).Contents(t.Context(), s.bundle)
+			require.NoError(t, err, "from the mirror")
+			_, err = store.New(s.opts).Evidence(t.Context(), s.bundle)
+			if name != "flipped byte" { // which may lie in a part that the signatures do not need
+				require.Error(t, err)
+			}
+			s.accept(store.New(s.opts)) // mends the copy
+			require.NoError(t, s.reg.Close())
+			_, err = store.New(s.opts).Contents(t.Context(), s.bundle)
+			require.NoError(t, err)
+
+			require.NoError(t, s.Delete(t.Context(), &s.parts()[0]))
+			_, err = store.New(s.opts).Contents(t.Context(), s.bundle)
+			require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+			require.ErrorContains(t, err, "nor is there a copy in the cluster")
+		})
+	}
+}
+
+func (s *site) parts() []corev1.ConfigMap {
+	s.Helper()
+	var list corev1.ConfigMapList
+	require.NoError(s, s.List(s.Context(), &list, client.InNamespace(ns), client.HasLabels{"vdo.vmware.com/copy"}))
+	return list.Items
+}
+
+func TestForgetKeepsTheAcceptedCopyOnly(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	st := store.New(s.opts)
+	s.accept(st)
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 2})
+	s.accept(st)
+	require.Len(t, s.parts(), 2)
+	require.NoError(t, st.Forget(t.Context(), s.bundle))
+	parts := s.parts()
+	require.Len(t, parts, 1)
+	require.Equal(t, image.MustDigest(s.bundle.Status.Digest).Hex()[:63], parts[0].Labels["vdo.vmware.com/digest"])
+	require.Equal(t, "drivers", parts[0].OwnerReferences[0].Name)
+	require.LessOrEqual(t, len(parts[0].BinaryData["part"]), 900<<10)
+
+	_, err := store.New(s.opts).Contents(t.Context(), &v1alpha1.DriverBundle{})
+	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+}
+
+func TestFailuresAreToldApart(t *testing.T) {
+	status := func(code int) func(*site) {
+		return func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Status: code}) }
+	}
+	for name, c := range map[string]struct {
+		options registry.Options
+		do      func(s *site)
+		reason  fault.Reason
+		text    []string
+	}{
+		"401 without a login": {registry.Options{TLS: true, Auth: registry.Basic},
+			func(s *site) { s.drop(&corev1.Secret{}, v1alpha1.DefaultPullSecretName) },
+			fault.Unauthorized, []string{"401", "the registry wants a login", "vdo-registry"}},
+		"401 with a wrong one": {registry.Options{TLS: true, Auth: registry.Basic}, (*site).wrongPassword,
+			fault.Unauthorized, []string{"401", "correct the login", "vdo-registry"}},
+		"401 of the token service": {registry.Options{TLS: true, Auth: registry.Token}, (*site).wrongPassword,
+			fault.Unauthorized, []string{"401", "correct the login"}},
+		"403":          {registry.Options{TLS: true}, status(403), fault.Forbidden, []string{"403", "let the account"}},
+		"404":          {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.Reference = s.repo.Reference("none") }, fault.NotFound, []string{"404", "vdo-bundle push"}},
+		"429":          {registry.Options{TLS: true}, status(429), fault.Throttled, []string{"429", "tried again later"}},
+		"500":          {registry.Options{TLS: true}, status(500), fault.Unreachable, []string{"500"}},
+		"503 at login": {registry.Options{TLS: true}, func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/v2/"}, Status: 503}) }, fault.Unreachable, []string{"503"}},
+		"unknown authority": {registry.Options{TLS: true},
+			func(s *site) { s.drop(&corev1.ConfigMap{}, v1alpha1.DefaultCAName) },
+			fault.CertificateInvalid, []string{"x509", "vdo-registry-ca"}},
+		"down":  {registry.Options{TLS: true}, func(s *site) { require.NoError(s, s.reg.Close()) }, fault.Unreachable, []string{"refused", "check the mirror"}},
+		"reset": {registry.Options{TLS: true}, func(s *site) { s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Reset: true}) }, fault.Unreachable, nil},
+		"no such host": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.Reference = "no-such-host.invalid/vdo/drivers:1" },
+			fault.Unreachable, []string{"does not resolve"}},
+		"plain HTTP, not asked for": {registry.Options{}, func(s *site) { s.opts.PlainHTTP = nil }, fault.Refused, []string{"plain HTTP", "--plain-http"}},
+		"cut": {registry.Options{TLS: true}, func(s *site) {
+			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/"}, Cut: 10})
+		}, fault.Unreachable, nil},
+		"absent Secret": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.PullSecret = &v1alpha1.LocalReference{Name: "gone"} },
+			fault.NotFound, []string{"Secret vdo/gone", "spec.pullSecret"}},
+		"damaged Secret": {registry.Options{TLS: true}, func(s *site) {
+			s.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":canary`)}})
+			s.bundle.Spec.PullSecret = &v1alpha1.LocalReference{Name: "bad"}
+		}, fault.InvalidInput, []string{"is no docker configuration"}},
+		"absent CA": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.CA = &v1alpha1.KeyReference{Secret: "gone"} },
+			fault.NotFound, []string{"Secret vdo/gone, key ca.crt"}},
+		"damaged CA": {registry.Options{TLS: true}, func(s *site) {
+			s.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Data: map[string][]byte{"tls.crt": []byte("x")}})
+			s.bundle.Spec.CA = &v1alpha1.KeyReference{Secret: "bad", Key: "tls.crt"}
+		}, fault.InvalidInput, []string{"no certificate in PEM"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, c.options)
+			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+			c.do(s)
+			m, err := s.open()
+			if err == nil {
+				_, _, err = m.Resolve(t.Context())
+			}
+			require.Equal(t, c.reason, fault.ReasonOf(err), "%v", err)
+			require.NotEmpty(t, fault.HintOf(err))
+			for _, text := range c.text {
+				require.Contains(t, fault.Text(err), text)
+			}
+			require.NotContains(t, fault.Text(err), "canary")
+			require.NotContains(t, fault.Text(err), s.reg.Password)
+		})
+	}
+}
+
+func (s *site) wrongPassword() {
+	s.Helper()
+	s.drop(&corev1.Secret{}, v1alpha1.DefaultPullSecretName)
+	config := `{"auths":{"` + s.reg.Host + `":{"username":"vdo","password":"wrong-canary"}}}`
+	s.put(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.DefaultPullSecretName}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(config)},
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	hold := make(chan struct{})
+	defer close(hold)
+	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Wait: hold})
+	s.opts.Timeout = 50 * time.Millisecond
+	m, err := s.open()
+	require.NoError(t, err)
+	_, _, err = m.Resolve(t.Context())
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
+	require.ErrorContains(t, err, "does not answer in time")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err = m.Resolve(ctx)
+	require.Equal(t, fault.Interrupted, fault.ReasonOf(err))
+}
+
+func TestATamperedByteAnywhereIsFound(t *testing.T) {
+	for name, path := range map[string]string{"manifests": "/manifests/sha256:", "blobs": "/blobs/sha256:"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, registry.Options{TLS: true})
+			s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+			m, err := s.open()
+			require.NoError(t, err)
+			root, _, err := m.Resolve(t.Context())
+			require.NoError(t, err)
+			s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: path}, Tamper: true, TamperAt: 7})
+			_, err = m.Contents(t.Context(), root)
+			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), "%v", err)
+		})
+	}
+}
+
+// Registries answer 401 or 403 for a tag that is not there. That is absence only
+// where what is there can be read.
+func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *testing.T) {
+	for _, status := range []int{401, 403, 404} {
+		s := newSite(t, registry.Options{TLS: true})
+		s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+		m, err := s.open()
+		require.NoError(t, err)
+		root, _, err := m.Resolve(t.Context())
+		require.NoError(t, err)
+		s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/sha256-"}, Status: status})
+		evidence, err := m.Evidence(t.Context(), root)
+		require.NoError(t, err, status)
+		require.Empty(t, evidence)
+
+		if status != 404 {
+			s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/sha256:"}, Status: status})
+			_, err = m.Evidence(t.Context(), root)
+			require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Forbidden}, fault.ReasonOf(err))
+		}
+	}
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	m, err := s.open()
+	require.NoError(t, err)
+	root, _, err := m.Resolve(t.Context())
+	require.NoError(t, err)
+	s.reg.Fail(registry.Fault{Match: registry.Match{Path: ".sig"}, Status: 500})
+	_, err = m.Evidence(t.Context(), root)
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
+}
+
+func TestVersionsPickTheHighestTag(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	for i, tag := range []string{"1.2.0", "v1.10.1", "1.9.9", "2.0.0", "latest", "1.11.0-rc.1", "01.99.0"} {
+		s.repo.Push(t, tag, mirror.Bundle{Seed: int64(i)})
+	}
+	for _, c := range []struct{ versions, want string }{
+		{">=1.2 <2", "v1.10.1"}, {"*", "2.0.0"}, {"~1.2", "1.2.0"}, {">=1.11.0-0 <2", "1.11.0-rc.1"},
+	} {
+		s.bundle.Spec.Versions = c.versions
+		m, err := s.open()
+		require.NoError(t, err)
+		root, tag, err := m.Resolve(t.Context())
+		require.NoError(t, err, c.versions)
+		require.Equal(t, c.want, tag)
+		require.NotEmpty(t, root.Digest)
+	}
+	for versions, reason := range map[string]fault.Reason{">3": fault.NotFound, "x.y": fault.InvalidInput} {
+		s.bundle.Spec.Versions = versions
+		m, err := s.open()
+		require.NoError(t, err)
+		_, _, err = m.Resolve(t.Context())
+		require.Equal(t, reason, fault.ReasonOf(err), "%s: %v", versions, err)
+	}
+}
+
+func TestADigestIsResolvedAsItIs(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	root := s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	s.bundle.Spec.Reference = s.reg.Host + "/vdo/drivers@" + root.String()
+	m, err := s.open()
+	require.NoError(t, err)
+	found, tag, err := m.Resolve(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, tag)
+	require.Equal(t, root.String(), found.Digest.String())
+	s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/"}, Tamper: true, TamperAt: 3})
+	_, _, err = m.Resolve(t.Context())
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err), "%v", err)
+}
+
+// dialing sends connections for some addresses elsewhere, as the site's DNS would.
+func dialing(to map[string]string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if host, ok := to[address]; ok {
+			address = host
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+}
+
+func TestCredentialsDoNotFollowARedirect(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	// the other host has the same name certificate authority, and the same content
+	other := registry.Start(t, registry.Options{TLS: true, Names: []string{"blobs.site"}})
+	mirror.New(t, other, "vdo/drivers").Push(t, "1", mirror.Bundle{Seed: 1})
+	var ca corev1.ConfigMap
+	require.NoError(t, s.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.DefaultCAName}, &ca))
+	ca.Data["ca.crt"] += string(other.CA())
+	require.NoError(t, s.Update(t.Context(), &ca))
+	s.opts.Transport = dialing(map[string]string{"blobs.site:443": other.Host})
+	s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, RedirectTo: "https://blobs.site"})
+
+	m, err := s.open()
+	require.NoError(t, err)
+	root, _, err := m.Resolve(t.Context())
+	require.NoError(t, err)
+	other.ForgetRequests()
+	_, err = m.Contents(t.Context(), root)
+	require.NoError(t, err)
+	require.Positive(t, other.Count("GET", "/blobs/"))
+	for _, q := range other.Requests() {
+		require.False(t, q.Authorization, q.Path)
+	}
+}
+
+func TestRedirectsToTheHostItselfOrInTheClearAreRefused(t *testing.T) {
+	for _, to := range []string{"https://127.0.0.1:1", "https://169.254.169.254", "http://blobs.site", "https://localhost:1"} {
+		s := newSite(t, registry.Options{TLS: true})
+		s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+		m, err := s.open()
+		require.NoError(t, err)
+		root, _, err := m.Resolve(t.Context())
+		require.NoError(t, err)
+		s.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, RedirectTo: to})
+		_, err = m.Contents(t.Context(), root)
+		require.Equal(t, fault.Refused, fault.ReasonOf(err), "%s: %v", to, err)
+	}
+}
+
+// The text of a registry's answer gets nowhere: it could repeat the credentials.
+func TestAnswersOfTheRegistryAreNotRepeated(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	s.reg.Fail(registry.Fault{
+		Match: registry.Match{Path: "/manifests/"}, Status: http.StatusForbidden,
+		Body: `{"errors":[{"code":"DENIED","message":"` + s.reg.Password + `","detail":"` + s.reg.Password + `"}]}`,
+	})
+	m, err := s.open()
+	require.NoError(t, err)
+	_, _, err = m.Resolve(t.Context())
+	require.ErrorContains(t, err, "DENIED")
+	require.NotContains(t, fault.Text(err), s.reg.Password)
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		require.False(t, strings.Contains(e.Error(), s.reg.Password))
+	}
+}

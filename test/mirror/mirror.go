@@ -1,0 +1,204 @@
+// Package mirror puts bundles and their signatures into a test registry, as
+// `vdo-bundle push` and `cosign sign` leave them in a site's mirror.
+//
+//	m := mirror.New(t, reg, "vdo/drivers")
+//	root := m.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5, Expires: later})
+//	m.Sign(t, root, key)
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// Repository is a repository of a test registry.
+type Repository struct {
+	name.Repository
+	Path string
+	reg  *registry.Registry
+}
+
+// New names a repository.
+func New(t testing.TB, reg *registry.Registry, path string) *Repository {
+	t.Helper()
+	var o []name.Option
+	if !reg.TLS() {
+		o = append(o, name.Insecure)
+	}
+	r, err := name.NewRepository(reg.Host+"/"+path, o...)
+	require.NoError(t, err)
+	return &Repository{Repository: r, Path: path, reg: reg}
+}
+
+// Reference returns HOST/PATH:TAG.
+func (r *Repository) Reference(tag string) string { return r.reg.Host + "/" + r.Path + ":" + tag }
+
+func (r *Repository) options(ctx context.Context) []remote.Option {
+	return []remote.Option{
+		remote.WithContext(ctx), remote.WithTransport(r.reg.Transport()),
+		remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: r.reg.Username, Password: r.reg.Password})),
+	}
+}
+
+// Bundle says what a bundle holds: three random images of CSI 3.5.1, under a matrix.
+type Bundle struct {
+	Seed    int64
+	Serial  int64     // of the matrix; default 1
+	Expires time.Time // of the matrix; default 2099
+	// MatrixSigner signs the matrix; nil: it has no signature of its own.
+	MatrixSigner *trust.Signer
+	// Matrix replaces the document.
+	Matrix []byte
+}
+
+// Build makes a bundle with all its bytes.
+func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
+	t.Helper()
+	made := bundles.New(t, bundles.Options{Seed: b.Seed, LayerSize: 64, Layers: 1})
+	c := made.Contents
+	c.Matrix, c.MatrixSignature = b.document(c), nil
+	if b.MatrixSigner != nil {
+		sig, err := b.MatrixSigner.SignBlob(c.Matrix)
+		require.NoError(t, err)
+		c.MatrixSignature = sig
+	}
+	c.Lock.Matrix = bundle.MatrixRef{Serial: b.serial(), Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
+	g, err := bundle.Assemble(c, made.Trees)
+	require.NoError(t, err)
+	for _, d := range g.Order() {
+		if d.Data != nil {
+			made.Store[d.Digest.String()] = d.Data
+		}
+	}
+	return g, made.Store
+}
+
+func (b Bundle) serial() int64 { return max(b.Serial, 1) }
+
+func (b Bundle) document(c bundle.Contents) []byte {
+	if b.Matrix != nil {
+		return b.Matrix
+	}
+	expires := b.Expires
+	if expires.IsZero() {
+		expires = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	f := c.Lock.Releases[0].Manifests[0]
+	return fmt.Appendf(nil, `apiVersion: vdo.vmware.com/matrix/v1
+kind: CompatibilityMatrix
+serial: %d
+issued: 2020-01-01T00:00:00Z
+expires: %s
+releases:
+- driver: csi
+  version: 3.5.1
+  state: current
+  kubernetes: {min: "1.31", max: "1.33", basis: "test"}
+  vsphere: {min: "7.0.3", max: "8.0", basis: "test"}
+  manifests:
+  - name: %s
+    url: %s
+    size: %d
+    sha256: %s
+`, b.serial(), expires.UTC().Format(time.RFC3339), f.Name, f.URL, f.Size, f.Digest.Hex())
+}
+
+// Push puts a bundle under a tag and returns its root.
+func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
+	t.Helper()
+	g, bytesOf := b.Build(t)
+	for _, d := range g.Blobs {
+		r.blob(t, bytesOf[d.Digest.String()], d.MediaType)
+	}
+	for _, n := range g.Manifests {
+		r.manifest(t, r.Digest(n.Descriptor.Digest.String()), n.Data, n.Descriptor.MediaType)
+	}
+	root := g.Manifests[len(g.Manifests)-1]
+	r.manifest(t, r.Tag(tag), root.Data, root.Descriptor.MediaType)
+	return image.MustDigest(root.Descriptor.Digest.String())
+}
+
+func (r *Repository) blob(t testing.TB, data []byte, mediaType string) {
+	t.Helper()
+	require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(data, types.MediaType(mediaType)), r.options(t.Context())...))
+}
+
+func (r *Repository) manifest(t testing.TB, at name.Reference, data []byte, mediaType string) {
+	t.Helper()
+	m := taggable{data, types.MediaType(mediaType)}
+	if tag, ok := at.(name.Tag); ok {
+		require.NoError(t, remote.Tag(tag, m, r.options(t.Context())...))
+		return
+	}
+	require.NoError(t, remote.Put(at, m, r.options(t.Context())...))
+}
+
+// Retag moves a tag to a digest that is there.
+func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
+	t.Helper()
+	d, err := remote.Get(r.Digest(to.String()), r.options(t.Context())...)
+	require.NoError(t, err)
+	require.NoError(t, remote.Tag(r.Tag(tag), d, r.options(t.Context())...))
+}
+
+// Sign adds a signature by a key under cosign's tag.
+func (r *Repository) Sign(t testing.TB, root image.Digest, s *trust.Signer) {
+	t.Helper()
+	r.SignAs(t, root, r.reg.Host+"/"+r.Path, s)
+}
+
+// SignAs is Sign with a claimed identity.
+func (r *Repository) SignAs(t testing.TB, root image.Digest, identity string, s *trust.Signer) {
+	t.Helper()
+	var existing []byte
+	if d, err := remote.Get(r.Tag(trust.SignatureTag(root)), r.options(t.Context())...); err == nil {
+		existing = d.Manifest
+	}
+	signed, err := s.Sign(root, identity, existing)
+	require.NoError(t, err)
+	r.Put(t, signed)
+}
+
+// Put puts a signature where cosign does.
+func (r *Repository) Put(t testing.TB, signed trust.Signed) {
+	t.Helper()
+	for _, b := range signed.Blobs {
+		r.blob(t, b.Data, b.Descriptor.MediaType)
+	}
+	r.manifest(t, r.Tag(signed.Tag), signed.Manifest, ocispec.MediaTypeImageManifest)
+}
+
+type taggable struct {
+	data      []byte
+	mediaType types.MediaType
+}
+
+func (m taggable) RawManifest() ([]byte, error)        { return m.data, nil }
+func (m taggable) MediaType() (types.MediaType, error) { return m.mediaType, nil }
+
+// NewKey makes a signer and its public key in PEM.
+func NewKey(t testing.TB) (*trust.Signer, string) {
+	t.Helper()
+	private, public, err := trust.GenerateKey([]byte("k"))
+	require.NoError(t, err)
+	s, err := trust.LoadSigner("test.key", private, func() ([]byte, error) { return []byte("k"), nil })
+	require.NoError(t, err)
+	return s, strings.TrimSpace(string(public)) + "\n"
+}
