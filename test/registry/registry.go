@@ -74,6 +74,8 @@ type Options struct {
 	Dir string
 	// ReadOnly refuses writes with 405, as registries under maintenance do (Distribution).
 	ReadOnly bool
+	// PullOnly lets the token service give no other right than to pull (Token).
+	PullOnly bool
 	// RelativeURLs answers upload locations without scheme and host (Distribution).
 	RelativeURLs bool
 }

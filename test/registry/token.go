@@ -44,7 +44,13 @@ func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED")
 		return
 	}
-	signed, err := s.mint(user, req.URL.Query()["scope"])
+	scopes := req.URL.Query()["scope"]
+	if s.registry.opts.PullOnly {
+		for i := range scopes {
+			scopes[i] = strings.ReplaceAll(scopes[i], "pull,push", "pull")
+		}
+	}
+	signed, err := s.mint(user, scopes)
 	if err != nil {
 		refuse(w, http.StatusInternalServerError, "UNKNOWN")
 		return

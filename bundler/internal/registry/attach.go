@@ -183,7 +183,7 @@ func (r *Repository) list(ctx context.Context, a bundle.Attachment) error {
 		if api && contains(listed, a.Node.Descriptor.Digest) {
 			return nil
 		}
-		index, _, err := r.fallbackIndex(ctx, opAttach, subject, a.Subject, r.pushes())
+		index, err := r.fallbackIndex(ctx, opAttach, subject, a.Subject, r.pushes())
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,6 @@ type host struct {
 	tokens    map[string]bearer // by path and actions
 	logins    map[string]Credential
 	secrets   []string // to be kept out of messages
-	notBefore time.Time
 }
 
 // bearer is a token of a token service.
@@ -151,6 +150,9 @@ func (c *Client) authorization(ctx context.Context, h *host, a access) (string, 
 	h.mu.Lock()
 	ch := h.challenge
 	h.mu.Unlock()
+	if ch.scheme == "" {
+		return "", nil // who does not ask for a login is not told it
+	}
 	login, err := c.login(ctx, h, a.path)
 	if err != nil || ch.scheme != "bearer" {
 		return loginHeader(login, ch), err
@@ -168,7 +170,7 @@ func (h *host) known(a access) (string, bool) {
 	}
 	if h.challenge.scheme != "bearer" {
 		login, ok := h.logins[a.path]
-		return loginHeader(login, h.challenge), ok
+		return loginHeader(login, h.challenge), ok || h.challenge.scheme == ""
 	}
 	t := h.tokens[a.scope()]
 	return "Bearer " + t.value, t.value != "" && time.Now().Before(t.expires)
@@ -178,7 +180,6 @@ func (h *host) known(a access) (string, bool) {
 func loginHeader(login Credential, ch challenge) string {
 	switch {
 	case ch.scheme == "":
-		return ""
 	case login.RegistryToken != "":
 		return "Bearer " + login.RegistryToken
 	case login.Username != "" || login.Password != "":

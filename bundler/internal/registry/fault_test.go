@@ -115,6 +115,23 @@ func TestWrongLogin(t *testing.T) {
 	}
 }
 
+func TestLoginThatMayOnlyPull(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Token, PullOnly: true})
+	c, _ := client(t, registry.Options{}, reg)
+	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest([]byte("x")), Size: 1}
+	err := repository(c, reg, "a/b:1").Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
+	wantFault(t, err, fault.Forbidden, "ask the registry's administrator")
+}
+
+// A registry behind a proxy that ends TLS answers with its own idea of a scheme.
+func TestUploadLocationOfTheSameHostUnderHTTP(t *testing.T) {
+	reg := real.Start(t, real.Options{TLS: true, Auth: real.Basic})
+	reg.Fail(real.Fault{Match: real.Match{Method: "POST"}, LocationBase: "http://" + reg.Host})
+	c, _ := client(t, registry.Options{}, reg)
+	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest([]byte("x")), Size: 1}
+	require.NoError(t, repository(c, reg, "a/b:1").Put(t.Context(), d, func(int64) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }))
+}
+
 func TestCertificatesAndSchemes(t *testing.T) {
 	secure, plain := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{})
 	resolve := func(o registry.Options, host string) error {

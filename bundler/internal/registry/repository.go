@@ -234,11 +234,11 @@ func (r *Repository) referrers(ctx context.Context, op, name string, subject ima
 	if err != nil || supported {
 		return list, err
 	}
-	index, _, err := r.fallbackIndex(ctx, op, name, subject, r.pulls())
+	index, err := r.fallbackIndex(ctx, op, name, subject, r.pulls())
 	if err != nil {
 		return nil, err
 	}
-	return index.Manifests, nil
+	return checkReferrers(op, name, index.Manifests)
 }
 
 // referrersAPI asks the API, page by page. Whether it is there is asked, not
@@ -304,25 +304,23 @@ func checkReferrers(op, name string, list []ocispec.Descriptor) ([]ocispec.Descr
 	return out, nil
 }
 
-// fallbackIndex reads the index under the tag sha256-<hex>; none is an empty one
-// without a digest.
-func (r *Repository) fallbackIndex(ctx context.Context, op, name string, subject image.Digest, a access) (ocispec.Index, godigest.Digest, error) {
+// fallbackIndex reads the index under the tag sha256-<hex>; none is an empty one.
+func (r *Repository) fallbackIndex(ctx context.Context, op, name string, subject image.Digest, a access) (ocispec.Index, error) {
 	empty := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	d, found, err := r.stat(ctx, op, name, "sha256-"+subject.Hex(), a)
 	if fault.ReasonOf(err) == fault.Forbidden && a.actions == "pull" {
 		found, err = false, nil
 	}
 	if err != nil || !found || d.MediaType != ocispec.MediaTypeImageIndex {
-		return empty, "", err
+		return empty, err
 	}
 	data, err := r.Manifest(ctx, d)
 	if err != nil {
-		return empty, "", err
+		return empty, err
 	}
 	var index ocispec.Index
 	if err := decode(data, &index); err != nil {
-		return empty, "", corrupt(op, name, err)
+		return empty, corrupt(op, name, err)
 	}
-	index.Manifests, err = checkReferrers(op, name, index.Manifests)
-	return index, d.Digest, err
+	return index, nil
 }

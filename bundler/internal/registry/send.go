@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -118,8 +119,11 @@ func (c *Client) location(h *host, from *url.URL, resp *http.Response) (*url.URL
 	if err != nil || raw == "" || u.Host == "" || u.User != nil {
 		return nil, refused("", errors.New("the registry points to what is no address"))
 	}
-	if u.Hostname() == h.base.Hostname() && (u.Host == h.base.Host || u.Port() == "" || u.Port() == "80") && u.Scheme == "http" {
-		u.Scheme, u.Host = h.base.Scheme, h.base.Host
+	if u.Hostname() == h.base.Hostname() && (port(u) == port(h.base) || u.Scheme == "http" && port(u) == "80") {
+		u.Host = h.base.Host
+		if u.Scheme == "http" {
+			u.Scheme = h.base.Scheme
+		}
 	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
 		return nil, refused("name "+u.Host+" in --plain-http if that is right",
@@ -127,6 +131,17 @@ func (c *Client) location(h *host, from *url.URL, resp *http.Response) (*url.URL
 	}
 	u.Fragment = ""
 	return u, nil
+}
+
+// port returns a URL's port, or its scheme's.
+func port(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "http":
+		return "80"
+	}
+	return "443"
 }
 
 // roundTrip sends a request over a transport and watches that neither side falls
@@ -143,7 +158,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 	if req.Body == nil || req.Body == http.NoBody {
 		close(closed)
 	} else {
-		req.Body = &sending{ReadCloser: req.Body, watch: w, closed: closed}
+		req.Body = &sending{body: req.Body, watch: w, closed: closed}
 	}
 	end := func() {
 		w.stop()
@@ -176,16 +191,24 @@ func (w *watch) start(d time.Duration) { w.timer.Reset(d) }
 func (w *watch) stop()                 { w.timer.Stop() }
 
 // sending is a request's body: the network is silent between two reads of it.
+// The transport may close it from several goroutines, and while it reads; what is
+// sent must be spared that.
 type sending struct {
-	io.ReadCloser
+	mu     sync.Mutex
+	body   io.ReadCloser
 	watch  *watch
 	closed chan struct{}
 	done   bool
 }
 
 func (s *sending) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return 0, errors.New("read of a closed body")
+	}
 	s.watch.stop()
-	n, err := s.ReadCloser.Read(p)
+	n, err := s.body.Read(p)
 	if err != nil {
 		s.watch.start(commitFactor * s.watch.stall)
 	} else {
@@ -195,12 +218,14 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 func (s *sending) Close() error {
-	err := s.ReadCloser.Close()
-	if !s.done { // the transport may close twice, never at the same time
-		s.done = true
-		close(s.closed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done {
+		return nil
 	}
-	return err
+	s.done = true
+	defer close(s.closed)
+	return s.body.Close()
 }
 
 // receiving is an answer's body: the network is silent while a read lasts.
