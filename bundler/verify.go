@@ -147,8 +147,8 @@ func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o O
 func damaged(name string, d ocispec.Descriptor, err error) error {
 	f := &fault.Error{Reason: fault.Corrupt, Op: "verify", Subject: fmt.Sprintf("%s (%s)", name, d.Digest), Err: err}
 	var inner *fault.Error
-	if errors.As(err, &inner) && inner.Reason != "" {
-		f.Reason = inner.Reason
+	if errors.As(err, &inner) && inner.Reason != "" && inner.Err != nil {
+		f.Reason, f.Err = inner.Reason, inner.Err
 	}
 	if f.Hint = fault.HintOf(err); f.Hint == "" {
 		f.Hint = "copy the bundle again from where it was made, or pull it again"

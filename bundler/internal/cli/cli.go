@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
 )
 
 // app is one run of the program and what it has of the world. The functions that
@@ -68,7 +69,8 @@ func (a *app) run(ctx context.Context) int {
 		err = a.interrupted(ctx)
 	}
 	a.report(err, wantsJSON(cmd))
-	return exitCode(err)
+	_, code := verdict(err)
+	return code
 }
 
 // interrupted says how to go on. No argument of this program is a secret.
@@ -127,7 +129,8 @@ func (a *app) reportJSON(err error, problems []problem) {
 		ExitCode int          `json:"exitCode"`
 		Problems []problem    `json:"problems"`
 	}
-	_ = writeJSON(a.err, map[string]body{"error": {fault.ReasonOf(err), exitCode(err), problems}})
+	reason, code := verdict(err)
+	_ = writeJSON(a.err, map[string]body{"error": {reason, code, problems}})
 }
 
 func (a *app) say(format string, args ...any) {
@@ -195,6 +198,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 	root.AddCommand(
 		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
 		a.keygenCommand(), a.versionCommand(),
+		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
 	)
 	return root
 }

@@ -174,33 +174,34 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	target, err := a.flags.openTarget(dest, w.client)
+	if err != nil {
+		return err
+	}
 	progress := a.reporter()
-	defer progress.end()
-	in := bundler.PullInput{
-		Matrix: w.matrix, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf, Signer: signer, Reference: dest.reference,
-	}
-	if in.Lock, in.Files, err = a.pullLock(ctx, w, progress); err != nil {
-		return err
-	}
-	if in.Target, err = a.flags.openTarget(dest, w.client); err != nil {
-		return err
-	}
-	pulled, err := bundler.Pull(ctx, in, a.options(progress))
-	if err := errors.Join(err, in.Target.Close()); err != nil {
-		return single(err)
-	}
-	if dest.medium == inRegistry {
-		if err := bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, in.Lock, a.options(progress)); err != nil {
-			return err
-		}
-	}
+	pulled, err := a.pullInto(ctx, target, dest, w, signer, progress)
+	err = fault.Join(err, target.Close())
 	progress.end()
+	if err != nil {
+		return err
+	}
 	return a.printMoved(dest, pulled)
 }
 
-// single returns the only member of a joined error.
-func single(err error) error {
-	return fault.Join(err)
+// pullInto pulls into an open target.
+func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, p bundler.Progress) (*bundler.Pulled, error) {
+	lock, files, err := a.pullLock(ctx, w, p)
+	if err != nil {
+		return nil, err
+	}
+	pulled, err := bundler.Pull(ctx, bundler.PullInput{
+		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
+		Signer: signer, Target: target, Reference: dest.reference,
+	}, a.options(p))
+	if err != nil || dest.medium != inRegistry {
+		return pulled, err
+	}
+	return pulled, bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, lock, a.options(p))
 }
 
 // pullDestination reads -o, and refuses flags that contradict each other.
@@ -211,7 +212,7 @@ func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
 	if flag, ok := selects(cmd); ok && a.flags.lock != "" {
 		return place{}, usage(cmd, fmt.Sprintf("--lock and %s contradict each other: the lock says what is pulled", flag))
 	}
-	return parsePlace(a.flags.dest)
+	return parseDestination(a.flags.dest)
 }
 
 // pullLock reads the lock of --lock, or makes one.
@@ -481,7 +482,7 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 }
 
 func pushDestination(s string) (place, error) {
-	to, err := parsePlace(s)
+	to, err := parseDestination(s)
 	if err == nil && to.medium != inRegistry {
 		err = &fault.Error{
 			Reason: fault.InvalidInput, Op: "push to", Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"),

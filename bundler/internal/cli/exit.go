@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"slices"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -53,17 +55,31 @@ const exitCodesHelp = `Exit codes:
   6    login: no or wrong credentials, or no permission
   7    local storage: full, read-only, not readable
   8    refused: no release fits, or something is there that must not be
-  9    incomplete: some items failed; running it again goes on
+  9    incomplete: a bundle lacks parts, or some items failed and the next run goes on
   130  interrupted; running it again goes on`
 
-// exitCode returns the code for an error. Of several problems the gravest decides:
-// what proves tampering before what may pass.
-func exitCode(err error) int {
+// gravity orders the codes where several problems have different ones: what proves
+// tampering comes first, what may pass by itself comes last.
+var gravity = []int{
+	exitInterrupted, exitVerification, exitInternal, exitStorage, exitUsage, exitRefused,
+	exitLogin, exitNotFound, exitNetwork, exitIncomplete,
+}
+
+// verdict returns the reason and the exit code of an error: of several independent
+// problems, those of the gravest.
+func verdict(err error) (fault.Reason, int) {
 	if err == nil {
-		return exitOK
+		return "", exitOK
 	}
-	if code := exitCodes[fault.ReasonOf(err)]; code != 0 {
-		return code
+	reason, code := fault.Internal, -1
+	for _, p := range list(err) {
+		c, ok := exitCodes[p.Reason]
+		if !ok {
+			c = exitInternal
+		}
+		if code < 0 || slices.Index(gravity, c) < slices.Index(gravity, code) {
+			reason, code = p.Reason, c
+		}
 	}
-	return exitInternal
+	return reason, code
 }

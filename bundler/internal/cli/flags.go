@@ -39,6 +39,7 @@ type flags struct {
 	caFile      string
 	plainHTTP   []string
 	concurrency int
+	retries     int
 	replace     bool
 	restart     bool
 	// keys
@@ -89,6 +90,7 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringVar(&f.caFile, "ca-file", "", "PEM file of certificate authorities to trust besides the system's")
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
+	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
 }
 
 func (f *flags) passwordFlag(cmd *cobra.Command) {

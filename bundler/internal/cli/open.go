@@ -72,8 +72,12 @@ func (f *flags) client() (*registry.Client, error) {
 	if f.concurrency < 1 || f.concurrency > 64 {
 		return nil, badFlag("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
 	}
+	if f.retries < 0 || f.retries > 100 {
+		return nil, badFlag("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+	}
 	return registry.NewClient(registry.Options{
-		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, UserAgent: "vdo-bundle/" + version().Version,
+		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, Attempts: f.retries + 1,
+		UserAgent: "vdo-bundle/" + version().Version,
 	})
 }
 
@@ -97,7 +101,7 @@ func direct(client *registry.Client) bundler.Registry {
 
 // manifests returns what fetches manifest files.
 func (f *flags) manifests() (bundler.Manifests, error) {
-	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP}
+	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP, Attempts: f.retries + 1}
 	if f.caFile != "" {
 		pem, err := readFile("--ca-file", f.caFile, maxCAFile)
 		if err != nil {
@@ -268,15 +272,22 @@ func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, er
 	o := archive.Options{Replace: f.replace, Restart: f.restart}
 	switch p.medium {
 	case inFile:
-		return archive.CreateFile(p.path, o)
+		w, err := archive.CreateFile(p.path, o)
+		return w, thereAlready(p, err)
 	case inFolder:
-		return archive.CreateDir(p.path, o)
-	}
-	if !p.reference.Digest().IsZero() {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "write to", Subject: p.reference.String(), Err: errors.New("a digest is what comes out, it cannot be chosen"),
-			Hint: "name a tag: " + p.reference.Repository() + ":TAG",
-		}
+		w, err := archive.CreateDir(p.path, o)
+		return w, thereAlready(p, err)
 	}
 	return client.Repository(p.reference), nil
+}
+
+// thereAlready adds the flag that helps to the fault of a target that exists.
+func thereAlready(p place, err error) error {
+	if fault.ReasonOf(err) != fault.Conflict {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "write", Subject: p.String(), Err: unwrapped(err),
+		Hint: "choose another name, or replace it with --replace",
+	}
 }

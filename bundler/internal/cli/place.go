@@ -72,3 +72,15 @@ func parsePlace(s string) (place, error) {
 	}
 	return place{medium: inRegistry, reference: ref}, nil
 }
+
+// parseDestination reads a place to write to.
+func parseDestination(s string) (place, error) {
+	p, err := parsePlace(s)
+	if err == nil && !p.reference.Digest().IsZero() {
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: "write to", Subject: p.reference.String(), Err: errors.New("a digest is what comes out, it cannot be chosen"),
+			Hint: "name a tag: " + p.reference.Repository() + ":TAG",
+		}
+	}
+	return p, err
+}

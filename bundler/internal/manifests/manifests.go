@@ -34,6 +34,7 @@ type Options struct {
 	Dir       string         // looked in first; "" for nowhere
 	CA        *x509.CertPool // nil: the system's
 	PlainHTTP []string       // hosts, with their port, that http: URLs are allowed for
+	Attempts  int            // how often a download is tried; 0: 4
 	// Sleep waits before another attempt. Nil: the clock.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
@@ -41,7 +42,7 @@ type Options struct {
 const (
 	maxFile     = 8 << 20 // bytes
 	maxEntries  = 200_000 // files of the folder
-	attempts    = 4
+	attempts    = 4       // unless the options say otherwise
 	firstWait   = 500 * time.Millisecond
 	timeout     = time.Minute // for one attempt
 	maxRedirect = 5
@@ -61,6 +62,9 @@ type Store struct {
 func New(o Options) *Store {
 	if o.Sleep == nil {
 		o.Sleep = sleep
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = attempts
 	}
 	s := &Store{options: o}
 	s.client = &http.Client{
@@ -164,7 +168,7 @@ func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	wait := firstWait
 	for n := 1; ; n++ {
 		data, again, err := s.try(ctx, m)
-		if err == nil || !again || n == attempts || ctx.Err() != nil {
+		if err == nil || !again || n >= s.options.Attempts || ctx.Err() != nil {
 			return data, err
 		}
 		if err := s.options.Sleep(ctx, wait); err != nil {

@@ -1,0 +1,373 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// binary is the real program, built once for all tests of this package.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "vdo-bundle-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // scratch
+	binary = filepath.Join(dir, "vdo-bundle")
+	build := exec.Command("go", "build", "-o", binary, "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build vdo-bundle:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// world is what one test has: an upstream registry without TLS, and a site's mirror
+// with TLS and a login.
+type world struct {
+	dir              string
+	upstream, mirror *registry.Registry
+}
+
+// files are the upstream manifests of the tests' matrix, by release and name.
+var files = map[string]map[string]string{
+	"cpi 1.33.1": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.33.1")},
+	"cpi 1.34.0": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.34.0")},
+	"csi 3.5.1": {
+		"driver.yaml": workload("Deployment", "controller", "registry.test/csi/driver:v3.5.1", "registry.test/csi/sidecar:v2") + "---\n" +
+			workload("DaemonSet", "node-windows", "registry.test/csi/driver:v3.5.1", "registry.test/csi/sidecar:v1"),
+		"namespace.yaml": "kind: Namespace\nmetadata: {name: csi}\n",
+	},
+	"snapshot-controller 8.2.0": {"setup.yaml": workload("Deployment", "snapshot-controller", "k8s.gcr.io/snap/controller:v8.0.1")},
+}
+
+func workload(kind, name string, images ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: apps/v1\nkind: %s\nmetadata: {name: %s}\nspec:\n  template:\n    spec:\n      containers:\n", kind, name)
+	for i, image := range images {
+		fmt.Fprintf(&b, "      - {name: c%d, image: %q}\n", i, image)
+	}
+	return b.String()
+}
+
+var matrixText = template.Must(template.New("matrix").Parse(`apiVersion: vdo.vmware.com/matrix/v1
+kind: CompatibilityMatrix
+serial: {{.Serial}}
+issued: 2026-01-01T00:00:00Z
+expires: {{.Expires}}
+releases:
+  - driver: cpi
+    version: 1.33.1
+    state: current
+    kubernetes: {min: "1.33", max: "1.33", basis: test}
+    vsphere: {min: "6.7.3", basis: test}
+    manifests: {{index .Manifests "cpi 1.33.1"}}
+  - driver: cpi
+    version: 1.34.0
+    state: current
+    kubernetes: {min: "1.34", max: "1.34", basis: test}
+    vsphere: {min: "6.7.3", basis: test}
+    manifests: {{index .Manifests "cpi 1.34.0"}}
+  - driver: snapshot-controller
+    version: 8.2.0
+    state: current
+    kubernetes: {min: "1.25", max: "1.34", basis: test}
+    manifests: {{index .Manifests "snapshot-controller 8.2.0"}}
+    images:
+      - {from: "k8s.gcr.io/snap/controller:v8.0.1", to: "k8s.gcr.io/snap/controller:v8.2.0", basis: the manifest lags}
+  - driver: csi
+    version: 3.5.1
+    state: current
+    kubernetes: {min: "1.31", max: "1.34", basis: test}
+    vsphere: {min: "7.0.0", basis: test}
+    requires:
+      - {driver: snapshot-controller, version: 8.2.0}
+    manifests: {{index .Manifests "csi 3.5.1"}}
+`))
+
+// matrixDocument writes the tests' matrix.
+func matrixDocument(t testing.TB, serial int, expires string) []byte {
+	t.Helper()
+	manifests := map[string]string{}
+	for release, of := range files {
+		var items []string
+		for _, name := range []string{"ccm.yaml", "namespace.yaml", "driver.yaml", "setup.yaml"} {
+			if data, ok := of[name]; ok {
+				items = append(items, fmt.Sprintf("{name: %s, url: %q, size: %d, sha256: %s}", name,
+					"https://127.0.0.1:1/"+strings.ReplaceAll(release, " ", "/")+"/"+name, len(data), image.DigestOf([]byte(data)).Hex()))
+			}
+		}
+		manifests[release] = "[" + strings.Join(items, ", ") + "]"
+	}
+	var out bytes.Buffer
+	require.NoError(t, matrixText.Execute(&out, map[string]any{"Serial": serial, "Expires": expires, "Manifests": manifests}))
+	return out.Bytes()
+}
+
+const distant = "2099-01-01T00:00:00Z"
+
+// newWorld starts the registries and writes matrix, manifests, CA and login into dir.
+func newWorld(t testing.TB, dir string) *world {
+	t.Helper()
+	w := &world{
+		dir:      dir,
+		upstream: registry.Start(t, registry.Options{}),
+		mirror:   registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic}),
+	}
+	w.write(t, "matrix.yaml", matrixDocument(t, 7, distant))
+	w.write(t, "expired.yaml", matrixDocument(t, 7, "2026-01-02T00:00:00Z"))
+	w.write(t, "other.yaml", matrixDocument(t, 8, distant))
+	w.write(t, "ca.crt", w.mirror.CA())
+	w.write(t, "login/config.json", w.mirror.DockerConfig())
+	n := 0
+	for _, of := range files {
+		for name, data := range of {
+			n++
+			w.write(t, fmt.Sprintf("manifests/%d-%s", n, name), []byte(data))
+		}
+	}
+	w.pushUpstream(t)
+	return w
+}
+
+// pushUpstream pushes the images of all releases; the order decides nothing.
+func (w *world) pushUpstream(t testing.TB) {
+	t.Helper()
+	for i, spec := range []struct {
+		reference string
+		spec      images.Spec
+	}{
+		{"x/cloud/ccm:v1.33.1", images.Spec{Layers: []int64{3000, 70_000}}},
+		{"x/cloud/ccm:v1.34.0", images.Spec{Layers: []int64{4000}, Docker: true}},
+		{"x/csi/driver:v3.5.1", images.Spec{Layers: []int64{200_000, 10}, Platforms: images.All}},
+		{"x/csi/sidecar:v1", images.Spec{SharedLayers: []int64{50_000}, Platforms: images.Linux}},
+		{"x/csi/sidecar:v2", images.Spec{SharedLayers: []int64{50_000}, Layers: []int64{7}, Platforms: images.Linux, Docker: true}},
+		{"x/snap/controller:v8.2.0", images.Spec{Platforms: images.Linux}},
+	} {
+		spec.spec.Seed = uint64(i + 1)
+		if strings.Contains(spec.reference, "sidecar") {
+			spec.spec.Seed = 100 // the two share a layer
+		}
+		images.Push(t, w.upstream, spec.reference, spec.spec)
+	}
+}
+
+func (w *world) write(t testing.TB, name string, data []byte) {
+	t.Helper()
+	path := filepath.Join(w.dir, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+}
+
+// env is what the program needs to find its way in the world.
+func (w *world) env() map[string]string {
+	return map[string]string{
+		"UP": w.upstream.Host, "MIRROR": w.mirror.Host,
+		"DOCKER_CONFIG": filepath.Join(w.dir, "login"), "REGISTRY_AUTH_FILE": "", "XDG_RUNTIME_DIR": w.dir, "HOME": w.dir,
+		"COSIGN_PASSWORD": "pass",
+	}
+}
+
+// upFlags are what an argument "@up" stands for.
+func (w *world) upFlags() []string {
+	return []string{
+		"--matrix", "matrix.yaml", "--manifest-dir", "manifests", "--plain-http", w.upstream.Host,
+		"--source-map", "registry.test=" + w.upstream.Host + "/x", "--source-map", "registry.k8s.io=" + w.upstream.Host + "/x",
+	}
+}
+
+type key struct{}
+
+// TestScript runs the real program in real worlds. Besides testscript's own, the
+// commands are:
+//
+//	vdo CODE ARGS…     run vdo-bundle and demand its exit code; @up stands for the
+//	                   flags that lead to the upstream world
+//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, times, cut, tamper
+//	heal REG           end all faults of a registry
+//	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end
+//	truncate FILE N    cut a file to N bytes, or by -N
+//	flipdigest FILE T  invert the byte of FILE at the first occurrence of text T
+//	tool CODE NAME …   run skopeo or cosign and demand its exit code
+//	upimage REF SEED   push another image upstream
+//	readonly DIR       make a folder unwritable
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			w := newWorld(e.T().(testing.TB), e.WorkDir) //nolint:forcetypeassert // testscript.Run gives a *testing.T
+			for name, value := range w.env() {
+				e.Setenv(name, value)
+			}
+			e.Values[key{}] = w
+			return nil
+		},
+		Condition: condition,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
+			"tool": tool, "upimage": upImage, "fulldisk": fullDisk,
+		},
+	})
+}
+
+func condition(name string) (bool, error) {
+	switch name {
+	case "tmpfs":
+		return os.Geteuid() == 0 && exec.Command("unshare", "--mount", "true").Run() == nil, nil
+	case "unprivileged":
+		return os.Geteuid() != 0, nil
+	case "skopeo":
+		_, err := exec.LookPath("skopeo")
+		return err == nil, nil
+	}
+	return false, fmt.Errorf("unknown condition %q", name)
+}
+
+func of(ts *testscript.TestScript) *world { return ts.Value(key{}).(*world) } //nolint:forcetypeassert // set by Setup
+
+func vdo(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: vdo CODE ARGS")
+	}
+	expectCode(ts, args[0], binary, of(ts).expand(args[1:]))
+}
+
+func (w *world) expand(args []string) []string {
+	var out []string
+	for _, arg := range args {
+		if arg == "@up" {
+			out = append(out, w.upFlags()...)
+			continue
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+// expectCode runs a program; stdout and stderr are there for the script to look at.
+func expectCode(ts *testscript.TestScript, code, name string, args []string) {
+	err := ts.Exec(name, args...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%s: %v", name, err)
+	}
+	if strconv.Itoa(got) != code {
+		ts.Fatalf("%s %s: exit code %d, want %s", filepath.Base(name), strings.Join(args, " "), got, code)
+	}
+}
+
+func (w *world) registry(ts *testscript.TestScript, name string) *registry.Registry {
+	switch name {
+	case "up":
+		return w.upstream
+	case "mirror":
+		return w.mirror
+	}
+	ts.Fatalf("there is no registry %q", name)
+	return nil
+}
+
+func breakDown(ts *testscript.TestScript, _ bool, args []string) {
+	var f registry.Fault
+	for _, arg := range args[1:] {
+		name, value, _ := strings.Cut(arg, "=")
+		n, _ := strconv.Atoi(value)
+		switch name {
+		case "status":
+			f.Status = n
+		case "times":
+			f.Times = n
+		case "method":
+			f.Match.Method = value
+		case "path":
+			f.Match.Path = value
+		case "tamper":
+			f.Tamper, f.TamperAt = true, int64(n)
+		case "retryafter":
+			f.Header = map[string]string{"Retry-After": value}
+		case "reset":
+			f.Reset = true
+		default:
+			ts.Fatalf("unknown fault %q", arg)
+		}
+	}
+	of(ts).registry(ts, args[0]).Fail(f)
+}
+
+func heal(ts *testscript.TestScript, _ bool, args []string) { of(ts).registry(ts, args[0]).Heal() }
+
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	name := ts.MkAbs(args[0])
+	data, err := os.ReadFile(name)
+	ts.Check(err)
+	at, err := strconv.Atoi(args[1])
+	if err != nil {
+		at = bytes.Index(data, []byte(args[1]))
+	}
+	if at < 0 {
+		at += len(data)
+	}
+	data[at] ^= 0xff
+	ts.Check(os.WriteFile(name, data, 0o600))
+}
+
+func truncate(ts *testscript.TestScript, _ bool, args []string) {
+	name := ts.MkAbs(args[0])
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	if n < 0 {
+		info, err := os.Stat(name)
+		ts.Check(err)
+		n += info.Size()
+	}
+	ts.Check(os.Truncate(name, n))
+}
+
+func tool(ts *testscript.TestScript, _ bool, args []string) {
+	name, err := exec.LookPath(args[1])
+	ts.Check(err)
+	expectCode(ts, args[0], name, args[2:])
+}
+
+func upImage(ts *testscript.TestScript, _ bool, args []string) {
+	seed, err := strconv.ParseUint(args[1], 10, 64)
+	ts.Check(err)
+	built, err := images.Build(images.Spec{Seed: seed})
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = built.Push(ctx, of(ts).upstream, args[0])
+	ts.Check(err)
+}
+
+// fullDisk runs vdo-bundle in a mount namespace with a small tmpfs at ./small.
+func fullDisk(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.MkdirAll(ts.MkAbs("small"), 0o755))
+	script := `mount -t tmpfs -o size=` + args[1] + ` none small && exec "$0" "$@"`
+	expectCode(ts, args[0], "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, binary}, of(ts).expand(args[2:])...))
+}
