@@ -24,8 +24,9 @@ func (q *question) refusal(drivers []Driver) *Refusal {
 	for _, d := range drivers {
 		fit, rejected := q.fitting(d)
 		for _, r := range fit {
-			_, lacking := q.equip(r)
-			rejected = append(rejected, Rejection{r.ReleaseID, RuleRequires, lacking})
+			if _, lacking := q.equip(r); lacking != nil {
+				rejected = append(rejected, Rejection{r.ReleaseID, RuleRequires, lacking.String()})
+			}
 		}
 		slices.SortStableFunc(rejected, func(a, b Rejection) int { return a.Release.Compare(b.Release) })
 		out.Rejections = append(out.Rejections, rejected...)
@@ -39,8 +40,9 @@ func (q *question) refusal(drivers []Driver) *Refusal {
 // remedy finds the one rule whose absence would let a release of the driver through.
 func (q *question) remedy(d Driver, fit []Release) string {
 	if len(fit) > 0 {
-		_, lacking := q.equip(fit[0])
-		return fmt.Sprintf("%s fits but for what it %s", fit[0].ReleaseID, lacking)
+		if _, lacking := q.equip(fit[0]); lacking != nil {
+			return fmt.Sprintf("provide %s, which %s needs: %s", lacking.need, fit[0].ReleaseID, lacking.why)
+		}
 	}
 	for _, rule := range []RejectionRule{RulePin, RuleBundle, RuleVSphere, RuleKubernetes} {
 		what := *q
@@ -59,12 +61,24 @@ func (q *question) advice(rule RejectionRule, best Release, what *question) stri
 	case RuleBundle:
 		return fmt.Sprintf("build a bundle that holds %s", best.ReleaseID)
 	case RuleVSphere:
+		best = leastDemanding(best, what)
 		return fmt.Sprintf("bring every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
 	case RuleKubernetes:
 		fit, _ := what.fitting(best.Driver)
 		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that this one serves: %s", best.Driver, q.minor, served(fit))
 	}
 	return ""
+}
+
+// leastDemanding returns the release, of those that fit, of the lowest vSphere minimum.
+func leastDemanding(best Release, what *question) Release {
+	fit, _ := what.fitting(best.Driver)
+	for _, r := range fit {
+		if r.VSphere.Min.LessThan(best.VSphere.Min) {
+			best = r
+		}
+	}
+	return best
 }
 
 // served lists the Kubernetes minors that any of the releases serves.

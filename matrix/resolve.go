@@ -405,7 +405,7 @@ func (q *question) kept(r Release) bool {
 func (q *question) choose(d Driver) (pick, bool) {
 	fit, _ := q.fitting(d)
 	for _, r := range fit {
-		if p, why := q.equip(r); why == "" {
+		if p, lack := q.equip(r); lack == nil {
 			p.why = q.why(r, len(fit))
 			return p, true
 		}
@@ -413,7 +413,6 @@ func (q *question) choose(d Driver) (pick, bool) {
 	return pick{}, false
 }
 
-// why says how a release was chosen among those that fit.
 func (q *question) why(r Release, of int) string {
 	lts := q.policy.Rules[r.Driver] == PreferLT
 	switch {
@@ -431,8 +430,16 @@ func (q *question) why(r Release, of int) string {
 	return fmt.Sprintf("is the newest of the %d releases that fit", of)
 }
 
+// lack is a requirement that cannot be met, and why.
+type lack struct {
+	need Requirement
+	why  string
+}
+
+func (l lack) String() string { return fmt.Sprintf("needs %s: %s", l.need, l.why) }
+
 // equip finds what a release requires, or says what is lacking.
-func (q *question) equip(r Release) (p pick, lacking string) {
+func (q *question) equip(r Release) (p pick, lacking *lack) {
 	p = pick{release: r, needs: map[Driver]Release{}}
 	for _, need := range r.Requires {
 		if _, own := q.provided(); own && need.Driver == SnapshotController {
@@ -446,16 +453,16 @@ func (q *question) equip(r Release) (p pick, lacking string) {
 		case need.Optional:
 			p.unmet = append(p.unmet, need)
 		default:
-			return pick{}, fmt.Sprintf("requires %s: %s", need, why)
+			return pick{}, &lack{need, why}
 		}
 	}
-	return p, ""
+	return p, nil
 }
 
 // supply finds the best release that meets a requirement, or says why there is none.
 func (q *question) supply(need Requirement) (Release, string) {
 	if q.disabled(need.Driver) {
-		return Release{}, fmt.Sprintf("%s is disabled", need.Driver)
+		return Release{}, "it is disabled"
 	}
 	fit, rejected := q.fitting(need.Driver)
 	for _, r := range fit {
@@ -465,7 +472,7 @@ func (q *question) supply(need Requirement) (Release, string) {
 	}
 	for _, no := range rejected {
 		if no.Release.Version.Equal(need.Version) {
-			return Release{}, fmt.Sprintf("%s (%s)", no.Detail, no.Rule)
+			return Release{}, no.Detail
 		}
 	}
 	if !need.Version.IsZero() {

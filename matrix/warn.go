@@ -66,10 +66,10 @@ func (q *question) ofChoice(p pick) []Warning {
 		add(WarnPrerelease, "is a pre-release")
 	}
 	if r.Kubernetes.Derived {
-		add(WarnDerived, "rests on a Kubernetes range that no vendor states: %s (%s)", r.Kubernetes, r.Kubernetes.Basis)
+		add(WarnDerived, "rests on a Kubernetes range that no vendor states: %s%s", r.Kubernetes, from(r.Kubernetes.Basis, false))
 	}
 	if r.VSphere.Derived {
-		add(WarnDerived, "rests on a vSphere range that no vendor states: %s (%s)", r.VSphere, r.VSphere.Basis)
+		add(WarnDerived, "rests on a vSphere range that no vendor states: %s%s", r.VSphere, from(r.VSphere.Basis, false))
 	}
 	for _, need := range p.waived {
 		why, _ := q.provided()
@@ -105,7 +105,7 @@ func (q *question) ofSites(chosen map[Driver]pick) []Warning {
 		}
 		for _, s := range q.sites {
 			if s.assumed {
-				out = append(out, warn(WarnVSphereAssumed, id, "needs vSphere %s, and %s: its build is not known, so check that it is %s", p.release.VSphere, s, s.effective))
+				out = append(out, warn(WarnVSphereAssumed, id, "needs vSphere %s: %s is of unknown build, so check that it is %s", p.release.VSphere, s, s.effective))
 			}
 		}
 	}
