@@ -153,7 +153,7 @@ func randomIndex(t testing.TB, o Options, src rand.Source, mediaType types.Media
 	index, err := random.Index(1, 1, 0, random.WithSource(src))
 	require.NoError(t, err)
 	for _, arch := range []string{"amd64", "arm64"} {
-		im := randomImage(t, o, src)
+		im := withPlatform(t, randomImage(t, o, src), arch)
 		if mediaType == types.OCIImageIndex {
 			im = mutate.ConfigMediaType(mutate.MediaType(im, types.OCIManifestSchema1), types.OCIConfigJSON)
 		}
@@ -162,6 +162,17 @@ func randomIndex(t testing.TB, o Options, src rand.Source, mediaType types.Media
 		})
 	}
 	return mutate.IndexMediaType(index, mediaType)
+}
+
+func withPlatform(t testing.TB, im v1.Image, arch string) v1.Image {
+	t.Helper()
+	config, err := im.ConfigFile()
+	require.NoError(t, err)
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", arch
+	im, err = mutate.ConfigFile(im, config)
+	require.NoError(t, err)
+	return im
 }
 
 func addIndex(t testing.TB, s Store, index v1.ImageIndex) ocispec.Descriptor {

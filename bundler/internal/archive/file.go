@@ -179,7 +179,7 @@ func cleanName(h *tar.Header) (string, error) {
 
 func (s *scan) badHeader(path string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return incomplete(path, "the file ends within the header at byte %d, after %s; all that follows is missing", s.end, s.last())
+		return incomplete(path, "the file ends at byte %d, within the header or the end mark after %s; all that follows is missing", s.size, s.last())
 	}
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
 		if s.end == 0 {

@@ -1,0 +1,101 @@
+package archive
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// smallDisk mounts a file system of so many bytes, which only root can.
+func smallDisk(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("mounting a small disk needs root: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+func TestADiskThatIsTooSmallIsRefusedBeforeTheFirstByte(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 40, LayerSize: 500_000, Layers: 1})
+	dir := smallDisk(t, "size=1m")
+	w, err := CreateFile(filepath.Join(dir, "b.tar"), Options{})
+	require.NoError(t, err)
+	_, err = w.Begin(t.Context(), b.Graph)
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, w.Close())
+	d, err := CreateDir(filepath.Join(dir, "b"), Options{})
+	require.NoError(t, err)
+	_, err = d.Begin(t.Context(), b.Graph)
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+}
+
+func TestADiskThatFillsUpOnTheWayLeavesWhatCanGoOn(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 41, LayerSize: 500_000, Layers: 1})
+	dir := smallDisk(t, "size=8m")
+	path, filler := filepath.Join(dir, "b.tar"), filepath.Join(dir, "filler")
+	w, err := CreateFile(path, Options{})
+	require.NoError(t, err)
+	missing, err := w.Begin(t.Context(), b.Graph)
+	require.NoError(t, err)
+	free, ok := freeSpace(dir)
+	require.True(t, ok)
+	require.NoError(t, os.WriteFile(filler, make([]byte, free-700_000), 0o600))
+	for _, d := range missing {
+		if err = w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)); err != nil {
+			break
+		}
+	}
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Contains(t, fault.HintOf(err), "free space")
+	_ = w.Close() // the journal may find no room for its last words; what it says is right
+	require.NoFileExists(t, path)
+	require.NoError(t, os.Remove(filler))
+
+	w, err = CreateFile(path, Options{})
+	require.NoError(t, err)
+	require.NoError(t, pull(t.Context(), w, b, 1))
+	require.NoError(t, verifyPath(t.Context(), path))
+	f, err := OpenFile(path)
+	require.NoError(t, err)
+	defer f.Close()
+	free, _ = freeSpace(dir)
+	require.NoError(t, os.WriteFile(filler, make([]byte, free), 0o600))
+	require.Equal(t, fault.Storage, fault.ReasonOf(f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))))
+	require.NoError(t, verifyPath(t.Context(), path), "signing that failed leaves the archive as it was")
+}
+
+func TestReadOnlyTargetsAreStorageFaults(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 42})
+	dir := smallDisk(t, "size=8m")
+	path := filepath.Join(dir, "b.tar")
+	w, err := CreateFile(path, Options{})
+	require.NoError(t, err)
+	require.NoError(t, pull(t.Context(), w, b, 1))
+	require.NoError(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	f, err := OpenFile(path)
+	require.NoError(t, err)
+	defer f.Close()
+	err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.ErrorIs(t, err, syscall.EROFS)
+	require.Contains(t, fault.HintOf(err), "read-only")
+	w, err = CreateFile(filepath.Join(dir, "c.tar"), Options{})
+	require.NoError(t, err)
+	_, err = w.Begin(t.Context(), b.Graph)
+	require.ErrorIs(t, err, syscall.EROFS)
+	d, err := CreateDir(filepath.Join(dir, "c"), Options{})
+	require.NoError(t, err)
+	_, err = d.Begin(t.Context(), b.Graph)
+	require.ErrorIs(t, err, syscall.EROFS)
+}
