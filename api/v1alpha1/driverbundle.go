@@ -62,7 +62,7 @@ type DriverBundleSpec struct {
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
-	Interval metav1.Duration `json:"interval,omitempty"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 	// Suspend stops looks at the mirror. What was accepted goes on serving.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

@@ -63,7 +63,7 @@ type VDOConfigSpec struct {
 	// +optional
 	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
-	Interval metav1.Duration `json:"interval,omitempty"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 }
 
 // UpgradeMode is Automatic or Manual.

@@ -67,7 +67,7 @@ type VsphereCloudConfigSpec struct {
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
-	Interval metav1.Duration `json:"interval,omitempty"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 	// Suspend stops the checks.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

@@ -1,0 +1,282 @@
+package operator_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+// log is stderr of an operator.
+type log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// free returns an address of loopback that nobody listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func connect(t *testing.T) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(s))
+	require.NoError(t, v1alpha1.AddToScheme(s))
+	c, err := client.New(cluster.Config(t), client.Options{Scheme: s})
+	require.NoError(t, err)
+	return c
+}
+
+// kubeconfig writes a file for a bearer token.
+func kubeconfig(t *testing.T, cfg *rest.Config, token string) string {
+	t.Helper()
+	k := clientcmdapi.NewConfig()
+	k.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	k.CurrentContext = "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*k, path))
+	return path
+}
+
+const namespace = operator.DefaultNamespace
+
+// install applies deploy/rbac.yaml and returns a token of the operator's account.
+func install(t *testing.T, c client.Client) string {
+	t.Helper()
+	f, err := os.Open(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
+	require.NoError(t, err)
+	defer f.Close()
+	for dec := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		u := &unstructured.Unstructured{}
+		if err := dec.Decode(&u.Object); err == io.EOF { //nolint:errorlint // the decoder returns it bare
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
+	}
+	return token(t, c, "vdo-operator")
+}
+
+func token(t *testing.T, c client.Client, account string) string {
+	t.Helper()
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
+	require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), sa)))
+	req := &authenticationv1.TokenRequest{}
+	require.NoError(t, c.SubResource("token").Create(t.Context(), sa, req))
+	return req.Status.Token
+}
+
+// The program as it runs in the cluster: with the ServiceAccount's rights alone,
+// elected, its endpoints open, checking a vCenter, and ending when asked.
+func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
+	c := connect(t)
+	cfg := cluster.Config(t)
+	path := kubeconfig(t, cfg, install(t, c))
+	metrics, probes := free(t), free(t)
+	stderr := &log{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	code := make(chan int, 1)
+	go func() {
+		code <- operator.Main(ctx, "v1.2.3", []string{"--kubeconfig", path, "--leader-elect",
+			"--metrics-bind-address", metrics, "--health-probe-bind-address", probes}, io.Discard, stderr)
+	}()
+	ended := func() string { return stderr.String() }
+
+	vc := vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
+	canary := "Canary-" + vcsim.Admin.Password
+	require.NoError(t, c.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc-ca"}, Data: map[string]string{"ca.crt": string(vc.CA)}}))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "vc-creds"},
+		StringData: map[string]string{"username": vcsim.Admin.Username, "password": canary}}
+	require.NoError(t, c.Create(t.Context(), secret))
+	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc"},
+		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: int32(vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
+			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east", "lab"}}}
+	require.NoError(t, c.Create(t.Context(), v))
+	reason := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+				return false
+			}
+			ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
+			return ready != nil && ready.Reason == want
+		}, time.Minute, 50*time.Millisecond, "%s: %+v\n%s", want, v, ended())
+	}
+	reason("Unauthorized")
+	secret.StringData = map[string]string{"password": vcsim.Admin.Password}
+	require.NoError(t, c.Update(t.Context(), secret))
+	reason("Succeeded")
+	require.Equal(t, "7.0.3", v.Status.Version)
+	require.Equal(t, 2, vc.Logins(vcsim.Admin.Username), "one login for each password")
+	n, err := vc.SessionCount(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	endpoints(t, c, metrics, probes)
+
+	cancel()
+	require.Equal(t, operator.ExitOK, <-code, ended())
+	requireJSON(t, ended(), canary, vcsim.Admin.Password)
+	var lease unstructured.Unstructured
+	lease.SetAPIVersion("coordination.k8s.io/v1")
+	lease.SetKind("Lease")
+	require.NoError(t, c.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &lease))
+	holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	require.Empty(t, holder, "the lease is given back, so that the next one need not wait")
+}
+
+// endpoints are alive, and metrics are for those who may read them.
+func endpoints(t *testing.T, c client.Client, metrics, probes string) {
+	t.Helper()
+	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/healthz", ""))
+	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/readyz", ""))
+	require.Equal(t, http.StatusUnauthorized, get(t, "https://"+metrics+"/metrics", ""))
+	reader := token(t, c, "prometheus")
+	require.Equal(t, http.StatusForbidden, get(t, "https://"+metrics+"/metrics", reader))
+	require.NoError(t, c.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "prometheus"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "vdo-operator-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "prometheus"}}}))
+	allowed := token(t, c, "prometheus") // a denial is remembered for a while by token
+	require.Eventually(t, func() bool { return get(t, "https://"+metrics+"/metrics", allowed) == http.StatusOK }, time.Minute, 100*time.Millisecond)
+}
+
+func get(t *testing.T, url, token string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	h := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	res, err := h.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	require.NoError(t, err)
+	return res.StatusCode
+}
+
+// requireJSON requires each line of the log to be a JSON object without secrets.
+func requireJSON(t *testing.T, text string, secrets ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	require.NotEmpty(t, lines)
+	for _, line := range lines {
+		var entry map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &entry), "%q", line)
+		require.NotEqual(t, "error", entry["level"], line)
+	}
+	for _, s := range secrets {
+		require.NotContains(t, text, s)
+	}
+	require.Contains(t, text, `"version":"v1.2.3"`)
+}
+
+func TestErrorsAtTheStart(t *testing.T) {
+	cfg := cluster.Config(t)
+	broken := filepath.Join(t.TempDir(), "broken")
+	require.NoError(t, os.WriteFile(broken, []byte("not a kubeconfig"), 0o600))
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer busy.Close()
+	nobody := rest.CopyConfig(cfg)
+	nobody.Host = "https://" + free(t)
+	otherCA := rest.CopyConfig(cfg)
+	otherCA.CAData = vcsim.Start(t, vcsim.Options{}).CA
+	admin := kubeconfig(t, cfg, cfg.BearerToken)
+
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		text []string
+	}{
+		"no pod":         {[]string{}, operator.ExitUsage, []string{"this is no pod", "--kubeconfig FILE"}},
+		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
+		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
+		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
+		"no kubeconfig":  {[]string{"--kubeconfig", "/nowhere"}, operator.ExitUsage, []string{"/nowhere", "readable"}},
+		"bad kubeconfig": {[]string{"--kubeconfig", broken}, operator.ExitUsage, []string{broken}},
+		"nobody there":   {[]string{"--kubeconfig", kubeconfig(t, nobody, "x")}, operator.ExitCluster, []string{nobody.Host, "see that the API server runs"}},
+		"other CA":       {[]string{"--kubeconfig", kubeconfig(t, otherCA, "x")}, operator.ExitCluster, []string{"certificate-authority-data"}},
+		"bad token":      {[]string{"--kubeconfig", kubeconfig(t, cfg, "secret-canary")}, operator.ExitCluster, []string{"renew the credentials"}},
+		"port in use":    {[]string{"--kubeconfig", admin, "--health-probe-bind-address", busy.Addr().String()}, operator.ExitFailed, []string{"address already in use", "--health-probe-bind-address"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stderr := &log{}
+			got := operator.Main(t.Context(), "", c.args, io.Discard, stderr)
+			require.Equal(t, c.code, got, stderr.String())
+			for _, text := range c.text {
+				require.Contains(t, stderr.String(), text)
+			}
+			require.NotContains(t, stderr.String(), "secret-canary")
+		})
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	var out bytes.Buffer
+	require.Zero(t, operator.Main(t.Context(), "v9.8.7", []string{"--version"}, &out, io.Discard))
+	require.Contains(t, out.String(), "v9.8.7")
+	out.Reset()
+	require.Zero(t, operator.Main(t.Context(), "", []string{"--help"}, &out, io.Discard))
+	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "log-level", "version"} {
+		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
+	}
+}
