@@ -34,8 +34,10 @@ func lintPodSpec(p podPolicy, spec corev1.PodSpec, f *finding) {
 	if len(spec.Containers) == 0 {
 		f.add("has no container")
 	}
-	if spec.ServiceAccountName != p.account || (spec.DeprecatedServiceAccount != "" && spec.DeprecatedServiceAccount != p.account) {
-		f.add("runs as ServiceAccount %q", spec.ServiceAccountName)
+	for _, account := range []string{spec.ServiceAccountName, spec.DeprecatedServiceAccount} {
+		if account != "" && account != p.account {
+			f.add("runs as ServiceAccount %s", account)
+		}
 	}
 	if spec.HostNetwork && !p.hostNetwork {
 		f.add("uses the node's network")

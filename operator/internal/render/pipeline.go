@@ -76,9 +76,9 @@ func unknownDriver(id matrix.ReleaseID) error {
 
 // renderer gathers stages.
 type renderer struct {
-	in      *Input
-	stages  map[string]*Stage
-	notes   []string
+	in     *Input
+	stages map[string]*Stage
+	notes  []string
 }
 
 func (r *renderer) release(id matrix.ReleaseID) error {

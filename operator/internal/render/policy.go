@@ -247,6 +247,6 @@ func antreaPolicy() *policy {
 			},
 		},
 		services:      []string{"kube-system/antrea"},
-		webhookGroups: []string{"crd.antrea.io"},
+		webhookGroups: []string{"crd.antrea.io", "policy.networking.k8s.io"},
 	}
 }

@@ -1,0 +1,416 @@
+package render_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha1" //nolint:gosec // the form of the drivers' thumbprints
+	"crypto/sha256"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/gcfg.v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+// csiConfig is what the storage driver reads, by its own library, strictly: a key
+// that is not here is an error.
+type csiConfig struct {
+	Global struct {
+		ClusterID           string `gcfg:"cluster-id"`
+		ClusterDistribution string `gcfg:"cluster-distribution"`
+		CAFile              string `gcfg:"ca-file"`
+		Thumbprint          string `gcfg:"thumbprint"`
+	}
+	VirtualCenter map[string]*struct {
+		User, Password, Datacenters, Port, Thumbprint string
+		InsecureFlag                                  bool   `gcfg:"insecure-flag"`
+		CAFile                                        string `gcfg:"ca-file"`
+		TargetvSANFileShareDatastoreURLs              string `gcfg:"targetvSANFileShareDatastoreURLs"`
+	}
+	NetPermissions map[string]*struct {
+		Ips, Permissions string
+		RootSquash       bool
+	}
+	Labels struct {
+		TopologyCategories string `gcfg:"topology-categories"`
+	}
+}
+
+func readCSI(t testing.TB, out *render.Rendered) csiConfig {
+	t.Helper()
+	var c csiConfig
+	require.NoError(t, gcfg.ReadStringInto(&c, secretData(t, out, render.CSISecret)[render.CSIConfigKey]))
+	return c
+}
+
+// cpiConfig is what the cloud provider reads as YAML; unknown keys are an error.
+type cpiConfig struct {
+	Global struct {
+		Port            uint   `json:"port"`
+		SecretName      string `json:"secretName"`
+		SecretNamespace string `json:"secretNamespace"`
+	} `json:"global"`
+	VCenter map[string]struct {
+		Server       string   `json:"server"`
+		Port         uint     `json:"port"`
+		InsecureFlag bool     `json:"insecureFlag"`
+		Datacenters  []string `json:"datacenters"`
+		CAFile       string   `json:"caFile"`
+		Thumbprint   string   `json:"thumbprint"`
+	} `json:"vcenter"`
+	Labels struct {
+		Region string `json:"region"`
+		Zone   string `json:"zone"`
+	} `json:"labels"`
+}
+
+func readCPI(t testing.TB, out *render.Rendered) (cpiConfig, map[string]string) {
+	t.Helper()
+	data, _, err := unstructured.NestedStringMap(must(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data")
+	require.NoError(t, err)
+	var c cpiConfig
+	require.NoError(t, yaml.UnmarshalStrict([]byte(data[render.CPIConfigKey]), &c))
+	return c, data
+}
+
+func authority(t testing.TB) []byte {
+	t.Helper()
+	c, err := webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader)
+	require.NoError(t, err)
+	return c.CA
+}
+
+const sha1Print = "AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD"
+
+func twoVCenters(in *render.Input, second render.VCenter) {
+	in.VCenters["vc-two"] = second
+	in.Spec.CloudProvider.VsphereCloudConfigs = []string{"vc-one", "vc-two"}
+	in.Spec.StorageProvider.VsphereCloudConfigs = []string{"vc-two"}
+	in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
+}
+
+func second() render.VCenter {
+	return render.VCenter{
+		Server: "[fd00::2]", Port: 8443, Insecure: true,
+		Credentials: render.Credentials{Username: "csi@corp.example\n", Password: "second\n"},
+	}
+}
+
+func TestCloudProviderGetsAllVCenters(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CPI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		twoVCenters(&in, second())
+		one := in.VCenters["vc-one"]
+		one.Thumbprint, one.CA = strings.ToLower(sha1Print), authority(t)
+		in.VCenters["vc-one"] = one
+		in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Zone: "k8s-zone", Region: "yes"}
+		out := mustRender(t, in)
+		c, data := readCPI(t, out)
+		require.Equal(t, render.CPISecret, c.Global.SecretName)
+		require.Equal(t, "kube-system", c.Global.SecretNamespace)
+		require.Len(t, c.VCenter, 2)
+		got := c.VCenter["vc-one"]
+		require.Equal(t, "vc1.site.example", got.Server)
+		require.Equal(t, uint(443), got.Port)
+		require.Equal(t, []string{"DC one", "folder/dc2"}, got.Datacenters)
+		require.Equal(t, sha1Print, got.Thumbprint)
+		require.Equal(t, "/etc/cloud/vc-one.ca.crt", got.CAFile)
+		require.Equal(t, string(one.CA), data["vc-one.ca.crt"])
+		require.Equal(t, "fd00::2", c.VCenter["vc-two"].Server)
+		require.True(t, c.VCenter["vc-two"].InsecureFlag)
+		require.Equal(t, "yes", c.Labels.Region)
+		require.NotContains(t, data[render.CPIConfigKey], "password")
+		require.Equal(t, map[string]string{
+			"vc1.site.example.username": "vdo@vsphere.local", "vc1.site.example.password": password,
+			"server_2": "fd00::2", "username_2": "csi@corp.example", "password_2": "second",
+		}, secretData(t, out, render.CPISecret))
+		for _, what := range []string{"Secret " + render.CPISecret, "ConfigMap " + render.CPIConfigMap} {
+			require.Equal(t, render.Replace, must(t, out, what).Apply)
+		}
+		// The whole ConfigMap is mounted where the configuration says that its files are.
+		mounts := fmt.Sprint(must(t, out, "DaemonSet vsphere-cloud-controller-manager").Object["spec"])
+		require.Contains(t, mounts, "mountPath:/etc/cloud ")
+	})
+}
+
+func TestStorageDriverConfigurationReadsBack(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		v := id.Version.String()
+		in := input(t, id)
+		one := in.VCenters["vc-one"]
+		one.Port, one.CA, one.Thumbprint = 8443, authority(t), sha1Print
+		in.VCenters["vc-one"] = one
+		p := in.Spec.StorageProvider
+		p.ClusterDistribution = `my "own" distribution; #1`
+		p.TopologyCategories = []string{"k8s-region", "k8s-zone"}
+		p.FileVolumes = &v1alpha1.FileVolumes{
+			VsanDataStoreURLs: []string{"ds:///vmfs/volumes/vsan:1/", "ds:///vmfs/volumes/vsan:2/"},
+			NetPermissions:    []v1alpha1.NetPermission{{IPs: "10.0.0.0/24", Permissions: "READ_ONLY", RootSquash: true}, {}},
+		}
+		out := mustRender(t, in)
+		c := readCSI(t, out)
+		vc := c.VirtualCenter["vc1.site.example"]
+		require.NotNil(t, vc)
+		require.Equal(t, "vdo@vsphere.local", vc.User)
+		require.Equal(t, password, vc.Password)
+		require.Equal(t, "8443", vc.Port)
+		require.False(t, vc.InsecureFlag)
+		require.Equal(t, "DC one,folder/dc2", vc.Datacenters)
+		require.Equal(t, p.ClusterDistribution, c.Global.ClusterDistribution)
+		require.Equal(t, "k8s-region,k8s-zone", c.Labels.TopologyCategories)
+		require.Equal(t, "10.0.0.0/24", c.NetPermissions["1"].Ips)
+		require.Equal(t, "READ_ONLY", c.NetPermissions["1"].Permissions)
+		require.True(t, c.NetPermissions["1"].RootSquash)
+		require.Equal(t, "*", c.NetPermissions["2"].Ips)
+		require.Equal(t, string(one.CA), secretData(t, out, render.CSISecret)["vc-one.ca.crt"])
+
+		perVCenter, old := v >= "3.3", v < "3.2"
+		const file = "/etc/cloud/vc-one.ca.crt"
+		if perVCenter {
+			require.Equal(t, [4]string{file, sha1Print, "", ""}, [4]string{vc.CAFile, vc.Thumbprint, c.Global.CAFile, c.Global.Thumbprint})
+		} else {
+			require.Equal(t, [4]string{"", "", file, sha1Print}, [4]string{vc.CAFile, vc.Thumbprint, c.Global.CAFile, c.Global.Thumbprint})
+		}
+		notes := strings.Join(out.Notes, "\n")
+		if old {
+			require.Equal(t, "ds:///vmfs/volumes/vsan:1/,ds:///vmfs/volumes/vsan:2/", vc.TargetvSANFileShareDatastoreURLs)
+			require.NotContains(t, notes, "vsanDataStoreUrl")
+		} else {
+			require.Empty(t, vc.TargetvSANFileShareDatastoreURLs)
+			require.Contains(t, notes, "vsanDataStoreUrl")
+		}
+		if v < "3" {
+			require.Equal(t, in.Cluster.UID, c.Global.ClusterID)
+		} else {
+			require.Empty(t, c.Global.ClusterID)
+		}
+	})
+}
+
+// Whatever password a Secret can hold reaches the driver as it is, or is refused
+// with a fault that does not show it.
+func TestAnyPasswordReachesTheDriverUnchanged(t *testing.T) {
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	holds := func(given string) bool {
+		vc := in.VCenters["vc-one"]
+		vc.Credentials.Password = given
+		in.VCenters["vc-one"] = vc
+		out, err := render.Render(in)
+		want := strings.TrimSuffix(strings.TrimSuffix(given, "\n"), "\r")
+		if !utf8.ValidString(want) || strings.ContainsAny(want, "\x00\r") || want == "" {
+			return fault.ReasonOf(err) == fault.InvalidInput && (len(want) < 4 || !strings.Contains(fault.Text(err), want))
+		}
+		return err == nil && readCSI(t, out).VirtualCenter["vc1.site.example"].Password == want
+	}
+	for _, p := range []string{`"`, `\`, `\"`, `"\`, ` lead`, `trail `, "tab\t", "line\nbreak", "a\n", "a\r\n", "#;=[]", "\ufeffbom", "\x01\x7f", "é世界🔑", `\n\t\b`, "\x00", "\xff\xfe", ""} {
+		require.True(t, holds(p), "%q", p)
+	}
+	require.NoError(t, quick.Check(func(s string) bool { return holds(s) }, &quick.Config{MaxCount: 40}))
+	require.NoError(t, quick.Check(func(b []byte) bool { return holds(string(b)) }, &quick.Config{MaxCount: 40}))
+}
+
+func TestClusterIDStaysOnceThereIsOne(t *testing.T) {
+	const made, used, asked = "generated-uuid", "used-so-far", "asked-for"
+	cases := map[string]struct {
+		version, asked, generated, configured string
+		want                                  string
+		conflict                              bool
+	}{
+		"2.x, nothing known":                     {version: "2.7.3", want: "0d9c6e0c-7a39-4c0e-9d7f-1c2f2b5f7a11"},
+		"2.x, asked for":                         {version: "2.7.3", asked: asked, want: asked},
+		"2.x after 3.x keeps the generated one":  {version: "2.7.3", generated: made, want: made},
+		"3.x, nothing known":                     {version: "3.0.3", want: ""},
+		"3.x, asked for":                         {version: "3.5.1", asked: asked, want: asked},
+		"3.x, generated: naming it stops CSI":    {version: "3.5.1", generated: made, want: ""},
+		"3.x, generated and asked for the same":  {version: "3.5.1", generated: made, asked: made, want: ""},
+		"3.x, generated and asked for another":   {version: "3.5.1", generated: made, asked: asked, conflict: true},
+		"3.x after 2.x keeps the configured one": {version: "3.5.1", configured: used, want: used},
+		"configured and asked for another":       {version: "2.7.3", configured: used, asked: asked, conflict: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := input(t, release(t, matrix.CSI, c.version))
+			in.Spec.StorageProvider.ClusterID = c.asked
+			in.Cluster.GeneratedClusterID, in.Cluster.ConfiguredClusterID = c.generated, c.configured
+			out, err := render.Render(in)
+			if c.conflict {
+				require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+				require.NotEmpty(t, fault.HintOf(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, readCSI(t, out).Global.ClusterID)
+			conf := secretData(t, out, render.CSISecret)[render.CSIConfigKey]
+			require.Equal(t, c.want, render.ConfiguredClusterID([]byte(conf)))
+		})
+	}
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	in.Cluster.ConfiguredClusterID = "vc1.site.example"
+	require.Contains(t, strings.Join(mustRender(t, in).Notes, "\n"), "another cluster with the same id")
+}
+
+func TestBadSettingsAreAllNamedTogether(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	in.Spec.CloudProvider.VsphereCloudConfigs = append(in.Spec.CloudProvider.VsphereCloudConfigs, "nowhere")
+	in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Zone: "only"}
+	p := in.Spec.StorageProvider
+	p.ClusterDistribution = "two\nlines"
+	p.ClusterID = strings.Repeat("x", 65)
+	p.TopologyCategories = []string{"a,b", "c", "c"}
+	p.CustomKubeletPath = "kubelet"
+	p.FileVolumes = &v1alpha1.FileVolumes{
+		VsanDataStoreURLs: []string{"a,b"},
+		NetPermissions:    []v1alpha1.NetPermission{{IPs: "somewhere"}, {Permissions: "ALL"}, {}},
+	}
+	p.Webhook = true
+	in.VCenters["vc-one"] = render.VCenter{
+		Server: "https://vc/sdk", Port: 70000, Datacenters: []string{"a,b"}, Thumbprint: "nonsense",
+		CA: []byte("-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n"), Credentials: render.Credentials{Username: "nodomain"},
+	}
+	_, err := render.Render(in)
+	text := fault.Text(err)
+	for _, want := range []string{
+		"nowhere", "spec.cloudProvider.topology", "clusterDistribution", "clusterID", `"a,b"`, `"c" is named twice`, "customKubeletPath",
+		"vsanDataStoreUrl", `ips "somewhere"`, `permissions "ALL"`, "two rules", "certificate was not made",
+		"https://vc/sdk", "70000", "thumbprint", "something other than PEM certificates", "no password", "user name with a domain",
+	} {
+		require.Contains(t, text, want)
+	}
+	for _, f := range fault.All(err) {
+		require.True(t, f.Hint != "" || f.Reason == fault.Internal, f)
+	}
+}
+
+func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		twoVCenters(&in, second())
+		out, err := render.Render(in)
+		if id.Version.String() < "3" {
+			require.Equal(t, fault.Incompatible, fault.ReasonOf(err))
+			return
+		}
+		require.NoError(t, err)
+		c := readCSI(t, out)
+		require.Len(t, c.VirtualCenter, 2)
+		require.True(t, c.VirtualCenter["fd00::2"].InsecureFlag)
+
+		differing := second()
+		differing.Insecure, differing.CA = false, authority(t)
+		twoVCenters(&in, differing)
+		_, err = render.Render(in)
+		if id.Version.String() < "3.3" {
+			require.Equal(t, fault.Incompatible, fault.ReasonOf(err))
+			require.ErrorContains(t, err, "different CAs")
+		} else {
+			require.NoError(t, err)
+		}
+		in.Spec.StorageProvider.TopologyCategories = nil
+		_, err = render.Render(in)
+		require.ErrorContains(t, err, "several vCenters need topology categories")
+	})
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	same := second()
+	same.Server = "vc1.site.example"
+	twoVCenters(&in, same)
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "same vCenter")
+}
+
+func TestUserNameNeedsADomainFrom31On(t *testing.T) {
+	for user, fine := range map[string]bool{"vdo@vsphere.local": true, `corp\vdo-1`: true, "vdo": false, "v do@x": false, "a@b@c": false} {
+		for _, v := range []string{"3.0.3", "3.1.2", "3.7.3"} {
+			in := input(t, release(t, matrix.CSI, v))
+			vc := in.VCenters["vc-one"]
+			vc.Credentials.Username = user
+			in.VCenters["vc-one"] = vc
+			out, err := render.Render(in)
+			require.Equal(t, fine || v == "3.0.3", err == nil, "%s with CSI %s: %v", user, v, err)
+			if err == nil {
+				require.Equal(t, user, readCSI(t, out).VirtualCenter["vc1.site.example"].User)
+			}
+		}
+	}
+}
+
+func TestSHA256ThumbprintNeedsTheCertificateItIsOf(t *testing.T) {
+	block, _ := pem.Decode(authority(t))
+	sum := sha256.Sum256(block.Bytes)
+	short := sha1.Sum(block.Bytes) //nolint:gosec // the drivers' form
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	vc := in.VCenters["vc-one"]
+	vc.Thumbprint = strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+	in.VCenters["vc-one"] = vc
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "SHA-1 thumbprints only")
+
+	vc.Certificate = []byte("another")
+	in.VCenters["vc-one"] = vc
+	_, err = render.Render(in)
+	require.ErrorContains(t, err, "SHA-1 thumbprints only")
+
+	vc.Certificate = block.Bytes
+	in.VCenters["vc-one"] = vc
+	out := mustRender(t, in)
+	want := strings.ReplaceAll(fmt.Sprintf("% X", short), " ", ":")
+	c, _ := readCPI(t, out)
+	require.Equal(t, want, c.VCenter["vc-one"].Thumbprint)
+	require.Equal(t, want, readCSI(t, out).VirtualCenter["vc1.site.example"].Thumbprint)
+}
+
+func TestWebhookComesLastWithItsCertificate(t *testing.T) {
+	cert, err := webhookcert.Issue(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.Reader)
+	require.NoError(t, err)
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		require.Nil(t, find(mustRender(t, in), "Deployment vsphere-csi-webhook"))
+		in.Spec.StorageProvider.Webhook, in.Webhook = true, cert
+		out := mustRender(t, in)
+		require.Equal(t, "webhook-server", stageOf(out, "Deployment vsphere-csi-webhook"))
+		require.Equal(t, "webhook", stageOf(out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com"))
+		require.Equal(t, "webhook", out.Stages[len(out.Stages)-1].Name)
+		data := secretData(t, out, render.WebhookSecret)
+		require.Equal(t, string(cert.Cert), data["tls.crt"])
+		var conf struct {
+			WebHookConfig struct {
+				Port     string
+				CertFile string `gcfg:"cert-file"`
+				KeyFile  string `gcfg:"key-file"`
+			}
+		}
+		require.NoError(t, gcfg.ReadStringInto(&conf, data["webhook.config"]))
+		require.Equal(t, "8443", conf.WebHookConfig.Port)
+		hooks, _, err := unstructured.NestedSlice(must(t, out, "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com").Object, "webhooks")
+		require.NoError(t, err)
+		bundle, _, err := unstructured.NestedString(hooks[0].(map[string]any), "clientConfig", "caBundle")
+		require.NoError(t, err)
+		require.NotContains(t, bundle, "$")
+		require.Nil(t, find(out, "Deployment snapshot-validation-deployment"))
+	})
+}
+
+func FuzzConfiguredClusterID(f *testing.F) {
+	f.Add([]byte("[Global]\ncluster-id = \"a\\\"b\" ; c\n[VirtualCenter \"x\"]\ncluster-id = y\n"))
+	f.Add([]byte("cluster-id = none\n[GLOBAL] \nCLUSTER-ID=a b # c"))
+	f.Fuzz(func(t *testing.T, conf []byte) {
+		got := render.ConfiguredClusterID(conf)
+		var c csiConfig
+		if gcfg.ReadInto(&c, bytes.NewReader(conf)) != nil || bytes.ContainsAny(conf, "\\\r") {
+			return // the driver would not start with it, or lines go on on the next one
+		}
+		require.Equal(t, c.Global.ClusterID, got)
+	})
+}

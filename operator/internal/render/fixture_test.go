@@ -1,0 +1,191 @@
+package render_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+const repository = "mirror.site:5000/vdo/drivers"
+
+var (
+	folders = map[matrix.Driver]string{
+		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
+	}
+	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
+)
+
+func version(t testing.TB, s string) matrix.Version {
+	t.Helper()
+	v, err := matrix.ParseVersion(s)
+	require.NoError(t, err)
+	return v
+}
+
+// contents makes a lock and manifests of the releases, read from upstream's files,
+// as a bundle of them has.
+func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][]byte) {
+	t.Helper()
+	lock, manifests := &bundle.Lock{Platforms: []image.Platform{{}}}, map[string][]byte{}
+	known := map[string]bool{}
+	for _, id := range ids {
+		release := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
+		files, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[id.Driver], "v"+id.Version.String(), "*.y*ml"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, id)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			name := filepath.Base(file)
+			manifests[string(id.Driver)+"/"+id.Version.String()+"/"+name] = data
+			release.Manifests = append(release.Manifests, bundle.File{Name: name, Digest: image.DigestOf(data), Size: int64(len(data))})
+			for _, match := range imageLine.FindAllSubmatch(data, -1) {
+				written := string(match[1])
+				ref := image.MustReference(written)
+				release.Images[written] = ref.String()
+				if !known[ref.String()] {
+					known[ref.String()] = true
+					lock.Images = append(lock.Images, bundle.Image{Reference: ref, Digest: image.DigestOf([]byte(ref.String()))})
+				}
+			}
+		}
+		lock.Releases = append(lock.Releases, release)
+	}
+	return lock, manifests
+}
+
+// releases lists every release of a driver whose manifests there are.
+func releases(t testing.TB, d matrix.Driver) []matrix.ReleaseID {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[d], "v*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, dirs)
+	var ids []matrix.ReleaseID
+	for _, dir := range dirs {
+		ids = append(ids, matrix.ReleaseID{Driver: d, Version: version(t, filepath.Base(dir))})
+	}
+	return ids
+}
+
+func release(t testing.TB, d matrix.Driver, v string) matrix.ReleaseID {
+	t.Helper()
+	return matrix.ReleaseID{Driver: d, Version: version(t, v)}
+}
+
+const password = `p"a\s#s;w=o[r]d 'x' $y`
+
+// input is a site with one vCenter and three control-plane nodes that wants the releases.
+func input(t testing.TB, ids ...matrix.ReleaseID) render.Input {
+	t.Helper()
+	lock, manifests := contents(t, ids...)
+	return render.Input{
+		Lock: lock, Manifests: manifests, Repository: repository, Releases: ids,
+		Spec: v1alpha1.VDOConfigSpec{
+			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
+			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},
+		},
+		VCenters: map[string]render.VCenter{"vc-one": {
+			Server: "vc1.site.example", Datacenters: []string{"DC one", "folder/dc2"},
+			Credentials: render.Credentials{Username: "vdo@vsphere.local", Password: password},
+		}},
+		Cluster: render.Cluster{
+			UID:   "0d9c6e0c-7a39-4c0e-9d7f-1c2f2b5f7a11",
+			Nodes: []render.Node{controlPlane("cp-1"), controlPlane("cp-2"), controlPlane("cp-3"), {Name: "worker-1", Labels: map[string]string{"kubernetes.io/os": "linux"}}},
+		},
+		PullSecret: []byte(`{"auths":{"mirror.site:5000":{"auth":"dTpw"}}}`),
+		HashKey:    bytes.Repeat([]byte{7}, 32),
+	}
+}
+
+func controlPlane(name string) render.Node {
+	return render.Node{
+		Name:   name,
+		Labels: map[string]string{"kubernetes.io/os": "linux", "node-role.kubernetes.io/control-plane": ""},
+		Taints: []corev1.Taint{
+			{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		},
+	}
+}
+
+func mustRender(t testing.TB, in render.Input) *render.Rendered {
+	t.Helper()
+	out, err := render.Render(in)
+	require.NoError(t, err)
+	return out
+}
+
+// find returns an object by "Kind name", or nil.
+func find(out *render.Rendered, what string) *render.Object {
+	kind, name, _ := strings.Cut(what, " ")
+	for _, o := range out.Objects() {
+		if o.GetKind() == kind && o.GetName() == name {
+			return &o
+		}
+	}
+	return nil
+}
+
+func must(t testing.TB, out *render.Rendered, what string) *render.Object {
+	t.Helper()
+	o := find(out, what)
+	require.NotNil(t, o, what)
+	return o
+}
+
+// secretData returns a rendered Secret's data, decoded.
+func secretData(t testing.TB, out *render.Rendered, name string) map[string]string {
+	t.Helper()
+	encoded, _, err := unstructured.NestedStringMap(must(t, out, "Secret "+name).Object, "data")
+	require.NoError(t, err)
+	data := map[string]string{}
+	for k, v := range encoded {
+		text, err := base64.StdEncoding.DecodeString(v)
+		require.NoError(t, err)
+		data[k] = string(text)
+	}
+	return data
+}
+
+func stageOf(out *render.Rendered, what string) string {
+	for _, s := range out.Stages {
+		for _, o := range s.Objects {
+			if o.GetKind()+" "+o.GetName() == what {
+				return s.Name
+			}
+		}
+	}
+	return ""
+}
+
+// texts calls do for every string in an object, with the path to it.
+func texts(value any, path string, do func(path, text string)) {
+	switch v := value.(type) {
+	case string:
+		do(path, v)
+	case []any:
+		for _, item := range v {
+			texts(item, path, do)
+		}
+	case map[string]any:
+		for key, item := range v {
+			do(path, key)
+			texts(item, path+"."+key, do)
+		}
+	}
+}

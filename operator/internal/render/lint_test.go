@@ -1,0 +1,142 @@
+package render_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func TestUpstreamsManifestsPass(t *testing.T) {
+	everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
+		lock, manifests := contents(t, id)
+		require.NoError(t, render.Lint(lock, manifests, id))
+	})
+}
+
+// Each case changes one thing in upstream's manifest, or adds an object to it.
+func TestHostileManifestsAreRefused(t *testing.T) {
+	const csi, cpi, cni = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml", "cni/2.7.0/antrea.yml"
+	cases := map[string]struct{ file, from, to, want string }{
+		"another kind":                 {csi, "", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: vmware-system-csi}\nspec: {}", "Job vmware-system-csi/j: is no part"},
+		"another name":                 {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: root, namespace: vmware-system-csi}", "is no part"},
+		"another namespace":            {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: kube-system}", "is no part"},
+		"another group":                {csi, "apiVersion: storage.k8s.io/v1\nkind: CSIDriver", "apiVersion: evil.io/v1\nkind: CSIDriver", "is no part"},
+		"a finalizer":                  {csi, "metadata:\n  name: csi.vsphere.vmware.com\n", "metadata:\n  name: csi.vsphere.vmware.com\n  finalizers: [a.b/c]\n", "finalizers"},
+		"wildcard verbs":               {csi, `resources: ["nodes", "pods"]` + "\n    verbs: [\"get\", \"list\", \"watch\"]", `resources: ["nodes", "pods"]` + "\n    verbs: [\"*\"]", "may * nodes"},
+		"wildcard resources":           {csi, `resources: ["nodes", "pods"]`, `resources: ["*"]`, "may get *"},
+		"wildcard groups":              {csi, `apiGroups: ["coordination.k8s.io"]`, `apiGroups: ["*"]`, "leases in *"},
+		"secrets":                      {csi, `resources: ["nodes", "pods"]`, `resources: ["nodes", "secrets"]`, "may get secrets"},
+		"exec":                         {csi, `resources: ["nodes", "pods"]`, `resources: ["nodes", "pods/exec"]`, "may get pods/exec"},
+		"escalate":                     {csi, `verbs: ["create", "get", "update", "watch", "list"]`, `verbs: ["escalate"]`, "may escalate"},
+		"impersonate":                  {cpi, "verbs:\n      - list\n      - patch", "verbs:\n      - impersonate\n      - patch", "may impersonate services"},
+		"more than the known wildcard": {cpi, "resources:\n      - services\n", "resources:\n      - services\n      - nodes\n      - pods\n", "may patch pods"},
+		"cluster-admin":                {csi, "name: vsphere-csi-controller-role\n  apiGroup", "name: cluster-admin\n  apiGroup", "rights of ClusterRole cluster-admin"},
+		"rights for others":            {csi, "  - kind: ServiceAccount\n    name: vsphere-csi-controller\n", "  - kind: Group\n    name: system:authenticated\n", "gives rights to Group"},
+		"aggregation":                  {csi, "metadata:\n  name: vsphere-csi-controller-role\n", "metadata:\n  name: vsphere-csi-controller-role\n  labels: {rbac.authorization.k8s.io/aggregate-to-view: \"true\"}\n", "built-in role"},
+		"secrets of others by name":    {cni, "antrea-bgp-passwords", "bootstrap-token", "may get secrets"},
+		"privileged controller":        {csi, "runAsNonRoot: true", "privileged: true", "container vsphere-csi-controller is privileged"},
+		"another host path":            {csi, "path: /sys/block", "path: /etc", "mounts /etc of the node"},
+		"a host path beyond":           {csi, "path: /var/lib/kubelet/plugins_registry", "path: /var/lib/kubelet/../..", "mounts /var/lib/kubelet/../.."},
+		"the node's processes":         {csi, "hostNetwork: true", "hostPID: true", "node's processes"},
+		"the node's network":           {csi, `dnsPolicy: "Default"`, "hostNetwork: true", "node's network"},
+		"another account":              {csi, "serviceAccountName: vsphere-csi-controller", "serviceAccountName: default-admin", "ServiceAccount default-admin"},
+		"another Secret":               {csi, "secretName: vsphere-config-secret", "secretName: other", "mounts Secret other"},
+		"a capability":                 {csi, `add: ["SYS_ADMIN"]`, `add: ["SYS_ADMIN", "SYS_PTRACE"]`, "capability SYS_PTRACE"},
+		"another vCenter":              {csi, "name: X_CSI_MODE", "name: VSPHERE_VCENTER", "overrides the configuration"},
+		"a proxy":                      {csi, "name: X_CSI_MODE", "name: https_proxy", "overrides the configuration"},
+		"another image":                {csi, "registry.k8s.io/csi-vsphere/driver:v3.5.1", "evil.example/driver:v3.5.1", "evil.example"},
+		"a field that is not known":    {csi, "hostNetwork: true", "hostNetwork: true\n      hostNetworkk: true", "cannot be read"},
+		"a service to outside":         {csi, "spec:\n  ports:\n    - name: ctlr", "spec:\n  externalIPs: [1.2.3.4]\n  ports:\n    - name: ctlr", "outside of the cluster"},
+		"tokens of other pods":         {csi, "podInfoOnMount: false", "podInfoOnMount: false\n  tokenRequests: [{audience: x}]", "tokens of other pods"},
+		"a webhook to a URL":           {"csi/3.5.1/validatingwebhook.yaml", "service:\n        name: vsphere-webhook-svc\n        namespace: vmware-system-csi\n        path: \"/validate\"", `url: "https://evil.example"`, "sends objects to a URL"},
+		"a webhook that sees Secrets":  {"csi/3.5.1/validatingwebhook.yaml", `["persistentvolumes"]`, `["secrets"]`, "sees secrets"},
+		"an API served by another":     {cni, "group: controlplane.antrea.io", "group: metrics.k8s.io", "named unlike"},
+		"an object twice":              {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: vmware-system-csi}", "twice"},
+		"a Secret with content":        {cni, "name: antctl-service-account-token\n", "name: antctl-service-account-token\nstringData: {a: b}\n", "cannot be"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			driver, rest, _ := strings.Cut(c.file, "/")
+			id := release(t, matrix.Driver(driver), rest[:strings.Index(rest, "/")])
+			in := input(t, id)
+			original := string(in.Manifests[c.file])
+			changed := original + "\n---\n" + c.to + "\n"
+			if c.from != "" {
+				require.Contains(t, original, c.from)
+				changed = strings.ReplaceAll(original, c.from, c.to)
+			}
+			if name == "a Secret with content" {
+				c.want = "token of one of the driver's own accounts"
+			}
+			in.Manifests[c.file] = []byte(changed)
+			err := render.Lint(in.Lock, in.Manifests, id)
+			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, fault.HintOf(err))
+			_, rendered := render.Render(in)
+			require.Error(t, rendered)
+		})
+	}
+}
+
+func TestManifestsThatCannotBeReadAreRefused(t *testing.T) {
+	const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+	for _, level := range []string{"b", "c", "d", "e", "f", "g"} {
+		prev := string(level[0] - 1)
+		bomb += level + ": &" + level + " [" + strings.TrimSuffix(strings.Repeat("*"+prev+",", 10), ",") + "]\n"
+	}
+	cases := map[string]string{
+		"no YAML":        "a: [",
+		"an alias bomb":  bomb,
+		"depth":          strings.Repeat("[", 100) + strings.Repeat("]", 100),
+		"a key twice":    "apiVersion: v1\nkind: A\nkind: B\nmetadata: {name: x}",
+		"no name":        "apiVersion: v1\nkind: ConfigMap",
+		"no kind":        "apiVersion: v1\nmetadata: {name: x}",
+		"a List":         "apiVersion: v1\nkind: List\nmetadata: {name: x}\nitems: []",
+		"a scalar":       "text",
+		"size":           strings.Repeat("# x\n", 3<<20),
+		"too many":       strings.Repeat("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n", 501),
+		"self reference": "a: &a [*a]\n",
+		"bad separator":  "apiVersion: v1\n--- x\nkind: A",
+		"binary":         "\x00\x01\x02",
+	}
+	for name, text := range cases {
+		t.Run(name, func(t *testing.T) {
+			id := release(t, matrix.CPI, "1.33.1")
+			lock, manifests := contents(t, id)
+			manifests[file] = []byte(text)
+			err := render.Lint(lock, manifests, id)
+			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), err)
+			require.ErrorContains(t, err, file)
+		})
+	}
+}
+
+func TestUnknownDriverIsRefused(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"))
+	in.Releases = []matrix.ReleaseID{release(t, "rootkit", "1.0.0")}
+	_, err := render.Render(in)
+	require.Equal(t, fault.Incompatible, fault.ReasonOf(err))
+}
+
+func FuzzManifests(f *testing.F) {
+	f.Add([]byte("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: vsphere-cloud-controller-manager, namespace: kube-system}\nspec: {template: {spec: {containers: [{name: a, image: b}]}}}"))
+	f.Add([]byte("kind: ClusterRole\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: system:cloud-controller-manager}\nrules: [{verbs: ['*']}]\n---\n---\n# x"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+		in := input(t, release(t, matrix.CPI, "1.33.1"))
+		if bytes.Equal(in.Manifests[file], data) {
+			return
+		}
+		in.Manifests[file] = data
+		out, err := render.Render(in)
+		require.True(t, err != nil || len(out.Stages) > 0)
+	})
+}
