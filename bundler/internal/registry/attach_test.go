@@ -3,6 +3,9 @@ package registry_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/image-spec/specs-go"
@@ -169,4 +172,74 @@ func TestRegistryThatAnnouncesReferrersItDoesNotList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{a.Node.Descriptor.Digest.String()}, digests(list))
 	require.Equal(t, 1, reg.Count("PUT", "/manifests/sha256-"+subject.Hex()), "the list is kept under a tag")
+}
+
+func TestReferrersComeInPages(t *testing.T) {
+	subject := image.DigestOf([]byte("subject"))
+	entry := func(text string) ocispec.Descriptor {
+		return plain(part(ocispec.MediaTypeImageManifest, text))
+	}
+	var link func(page string) string
+	var extra []ocispec.Descriptor
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch {
+		case req.URL.Path == "/v2/":
+		case strings.HasSuffix(req.URL.Path, "/manifests/"+subject.String()):
+			w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+			w.Header().Set("Docker-Content-Digest", subject.String())
+			w.Header().Set("Content-Length", "7")
+		case strings.Contains(req.URL.Path, "/referrers/"):
+			page := req.URL.Query().Get("page")
+			w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+			if l := link(page); l != "" {
+				w.Header().Set("Link", l)
+			}
+			list := append([]ocispec.Descriptor{entry("on page " + page)}, extra...)
+			require.NoError(t, json.NewEncoder(w).Encode(ocispec.Index{Manifests: list}))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	host := server.Listener.Addr().String()
+	list := func() ([]ocispec.Descriptor, error) {
+		c, err := registry.NewClient(registry.Options{PlainHTTP: []string{host}, Sleep: (&naps{}).sleep})
+		require.NoError(t, err)
+		defer c.Close() //nolint:errcheck // idle connections only
+		return c.Repository(image.MustReference(host+"/a/b:1")).Attachments(t.Context(), subject)
+	}
+
+	link = func(page string) string {
+		return map[string]string{"": `<?page=2>; rel="next"`, "2": `</v2/a/b/referrers/` + subject.String() + `?page=3>; rel="next"`}[page]
+	}
+	got, err := list()
+	require.NoError(t, err)
+	require.Equal(t, digests([]ocispec.Descriptor{entry("on page "), entry("on page 2"), entry("on page 3")}), digests(got))
+
+	link = func(string) string { return `<https://169.254.169.254/latest>; rel="next"` }
+	_, err = list()
+	wantFault(t, err, fault.Corrupt, "elsewhere")
+	link = func(string) string { return `<?page=again>; rel="next"` }
+	_, err = list()
+	wantFault(t, err, fault.Corrupt, "without end")
+	link = func(string) string { return "" }
+	extra = []ocispec.Descriptor{{MediaType: ocispec.MediaTypeImageManifest, Digest: "md5:1", Size: 1}}
+	_, err = list()
+	wantFault(t, err, fault.Corrupt, "list signatures of")
+	extra = make([]ocispec.Descriptor, 1001)
+	for i := range extra {
+		extra[i] = entry(fmt.Sprint(i))
+	}
+	_, err = list()
+	wantFault(t, err, fault.Corrupt, "more than 1000")
+}
+
+func TestTagThatHoldsSomethingElseIsNotOverwritten(t *testing.T) {
+	reg, root := upstream(t)
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	a := attachment(t, root, true, "x")
+	other := repository(c, reg, "csi/driver:"+a.Tag)
+	require.NoError(t, copyGraph(t.Context(), graph(t, repo), repo, other), "an index is under the tag")
+	wantFault(t, repo.Attach(t.Context(), a), fault.Conflict, "delete the tag", a.Tag)
 }

@@ -197,7 +197,7 @@ func (c *Client) ping(ctx context.Context, h *host) error {
 	if h.reached() {
 		return nil
 	}
-	resp, err := c.roundTrip(ctx, c.own, &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")})
+	resp, err := c.roundTrip(ctx, c.own, &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (c *Client) token(ctx context.Context, h *host, ch challenge, a access, log
 	if err != nil {
 		return bearer{}, err
 	}
-	resp, err := c.askToken(ctx, h, realm, ch, a, login)
+	resp, err := c.askToken(ctx, h, realm, ch, a, login) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return bearer{}, err
 	}

@@ -315,7 +315,7 @@ func TestSecretsAreNotInMessages(t *testing.T) {
 		return func(w http.ResponseWriter, req *http.Request) {
 			if req.Header.Get("Authorization") == "" {
 				w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
-				w.WriteHeader(401)
+				w.WriteHeader(http.StatusUnauthorized)
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
@@ -326,10 +326,10 @@ func TestSecretsAreNotInMessages(t *testing.T) {
 	redirect := func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.RawQuery == "" {
 			w.Header().Set("Location", req.URL.Path+"?sig=signature-of-the-url")
-			w.WriteHeader(307)
+			w.WriteHeader(http.StatusTemporaryRedirect)
 			return
 		}
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 	}
 	token := func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/token" {

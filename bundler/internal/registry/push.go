@@ -85,14 +85,14 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor) (bool, error
 		_, found, err := r.stat(ctx, op, r.at(d.Digest.String()), d.Digest.String(), r.pushes())
 		return found, err
 	}
-	resp, _, err := r.small(ctx, op, r.at(d.Digest.String()), call{
+	a, err := r.small(ctx, op, r.at(d.Digest.String()), call{
 		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
 	}, 0)
 	if err != nil {
 		return false, err
 	}
-	sized := resp.ContentLength < 0 || resp.ContentLength == d.Size
-	return resp.StatusCode == http.StatusOK && sized, nil
+	sized := a.length < 0 || a.length == d.Size
+	return a.status == http.StatusOK && sized, nil
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when
@@ -357,7 +357,7 @@ func (r *Repository) putManifests(ctx context.Context, p *push, nodes []bundle.N
 
 // putManifest writes a manifest under its digest or under a tag.
 func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) error {
-	resp, _, err := r.small(ctx, opPush, r.at(id), call{
+	a, err := r.small(ctx, opPush, r.at(id), call{
 		method: http.MethodPut, url: r.address("manifests", id), access: r.pushes(), ok: []int{201, 200, 202, 204},
 		header: map[string]string{"Content-Type": n.Descriptor.MediaType},
 		body:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(n.Data)), nil },
@@ -366,7 +366,7 @@ func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) 
 	if err != nil {
 		return err
 	}
-	if told := resp.Header.Get("Docker-Content-Digest"); told != "" && told != n.Descriptor.Digest.String() {
+	if told := a.header.Get("Docker-Content-Digest"); told != "" && told != n.Descriptor.Digest.String() {
 		return corrupt(opPush, r.at(id), fmt.Errorf("the registry took it for %s", clean(told, 100)))
 	}
 	return nil

@@ -252,7 +252,7 @@ func TestTagIsWrittenLastAndNotAfterAFault(t *testing.T) {
 	require.NoError(t, copyGraph(t.Context(), g, from, to))
 	var puts []string
 	for _, q := range mirror.Requests() {
-		if q.Method == "PUT" {
+		if q.Method == http.MethodPut {
 			puts = append(puts, q.Path)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 	"sync"
@@ -68,22 +67,22 @@ func (r *Repository) stat(ctx context.Context, op, subject, id string, a access)
 		header: map[string]string{"Accept": acceptManifests},
 		ok:     []int{200, 400, 404, 405, 406, 415, 501},
 	}
-	resp, _, err := r.small(ctx, op, subject, q, 0)
-	if err != nil || resp.StatusCode == http.StatusNotFound {
+	answer, err := r.small(ctx, op, subject, q, 0)
+	if err != nil || answer.status == http.StatusNotFound {
 		return ocispec.Descriptor{}, false, err
 	}
-	if resp.StatusCode == http.StatusOK {
-		if d, ok := describe(resp); ok {
+	if answer.status == http.StatusOK {
+		if d, ok := describe(answer); ok {
 			return d, true, r.checkDigest(op, subject, id, d)
 		}
 	}
 	q.method, q.ok = http.MethodGet, []int{200, 404}
-	resp, data, err := r.small(ctx, op, subject, q, bundle.MaxManifestSize)
-	if err != nil || resp.StatusCode == http.StatusNotFound {
+	answer, err = r.small(ctx, op, subject, q, bundle.MaxManifestSize)
+	if err != nil || answer.status == http.StatusNotFound {
 		return ocispec.Descriptor{}, false, err
 	}
-	d := ocispec.Descriptor{MediaType: contentType(resp), Digest: godigest.FromBytes(data), Size: int64(len(data))}
-	if told := resp.Header.Get("Docker-Content-Digest"); strings.HasPrefix(told, "sha256:") && told != d.Digest.String() {
+	d := ocispec.Descriptor{MediaType: answer.mediaType(), Digest: godigest.FromBytes(answer.data), Size: int64(len(answer.data))}
+	if told := answer.header.Get("Docker-Content-Digest"); strings.HasPrefix(told, "sha256:") && told != d.Digest.String() {
 		return d, false, corrupt(op, subject, fmt.Errorf("the registry says %s, the content is %s", told, d.Digest))
 	}
 	if !bundle.IsManifest(d.MediaType) {
@@ -108,18 +107,10 @@ func corrupt(op, subject string, err error) error {
 }
 
 // describe makes a descriptor of the headers of an answer to HEAD.
-func describe(resp *http.Response) (ocispec.Descriptor, bool) {
-	digest, err := image.ParseDigest(resp.Header.Get("Docker-Content-Digest"))
-	d := ocispec.Descriptor{MediaType: contentType(resp), Digest: godigest.Digest(digest.String()), Size: resp.ContentLength}
+func describe(a reply) (ocispec.Descriptor, bool) {
+	digest, err := image.ParseDigest(a.header.Get("Docker-Content-Digest"))
+	d := ocispec.Descriptor{MediaType: a.mediaType(), Digest: godigest.Digest(digest.String()), Size: a.length}
 	return d, err == nil && bundle.IsManifest(d.MediaType) && d.Size > 0 && d.Size <= bundle.MaxManifestSize
-}
-
-func contentType(resp *http.Response) string {
-	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
-	return t
 }
 
 // Manifest returns the bytes of a manifest, verified by size and digest.
@@ -132,13 +123,14 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 	if limit == 0 || limit > bundle.MaxManifestSize {
 		limit = bundle.MaxManifestSize
 	}
-	_, data, err := r.small(ctx, "read", subject, call{
+	answer, err := r.small(ctx, "read", subject, call{
 		method: http.MethodGet, url: r.address("manifests", d.Digest.String()), access: r.pulls(),
 		header: map[string]string{"Accept": acceptManifests}, ok: []int{200},
 	}, limit)
 	if err != nil {
 		return nil, err
 	}
+	data := answer.data
 	if got := godigest.FromBytes(data); got != d.Digest || (d.Size > 0 && int64(len(data)) != d.Size) {
 		return nil, corrupt("read", subject, fmt.Errorf("it is %d bytes with the digest %s, not %d bytes", len(data), got, d.Size))
 	}
@@ -249,26 +241,25 @@ func (r *Repository) referrersAPI(ctx context.Context, op, name string, subject 
 	}
 	u := r.address("referrers", subject.String())
 	for range maxReferrerPages {
-		resp, data, err := r.small(ctx, op, name, call{
+		answer, err := r.small(ctx, op, name, call{
 			method: http.MethodGet, url: u, access: r.pulls(),
 			header: map[string]string{"Accept": ocispec.MediaTypeImageIndex}, ok: []int{200, 400, 403, 404, 405, 406, 501},
 		}, bundle.MaxManifestSize)
 		if err != nil {
 			return nil, false, err
 		}
-		var index ocispec.Index
-		if resp.StatusCode != http.StatusOK || contentType(resp) != ocispec.MediaTypeImageIndex || decode(data, &index) != nil {
-			r.host.noReferrers.Store(resp.StatusCode == http.StatusNotFound)
+		if answer.status != http.StatusOK || answer.mediaType() != ocispec.MediaTypeImageIndex {
+			r.host.noReferrers.Store(answer.status == http.StatusNotFound)
 			return nil, false, nil
 		}
-		page, err := checkReferrers(op, name, index.Manifests)
+		page, err := parseReferrers(op, name, answer.data)
 		if err != nil {
 			return nil, true, err
 		}
 		if list = append(list, page...); len(list) > maxReferrers {
 			return nil, true, corrupt(op, name, fmt.Errorf("there are more than %d", maxReferrers))
 		}
-		next := nextPage(resp.Header.Get("Link"))
+		next := nextPage(answer.header.Get("Link"))
 		if next == "" {
 			return list, true, nil
 		}
@@ -279,6 +270,14 @@ func (r *Repository) referrersAPI(ctx context.Context, op, name string, subject 
 		v.Scheme, u = u.Scheme, v
 	}
 	return nil, true, corrupt(op, name, errors.New("the registry names pages without end"))
+}
+
+func parseReferrers(op, name string, data []byte) ([]ocispec.Descriptor, error) {
+	var index ocispec.Index
+	if err := decode(data, &index); err != nil {
+		return nil, corrupt(op, name, err)
+	}
+	return checkReferrers(op, name, index.Manifests)
 }
 
 // nextPage reads a Link header of RFC 8288: <URL>; rel="next".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -324,32 +325,46 @@ func backoff(first time.Duration, n int) time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
 }
 
+// reply is an answer that was read into memory.
+type reply struct {
+	status int
+	header http.Header
+	length int64 // what Content-Length said; -1 for nothing
+	data   []byte
+}
+
+// mediaType returns the Content-Type without parameters, or "".
+func (a reply) mediaType() string {
+	t, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return t
+}
+
 // small makes a request whose answer is read into memory, tried as often as it
 // takes.
-func (r *Repository) small(ctx context.Context, op, subject string, q call, limit int64) (*http.Response, []byte, error) {
-	var resp *http.Response
-	var data []byte
-	c := r.client
+func (r *Repository) small(ctx context.Context, op, subject string, q call, limit int64) (reply, error) {
+	var a reply
 	release, err := acquire(ctx, r.host.small)
 	if err != nil {
-		return nil, nil, c.explain(ctx, r.host, op, subject, err)
+		return a, r.client.explain(ctx, r.host, op, subject, err)
 	}
 	defer release()
-	err = c.retry(ctx, r.host, op, subject, func(int) error {
-		var err error
-		if resp, err = c.send(ctx, r.host, q); err != nil {
+	err = r.client.retry(ctx, r.host, op, subject, func(int) error {
+		resp, err := r.client.send(ctx, r.host, q)
+		if err != nil {
 			return err
 		}
 		defer drain(resp.Body)
-		if data, err = readAll(resp.Body, limit); err != nil {
-			return err
+		a = reply{status: resp.StatusCode, header: resp.Header, length: resp.ContentLength}
+		a.data, err = readAll(resp.Body, limit)
+		if err == nil && a.length > 0 && q.method != http.MethodHead && a.length != int64(len(a.data)) {
+			err = io.ErrUnexpectedEOF
 		}
-		if n := resp.ContentLength; n > 0 && q.method != http.MethodHead && n != int64(len(data)) {
-			return io.ErrUnexpectedEOF
-		}
-		return nil
+		return err
 	})
-	return resp, data, err
+	return a, err
 }
 
 // address returns the URL of a thing in the repository.
