@@ -1,0 +1,298 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// applier applies a plan as far as it may go in this pass.
+type applier struct {
+	*pass
+	live    plan.Live
+	blocked map[matrix.Driver]error
+	errs    []error
+}
+
+// apply goes through the stages: records first, then each stage's steps, then what
+// the next stage waits for. A driver that has a conflict is left out; an error ends
+// the pass, since what comes later may need what failed.
+func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.Live) error {
+	a := &applier{pass: p, live: live, blocked: p.blocked()}
+	if err := p.outcome.plan.Conflicts(); err != nil {
+		a.errs = append(a.errs, err)
+	}
+	if err := a.recordAhead(ctx); err != nil {
+		return fault.Join(append(a.errs, err)...)
+	}
+	untried := p.untried(rendered, live)
+	for i, stage := range rendered.Stages {
+		if err := a.stage(ctx, stage); err != nil {
+			return fault.Join(append(a.errs, err)...)
+		}
+		if i == 0 && stage.Name == render.StageBase && untried && p.outcome.changed > 0 {
+			p.outcome.gate, p.outcome.again = "the namespaces and kinds that the rest lies in were just made", true
+			return fault.Join(a.errs...)
+		}
+	}
+	if err := a.removals(ctx); err != nil {
+		a.errs = append(a.errs, err)
+	}
+	return fault.Join(a.errs...)
+}
+
+// blocked returns the drivers that must not be touched. A storage driver whose
+// snapshot-controller cannot be had is not installed anew.
+func (p *pass) blocked() map[matrix.Driver]error {
+	blocked := p.outcome.plan.Blocked()
+	if err := blocked[matrix.SnapshotController]; err != nil && !p.site.inventory.Has(matrix.CSI) {
+		blocked[matrix.CSI] = fault.Join(blocked[matrix.CSI], err)
+	}
+	return blocked
+}
+
+// untried tells whether objects could not be tried because their namespace is not
+// there yet. Then nothing but namespaces and kinds is written in this pass: nothing
+// of the rest before all of it was tried.
+func (p *pass) untried(rendered *render.Rendered, live plan.Live) bool {
+	if len(rendered.Stages) == 0 || rendered.Stages[0].Name != render.StageBase {
+		return false
+	}
+	for _, o := range rendered.Stages[0].Objects {
+		if live[plan.IDOf(o.Unstructured).Key] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// recordAhead widens the inventory to old ∪ new before anything is written.
+func (a *applier) recordAhead(ctx context.Context) error {
+	if !a.outcome.plan.Writes() {
+		return nil
+	}
+	if a.site.newHash {
+		if err := a.Cluster.CreateSecret(ctx, types.NamespacedName{Namespace: a.name.Namespace, Name: hashSecret}, map[string][]byte{hashKey: a.site.hash}); err != nil {
+			return err
+		}
+		a.site.newHash = false
+	}
+	wide := a.site.inventory
+	for _, s := range a.outcome.plan.Steps {
+		if s.Object != nil && a.blocked[s.Driver] == nil {
+			wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
+		}
+	}
+	return a.record(ctx, wide)
+}
+
+// record writes the inventory where it differs.
+func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
+	if inv.Equal(p.site.inventory) {
+		return nil
+	}
+	if err := p.Cluster.SaveInventory(ctx, p.name, inv); err != nil {
+		return err
+	}
+	p.site.inventory = inv
+	return nil
+}
+
+// stage applies a stage's steps, notes what was applied, and sees what the next
+// stage waits for. Once something is waited for, only repairs go on.
+func (a *applier) stage(ctx context.Context, stage render.Stage) error {
+	inv := a.site.inventory
+	written := map[inventory.Key]bool{}
+	var failure error
+	for _, s := range a.outcome.plan.Stage(stage.Name) {
+		if a.blocked[s.Driver] != nil || s.Object == nil || (s.Writes() && a.outcome.gate != "" && !s.Repair) {
+			continue
+		}
+		applied, err := a.step(ctx, s)
+		if err != nil {
+			failure = err
+			break
+		}
+		written[s.Key] = s.Writes()
+		if applied != nil {
+			inv = inv.With(entry(inv, s, applied))
+		}
+	}
+	if err := a.record(ctx, inv); err != nil {
+		return fault.Join(failure, err)
+	}
+	if failure != nil {
+		return failure
+	}
+	return a.gates(ctx, stage, written)
+}
+
+func entry(inv inventory.Inventory, s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
+	was, _ := inv.Get(s.Key)
+	return inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release, Created: was.Created}
+}
+
+// step does one step and tells of it. The object returned is as it is now, nil where
+// it was deleted to be made again.
+func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstructured, error) {
+	live := a.live[s.Key]
+	if !s.Writes() {
+		return live, nil
+	}
+	applied, err := a.Cluster.Apply(ctx, s, live)
+	if err != nil {
+		return nil, err
+	}
+	a.changed(ctx, s, a.note(s, live))
+	if s.Action == plan.Recreate {
+		a.outcome.gate, a.outcome.again = s.Key.String()+" is being made again", true
+	}
+	return applied, nil
+}
+
+// note is the text of the event of a change: of workloads what they changed to, of
+// everything that had been changed by others what was repaired; "" for the many
+// small parts of a release.
+func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
+	switch {
+	case s.Repair:
+		return fmt.Sprintf("repaired %s: %s", s.Key, s.Reason)
+	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
+		return ""
+	case s.Adopts:
+		return fmt.Sprintf("%s of an earlier installation was taken over by %s", s.Key, s.Release)
+	case live == nil:
+		return fmt.Sprintf("%s of %s was installed", s.Key, s.Release)
+	}
+	return fmt.Sprintf("%s was changed from %s to %s", s.Key, plan.ReleaseOf(live), s.Release)
+}
+
+// gates sees whether the next stage may be applied.
+func (a *applier) gates(ctx context.Context, stage render.Stage, written map[inventory.Key]bool) error {
+	if a.outcome.gate != "" {
+		return nil
+	}
+	var look []inventory.ID
+	for _, g := range stage.Gates {
+		if g.Kind == render.Established || g.Kind == render.Exists {
+			look = append(look, inventory.ID{Key: plan.KeyOf(g.Object), Version: g.Object.Version})
+		}
+	}
+	live, err := a.Cluster.Read(ctx, look)
+	if err != nil {
+		return err
+	}
+	for _, g := range stage.Gates {
+		key := plan.KeyOf(g.Object)
+		if a.leftOut(stage, key) || a.open(g, live[key], written[key]) {
+			continue
+		}
+		a.outcome.gate = waits(g)
+		return nil
+	}
+	return nil
+}
+
+// leftOut tells whether a gate's object is of a driver that is blocked.
+func (a *applier) leftOut(stage render.Stage, key inventory.Key) bool {
+	for _, o := range stage.Objects {
+		if plan.IDOf(o.Unstructured).Key == key {
+			return a.blocked[o.Driver] != nil
+		}
+	}
+	return len(a.blocked) > 0 && !slices.ContainsFunc(stage.Drivers, func(d matrix.Driver) bool { return a.blocked[d] == nil })
+}
+
+func waits(g render.Gate) string {
+	if g.Kind == render.NodesInitialized {
+		return "a node that the cloud provider has initialised"
+	}
+	return g.Object.String() + ": " + g.Why
+}
+
+// open tells whether a gate is: of what was just written the status is not known.
+func (a *applier) open(g render.Gate, live *unstructured.Unstructured, written bool) bool {
+	switch g.Kind {
+	case render.Established:
+		return live != nil && established(live)
+	case render.Exists:
+		return live != nil
+	case render.RolledOut:
+		return !written && rolledOut(&a.site.observed, g.Object)
+	case render.NodesInitialized:
+		return initialized(&a.site.observed, g.Nodes)
+	}
+	return false
+}
+
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(item any) bool {
+		c, ok := item.(map[string]any)
+		return ok && c["type"] == "Established" && c["status"] == "True"
+	})
+}
+
+func rolledOut(o *assess.Observed, ref render.Ref) bool {
+	for _, w := range o.All() {
+		if w.Kind == ref.Kind && w.Namespace == ref.Namespace && w.Name == ref.Name {
+			return o.RolledOut(w)
+		}
+	}
+	return false
+}
+
+// initialized tells whether one of the nodes is: what comes next needs one to run
+// on. All of them would let one broken node keep storage from a whole cluster.
+func initialized(o *assess.Observed, names []string) bool {
+	if len(names) == 0 {
+		return true
+	}
+	for i := range o.Nodes {
+		if slices.Contains(names, o.Nodes[i].Name) && !slices.ContainsFunc(o.Nodes[i].Spec.Taints,
+			func(t corev1.Taint) bool { return t.Key == assess.TaintUninitialized }) {
+			return true
+		}
+	}
+	return false
+}
+
+// removals prunes what is no longer wanted, once everything that is wanted is there
+// and healthy; and forgets what is gone.
+func (a *applier) removals(ctx context.Context) error {
+	steps := a.outcome.plan.Removals()
+	inv := a.site.inventory
+	for _, s := range steps {
+		if s.Action == plan.Gone || s.Action == plan.Forget {
+			inv = inv.Without(s.Key)
+		}
+	}
+	if err := a.record(ctx, inv); err != nil {
+		return err
+	}
+	if a.outcome.gate != "" || len(a.blocked) > 0 || len(a.errs) > 0 || a.outcome.changed > 0 || a.outcome.resolved != nil {
+		return nil
+	}
+	wave := (plan.Plan{Steps: steps}).NextWave()
+	for _, s := range wave {
+		if err := a.Cluster.Delete(ctx, s); err != nil {
+			return err
+		}
+		a.changed(ctx, s, fmt.Sprintf("%s was removed: it %s", s.Key, s.Reason))
+	}
+	if len(wave) > 0 {
+		a.outcome.gate, a.outcome.again = "what is no longer wanted is being removed", true
+	}
+	return nil
+}

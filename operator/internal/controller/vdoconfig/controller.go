@@ -1,0 +1,286 @@
+// Package vdoconfig installs, upgrades, repairs and removes the drivers that a
+// VDOConfig asks for.
+//
+// One pass observes (observe.go), resolves which releases shall be there
+// (resolve.go), plans what that changes (plan.go), applies it stage by stage
+// (apply.go), assesses how the drivers fare (assess.go), and writes the outcome
+// once (status.go). Removal is in remove.go. A pass never waits: where a stage has
+// to be healthy before the next one, the pass ends, and what it waits for starts
+// another one.
+//
+// # What is never at stake
+//
+//   - What runs is read from the cluster at every pass: from labels and images,
+//     never from memory. A restart of the operator forgets nothing.
+//   - A fault keeps new installations and upgrades back. What is installed stays,
+//     and is repaired, as long as the bundle holds its release; configuration that
+//     was not verified with the vCenter does not replace what works.
+//   - The inventory is written before anything else is.
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+const (
+	// Finalizer keeps a VDOConfig until what it installed is removed.
+	Finalizer = "vdo.vmware.com/drivers"
+
+	defaultInterval = 5 * time.Minute
+	// restless is how often a VDOConfig that is not Ready is looked at: some of what
+	// it waits for, such as a node's registration, is not watched.
+	restless = time.Minute
+	// soon is for work that was only just begun.
+	soon = time.Second
+)
+
+// Store gives the contents of the accepted bundle.
+type Store interface {
+	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
+}
+
+// Observer reads the cluster. Absent objects are left out of what it answers.
+type Observer interface {
+	Version(ctx context.Context) (string, error)
+	Observe(ctx context.Context) (assess.Observed, error)
+	Read(ctx context.Context, ids []inventory.ID) (plan.Live, error)
+	Serves(kind schema.GroupKind) bool
+	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
+	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
+	// Volumes counts PersistentVolumes of the storage driver and its attachments.
+	Volumes(ctx context.Context) (volumes, attachments int, err error)
+	EmptyNamespaces(ctx context.Context, names []string) map[string]bool
+}
+
+// Changer changes the cluster.
+type Changer interface {
+	// DryRun changes nothing; an object whose namespace or kind is missing has an empty outcome.
+	DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error)
+	Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	// Delete asks for the deletion under the step's preconditions.
+	Delete(ctx context.Context, s plan.Step) error
+}
+
+// Records keeps what the operator has to remember.
+type Records interface {
+	LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error)
+	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error
+	DeleteInventory(ctx context.Context, of types.NamespacedName) error
+	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
+	DeleteSecret(ctx context.Context, key types.NamespacedName) error
+}
+
+// Cluster is the cluster that drivers are installed on.
+type Cluster interface {
+	Observer
+	Changer
+	Records
+}
+
+// Reconciler brings clusters to what VDOConfigs say. Its fields are required.
+type Reconciler struct {
+	Client   client.Client // of the operator's own kinds
+	Cluster  Cluster
+	Store    Store
+	Recorder condition.Recorder
+	Now      func() time.Time
+}
+
+// Reconcile is one pass.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var before v1alpha1.VDOConfig
+	if err := r.Client.Get(ctx, req.NamespacedName, &before); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	p := &pass{Reconciler: r, now: r.Now(), name: req.NamespacedName, config: before.DeepCopy()}
+	if !before.DeletionTimestamp.IsZero() {
+		return p.remove(ctx, &before)
+	}
+	other, err := p.rival(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	switch {
+	case other != "":
+		p.outcome = outcome{resolved: rivalFault(other)}
+	case !p.config.Spec.Suspend && controllerutil.AddFinalizer(p.config, Finalizer):
+		return p.finalize(ctx, &before)
+	default:
+		p.run(ctx)
+	}
+	return p.write(ctx, &before)
+}
+
+// finalize puts the finalizer on before anything is written; the change starts the
+// pass that goes on.
+func (p *pass) finalize(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := p.Client.Patch(ctx, p.config, patch); err != nil && !apierrors.IsConflict(err) {
+		return reconcile.Result{}, fmt.Errorf("put the finalizer on: %w", err)
+	}
+	return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+}
+
+// write brings the status to the API server. A conflict is a change that starts a
+// pass of its own.
+func (p *pass) write(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
+	p.report()
+	w := condition.Writer{Client: p.Client, Recorder: p.Recorder}
+	if err := w.Write(ctx, before, p.config); err != nil {
+		if fault.ReasonOf(err) == fault.Conflict {
+			return reconcile.Result{RequeueAfter: soon}, nil
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	return p.requeue(), nil
+}
+
+func (p *pass) requeue() reconcile.Result {
+	interval := p.config.Spec.Interval.Duration
+	if interval <= 0 {
+		interval = defaultInterval
+	}
+	result := condition.Requeue(p.config.Status.Conditions, interval, p.now)
+	if p.outcome.again {
+		result.RequeueAfter = soon
+	}
+	if !p.ready() {
+		result.RequeueAfter = min(result.RequeueAfter, restless)
+	}
+	return result
+}
+
+// pass is the state of one pass.
+type pass struct {
+	*Reconciler
+	now    time.Time
+	name   types.NamespacedName
+	config *v1alpha1.VDOConfig
+
+	site     site
+	decision decision
+	outcome  outcome
+}
+
+// outcome is what a pass came to.
+type outcome struct {
+	resolved error  // why releases could not be chosen, or may not be
+	waiting  string // what is not there yet, for which nobody is at fault
+	applied  error  // why objects could not be applied
+	gate     string // what the next stage waits for
+	again    bool   // go on at once
+	changed  int    // objects written
+	plan     *plan.Plan
+	report   *assess.Report
+	notes    []string
+	leaving  error // why a driver that is not wanted stays
+}
+
+// run is the pass over a VDOConfig that is in force.
+func (p *pass) run(ctx context.Context) {
+	if err := p.observe(ctx); err != nil {
+		p.outcome.applied = err
+		return
+	}
+	p.resolve()
+	if err := p.bring(ctx); err != nil {
+		p.outcome.applied = fault.Join(p.outcome.applied, err)
+	}
+	if err := p.assess(ctx); err != nil {
+		p.outcome.applied = fault.Join(p.outcome.applied, err)
+	}
+}
+
+// bring plans and applies.
+func (p *pass) bring(ctx context.Context) error {
+	if p.site.contents == nil {
+		return nil // there is nothing to install from, and observe has said why
+	}
+	rendered, err := p.render(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := p.plan(ctx, rendered)
+	if err != nil {
+		return err
+	}
+	if p.config.Spec.Suspend {
+		return p.outcome.plan.Conflicts()
+	}
+	return p.apply(ctx, rendered, live)
+}
+
+// rival returns the VDOConfig that is in force instead of this one, or "": the
+// oldest is, and where two are of one age the first by name.
+func (p *pass) rival(ctx context.Context) (string, error) {
+	var all v1alpha1.VDOConfigList
+	if err := p.Client.List(ctx, &all); err != nil {
+		return "", fmt.Errorf("list VDOConfigs: %w", err)
+	}
+	first := p.config
+	for i := range all.Items {
+		if older(&all.Items[i], first) {
+			first = &all.Items[i]
+		}
+	}
+	if client.ObjectKeyFromObject(first) == p.name {
+		return "", nil
+	}
+	return client.ObjectKeyFromObject(first).String(), nil
+}
+
+func older(a, b *v1alpha1.VDOConfig) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
+}
+
+func rivalFault(other string) error {
+	return &fault.Error{
+		Reason: fault.Refused, Op: "install", Subject: "drivers",
+		Hint: "delete one of the two", Err: fmt.Errorf("VDOConfig %s is in force: there is one for a cluster", other),
+	}
+}
+
+// changed logs and tells what was done to an object.
+func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
+	p.outcome.changed++
+	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "reason", s.Reason)
+	if note != "" {
+		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", note)
+	}
+}
+
+func eventReason(s plan.Step) string {
+	switch {
+	case s.Action == plan.Prune:
+		return "Removed"
+	case s.Repair:
+		return "Repaired"
+	case s.Action == plan.Create:
+		return "Installed"
+	}
+	return "Updated"
+}

@@ -1,0 +1,408 @@
+package vdoconfig
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+const (
+	defaultPullSecret = "vdo-registry" //nolint:gosec // a name, not a credential
+	dockerConfigJSON  = ".dockerconfigjson"
+	hashSecret        = "vdo-config-hash" //nolint:gosec // a name, not a credential
+	hashKey           = "key"
+	clusterIDKey      = "clusterID"
+	defaultCAKey      = "ca.crt"
+	openshift         = "openshift"
+)
+
+// site is what a pass found.
+type site struct {
+	kubernetes   string // as reported
+	version      matrix.Version
+	distribution string
+	observed     assess.Observed
+	inventory    inventory.Inventory
+	installed    map[matrix.Driver]matrix.Version
+
+	bundle     *v1alpha1.DriverBundle
+	contents   *bundle.Contents // nil where there are none; then fault or waiting says why
+	matrix     *matrix.Document
+	pullSecret []byte
+
+	vcenters map[string]render.VCenter
+	versions []matrix.VCenter
+	cluster  render.Cluster
+	hash     []byte
+	newHash  bool
+
+	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
+	// that were not verified.
+	hold error
+	// unverified is set where configuration must not replace what works.
+	unverified bool
+}
+
+// observe reads everything that decisions depend on. It fails only where the API
+// server does; what is wrong with the site is part of what is found.
+func (p *pass) observe(ctx context.Context) error {
+	s := &p.site
+	var err error
+	if s.kubernetes, err = p.Cluster.Version(ctx); err != nil {
+		return err
+	}
+	if s.version, err = matrix.ParseKubernetes(s.kubernetes); err != nil {
+		return err
+	}
+	if s.observed, err = p.Cluster.Observe(ctx); err != nil {
+		return err
+	}
+	if s.inventory, err = p.Cluster.LoadInventory(ctx, p.name); err != nil {
+		return err
+	}
+	s.installed = installed(&s.observed)
+	s.distribution = p.distribution()
+	if err := p.observeBundle(ctx); err != nil {
+		return err
+	}
+	if err := p.observeVCenters(ctx); err != nil {
+		return err
+	}
+	return p.observeCluster(ctx)
+}
+
+// installed reads the drivers' versions from their workloads. While one is rolled
+// out the newest of its workloads counts, so that a roll-out that was begun is ended.
+func installed(o *assess.Observed) map[matrix.Driver]matrix.Version {
+	all := map[matrix.Driver]matrix.Version{}
+	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		for _, w := range o.Workloads(d) {
+			if v, err := matrix.ParseVersion(w.Version); err == nil && all[d].LessThan(v) {
+				all[d] = v
+			}
+		}
+	}
+	return all
+}
+
+func (p *pass) distribution() string {
+	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
+		return openshift
+	}
+	if sp := p.config.Spec.StorageProvider; sp != nil {
+		return sp.ClusterDistribution
+	}
+	return ""
+}
+
+// observeBundle finds the bundle and opens it.
+func (p *pass) observeBundle(ctx context.Context) error {
+	b, err := p.findBundle(ctx)
+	if err != nil {
+		return p.amiss(err)
+	}
+	p.site.bundle = b
+	if b.Status.Digest == "" {
+		return p.amiss(p.notAccepted(b))
+	}
+	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse {
+		p.hold(&fault.Error{
+			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
+			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
+		})
+	}
+	contents, err := p.Store.Contents(ctx, b)
+	if err != nil {
+		return p.amiss(err)
+	}
+	doc, err := matrix.Parse("matrix of "+b.Status.Digest, contents.Matrix)
+	if err != nil {
+		return p.amiss(err)
+	}
+	p.site.contents, p.site.matrix = contents, doc
+	return p.observePullSecret(ctx)
+}
+
+// amiss notes why nothing can be chosen; the pass goes on to assess.
+func (p *pass) amiss(err error) error {
+	p.outcome.resolved = fault.Join(p.outcome.resolved, err)
+	return nil
+}
+
+func (p *pass) hold(err error) { p.site.hold = fault.Join(p.site.hold, err) }
+
+// findBundle returns the bundle named, or the only one there is.
+func (p *pass) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
+	var all v1alpha1.DriverBundleList
+	if err := p.Client.List(ctx, &all, client.InNamespace(p.name.Namespace)); err != nil {
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
+	}
+	if ref := p.config.Spec.Bundle; ref != nil {
+		for i := range all.Items {
+			if all.Items[i].Name == ref.Name {
+				return &all.Items[i], nil
+			}
+		}
+		return nil, &fault.Error{
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
+			Hint: "correct spec.bundle.name, or create the DriverBundle",
+		}
+	}
+	switch len(all.Items) {
+	case 1:
+		return &all.Items[0], nil
+	case 0:
+		return nil, &fault.Error{
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has none", p.name.Namespace),
+			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
+		}
+	}
+	names := make([]string, 0, len(all.Items))
+	for i := range all.Items {
+		names = append(names, all.Items[i].Name)
+	}
+	slices.Sort(names)
+	return nil, &fault.Error{
+		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("there are %d: %v", len(names), names),
+		Hint: "name one in spec.bundle.name",
+	}
+}
+
+// notAccepted says why a bundle cannot be installed from; one that was not looked
+// at yet is only waited for.
+func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
+		p.outcome.waiting = "DriverBundle " + b.Name + " is being verified"
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Reason(ready.Reason), Op: "install from", Subject: "DriverBundle " + b.Name,
+		Hint: "see to the DriverBundle first", Err: errors.New(ready.Message),
+	}
+}
+
+// observePullSecret reads the mirror's login: the Secret named, else the usual one
+// where there is one.
+func (p *pass) observePullSecret(ctx context.Context) error {
+	name, must := defaultPullSecret, false
+	if ref := p.site.bundle.Spec.PullSecret; ref != nil {
+		name, must = ref.Name, true
+	}
+	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
+	if err != nil {
+		return err
+	}
+	p.site.pullSecret = data[dockerConfigJSON]
+	if must && len(p.site.pullSecret) == 0 {
+		p.site.contents = nil // pods without the login could not pull
+		return p.amiss(&fault.Error{
+			Reason: fault.NotFound, Op: "read pull secret", Subject: p.name.Namespace + "/" + name, Err: fmt.Errorf("it is not there, or has no key %s", dockerConfigJSON),
+			Hint: "create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle",
+		})
+	}
+	return nil
+}
+
+// vCenterNames returns the VsphereCloudConfigs that the drivers use, each once.
+func (p *pass) vCenterNames() []string {
+	var names []string
+	add := func(more []string) {
+		for _, n := range more {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	if cp := p.config.Spec.CloudProvider; cp != nil {
+		add(cp.VsphereCloudConfigs)
+	}
+	if sp := p.config.Spec.StorageProvider; sp != nil {
+		add(render.StorageVCenters(sp))
+	}
+	return names
+}
+
+// observeVCenters reads every vCenter that is named, and all that is wrong with them.
+func (p *pass) observeVCenters(ctx context.Context) error {
+	p.site.vcenters = map[string]render.VCenter{}
+	for _, name := range p.vCenterNames() {
+		var vcc v1alpha1.VsphereCloudConfig
+		if err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return err
+			}
+			p.unverified(&fault.Error{
+				Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
+				Hint: "create it, or correct the name in the VDOConfig",
+			})
+			continue
+		}
+		p.verified(&vcc)
+		if err := p.observeVCenter(ctx, &vcc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pass) unverified(err error) {
+	p.site.unverified = true
+	p.hold(err)
+}
+
+// verified notes what the check of a vCenter said.
+func (p *pass) verified(vcc *v1alpha1.VsphereCloudConfig) {
+	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == vcc.Generation:
+	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == vcc.Generation:
+		p.unverified(&fault.Error{
+			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
+			Hint: "see to the VsphereCloudConfig first",
+		})
+	default:
+		p.site.unverified = true
+		p.outcome.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
+	}
+	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
+		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 stands for a build that is not known
+		p.site.versions = append(p.site.versions, matrix.VCenter{Name: vcc.Name, Version: v, Build: build})
+	}
+}
+
+// observeVCenter reads the account and the authorities.
+func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) error {
+	creds, err := p.credentials(ctx, vcc)
+	if err != nil {
+		return err
+	}
+	ca, err := p.authorities(ctx, vcc)
+	if err != nil {
+		return err
+	}
+	vc := render.VCenter{
+		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.Insecure, Datacenters: vcc.Spec.Datacenters,
+		Thumbprint: vcc.Spec.Thumbprint, CA: ca,
+		Credentials: render.Credentials{Username: string(creds["username"]), Password: string(creds["password"])},
+	}
+	if len(vc.Thumbprint) > sha1Thumbprint && vcc.Status.Thumbprint != "" {
+		vc.Thumbprint = vcc.Status.Thumbprint // drivers know the SHA-1 form only
+	}
+	if creds != nil {
+		p.site.vcenters[vcc.Name] = vc
+	}
+	return nil
+}
+
+// sha1Thumbprint is the length of a SHA-1 thumbprint as hex pairs with colons.
+const sha1Thumbprint = 20*3 - 1
+
+func (p *pass) credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (map[string][]byte, error) {
+	for _, ns := range []string{vcc.Namespace, metav1.NamespaceSystem} {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: ns, Name: vcc.Spec.Credentials})
+		if err != nil || data != nil {
+			return data, err
+		}
+	}
+	p.unverified(&fault.Error{
+		Reason: fault.NotFound, Op: "read credentials of", Subject: "VsphereCloudConfig " + vcc.Name,
+		Err:  fmt.Errorf("there is no Secret %s in %s or %s", vcc.Spec.Credentials, vcc.Namespace, metav1.NamespaceSystem),
+		Hint: "create it with the keys username and password",
+	})
+	return nil, nil
+}
+
+func (p *pass) authorities(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) ([]byte, error) {
+	ref := vcc.Spec.CA
+	if ref == nil {
+		return nil, nil
+	}
+	key := ref.Key
+	if key == "" {
+		key = defaultCAKey
+	}
+	var pem []byte
+	if ref.Secret != "" {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: vcc.Namespace, Name: ref.Secret})
+		if err != nil {
+			return nil, err
+		}
+		pem = data[key]
+	} else {
+		data, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: vcc.Namespace, Name: ref.ConfigMap})
+		if err != nil {
+			return nil, err
+		}
+		pem = []byte(data[key])
+	}
+	if len(pem) == 0 {
+		p.unverified(&fault.Error{
+			Reason: fault.NotFound, Op: "read authorities of", Subject: "VsphereCloudConfig " + vcc.Name,
+			Err: fmt.Errorf("%s%s has no key %s", ref.Secret, ref.ConfigMap, key), Hint: "put the PEM certificates there, or correct spec.ca",
+		})
+	}
+	return pem, nil
+}
+
+// observeCluster reads what rendering has to know of the cluster.
+func (p *pass) observeCluster(ctx context.Context) error {
+	c := &p.site.cluster
+	c.Distribution = p.site.distribution
+	for _, n := range p.site.observed.Nodes {
+		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
+	}
+	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
+	live, err := p.Cluster.Read(ctx, []inventory.ID{system})
+	if err != nil {
+		return err
+	}
+	if ns := live[system.Key]; ns != nil {
+		c.UID = string(ns.GetUID())
+	}
+	ids, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap})
+	if err != nil {
+		return err
+	}
+	c.GeneratedClusterID = ids[clusterIDKey]
+	conf, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
+	if err != nil {
+		return err
+	}
+	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
+	return p.observeHash(ctx)
+}
+
+// observeHash reads the key of configuration hashes, or makes one, which is kept
+// when something is first written.
+func (p *pass) observeHash(ctx context.Context) error {
+	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
+	if err != nil {
+		return err
+	}
+	if p.site.hash = data[hashKey]; len(p.site.hash) > 0 {
+		return nil
+	}
+	p.site.hash, p.site.newHash = make([]byte, 32), true
+	if _, err := rand.Read(p.site.hash); err != nil {
+		return fmt.Errorf("make a key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package vdoconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// remove is the pass over a VDOConfig that is being deleted. It removes what the
+// inventory names, in order, as far as spec.onDelete lets it, and then lets go of
+// the VDOConfig. What the drivers themselves made is kept: kinds, which map volumes,
+// and the cluster id.
+func (p *pass) remove(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(p.config, Finalizer) {
+		return reconcile.Result{}, nil
+	}
+	done, err := p.clear(ctx)
+	if err == nil && done {
+		return reconcile.Result{}, p.letGo(ctx, before)
+	}
+	p.outcome.leaving = err
+	return p.write(ctx, before)
+}
+
+// clear does what can be done now, and tells whether that was all.
+func (p *pass) clear(ctx context.Context) (done bool, err error) {
+	if p.config.Spec.Suspend {
+		return false, &fault.Error{
+			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New("spec.suspend is set"), Hint: "set spec.suspend to false"}
+	}
+	inv, err := p.Cluster.LoadInventory(ctx, p.name)
+	if err != nil {
+		return false, err
+	}
+	p.site.inventory = inv
+	if p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
+		if done, err := p.clearObjects(ctx); err != nil || !done {
+			return false, err
+		}
+	}
+	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
+		return false, err
+	}
+	return true, p.Cluster.DeleteSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
+}
+
+func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
+	if err := p.mayRemove(ctx); err != nil {
+		return false, err
+	}
+	live, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.site.inventory, nil))
+	if err != nil {
+		return false, err
+	}
+	removal := plan.Removal(p.site.inventory, live, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)))
+	wave := removal.NextWave()
+	for _, s := range wave {
+		if err := p.Cluster.Delete(ctx, s); err != nil {
+			return false, err
+		}
+		if live[s.Key].GetDeletionTimestamp().IsZero() {
+			p.changed(ctx, s, "")
+		}
+	}
+	if len(wave) > 0 {
+		p.outcome.gate, p.outcome.again = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1), true
+	}
+	return len(wave) == 0, nil
+}
+
+// mayRemove refuses while volumes need the storage driver, unless told otherwise.
+// Once its workloads are gone there is nothing left to refuse.
+func (p *pass) mayRemove(ctx context.Context) error {
+	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove || !p.site.inventory.Has(matrix.CSI) {
+		return nil
+	}
+	volumes, attachments, err := p.Cluster.Volumes(ctx)
+	if err != nil {
+		return err
+	}
+	if volumes+attachments > 0 {
+		return volumesFault(volumes, attachments)
+	}
+	return nil
+}
+
+func namespaces(inv inventory.Inventory) []string {
+	var names []string
+	for _, e := range inv.Entries() {
+		if e.Kind == "Namespace" && e.Created {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// letGo takes the finalizer away, when nothing is left to do.
+func (p *pass) letGo(ctx context.Context, before *v1alpha1.VDOConfig) error {
+	controllerutil.RemoveFinalizer(p.config, Finalizer)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := p.Client.Patch(ctx, p.config, patch); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take the finalizer away: %w", err)
+	}
+	p.Recorder.Eventf(p.config, nil, "Normal", "Removed", "Delete", "%s", map[bool]string{
+		true: "the drivers were left installed", false: "the drivers were removed"}[p.config.Spec.OnDelete == v1alpha1.DeleteOrphan])
+	return nil
+}

@@ -1,0 +1,240 @@
+package vdoconfig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// question is what is asked of the matrix.
+type question struct {
+	spec      v1alpha1.VDOConfigSpec
+	manual    bool
+	hold      error // why nothing new may be installed
+	document  *matrix.Document
+	available matrix.Available
+	facts     matrix.Facts
+}
+
+// decision is what shall be there.
+type decision struct {
+	releases []matrix.ReleaseID // in order of installation, at most one a driver
+	reasons  map[matrix.Driver][]string
+	// held are drivers that are asked for and left as they are, and why.
+	held map[matrix.Driver]string
+	// pending upgrades that only wait for a person.
+	pending   []string
+	warnings  []string
+	withdrawn map[matrix.Driver]string // of what is installed
+	refused   error
+	// next says whether the bundle has releases for the next Kubernetes minor.
+	nextMinor matrix.Minor
+	next      error
+}
+
+// version returns the version decided for a driver, or "".
+func (d decision) version(driver matrix.Driver) string {
+	for _, id := range d.releases {
+		if id.Driver == driver {
+			return id.Version.String()
+		}
+	}
+	return ""
+}
+
+// resolve asks the matrix.
+func (p *pass) resolve() {
+	if p.site.contents == nil {
+		p.decision = decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
+		return
+	}
+	hold := p.site.hold
+	if hold == nil && p.outcome.waiting != "" {
+		hold = &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: fmt.Errorf("%s", p.outcome.waiting)}
+	}
+	p.decision = decide(question{
+		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
+		facts: matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
+	})
+	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+}
+
+// manual tells whether upgrades wait for a person: as the VDOConfig says, else as
+// the predecessor's matrix ConfigMap does.
+func (p *pass) manual() bool {
+	mode := p.config.Spec.Upgrade
+	if mode == "" && p.site.bundle != nil {
+		mode = v1alpha1.UpgradeMode(p.site.bundle.Annotations[v1alpha1.AnnotationUpgrade])
+	}
+	return mode == v1alpha1.UpgradeManual
+}
+
+func available(l *bundle.Lock) matrix.Available {
+	all := matrix.Available{}
+	for _, r := range l.Releases {
+		all[r.ID()] = true
+	}
+	return all
+}
+
+// policies turns the spec into rules and pins. A driver without a provider in the
+// spec is not asked for, whatever its policy says.
+func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matrix.Pins, error) {
+	rules, pins := map[matrix.Driver]matrix.Rule{}, matrix.Pins{}
+	var errs []error
+	for _, d := range spec.Drivers {
+		if d.Policy != "" {
+			rules[matrix.Driver(d.Driver)] = matrix.Rule(d.Policy)
+		}
+		if d.Version == "" {
+			continue
+		}
+		v, err := matrix.ParseVersion(d.Version)
+		if err != nil {
+			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: "spec.drivers[" + d.Driver + "].version", Hint: "write it as 3.5.1", Err: err})
+			continue
+		}
+		pins[matrix.Driver(d.Driver)] = v
+		if d.Driver == string(matrix.CNI) && d.Policy == "" {
+			rules[matrix.CNI] = matrix.Latest // a pin asks for it
+		}
+	}
+	if spec.CloudProvider == nil {
+		rules[matrix.CPI] = matrix.Disabled
+		delete(pins, matrix.CPI)
+	}
+	if spec.StorageProvider == nil {
+		rules[matrix.CSI], rules[matrix.SnapshotController] = matrix.Disabled, matrix.Disabled
+		delete(pins, matrix.CSI)
+		delete(pins, matrix.SnapshotController)
+	}
+	return rules, pins, fault.Join(errs...)
+}
+
+// asked returns the drivers that the spec asks for, in order of installation. The
+// snapshot-controller comes with the storage driver.
+func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
+	var all []matrix.Driver
+	if r := rules[matrix.CNI]; r != "" && r != matrix.Disabled {
+		all = append(all, matrix.CNI)
+	}
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		if rules[d] != matrix.Disabled {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// decide is the whole of choosing: pure.
+func decide(q question) decision {
+	d := decision{reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{}, withdrawn: withdrawn(q.document, q.facts.Installed)}
+	rules, pins, err := policies(q.spec)
+	if err != nil {
+		d.refused = err
+		return d.stay(q, asked(rules), err.Error())
+	}
+	keep := q.manual || q.hold != nil
+	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, KeepInstalled: keep}, q.available)
+	for _, w := range selection.Warnings {
+		d.warnings = append(d.warnings, w.Text)
+	}
+	d.nextMinor, d.next = next(q, rules, pins)
+	switch {
+	case refusal != nil:
+		d.refused = refusalFault(refusal)
+		return d.stay(q, asked(rules), "no release fits")
+	case q.hold != nil:
+		return d.stay(q, asked(rules), q.hold.Error())
+	}
+	for _, c := range selection.Choices {
+		d.releases = append(d.releases, c.Release.ReleaseID)
+		d.reasons[c.Release.Driver] = c.Reasons
+	}
+	if q.manual {
+		d.pending = upgrades(q, rules, pins, d)
+	}
+	return d
+}
+
+// stay decides for what is installed, as far as the bundle holds it: it is repaired,
+// nothing else. The rest is left as it is.
+func (d decision) stay(q question, drivers []matrix.Driver, why string) decision {
+	for _, driver := range drivers {
+		v, there := q.facts.Installed[driver]
+		id := matrix.ReleaseID{Driver: driver, Version: v}
+		switch {
+		case !there:
+			d.held[driver] = why
+		case q.available[id.String()]:
+			d.releases = append(d.releases, id)
+			d.reasons[driver] = []string{"it is installed, and nothing else may be: " + why}
+		default:
+			d.held[driver] = fmt.Sprintf("%s is installed and the bundle does not hold it: %s", id, why)
+		}
+	}
+	return d
+}
+
+// upgrades lists what an automatic upgrade would do.
+func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins, d decision) []string {
+	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules}, q.available)
+	if refusal != nil {
+		return nil
+	}
+	var all []string
+	for _, c := range selection.Choices {
+		from, to := d.version(c.Release.Driver), c.Release.Version.String()
+		if from != "" && from != to {
+			all = append(all, fmt.Sprintf("upgrade %s %s to %s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
+		}
+	}
+	return all
+}
+
+// next asks the same question for the Kubernetes minor to come.
+func next(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins) (matrix.Minor, error) {
+	minor := q.facts.Kubernetes.Minor().Next()
+	v, err := matrix.ParseKubernetes(minor.String())
+	if err != nil {
+		return minor, err
+	}
+	facts := q.facts
+	facts.Kubernetes = v
+	if _, refusal := matrix.Resolve(q.document, facts, pins, matrix.Policy{Rules: rules}, q.available); refusal != nil {
+		return minor, &fault.Error{
+			Reason: fault.Incompatible, Op: "look ahead to", Subject: "Kubernetes " + minor.String(), Err: refusal,
+			Hint: "push a bundle with drivers for it before upgrading Kubernetes",
+		}
+	}
+	return minor, nil
+}
+
+func refusalFault(r *matrix.Refusal) error {
+	return &fault.Error{
+		Reason: fault.Incompatible, Op: "choose", Subject: "drivers", Err: r,
+		Hint: "push a bundle with a release that fits, or change the pin; what is installed stays",
+	}
+}
+
+// withdrawn says of each driver that is installed whether the matrix has withdrawn it.
+func withdrawn(doc *matrix.Document, installed map[matrix.Driver]matrix.Version) map[matrix.Driver]string {
+	all := map[matrix.Driver]string{}
+	for _, d := range slices.Sorted(maps.Keys(installed)) {
+		for _, r := range doc.Releases {
+			if r.Driver != d || !r.Version.Equal(installed[d]) || r.State != matrix.Withdrawn {
+				continue
+			}
+			all[d] = r.Reason
+			if r.Reason == "" {
+				all[d] = "withdrawn"
+			}
+		}
+	}
+	return all
+}

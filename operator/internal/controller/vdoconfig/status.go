@@ -1,0 +1,233 @@
+package vdoconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+const (
+	maxNodes   = 50 // findings listed; the rest is counted
+	maxPending = 50
+)
+
+// partOf are the conditions of the drivers.
+var partOf = []struct {
+	driver matrix.Driver
+	typ    string
+}{
+	{matrix.CNI, v1alpha1.ConditionCNI},
+	{matrix.CPI, v1alpha1.ConditionCPI},
+	{matrix.CSI, v1alpha1.ConditionCSI},
+}
+
+// report makes the status of what the pass came to: the one place that does.
+func (p *pass) report() {
+	st := &p.config.Status
+	st.ObservedGeneration = p.config.Generation
+	st.HandledReconcileAt = p.config.Annotations[v1alpha1.AnnotationRequestedAt]
+	if p.site.kubernetes != "" {
+		st.Kubernetes = p.site.kubernetes
+	}
+	if b := p.site.bundle; b != nil && b.Status.Digest != "" {
+		st.Bundle = b.Status.Repository + "@" + b.Status.Digest
+	}
+	st.Pending = p.pending()
+	if rep := p.outcome.report; rep != nil {
+		st.Drivers = p.drivers(rep)
+		st.Nodes = nodes(rep)
+		st.NodesReady = fmt.Sprintf("%d/%d", rep.NodesReady, rep.NodesAll)
+	}
+	p.conditions()
+}
+
+// pending is what is held back: upgrades that wait for a person; under suspend
+// everything that a pass would change.
+func (p *pass) pending() []string {
+	all := slices.Clone(p.decision.pending)
+	if p.config.Spec.Suspend && p.outcome.plan != nil {
+		all = append(all, p.outcome.plan.Pending()...)
+	}
+	if len(all) > maxPending {
+		all = append(all[:maxPending], fmt.Sprintf("and %d more", len(all)-maxPending))
+	}
+	return all
+}
+
+func (p *pass) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
+	var all []v1alpha1.DriverStatus
+	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		h, judged := rep.Drivers[d]
+		if !judged && p.decision.version(d) == "" {
+			continue
+		}
+		st := v1alpha1.DriverStatus{
+			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: p.decision.reasons[d],
+			Ready: judged && h.Healthy(), Message: message(h), Withdrawn: p.decision.withdrawn[d],
+		}
+		all = append(all, st)
+	}
+	return all
+}
+
+// running is the version whose roll-out is complete: the one seen now, else the last
+// that was, as long as another is rolled out.
+func (p *pass) running(d matrix.Driver, h assess.Health) string {
+	if h.Complete && h.Version != "" {
+		return h.Version
+	}
+	if _, there := p.site.installed[d]; there {
+		return p.site.inventory.Complete(d)
+	}
+	return ""
+}
+
+func message(h assess.Health) string {
+	if err := h.Err(); err != nil {
+		return fault.Text(err)
+	}
+	return h.Waits()
+}
+
+func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
+	var all []v1alpha1.NodeStatus
+	for _, f := range rep.Nodes[:min(len(rep.Nodes), maxNodes)] {
+		all = append(all, v1alpha1.NodeStatus{
+			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: strings.TrimSpace(f.Message + ": " + f.Remedy)})
+	}
+	return all
+}
+
+// conditions sets all of them, parts first, Ready from all of them.
+func (p *pass) conditions() {
+	conds, gen := &p.config.Status.Conditions, p.config.Generation
+	p.resolvedCondition(conds, gen)
+	p.appliedCondition(conds, gen)
+	p.nextCondition(conds, gen)
+	var errs []error
+	var waits []string
+	for _, part := range partOf {
+		p.partCondition(conds, gen, part.driver, part.typ)
+	}
+	if rep := p.outcome.report; rep != nil {
+		for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+			h := rep.Drivers[d]
+			errs = append(errs, h.Err())
+			if w := h.Waits(); w != "" {
+				waits = append(waits, w)
+			}
+		}
+	}
+	for _, w := range []string{p.outcome.waiting, p.outcome.gate} {
+		if w != "" {
+			waits = append([]string{"waiting for " + w}, waits...)
+		}
+	}
+	err := fault.Join(p.outcome.resolved, p.outcome.applied, p.outcome.leaving, fault.Join(errs...))
+	p.readyCondition(conds, gen, err, waits)
+}
+
+func (p *pass) readyCondition(conds *[]metav1.Condition, gen int64, err error, waits []string) {
+	switch {
+	case err != nil:
+		condition.Fault(conds, gen, err)
+	case p.config.Spec.Suspend && (len(waits) > 0 || len(p.config.Status.Pending) > 0):
+		condition.Suspended(conds, gen)
+	case len(waits) > 0:
+		condition.Progressing(conds, gen, "", strings.Join(waits, "; "))
+	default:
+		condition.Ready(conds, gen, p.summary())
+	}
+}
+
+// summary is what Ready says: "cpi 1.33.1, csi 3.5.1; 3 nodes".
+func (p *pass) summary() string {
+	var parts []string
+	for _, d := range p.config.Status.Drivers {
+		if d.Version != "" {
+			parts = append(parts, d.Driver+" "+d.Version)
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if rep := p.outcome.report; rep != nil {
+		text += fmt.Sprintf("; %d nodes", rep.NodesAll)
+	}
+	if p.config.Spec.Suspend {
+		text += "; suspended"
+	}
+	return strings.TrimPrefix(text, "; ")
+}
+
+func (p *pass) resolvedCondition(conds *[]metav1.Condition, gen int64) {
+	if p.outcome.resolved == nil && p.outcome.waiting != "" {
+		unknown(conds, gen, v1alpha1.ConditionResolved, p.outcome.waiting)
+		return
+	}
+	var parts []string
+	for _, id := range p.decision.releases {
+		parts = append(parts, id.String())
+	}
+	text := strings.Join(parts, ", ")
+	for _, more := range append(slices.Clone(p.decision.warnings), p.outcome.notes...) {
+		text += "; " + more
+	}
+	condition.Part(conds, gen, v1alpha1.ConditionResolved, p.outcome.resolved, strings.TrimPrefix(text, "; "))
+}
+
+func (p *pass) appliedCondition(conds *[]metav1.Condition, gen int64) {
+	switch {
+	case p.outcome.applied != nil:
+		condition.Part(conds, gen, v1alpha1.ConditionApplied, p.outcome.applied, "")
+	case p.config.Spec.Suspend && len(p.config.Status.Pending) > 0:
+		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse,
+			Reason: condition.ReasonSuspended, Message: fmt.Sprintf("%d changes are held back: see status.pending", len(p.config.Status.Pending))})
+	case p.outcome.gate != "":
+		unknown(conds, gen, v1alpha1.ConditionApplied, "waiting for "+p.outcome.gate)
+	case p.outcome.plan == nil:
+		if meta.FindStatusCondition(*conds, v1alpha1.ConditionApplied) == nil {
+			unknown(conds, gen, v1alpha1.ConditionApplied, "nothing was chosen yet")
+		}
+	default:
+		condition.Part(conds, gen, v1alpha1.ConditionApplied, nil, fmt.Sprintf("%d objects", p.site.inventory.Len()))
+	}
+}
+
+func (p *pass) nextCondition(conds *[]metav1.Condition, gen int64) {
+	if p.decision.nextMinor.IsZero() {
+		return
+	}
+	condition.Part(conds, gen, v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String())
+}
+
+func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driver, typ string) {
+	rep := p.outcome.report
+	if rep == nil {
+		return // nothing new is known
+	}
+	h, judged := rep.Drivers[d]
+	switch {
+	case !judged:
+		condition.Remove(conds, typ)
+	case h.Err() == nil && h.Waits() != "":
+		unknown(conds, gen, typ, h.Waits())
+	default:
+		condition.Part(conds, gen, typ, h.Err(), string(d)+" "+h.Version)
+	}
+}
+
+func unknown(conds *[]metav1.Condition, gen int64, typ, message string) {
+	condition.Set(conds, gen, metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: condition.ReasonProgressing, Message: message})
+}
+
+func (p *pass) ready() bool {
+	return meta.IsStatusConditionTrue(p.config.Status.Conditions, v1alpha1.ConditionReady)
+}

@@ -1,0 +1,131 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// Options of the controller.
+type Options struct {
+	Cluster  Cluster            // required
+	Store    Store              // required
+	Recorder condition.Recorder // default: the manager's
+	Now      func() time.Time   // default: time.Now
+}
+
+// SetupWithManager adds the controller. It watches VDOConfigs, DriverBundles and
+// VsphereCloudConfigs through the manager's cache, and the metadata of what it
+// installed through one of its own, which holds nothing else: objects labelled
+// app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in all
+// namespaces. Secrets are not watched, since to list some is a right to all: a
+// change of one is seen at the next interval.
+func SetupWithManager(mgr ctrl.Manager, o Options) error {
+	r := &Reconciler{Client: mgr.GetClient(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("vdo-operator")
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	installed, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
+		DefaultTransform:     cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return fmt.Errorf("watch what is installed: %w", err)
+	}
+	if err := mgr.Add(installed); err != nil {
+		return fmt.Errorf("watch what is installed: %w", err)
+	}
+	all := handler.EnqueueRequestsFromMapFunc(r.all)
+	b := ctrl.NewControllerManagedBy(mgr).Named("vdoconfig").
+		For(&v1alpha1.VDOConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
+		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
+		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
+	for _, kind := range Watched() {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(kind)
+		b = b.WatchesRawSource(source.Kind(installed, o, handler.TypedEnqueueRequestsFromMapFunc(
+			func(ctx context.Context, _ *metav1.PartialObjectMetadata) []reconcile.Request { return r.all(ctx, nil) })))
+	}
+	return b.Complete(r)
+}
+
+// Watched are the kinds of installed objects that are watched for drift and
+// progress; the operator needs the right to list and watch them.
+func Watched() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		{Group: "apps", Version: "v1", Kind: "DaemonSet"},
+		{Group: "apps", Version: "v1", Kind: "Deployment"},
+		{Version: "v1", Kind: "ConfigMap"},
+		{Version: "v1", Kind: "Service"},
+		{Version: "v1", Kind: "ServiceAccount"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"},
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+	}
+}
+
+// all asks for a pass over every VDOConfig: there is one that counts.
+func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	var list v1alpha1.VDOConfigList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return nil // the interval comes round
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+var deleted = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	UpdateFunc:  func(event.UpdateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return true },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// bundleChanged drops what concerns the DriverBundle alone, such as when it was looked at.
+var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*v1alpha1.DriverBundle)
+	is, ok2 := e.ObjectNew.(*v1alpha1.DriverBundle)
+	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.Digest != is.Status.Digest ||
+		was.Annotations[v1alpha1.AnnotationUpgrade] != is.Annotations[v1alpha1.AnnotationUpgrade] ||
+		!equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
+}}
+
+// vcenterChanged lets changes of the check's outcome and of the credentials pass.
+var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*v1alpha1.VsphereCloudConfig)
+	is, ok2 := e.ObjectNew.(*v1alpha1.VsphereCloudConfig)
+	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.CredentialsVersion != is.Status.CredentialsVersion ||
+		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
+}}
