@@ -33,7 +33,7 @@ type DriverBundleSpec struct {
 	// Reference is the bundle in the mirror: HOST/PATH:TAG or HOST/PATH@sha256:….
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.:\\\\[\\\\]-]+/[a-z0-9._/-]+(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[a-f0-9]{64})?$')",message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.:\\\\[\\\\]-]+/[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[a-f0-9]{64})?$')",message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://"
 	Reference string `json:"reference"`
 	// Versions picks the tag that is the highest semantic version in this range,
 	// such as ">=1.2 <2", instead of the reference's own tag.
@@ -74,6 +74,8 @@ type DriverBundleSpec struct {
 }
 
 // TrustPolicy says whose signatures count.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= size(self.keys)",message="threshold asks for more keys than are listed"
 type TrustPolicy struct {
 	// Keys whose signatures count. Two entries with the same public key count once.
 	// +kubebuilder:validation:MinItems=1

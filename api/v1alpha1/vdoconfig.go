@@ -104,7 +104,9 @@ type CloudProvider struct {
 	// VsphereCloudConfigs are the vCenters, by the names of their resources.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=atomic
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
 	VsphereCloudConfigs []string `json:"vsphereCloudConfigs"`
 	// Topology names the vSphere tag categories of zones and regions.
 	// +optional
@@ -126,16 +128,21 @@ type Topology struct {
 
 // StorageProvider settings.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 1) || (has(self.topologyCategories) && size(self.topologyCategories) > 0)",message="several vCenters need topologyCategories"
-// +kubebuilder:validation:XValidation:rule="has(self.vsphereCloudConfig) || (has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 0)",message="name the vCenter in vsphereCloudConfig"
+// +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 1 || (has(self.topologyCategories) && size(self.topologyCategories) > 0)",message="several vCenters need topologyCategories"
+// +kubebuilder:validation:XValidation:rule="!has(self.vsphereCloudConfigs) || (has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0 && !(self.vsphereCloudConfig in self.vsphereCloudConfigs) ? 1 : 0) + size(self.vsphereCloudConfigs) <= 5",message="the storage driver takes five vCenters at most"
+// +kubebuilder:validation:XValidation:rule="(has(self.vsphereCloudConfig) && size(self.vsphereCloudConfig) > 0) || (has(self.vsphereCloudConfigs) && size(self.vsphereCloudConfigs) > 0)",message="name the vCenter in vsphereCloudConfig"
+// +kubebuilder:validation:XValidation:rule="(has(self.clusterID) && size(self.clusterID) > 0 ? self.clusterID : ' ') == (has(oldSelf.clusterID) && size(oldSelf.clusterID) > 0 ? oldSelf.clusterID : ' ')",message="the cluster id maps volumes: it cannot change, nor be added or removed later"
 type StorageProvider struct {
 	// VsphereCloudConfig is the vCenter, by the name of its resource.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
 	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
 	// VsphereCloudConfigs are further vCenters (CSI 3.0 and later; five in all).
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
-	// +listType=atomic
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=set
 	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
 	// ClusterDistribution is reported to vCenter.
 	// +optional
@@ -147,7 +154,6 @@ type StorageProvider struct {
 	// kube-system namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the cluster id maps volumes: it cannot change"
 	ClusterID string `json:"clusterID,omitempty"`
 	// CustomKubeletPath is the kubelet's root folder where it is not /var/lib/kubelet.
 	// +optional
@@ -159,6 +165,9 @@ type StorageProvider struct {
 	// TopologyCategories are the tag categories that volumes' topology uses.
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="!self.contains(',')",message="a category's name cannot have a comma: list several as items"
 	// +listType=set
 	TopologyCategories []string `json:"topologyCategories,omitempty"`
 	// Webhook installs the driver's validating webhook, with a certificate that the

@@ -31,7 +31,7 @@ type VsphereCloudConfigSpec struct {
 	// its certificate has. No scheme, no path.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('/') && !self.contains(' ') && !self.contains('@')",message="a host name or IP address only: no scheme, path, port or user"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+$') || self.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*$')",message="a host name or IP address only: no scheme, path, port, brackets or user"
 	VcIP string `json:"vcIp"`
 	// Port of the vCenter's API.
 	// +optional

@@ -1,0 +1,269 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+func connect(t *testing.T) (client.Client, string) {
+	t.Helper()
+	cfg := cluster.Config(t)
+	s := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(s))
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	require.NoError(t, err)
+	return c, cluster.Namespace(t, cfg)
+}
+
+// object makes a resource of a spec in YAML.
+func object(t *testing.T, ns, kind, spec string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	var parsed any
+	require.NoError(t, yaml.Unmarshal([]byte(spec), &parsed), spec)
+	u.Object["spec"] = parsed
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	u.SetNamespace(ns)
+	u.SetGenerateName("x-")
+	return u
+}
+
+// shape is one spec and what the API server says to it: nothing, or a fragment of
+// its message.
+type shape struct{ name, spec, refusal string }
+
+func tryAll(t *testing.T, kind string, shapes []shape) {
+	t.Helper()
+	c, ns := connect(t)
+	for _, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			err := c.Create(t.Context(), object(t, ns, kind, s.spec), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+			if s.refusal == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			require.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
+			require.ErrorContains(t, err, s.refusal)
+		})
+	}
+}
+
+var sha = "sha256:" + strings.Repeat("a1", 32)
+
+func TestDriverBundle(t *testing.T) {
+	const ref = "reference: r.site/vdo:1\n"
+	tryAll(t, "DriverBundle", []shape{
+		{"tag", `reference: registry.site:5000/vdo/drivers:1.2-x_y`, ""},
+		{"digest", `reference: registry.site/vdo@` + sha, ""},
+		{"tag and digest", `reference: registry.site/vdo:1@` + sha, ""},
+		{"no tag", `reference: registry.site/vdo`, ""},
+		{"IPv6", `reference: "[fd00::1]:5000/vdo:1"`, ""},
+		{"scheme", `reference: oci://registry.site/vdo:1`, "without oci:// or https://"},
+		{"no path", `reference: registry.site`, "write HOST/PATH:TAG"},
+		{"short digest", `reference: registry.site/vdo@sha256:abc`, "write HOST/PATH:TAG"},
+		{"upper-case path", `reference: registry.site/VDO:1`, "write HOST/PATH:TAG"},
+		{"no reference", `suspend: true`, "spec.reference: Required value"},
+		{"empty reference", `reference: ""`, "spec.reference"},
+		{"long reference", `reference: r.site/` + strings.Repeat("a", 1024), "Too long"},
+		{"unknown field", ref + `referense: x`, `unknown field "spec.referense"`},
+
+		{"range", `{reference: r.site/vdo, versions: ">=1.2 <2"}`, ""},
+		{"range and digest", `{reference: "r.site/vdo@` + sha + `", versions: ">=1"}`, "versions needs a reference without a digest"},
+		{"long range", ref + `versions: ` + strings.Repeat("v", 257), "Too long"},
+
+		{"pull secret", ref + `pullSecret: {name: x}`, ""},
+		{"pull secret without name", ref + `pullSecret: {name: ""}`, "spec.pullSecret.name"},
+		{"CA", ref + `ca: {configMap: x, key: k}`, ""},
+		{"CA of both", ref + `ca: {configMap: x, secret: z}`, "give exactly one of configMap and secret"},
+		{"CA of none", ref + `ca: {key: x}`, "give exactly one of configMap and secret"},
+		{"CA of an empty name", ref + `ca: {secret: ""}`, "spec.ca.secret"},
+
+		{"trust", ref + `trust: {threshold: 2, keys: [{id: a, publicKey: PEM}, {id: b, from: {configMap: c}}]}`, ""},
+		{"trust in nobody", ref + `trust: {keys: []}`, "spec.trust.keys"},
+		{"key of two sources", ref + `trust: {keys: [{id: a, publicKey: PEM, from: {secret: s}}]}`, "give exactly one of publicKey and from"},
+		{"key of no source", ref + `trust: {keys: [{id: a}]}`, "give exactly one of publicKey and from"},
+		{"key without id", ref + `trust: {keys: [{id: "", publicKey: PEM}]}`, "spec.trust.keys[0].id"},
+		{"key twice", ref + `trust: {keys: [{id: a, publicKey: P}, {id: a, publicKey: Q}]}`, "Duplicate value"},
+		{"threshold 0", ref + `trust: {threshold: 0, keys: [{id: a, publicKey: PEM}]}`, "greater than or equal to 1"},
+		{"threshold beyond the keys", ref + `trust: {threshold: 2, keys: [{id: a, publicKey: PEM}]}`, "threshold asks for more keys than are listed"},
+		{"revoked digest", ref + `trust: {revokedDigests: ["` + sha + `"], keys: [{id: a, publicKey: PEM}]}`, ""},
+		{"revoked nonsense", ref + `trust: {revokedDigests: [abc], keys: [{id: a, publicKey: PEM}]}`, "spec.trust.revokedDigests[0]"},
+		{"matrix trust in nobody", ref + `matrixTrust: {keys: []}`, "spec.matrixTrust.keys"},
+
+		{"interval", ref + `interval: 10s`, ""},
+		{"short interval", ref + `interval: 9s`, "at least 10s"},
+		{"no interval", ref + `interval: soon`, "spec.interval"},
+		{"accept older", ref + `acceptOlder: ` + sha, ""},
+		{"accept nonsense", ref + `acceptOlder: latest`, "spec.acceptOlder"},
+	})
+}
+
+func TestVsphereCloudConfig(t *testing.T) {
+	const min = "vcIp: vc.site\ncredentials: c\n"
+	one, two := strings.Repeat("0a:", 19)+"FF", strings.Repeat("0a:", 31)+"FF"
+	tryAll(t, "VsphereCloudConfig", []shape{
+		{"least", min, ""},
+		{"IPv4", `{vcIp: 10.0.0.1, credentials: c}`, ""},
+		{"IPv6", `{vcIp: "fd00::1", credentials: c}`, ""},
+		{"scheme", `{vcIp: "https://vc.site", credentials: c}`, "no scheme, path, port, brackets or user"},
+		{"port", `{vcIp: "vc.site:443", credentials: c}`, "no scheme, path, port, brackets or user"},
+		{"brackets", `{vcIp: "[fd00::1]", credentials: c}`, "no scheme, path, port, brackets or user"},
+		{"user", `{vcIp: "a@vc.site", credentials: c}`, "no scheme, path, port, brackets or user"},
+		{"path", `{vcIp: "vc.site/sdk", credentials: c}`, "no scheme, path, port, brackets or user"},
+		{"line end", "vcIp: \"vc.site\\n\"\ncredentials: c", "no scheme, path, port, brackets or user"},
+		{"empty host", `{vcIp: "", credentials: c}`, "spec.vcIp"},
+		{"no host", `credentials: c`, "spec.vcIp: Required value"},
+		{"long host", `{vcIp: ` + strings.Repeat("a", 254) + `, credentials: c}`, "Too long"},
+		{"no credentials", `vcIp: vc.site`, "spec.credentials: Required value"},
+		{"empty credentials", `{vcIp: vc.site, credentials: ""}`, "spec.credentials"},
+
+		{"highest port", min + `port: 65535`, ""},
+		{"port 0", min + `port: 0`, "greater than or equal to 1"},
+		{"port too high", min + `port: 65536`, "less than or equal to 65535"},
+
+		{"SHA-1", min + `thumbprint: ` + one, ""},
+		{"SHA-256", min + `thumbprint: ` + two, ""},
+		{"no thumbprint", min + `thumbprint: ""`, ""},
+		{"thumbprint without colons", min + `thumbprint: ` + strings.ReplaceAll(one, ":", ""), "spec.thumbprint"},
+		{"insecure", min + `insecure: true`, ""},
+		{"insecure, thumbprint empty", min + "insecure: true\nthumbprint: \"\"", ""},
+		{"insecure and thumbprint", min + "insecure: true\nthumbprint: " + one, "insecure excludes thumbprint and ca"},
+		{"insecure and CA", min + "insecure: true\nca: {secret: s}", "insecure excludes thumbprint and ca"},
+		{"not insecure, and CA", min + "insecure: false\nca: {secret: s}", ""},
+		{"CA of none", min + `ca: {}`, "give exactly one of configMap and secret"},
+		{"CA of both", min + `ca: {configMap: x, secret: z}`, "give exactly one of configMap and secret"},
+
+		{"datacenters", min + `datacenters: [a, folder/b]`, ""},
+		{"comma", min + `datacenters: ["a,b"]`, "a datacenter's name cannot have a comma"},
+		{"empty datacenter", min + `datacenters: [""]`, "spec.datacenters[0]"},
+		{"too many datacenters", min + `datacenters: [` + strings.Repeat("a,", 65) + `]`, "must have at most 64 items"},
+		{"short interval", min + `interval: 1s`, "at least 10s"},
+		{"interval", min + `interval: 1h30m`, ""},
+		{"no interval", min + `interval: often`, "spec.interval"},
+	})
+}
+
+func TestVDOConfig(t *testing.T) {
+	const cpi = "cloudProvider: {vsphereCloudConfigs: [a]}\n"
+	csi := func(fields string) string { return "storageProvider: {vsphereCloudConfig: a" + fields + "}" }
+	tryAll(t, "VDOConfig", []shape{
+		{"CPI", cpi, ""},
+		{"CSI", csi(""), ""},
+		{"both", cpi + csi(""), ""},
+		{"neither", `suspend: true`, "name a storageProvider, a cloudProvider, or both"},
+
+		{"CPI without a vCenter", `cloudProvider: {vsphereCloudConfigs: []}`, "spec.cloudProvider.vsphereCloudConfigs"},
+		{"CPI with an empty name", `cloudProvider: {vsphereCloudConfigs: [""]}`, "spec.cloudProvider.vsphereCloudConfigs[0]"},
+		{"CPI with one name twice", `cloudProvider: {vsphereCloudConfigs: [a, a]}`, "Duplicate value"},
+		{"topology", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: z, region: r}}`, ""},
+		{"empty topology", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: "", region: ""}}`, ""},
+		{"zone alone", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: z}}`, "zone and region go together"},
+		{"region alone", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: "", region: r}}`, "zone and region go together"},
+
+		{"CSI without a vCenter", `storageProvider: {clusterDistribution: x}`, "name the vCenter in vsphereCloudConfig"},
+		{"CSI with an empty name", `storageProvider: {vsphereCloudConfig: ""}`, "name the vCenter in vsphereCloudConfig"},
+		{"CSI by the list", `storageProvider: {vsphereCloudConfigs: [a]}`, ""},
+		{"the same in both", csi(`, vsphereCloudConfigs: [a]`), ""},
+		{"two vCenters", csi(`, vsphereCloudConfigs: [b], topologyCategories: [zone]`), ""},
+		{"two vCenters without topology", csi(`, vsphereCloudConfigs: [b]`), "several vCenters need topologyCategories"},
+		{"two in the list without topology", `storageProvider: {vsphereCloudConfigs: [a, b]}`, "several vCenters need topologyCategories"},
+		{"five vCenters", csi(`, vsphereCloudConfigs: [b, c, d, e], topologyCategories: [zone]`), ""},
+		{"six vCenters", csi(`, vsphereCloudConfigs: [b, c, d, e, f], topologyCategories: [zone]`), "five vCenters at most"},
+		{"six categories", csi(`, topologyCategories: [a, b, c, d, e, f]`), "must have at most 5 items"},
+		{"category twice", csi(`, topologyCategories: [a, a]`), "Duplicate value"},
+		{"category with a comma", csi(`, topologyCategories: ["a,b"]`), "a category's name cannot have a comma"},
+
+		{"distribution", csi(`, clusterDistribution: OpenShift`), ""},
+		{"distribution of two lines", csi(`, clusterDistribution: "a\r"`), "one line only"},
+		{"long distribution", csi(`, clusterDistribution: ` + strings.Repeat("a", 129)), "Too long"},
+		{"cluster id", csi(`, clusterID: c-1`), ""},
+		{"long cluster id", csi(`, clusterID: ` + strings.Repeat("a", 65)), "Too long"},
+		{"kubelet path", csi(`, customKubeletPath: /var/lib/k0s/kubelet`), ""},
+		{"no kubelet path", csi(`, customKubeletPath: ""`), ""},
+		{"relative kubelet path", csi(`, customKubeletPath: var/lib`), "spec.storageProvider.customKubeletPath"},
+		{"kubelet path with a slash behind", csi(`, customKubeletPath: /var/lib/`), "spec.storageProvider.customKubeletPath"},
+		{"file volumes", csi(`, fileVolumes: {vsanDataStoreUrl: ["ds:///x/"], netPermissions: [{ips: "*", permissions: READ_ONLY, rootSquash: true}]}`), ""},
+		{"unknown permission", csi(`, fileVolumes: {netPermissions: [{permissions: WRITE}]}`), `supported values: "READ_WRITE", "READ_ONLY", "NO_ACCESS"`},
+
+		{"policies", cpi + `drivers: [{driver: cpi, policy: lts}, {driver: csi, version: v3.5.1}, {driver: cni, policy: disabled}, {driver: snapshot-controller, policy: latest}]`, ""},
+		{"unknown driver", cpi + `drivers: [{driver: gpu}]`, `supported values: "cpi", "csi", "cni", "snapshot-controller"`},
+		{"unknown policy", cpi + `drivers: [{driver: cpi, policy: newest}]`, `supported values: "latest", "lts", "disabled"`},
+		{"half a version", cpi + `drivers: [{driver: cpi, version: "1.33"}]`, "spec.drivers[0].version"},
+		{"driver twice", cpi + `drivers: [{driver: cpi}, {driver: cpi}]`, "Duplicate value"},
+		{"upgrade", cpi + `upgrade: Manual`, ""},
+		{"unknown upgrade", cpi + `upgrade: Never`, `supported values: "Automatic", "Manual"`},
+		{"on delete", cpi + `onDelete: Orphan`, ""},
+		{"unknown on delete", cpi + `onDelete: Keep`, `supported values: "Refuse", "Remove", "Orphan"`},
+		{"bundle without name", cpi + `bundle: {name: ""}`, "spec.bundle.name"},
+		{"short interval", cpi + `interval: 1s`, "at least 10s"},
+		{"no interval", cpi + `interval: never`, "spec.interval"},
+	})
+}
+
+func TestTheClusterIDStays(t *testing.T) {
+	c, ns := connect(t)
+	const refusal = "the cluster id maps volumes"
+	for name, s := range map[string]struct{ from, to, refusal string }{
+		"kept":    {"c1", "c1", ""},
+		"changed": {"c1", "c2", refusal},
+		"removed": {"c1", "", refusal},
+		"added":   {"", "c1", refusal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := object(t, ns, "VDOConfig", `storageProvider: {vsphereCloudConfig: a}`)
+			set := func(id string) {
+				unstructured.RemoveNestedField(u.Object, "spec", "storageProvider", "clusterID")
+				if id != "" {
+					require.NoError(t, unstructured.SetNestedField(u.Object, id, "spec", "storageProvider", "clusterID"))
+				}
+			}
+			set(s.from)
+			require.NoError(t, c.Create(t.Context(), u))
+			set(s.to)
+			require.NoError(t, unstructured.SetNestedField(u.Object, "x", "spec", "storageProvider", "clusterDistribution"))
+			err := c.Update(t.Context(), u)
+			if s.refusal == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, s.refusal)
+		})
+	}
+}
+
+// Typed clients leave fields unset; the API server fills in the defaults.
+func TestDefaults(t *testing.T) {
+	c, ns := connect(t)
+	at := metav1.ObjectMeta{Namespace: ns, GenerateName: "x-"}
+	b := &v1alpha1.DriverBundle{ObjectMeta: at, Spec: v1alpha1.DriverBundleSpec{Reference: "r.site/vdo:1",
+		Trust: &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "a", PublicKey: "PEM"}}}}}
+	require.NoError(t, c.Create(t.Context(), b))
+	require.Equal(t, "10m0s", b.Spec.Interval.Duration.String())
+	require.EqualValues(t, 1, b.Spec.Trust.Threshold)
+
+	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: at, Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "c"}}
+	require.NoError(t, c.Create(t.Context(), v))
+	require.Equal(t, "10m0s", v.Spec.Interval.Duration.String())
+	require.EqualValues(t, 443, v.Spec.Port)
+
+	d := &v1alpha1.VDOConfig{ObjectMeta: at, Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"a"}}}}
+	require.NoError(t, c.Create(t.Context(), d))
+	require.Equal(t, "5m0s", d.Spec.Interval.Duration.String())
+	require.Equal(t, v1alpha1.DeleteRefuse, d.Spec.OnDelete)
+	require.Empty(t, d.Spec.Upgrade)
+}
