@@ -133,7 +133,7 @@ func (im *legacyImport) release(id ReleaseID, o object) Release {
 	if id.Driver == CSI {
 		r.Requires = []Requirement{{Driver: CPI, Optional: !needsCPI}}
 	}
-	for _, item := range o.list("deploymentPath", required) {
+	for _, item := range o.list("deploymentPath", required, maxElements) {
 		if m := im.manifest(id, item); m.Name != "" {
 			if slices.ContainsFunc(r.Manifests, func(n Manifest) bool { return n.Name == m.Name }) {
 				im.problem(item.node.Line, item.path, fmt.Sprintf("a second file named %s", m.Name), "remove one of the two")

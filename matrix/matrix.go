@@ -58,8 +58,9 @@
 // missing manifest, a state of deprecated or withdrawn without a reason, an
 // expiry that is not after the issue, a requirement that no listed release can
 // meet, a cpi whose Kubernetes range is not exactly its own minor, more than one
-// YAML document. A document is at most [MaxSize] bytes and nested at most
-// [MaxDepth] levels; YAML anchors, aliases, tags and merge keys are refused.
+// YAML document. A document is at most [MaxSize] bytes, nested at most [MaxDepth]
+// levels, has at most 5000 releases and 200 elements in any other list; YAML
+// anchors, aliases, tags and merge keys are refused.
 //
 // # States
 //

@@ -19,6 +19,12 @@ import (
 // maxManifestSize bounds one upstream file; the largest known has a quarter MiB.
 const maxManifestSize = 64 << 20
 
+// maxReleases and maxElements bound the list of releases and every other list.
+const (
+	maxReleases = 5000
+	maxElements = 200
+)
+
 // maxMinors bounds a Kubernetes range, which is often walked.
 const maxMinors = 100
 
@@ -146,7 +152,7 @@ func (r *reader) document(n *yaml.Node) *Document {
 
 func (r *reader) aliases(o object) []VSphereAlias {
 	var out []VSphereAlias
-	for _, item := range o.list("vsphereAliases", optional) {
+	for _, item := range o.list("vsphereAliases", optional, maxElements) {
 		a := r.object(item.node, item.path, "reports", "fromBuild", "means", "basis")
 		alias := VSphereAlias{
 			Reports:   field(a, "reports", required, ParseVersion),
@@ -164,7 +170,7 @@ func (r *reader) aliases(o object) []VSphereAlias {
 }
 
 func (r *reader) releases(o object) []Release {
-	items := o.list("releases", required)
+	items := o.list("releases", required, maxReleases)
 	out := make([]Release, 0, len(items))
 	lines := map[string]int{}
 	for _, item := range items {
@@ -202,7 +208,7 @@ func (r *reader) release(item item) Release {
 	release.Requires = r.requires(o, release.Driver)
 	release.Manifests = r.manifests(o)
 	release.Images = r.images(o)
-	for _, note := range o.list("notes", optional) {
+	for _, note := range o.list("notes", optional, maxElements) {
 		release.Notes = append(release.Notes, scalar(r, note.node, note.path, line))
 	}
 	return release
@@ -257,7 +263,7 @@ func (r *reader) vsphere(o object, d Driver) VSphereRange {
 
 func (r *reader) requires(o object, d Driver) []Requirement {
 	var out []Requirement
-	for _, item := range o.list("requires", optional) {
+	for _, item := range o.list("requires", optional, maxElements) {
 		q := r.object(item.node, item.path, "driver", "version", "optional")
 		need := Requirement{
 			Driver:  field(q, "driver", required, ParseDriver),
@@ -307,7 +313,7 @@ func child(n *yaml.Node, key string) *yaml.Node {
 
 func (r *reader) manifests(o object) []Manifest {
 	var out []Manifest
-	for _, item := range o.list("manifests", required) {
+	for _, item := range o.list("manifests", required, maxElements) {
 		m := r.object(item.node, item.path, "name", "part", "url", "size", "sha256")
 		manifest := Manifest{
 			Name: field(m, "name", required, fileName), Part: field(m, "part", optional, parsePart),
@@ -324,7 +330,7 @@ func (r *reader) manifests(o object) []Manifest {
 
 func (r *reader) images(o object) []ImageOverride {
 	var out []ImageOverride
-	for _, item := range o.list("images", optional) {
+	for _, item := range o.list("images", optional, maxElements) {
 		i := r.object(item.node, item.path, "from", "to", "basis")
 		override := ImageOverride{
 			From: field(i, "from", required, imageText), To: field(i, "to", required, pinnedImage),

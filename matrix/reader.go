@@ -126,13 +126,17 @@ func (o object) object(key string, needed need, keys ...string) object {
 }
 
 // list returns the elements of a sequence that, where it is given, is not empty.
-func (o object) list(key string, needed need) []item {
+func (o object) list(key string, needed need, most int) []item {
 	n := o.has(key, needed)
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
 		o.fail(key, "is no list with at least one element", "give a list, or leave the key out where it is optional")
+		return nil
+	}
+	if len(n.Content) > most {
+		o.fail(key, fmt.Sprintf("has %d elements, and at most %d are allowed", len(n.Content), most), "shorten the list")
 		return nil
 	}
 	out := make([]item, len(n.Content))

@@ -19,7 +19,7 @@ func version(t testing.TB, s string) matrix.Version {
 
 func TestKubernetesVersionsOfDistributions(t *testing.T) {
 	for text, want := range map[string]string{
-		"1.33": "1.33.0", "v1.33": "1.33.0", "1.33+": "1.33.0", "v1.33+": "1.33.0", " v1.33.4\n": "1.33.4",
+		"1.33": "1.33.0", "v1.33": "1.33.0", "1.33+": "1.33.0", "v1.33+": "1.33.0", "v1.33.4\n": "1.33.4",
 		"v1.33.4+k3s1": "1.33.4", "v1.33.4+rke2r1": "1.33.4", "v1.33.4-gke.100": "1.33.4", "v1.33.4-eks-abc123": "1.33.4",
 		"v1.33.4+vmware.1-fips.1": "1.33.4", "v1.30.0-rc.1": "1.30.0-rc.1", "v1.30.0-alpha.0.10+abcdef": "1.30.0-alpha.0.10",
 		"v1.31.2+6a2f": "1.31.2", "v1.33.4-gke.100+x": "1.33.4",
@@ -60,7 +60,8 @@ func TestVersionsAreOrderedByNumberNotByText(t *testing.T) {
 		require.False(t, version(t, a).LessThan(matrix.Version{}))
 	}
 	require.True(t, version(t, "1.0.0+a").Equal(version(t, "v1.0.0+b")))
-	require.Zero(t, matrix.Version{}.Compare(matrix.Version{}))
+	var none, nothing matrix.Version
+	require.Zero(t, none.Compare(nothing))
 }
 
 func TestVersionsAndMinorsAsText(t *testing.T) {
@@ -114,4 +115,36 @@ func TestReleaseIDs(t *testing.T) {
 	_, err = matrix.ParseDriver("cloud")
 	require.EqualError(t, err, `"cloud" is no driver: it is one of cni, cpi, snapshot-controller, csi`)
 	require.False(t, matrix.Driver("").Valid())
+}
+
+// FuzzVersions: no text panics, and what is read is read back from its own text.
+func FuzzVersions(f *testing.F) {
+	for _, s := range []string{"v1.33.4+k3s1", "1.33+", "8.0U3", "8.0.3.00500", "csi@3.5.1", "8", "1.0.0-rc.1+x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, err := matrix.ParseKubernetes(s); err == nil {
+			back, err := matrix.ParseKubernetes(v.String())
+			require.NoError(t, err)
+			require.True(t, v.Equal(back), s)
+		}
+		if v, err := matrix.ParseVSphere(s); err == nil {
+			require.True(t, v.Equal(version(t, v.String())), s)
+		}
+		if c, err := matrix.ParseCeiling(s); err == nil {
+			back, err := matrix.ParseCeiling(c.String())
+			require.NoError(t, err)
+			require.Equal(t, c, back)
+		}
+		if m, err := matrix.ParseMinor(s); err == nil && !m.IsZero() {
+			back, err := matrix.ParseMinor(m.String())
+			require.NoError(t, err)
+			require.Equal(t, m, back)
+		}
+		if id, err := matrix.ParseReleaseID(s); err == nil {
+			back, err := matrix.ParseReleaseID(id.String())
+			require.NoError(t, err)
+			require.Zero(t, id.Compare(back), s)
+		}
+	})
 }
