@@ -98,6 +98,8 @@ func (l *lines) tenth() {
 	l.said = now
 	if l.tally.bytes > 0 {
 		l.printf("%s: %d%% (%s of %s)", l.tally.name, now*10, size(l.tally.moved), size(l.tally.bytes))
+	} else {
+		l.printf("%s: %d%%", l.tally.name, now*10)
 	}
 }
 
@@ -132,7 +134,7 @@ func (b *bars) Phase(name string, items int, bytes int64) {
 	if items == 0 {
 		return
 	}
-	b.container = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(barWidth))
+	b.container = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(barWidth), mpb.WithAutoRefresh())
 	total, counters := int64(items), decor.CountersNoUnit("%d of %d")
 	if bytes > 0 {
 		total, counters = bytes, decor.CountersKibiByte("% .1f of % .1f")

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+func TestParsePlace(t *testing.T) {
+	for s, want := range map[string]string{
+		"drivers.tar":                 "file drivers.tar",
+		"a/b/drivers.tar":             "file a/b/drivers.tar",
+		"./drivers":                   "file ./drivers",
+		"../x":                        "file ../x",
+		"/tmp/x":                      "file /tmp/x",
+		"host.domain/drivers.tar":     "file host.domain/drivers.tar",
+		"oci:dir":                     "folder oci:dir",
+		"oci:/tmp/dir":                "folder oci:/tmp/dir",
+		"registry.site/vdo/drivers":   "registry registry.site/vdo/drivers:latest",
+		"registry.site:5000/drivers":  "registry registry.site:5000/drivers:latest",
+		"localhost/drivers:1":         "registry localhost/drivers:1",
+		"registry.site/d.tar:1":       "registry registry.site/d.tar:1",
+		"[::1]:5000/drivers:1":        "registry [::1]:5000/drivers:1",
+		"drivers":                     "error",
+		"foo/bar":                     "error",
+		"foo/bar:1":                   "error",
+		"":                            "error",
+		"oci:":                        "error",
+		"https://registry.site/x":     "error",
+		"registry.site/UPPER":         "error",
+		"registry.site/x:":            "error",
+		"registry.site/x@sha256:1234": "error",
+	} {
+		t.Run(s, func(t *testing.T) {
+			p, err := parsePlace(s)
+			if want == "error" {
+				require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+				require.NotEmpty(t, fault.HintOf(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, []string{"file ", "folder ", "registry "}[p.medium]+p.String())
+		})
+	}
+}
+
+func FuzzParsePlace(f *testing.F) {
+	f.Add("registry.site:5000/vdo/drivers:1")
+	f.Add("oci:x")
+	f.Fuzz(func(t *testing.T, s string) {
+		p, err := parsePlace(s)
+		if err != nil {
+			return
+		}
+		again, err := parsePlace(p.String())
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+	})
+}
+
+func TestMinors(t *testing.T) {
+	for s, want := range map[string]string{
+		"1.33": "[1.33]", "v1.33.4+k3s1": "[1.33]", "1.32-1.34": "[1.32 1.33 1.34]", "1.34-1.34": "[1.34]",
+		"": "error", "1.34-1.32": "error", "x": "error", "1.32-": "error", "1.0-1.500": "error", "1.2.3.4": "error",
+	} {
+		t.Run(s, func(t *testing.T) {
+			got, err := minors(s)
+			if want == "error" {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, fmt.Sprint(got))
+		})
+	}
+}
+
+func TestEveryReasonHasAnExitCode(t *testing.T) {
+	for _, r := range []fault.Reason{
+		fault.Internal, fault.InvalidInput, fault.NotFound, fault.Conflict, fault.Unreachable, fault.Throttled,
+		fault.CertificateInvalid, fault.Unauthorized, fault.Forbidden, fault.AccountLocked, fault.Corrupt,
+		fault.Incomplete, fault.Untrusted, fault.Expired, fault.Superseded, fault.Incompatible, fault.Refused,
+		fault.Storage, fault.Interrupted,
+	} {
+		code, ok := exitCodes[r]
+		require.True(t, ok, r)
+		require.Contains(t, exitCodesHelp, fmt.Sprintf("\n  %-4d ", code), r)
+		require.Contains(t, gravity, code, r)
+	}
+}
+
+func TestGravestProblemDecidesTheExitCode(t *testing.T) {
+	at := func(r fault.Reason) error { return &fault.Error{Reason: r, Op: string(r)} }
+	for _, c := range []struct {
+		err    error
+		reason fault.Reason
+		code   int
+	}{
+		{nil, "", 0},
+		{errors.New("plain"), fault.Internal, 1},
+		{fault.Join(at(fault.Unreachable), at(fault.Corrupt)), fault.Corrupt, 3},
+		{fault.Join(at(fault.Incomplete), at(fault.NotFound)), fault.NotFound, 4},
+		{fault.Join(at(fault.Storage), errors.New("plain")), fault.Internal, 1},
+		{fmt.Errorf("wrapped: %w", fault.Join(at(fault.Throttled), at(fault.Throttled))), fault.Throttled, 5},
+	} {
+		reason, code := verdict(c.err)
+		require.Equal(t, c.reason, reason)
+		require.Equal(t, c.code, code)
+	}
+}
+
+func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{err: &out}
+	same := "log in"
+	a.report(fault.Join(
+		&fault.Error{Op: "a", Hint: same}, &fault.Error{Op: "b", Hint: same}, errors.Join(&fault.Error{Op: "c", Err: errors.New("two\nlines")}),
+	), false)
+	require.Equal(t, "error: a\nerror: b\nhint: log in\nerror: c: two\n  lines\n", out.String())
+}
+
+func TestCommandToGoOnIsQuoted(t *testing.T) {
+	require.Equal(t, `pull -o 'my drivers.tar' '' 'it'\''s' --k8s 1.33`, quoted([]string{"pull", "-o", "my drivers.tar", "", "it's", "--k8s", "1.33"}))
+}
+
+func TestLinesSayTenthsAndFailures(t *testing.T) {
+	var out bytes.Buffer
+	r := newReporter(&out, false, false)
+	r.Phase("manifests", 2, 0)
+	r.Done("a", nil)
+	r.Done("b", nil)
+	r.Phase("pull", 2, 1000)
+	r.Moved(250)
+	r.Moved(-250)
+	r.Moved(500)
+	r.Done("layer of x", errors.New("broken"))
+	r.Say("hello")
+	r.Moved(500)
+	r.end()
+	require.Equal(t, `manifests: 2 items
+manifests: 100%
+pull: 2 items, 1.0 kB
+pull: 20% (250 B of 1.0 kB)
+pull: 50% (500 B of 1.0 kB)
+pull: failed: layer of x
+hello
+pull: 100% (1.0 kB of 1.0 kB)
+`, out.String())
+}
+
+func TestBarsEndInEveryCase(t *testing.T) {
+	var out bytes.Buffer
+	r := newReporter(&out, true, false)
+	r.Say("before")
+	r.Phase("nothing", 0, 0)
+	r.Phase("images", 2, 0)
+	r.Done("a", nil)
+	r.Say("between")
+	r.Phase("pull", 1, 100)
+	r.Moved(100)
+	r.Done("b", errors.New("broken"))
+	r.end()
+	r.end()
+	for _, want := range []string{"before", "between", "failed: b", "pull"} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestSizesAreForPeople(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_234_567: "1.2 MB", 5_000_000_000_000_000: "5000.0 TB"} {
+		require.Equal(t, want, size(n))
+	}
+}
