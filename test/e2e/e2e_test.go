@@ -172,8 +172,7 @@ func (l *line) showLog() {
 // prepare installs the operator's rights and its settings.
 func (l *line) prepare() {
 	l.t.Helper()
-	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespace.yaml"))
-	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac"))
+	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
 	key, err := os.ReadFile(l.path("site/vdo.pub"))
 	require.NoError(l.t, err)
 	l.create(&corev1.ConfigMap{ObjectMeta: l.named("vdo-trust"), Data: map[string]string{"vdo.pub": string(key)}})
