@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -120,12 +121,35 @@ func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundl
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range locked.Lock.Images {
-		if i.Reason != "" {
-			p.Say(fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Reason))
-		}
+	for _, line := range movedLines(locked.Lock.Images) {
+		p.Say(line)
 	}
 	return locked, nil
+}
+
+// movedLines tells which images are not taken from where their manifest says: one
+// line for each reason. The lock has every one of them.
+func movedLines(images []bundle.Image) []string {
+	var out []string
+	for n, i := range images {
+		same := func(other bundle.Image) bool { return other.Reason == i.Reason }
+		count := 0
+		for _, other := range images {
+			if same(other) {
+				count++
+			}
+		}
+		switch {
+		case i.Reason == "" || slices.IndexFunc(images, same) != n:
+		case count > 1:
+			out = append(out, fmt.Sprintf("moved: %d images: %s", count, i.Reason))
+		case i.Source == i.Reference:
+			out = append(out, fmt.Sprintf("replaced: %s is taken: %s", i.Reference, i.Reason))
+		default:
+			out = append(out, fmt.Sprintf("moved: %s is taken from %s: %s", i.Reference, i.Source, i.Reason))
+		}
+	}
+	return out
 }
 
 func (a app) pullCommand() *cobra.Command {

@@ -52,8 +52,8 @@ type flags struct {
 
 // formatFlag binds --format; -o is short for it where -o is not a destination.
 func (f *flags) formatFlag(cmd *cobra.Command, short string) {
-	cmd.Flags().VarP(&choice{to: &f.format, of: []string{formatText, formatJSON}}, "format", short, "how to print the result: text or json")
 	f.format = formatText
+	cmd.Flags().VarP(&choice{to: &f.format, of: []string{formatText, formatJSON}}, "format", short, "how to print the result: text or json")
 }
 
 func (f *flags) quietFlag(cmd *cobra.Command) {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"golang.org/x/term"
@@ -227,6 +228,8 @@ func (a *app) signer(flag, name string) (*trust.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The password's key derivation takes 64 MiB; they are given back before layers move.
+	defer debug.FreeOSMemory()
 	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
 }
 

@@ -46,7 +46,9 @@ func printInspection(w io.Writer, i *bundler.Inspection) error {
 		if m.Reason != "" {
 			line("")
 			line("moved: %s", m.Reference)
-			line("  from %s", m.Source)
+			if m.Source != m.Reference.String() {
+				line("  from %s", m.Source)
+			}
 			line("  because %s", m.Reason)
 		}
 	}

@@ -1,0 +1,71 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+// upstreamReleases are the releases whose real manifests tests have.
+func upstreamReleases(t *testing.T, dir string) []string {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(dir, "*", "v*"))
+	require.NoError(t, err)
+	driver := map[string]string{"cpi": "cpi", "csi": "csi", "antrea": "cni", "external-snapshotter": "snapshot-controller"}
+	var out []string
+	for _, f := range folders {
+		out = append(out, driver[filepath.Base(filepath.Dir(f))]+"@"+strings.TrimPrefix(filepath.Base(f), "v"))
+	}
+	return out
+}
+
+// All releases whose real upstream manifests are at hand go the whole line in one
+// bundle: locked, pulled, signed, verified, pushed, and verified in the mirror.
+func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
+	dir := upstream.Dir(t)
+	releases := upstreamReleases(t, dir)
+	w := &world{dir: t.TempDir(), mirror: registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})}
+	w.upstream = w.mirror // has the host that env names
+	up, err := upstreamworld.NewUpstream(t.Context(), upstreamworld.UpstreamOptions{Dir: w.dir, Manifests: dir, Releases: releases})
+	require.NoError(t, err)
+	t.Cleanup(up.Close)
+	w.write(t, "site-ca.crt", w.mirror.CA())
+	w.write(t, "login/config.json", w.mirror.DockerConfig())
+
+	show := func(args ...string) string {
+		t.Helper()
+		cmd, stdout, stderr := w.command(t.Context(), args...)
+		err := cmd.Run()
+		t.Logf("$ vdo-bundle %s\n%s%s", strings.Join(args, " "), stderr, stdout)
+		require.NoError(t, err)
+		return stdout.String()
+	}
+	args := append([]string{"lock", "-o", "lock.yaml", "--drivers", "cpi,csi,cni,snapshot"}, up.Flags()...)
+	for _, r := range releases {
+		args = append(args, "--release", r)
+	}
+	show("keygen", "-o", "release")
+	show(args...)
+	show(append([]string{"pull", "--lock", "lock.yaml", "-o", "drivers.tar"}, up.Flags()...)...)
+	show("sign", "drivers.tar", "--key", "release.key")
+	show("verify", "drivers.tar", "--key", "release.pub")
+	inspected := show("inspect", "drivers.tar")
+	for _, r := range releases {
+		require.Contains(t, inspected, strings.Replace(r, "@", " ", 1)+" ")
+	}
+	pinned := strings.TrimSpace(show("push", "drivers.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "site-ca.crt"))
+	show("verify", pinned, "--ca-file", "site-ca.crt", "--key", "release.pub")
+
+	lock, err := os.ReadFile(filepath.Join(w.dir, "lock.yaml"))
+	require.NoError(t, err)
+	for _, gone := range []string{"source: gcr.io/cloud-provider-vsphere", "source: k8s.gcr.io"} {
+		require.NotContains(t, string(lock), gone)
+	}
+}
