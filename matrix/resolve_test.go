@@ -301,7 +301,7 @@ func effective(t testing.TB, v matrix.VCenter) matrix.Version {
 func TestWhatIsChosenFitsAndIsNeverWithdrawn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable
 	chosen, refused := 0, 0
-	for i := range 10000 {
+	for i := range 3000 {
 		a := random(t, rnd)
 		s, refusal := a.resolve()
 		if refusal != nil {
@@ -336,7 +336,7 @@ func TestWhatIsChosenFitsAndIsNeverWithdrawn(t *testing.T) {
 			require.Equal(t, a.policy.Rules[d] != matrix.Disabled, ok, "question %d: %s", i, d)
 		}
 	}
-	require.Greater(t, chosen, 500)
+	require.Greater(t, chosen, 150)
 	require.Greater(t, refused, 500)
 }
 
@@ -381,7 +381,7 @@ func checkRefusal(t *testing.T, a ask, refusal *matrix.Refusal) {
 
 func TestTheOrderOfReleasesDoesNotMatter(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // repeatable
-	for range 5000 {
+	for range 1000 {
 		a := random(t, rnd)
 		want := answer(a)
 		shuffled := *a.doc
