@@ -83,7 +83,7 @@ const (
 	SignPredicateType = "https://sigstore.dev/cosign/sign/v1"
 
 	maxManifest   = 4 << 20   // bytes of a signature manifest
-	maxClaim      = 256 << 10 // bytes of one claim or sigstore bundle
+	maxClaim      = 128 << 10 // bytes of one claim or sigstore bundle
 	maxSignature  = 4 << 10   // bytes of one decoded signature: an RSA key of 32768 bits
 	maxSignatures = 256       // in one manifest, and in one blob signature file
 	maxEvidence   = 1024      // looked at in one verification

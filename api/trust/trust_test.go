@@ -605,7 +605,9 @@ func TestPrintingASignerPrintsNoPrivateKey(t *testing.T) {
 	raw, err := private.Bytes()
 	require.NoError(t, err)
 	text := fmt.Sprintf("%v %+v %#v %s", s, s, s, s)
-	require.NotContains(t, text, fmt.Sprint(raw))
+	for _, form := range []string{"%x", "%X", "%v", "%s"} {
+		require.NotContains(t, text, fmt.Sprintf(form, raw))
+	}
 	require.Contains(t, text, "signer ")
 }
 

@@ -414,7 +414,7 @@ func (m *Mirror) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser
 	if bundle.IsManifest(d.MediaType) {
 		kind = "manifests"
 	}
-	resp, err := m.get(ctx, m.url(kind, d.Digest.String()), append([]string{d.MediaType}, manifestTypes...)...)
+	resp, err := m.get(ctx, m.url(kind, d.Digest.String()), append([]string{d.MediaType}, manifestTypes...)...) //nolint:bodyclose // the caller closes it
 	if err != nil {
 		return nil, m.classify("read", m.named(d.Digest.String()), err)
 	}

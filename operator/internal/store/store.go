@@ -194,10 +194,18 @@ func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Desc
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, e...)
+		if all = append(all, e...); len(all) > maxEvidence {
+			return nil, &fault.Error{
+				Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d", maxEvidence),
+				Hint: "remove signatures that are out of use from the mirror",
+			}
+		}
 	}
 	return all, nil
 }
+
+// maxEvidence is how many signatures of one bundle are read.
+const maxEvidence = 256
 
 func (s *Store) recall(d image.Digest) *bundle.Contents {
 	s.mu.Lock()

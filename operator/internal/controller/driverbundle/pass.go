@@ -58,28 +58,28 @@ func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p p
 }
 
 // look sees what the reference names now, and accepts or refuses it.
-func (out *outcome) look(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
+func (o *outcome) look(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
 	mirror, err := r.Open(ctx, b)
 	if err != nil {
-		out.fault = err
+		o.fault = err
 		return
 	}
 	root, tag, err := mirror.Resolve(ctx)
 	if err != nil {
-		out.fault = err
+		o.fault = err
 		return
 	}
 	repository, err := image.ParseReference(b.Spec.Reference)
 	if err != nil {
-		out.fault = err
+		o.fault = err
 		return
 	}
 	c := candidate{repository: repository, tag: tag, root: root}
-	if c.isAccepted(b) && out.held.good() {
-		out.accepted = &acceptance{candidate: c, keys: out.held.keys}
+	if c.isAccepted(b) && o.held.good() {
+		o.accepted = &acceptance{candidate: c, keys: o.held.keys}
 		return
 	}
-	out.accepted, out.fault = r.consider(ctx, b, p, mirror, c, out)
+	o.accepted, o.fault = r.consider(ctx, b, p, mirror, c, o)
 }
 
 // consider reads a candidate's signatures and contents, in this order, so that
