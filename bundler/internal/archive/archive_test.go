@@ -17,6 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content/oci"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -865,4 +866,26 @@ func FuzzReadJournal(f *testing.F) {
 		require.Equal(t, sound, soundAgain)
 		require.Equal(t, at, atAgain)
 	})
+}
+
+// Debian's skopeo 1.9.3 copies no index within an index, so the copy is oras's.
+func TestACopyThatOrasMadeIsReadAndVerified(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 22})
+	from, err := oci.NewFromTar(t.Context(), written(t, b))
+	require.NoError(t, err)
+	copied := filepath.Join(t.TempDir(), "copy")
+	to, err := oci.New(copied)
+	require.NoError(t, err)
+	_, err = oras.Copy(t.Context(), from, bundle.RootName, to, "anything", oras.DefaultCopyOptions)
+	require.NoError(t, err)
+	d, err := OpenDir(copied)
+	require.NoError(t, err)
+	defer d.Close()
+	root, err := d.Root(t.Context())
+	require.NoError(t, err)
+	g, err := bundle.Load(t.Context(), d, root)
+	require.NoError(t, err)
+	require.Equal(t, b.Graph.Manifests, g.Manifests)
+	_, err = g.Contents(t.Context(), d)
+	require.NoError(t, err)
 }

@@ -24,6 +24,7 @@ type FileWriter struct {
 
 	layout  *Layout
 	f       *os.File
+	fresh   bool // no earlier run left anything
 	journal *journal
 	blobs   map[string]*slot // by hex
 }
@@ -82,24 +83,35 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 		return nil, err
 	}
 	if err := w.prepare(); err != nil {
-		return nil, storageFault("write", w.partial(), err)
+		return nil, w.giveUp(storageFault("write", w.partial(), err))
 	}
 	return w.missing(at), nil
+}
+
+// giveUp leaves nothing behind of a run that could not begin; what an earlier one
+// left stays.
+func (w *FileWriter) giveUp(err error) error {
+	fresh := w.fresh
+	err = errors.Join(err, w.Close())
+	if fresh {
+		err = errors.Join(err, removeIfThere(w.partial()), removeIfThere(w.journalPath()))
+	}
+	return err
 }
 
 // open opens the partial file, keeps others off it, and reads its journal. A new
 // file gets its journal first: a partial file without one is not ours.
 func (w *FileWriter) open() (map[string]progress, error) {
 	_, err := os.Lstat(w.partial())
-	fresh := errors.Is(err, fs.ErrNotExist)
-	if fresh {
+	w.fresh = errors.Is(err, fs.ErrNotExist)
+	if w.fresh {
 		if err := w.newJournal(); err != nil {
 			return nil, err
 		}
 	}
 	if w.f, err = os.OpenFile(w.partial(), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		w.f = nil
-		if fresh {
+		if w.fresh {
 			err = errors.Join(err, removeIfThere(w.journalPath()))
 		}
 		return nil, storageFault("write", w.partial(), err)
