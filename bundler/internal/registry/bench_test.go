@@ -149,7 +149,7 @@ func BenchmarkPush(b *testing.B) {
 // A blob passes through buffers of fixed size, whatever its own.
 func TestMemoryDoesNotGrowWithTheBlob(t *testing.T) {
 	reg := real.Start(t, real.Options{Dir: t.TempDir()})
-	images.Push(t, reg, "big/image:1", images.Spec{Seed: 5, Layers: []int64{192 << 20}})
+	images.Push(t, reg, "big/image:1", images.Spec{Seed: 5, Layers: []int64{64 << 20}})
 	c, _ := client(t, registry.Options{}, reg)
 	from, to := repository(c, reg, "big/image:1"), repository(c, reg, "big/copy:1")
 	g := graph(t, from)
@@ -157,5 +157,5 @@ func TestMemoryDoesNotGrowWithTheBlob(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	require.NoError(t, copyGraph(t.Context(), g, from, to))
 	runtime.ReadMemStats(&after)
-	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(32<<20), "both ends together allocated less than a sixth of the blob")
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(24<<20), "registries and client together allocate much less than the blob")
 }

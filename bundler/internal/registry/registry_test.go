@@ -133,11 +133,12 @@ func repository(c *registry.Client, reg *real.Registry, name string) *registry.R
 	return c.Repository(image.MustReference(reg.Host + "/" + name))
 }
 
-// upstream is a plain registry with one multi-platform image of some megabytes.
+// upstream is a plain registry with one multi-platform image, of one large layer
+// and some small ones.
 func upstream(t testing.TB) (*real.Registry, ocispec.Descriptor) {
 	t.Helper()
 	reg := real.Start(t, real.Options{})
-	_, d := images.Push(t, reg, "csi/driver:v1", images.Spec{Seed: 1, Layers: []int64{1_500_000, 3000}, Platforms: images.All})
+	_, d := images.Push(t, reg, "csi/driver:v1", images.Spec{Seed: 1, SharedLayers: []int64{1_500_000}, Layers: []int64{3000}, Platforms: images.All})
 	return reg, d
 }
 
