@@ -169,4 +169,3 @@ func (p Plan) NextWave() []Step {
 	}
 	return steps
 }
-

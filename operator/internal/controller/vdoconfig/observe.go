@@ -122,7 +122,7 @@ func (p *pass) observeBundle(ctx context.Context) error {
 	if b.Status.Digest == "" {
 		return p.amiss(p.notAccepted(b))
 	}
-	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse {
+	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
 		p.hold(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",

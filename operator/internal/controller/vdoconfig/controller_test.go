@@ -1,0 +1,109 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	require.Equal(t, "1.33.1", driver(v, "cpi").Version)
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
+	require.True(t, driver(v, "csi").Ready)
+	require.NotEmpty(t, driver(v, "csi").Reasons)
+	require.Equal(t, "3/3", v.Status.NodesReady)
+	require.Equal(t, "v1.33.4", v.Status.Kubernetes)
+	for _, typ := range []string{"Resolved", "Applied", "CPIReady", "CSIReady"} {
+		require.True(t, isTrue(v, typ), "%s\n%s", typ, describe(v))
+	}
+	require.Equal(t, "False", string(cond(t, v, "NextMinorCovered").Status), "the bundle has no CPI for 1.34")
+	ds := get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	require.Contains(t, ds.Spec.Template.Spec.Containers[0].Image, repository+"@sha256:")
+	deploy := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
+	require.Equal(t, int32(1), *deploy.Spec.Replicas, "no more replicas than control-plane nodes")
+	require.NotZero(t, w.inventory(v).Len())
+	require.Contains(t, w.events.all(), "DaemonSet kube-system/vsphere-cloud-controller-manager of cpi@1.33.1 was installed")
+	require.Contains(t, w.events.all(), "csi@3.5.1 is rolled out")
+
+	before, said, version := w.writes, w.events.all(), v.ResourceVersion
+	w.look(v)
+	require.Equal(t, before, w.writes, "a pass over what is in order writes nothing")
+	require.Equal(t, said, w.events.all(), "and says nothing")
+	require.Equal(t, version, v.ResourceVersion)
+}
+
+func TestUpgradesInPlaceWhenTheBundleBringsANewerRelease(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	csiDriver := get(w, &storagev1.CSIDriver{}, "", "csi.vsphere.vmware.com").UID
+	states := get(w, &corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
+	w.change(states, func() { states.Data["listview-tasks"] = "stale" })
+
+	w.store.contents = bundleOf(t, "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3")
+	w.look(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Wanted)
+	w.ready(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Version)
+	require.Equal(t, csiDriver, get(w, &storagev1.CSIDriver{}, "", "csi.vsphere.vmware.com").UID, "the CSIDriver is never made anew")
+	states = get(w, &corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
+	require.NotContains(t, states.Data, "listview-tasks", "feature states are replaced whole")
+	require.Contains(t, w.events.all(), "Deployment vmware-system-csi/vsphere-csi-controller was changed from csi@3.5.1 to csi@3.7.3")
+	require.Contains(t, w.events.all(), "csi@3.7.3 is rolled out")
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	deploy := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
+	was := deploy.Spec.Template.Spec.Containers[0].Image
+	w.change(deploy, func() { deploy.Spec.Template.Spec.Containers[0].Image = "evil.example/x:1" })
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")))
+	w.look(v)
+	require.Equal(t, was, get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec.Template.Spec.Containers[0].Image)
+	get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")
+	get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")
+	require.Contains(t, w.events.all(), "repaired ServiceAccount vmware-system-csi/vsphere-csi-node: was deleted")
+	w.ready(v)
+}
+
+func TestManualUpgradesWaitAndAreListed(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	w.change(b, func() { b.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"} })
+	w.store.contents = bundleOf(t, "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3")
+	w.look(v)
+	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
+	require.True(t, isTrue(v, "Ready"), describe(v))
+	require.Len(t, v.Status.Pending, 1)
+	require.Contains(t, v.Status.Pending[0], "upgrade csi 3.5.1 to 3.7.3")
+	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeAutomatic })
+	w.ready(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Version)
+	require.Empty(t, v.Status.Pending)
+}
+
+func TestUnsupportedCombinationKeepsWhatRunsAndRepairsIt(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	w.change(v, func() { v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} })
+	w.look(v)
+	resolved := cond(t, v, "Resolved")
+	require.Equal(t, "Incompatible", resolved.Reason)
+	require.Contains(t, resolved.Message, "2.7.3")
+	require.True(t, isTrue(v, "Stalled"))
+	require.True(t, isTrue(v, "CSIReady"), describe(v))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")))
+	w.look(v)
+	get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
+}

@@ -1,0 +1,291 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+// ours lists what is on the cluster under our label, of the kinds that matter.
+func (w *world) ours() []inventory.Key {
+	w.t.Helper()
+	var all []inventory.Key
+	for _, gvk := range []schema.GroupVersionKind{
+		{Version: "v1", Kind: "ServiceAccount"}, {Version: "v1", Kind: "ConfigMap"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "Service"},
+		{Group: "apps", Version: "v1", Kind: "DaemonSet"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+		{Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk)
+		require.NoError(w.t, w.List(context.Background(), list, client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}))
+		for _, o := range list.Items {
+			all = append(all, inventory.Key{Group: gvk.Group, Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName()})
+		}
+	}
+	return all
+}
+
+// Every n-th write fails, then the next pass goes on: nothing that is on the
+// cluster is ever missing in the inventory, and the end is the same.
+func TestAnInterruptedApplyLosesNothingAndGoesOn(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	stop := 1
+	broken := errors.New("connection reset by peer")
+	w.fail = func(n int) error {
+		if n < stop {
+			return nil
+		}
+		stop = n + 4
+		return broken
+	}
+	failures := 0
+	for !isTrue(v, "Ready") {
+		w.play()
+		w.look(v)
+		if c := cond(t, v, "Ready"); strings.Contains(c.Message, broken.Error()) {
+			failures++
+		}
+		require.Less(t, failures, 100)
+		mine := w.ours()
+		if len(mine) == 0 {
+			continue
+		}
+		inv := w.inventory(v)
+		for _, k := range mine {
+			_, there := inv.Get(k)
+			require.True(t, there, "%s is on the cluster and not in the inventory", k)
+		}
+	}
+	require.Greater(t, failures, 5)
+}
+
+func TestAMissingRightIsNamedWithItsRemedyAndTheRestGoesOn(t *testing.T) {
+	w := start(t, pair)
+	w.deny = func(verb, name string) error {
+		if verb == "apply" && name == "vsphere-cloud-controller-manager" {
+			return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, name, errors.New("no"))
+		}
+		return nil
+	}
+	v := w.config("site")
+	w.look(v) // the finalizer
+	w.look(v)
+	applied := cond(t, v, "Applied")
+	require.Equal(t, "Forbidden", applied.Reason)
+	require.Contains(t, applied.Message, "DaemonSet kube-system/vsphere-cloud-controller-manager")
+	require.Contains(t, applied.Message, "apply the RBAC manifests")
+	w.deny = nil
+	w.ready(v)
+}
+
+func TestProblemsWithVCentersKeepTheFirstInstallationBackAllAtOnce(t *testing.T) {
+	w := start(t, pair)
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
+	w.checked(vcc, metav1.ConditionFalse, "Unauthorized", "log in to vc1.site.example: wrong user or password")
+	v := w.config("site")
+	w.change(v, func() { v.Spec.CloudProvider.VsphereCloudConfigs = []string{"vc-one", "vc-missing"} })
+	w.look(v) // the finalizer
+	w.look(v)
+	resolved := cond(t, v, "Resolved")
+	require.Contains(t, resolved.Message, "wrong user or password")
+	require.Contains(t, resolved.Message, "VsphereCloudConfig vc-missing")
+	require.True(t, isTrue(v, "Stalled"))
+	require.Empty(t, w.ours(), "nothing is installed")
+	w.change(v, func() { v.Spec.CloudProvider.VsphereCloudConfigs = []string{"vc-one"} })
+	w.checked(get(w, vcc, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	w.ready(v)
+}
+
+func TestUnverifiedCredentialsDoNotReplaceThoseThatWork(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	conf := func() string {
+		return string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"])
+	}
+	hash := func() string {
+		return get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec.Template.Annotations["vdo.vmware.com/config-hash"]
+	}
+	was, first := conf(), hash()
+	require.Contains(t, was, "secret-1")
+	require.NotEmpty(t, first)
+
+	creds := get(w, &corev1.Secret{}, w.ns, "vc-one-creds")
+	w.change(creds, func() { creds.Data["password"] = []byte("secret-2") })
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
+	w.checked(vcc, metav1.ConditionFalse, "Unauthorized", "wrong password")
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+	w.look(v)
+	require.Equal(t, was, conf())
+	require.Equal(t, first, hash())
+	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
+	require.Equal(t, "Unauthorized", cond(t, v, "Ready").Reason)
+
+	w.checked(get(w, vcc, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	w.ready(v)
+	require.Contains(t, conf(), "secret-2", "verified, they roll through")
+	require.NotEqual(t, first, hash())
+	require.NotContains(t, describe(v)+w.events.all(), "secret-", "no secret in status or events")
+}
+
+func TestSuspendedNothingIsWrittenAndHealthIsStillAssessed(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	w.change(v, func() { v.Spec.Suspend = true })
+	w.look(v)
+	require.Zero(t, w.writes)
+	require.Empty(t, v.Finalizers)
+	require.NotEmpty(t, v.Status.Pending, "what would be done is listed")
+	require.Contains(t, strings.Join(v.Status.Pending, "\n"), "create DaemonSet kube-system/vsphere-cloud-controller-manager")
+	w.change(v, func() { v.Spec.Suspend = false })
+	w.ready(v)
+	w.change(v, func() { v.Spec.Suspend = true })
+	require.NoError(t, w.Delete(context.Background(), get(w, &storagev1.CSIDriver{}, "", "csi.vsphere.vmware.com")))
+	before := w.writes
+	w.look(v)
+	require.Equal(t, before, w.writes)
+	require.Contains(t, cond(t, v, "CSIReady").Message, "CSIDriver csi.vsphere.vmware.com: is not there")
+}
+
+func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + w.ns}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}}}}
+	w.create(pv)
+	t.Cleanup(func() { _ = w.Delete(context.Background(), pv) })
+	require.NoError(t, w.Delete(context.Background(), v))
+	w.look(v)
+	ready := cond(t, v, "Ready")
+	require.Equal(t, "Refused", ready.Reason)
+	require.Contains(t, ready.Message, "1 PersistentVolumes and 0 VolumeAttachments")
+	require.Contains(t, ready.Message, "spec.onDelete")
+	get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
+
+	w.change(v, func() { v.Spec.OnDelete = v1alpha1.DeleteRemove })
+	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	require.Empty(t, w.ours(), "everything goes, pull secrets and configuration too")
+	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, inventory.ConfigMapName(v.Name)))
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	get(w, crd, "", "volumesnapshots.snapshot.storage.k8s.io") // kinds stay: resources hang on them
+	get(w, crd, "", "csinodetopologies.cns.vmware.com")
+}
+
+func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	uid := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
+	w.change(v, func() { v.Spec.OnDelete = v1alpha1.DeleteOrphan })
+	require.NoError(t, w.Delete(context.Background(), v))
+	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
+	again := w.ready(w.config("again"))
+	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
+	require.NotZero(t, w.inventory(again).Len())
+}
+
+func TestASecondVDOConfigIsStalled(t *testing.T) {
+	w := start(t, pair)
+	first := w.ready(w.config("a-first"))
+	second := w.config("b-second")
+	w.look(second)
+	require.True(t, isTrue(second, "Stalled"))
+	require.Contains(t, cond(t, second, "Ready").Message, "VDOConfig "+w.ns+"/a-first is in force")
+	require.Empty(t, second.Finalizers)
+	require.NoError(t, w.Delete(context.Background(), second))
+	w.look(first)
+	require.True(t, isTrue(first, "Ready"))
+}
+
+func TestDriversOfOpenShiftAreAConflictAndTheCloudProviderGoesOn(t *testing.T) {
+	w := start(t, pair)
+	attach := true
+	w.create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi.vsphere.vmware.com", Annotations: map[string]string{"csi.openshift.io/managed": ""}},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: &attach}})
+	v := w.config("site")
+	w.until("cloud provider healthy", func() bool { w.play(); w.look(v); return isTrue(v, "CPIReady") })
+	applied := cond(t, v, "Applied")
+	require.Equal(t, "Conflict", applied.Reason)
+	require.Contains(t, applied.Message, "OpenShift manages it")
+	require.Contains(t, applied.Message, "managementState: Removed")
+	require.True(t, gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller"))
+}
+
+func TestADaemonSetOfAnotherSourceIsAConflictUntilItIsDeleted(t *testing.T) {
+	w := start(t, pair)
+	old := w.daemonSet("vsphere-cloud-controller-manager", map[string]string{"k8s-app": "vsphere-cloud-controller-manager"})
+	v := w.config("site")
+	w.look(v)
+	w.until("reported", func() bool { w.look(v); return cond(t, v, "Applied").Status == metav1.ConditionFalse })
+	applied := cond(t, v, "Applied")
+	require.Contains(t, applied.Message, "spec.selector differs")
+	require.Contains(t, applied.Message, "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager")
+	require.Equal(t, old.UID, get(w, &appsv1.DaemonSet{}, "kube-system", old.Name).UID)
+	require.NoError(t, w.Delete(context.Background(), old, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.ready(v)
+}
+
+func TestDriversOfTheEarlierOperatorAreTakenOver(t *testing.T) {
+	w := start(t, pair)
+	old := w.daemonSet("vsphere-cloud-controller-manager", map[string]string{"name": "vsphere-cloud-controller-manager"})
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cpi-global-secret"},
+		StringData: map[string]string{"vc1.site.example.username": "vdo@vsphere.local", "vc1.site.example.password": "secret-1"}})
+	t.Cleanup(func() {
+		_ = w.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cpi-global-secret"}})
+	})
+	v := w.ready(w.config("site"))
+	ds := get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	require.Equal(t, old.UID, ds.UID, "taken over in place")
+	require.Empty(t, ds.Spec.Template.Spec.NodeSelector, "what the new release does not have is gone")
+	require.Contains(t, w.events.all(), "was taken over by cpi@1.33.1")
+	w.until("the superfluous copy of the credentials is removed", func() bool {
+		w.look(v)
+		return gone(w, &corev1.Secret{}, "kube-system", "cpi-global-secret")
+	})
+}
+
+func TestTheDriverThatIsNotAskedForAnyMoreIsRemoved(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.until("the storage driver is gone", func() bool {
+		w.look(v)
+		return gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller") && gone(w, &storagev1.CSIDriver{}, "", "csi.vsphere.vmware.com")
+	})
+	w.ready(v)
+	require.Empty(t, driver(v, "csi").Driver)
+	get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+}
+
+// daemonSet makes one as the cloud provider's, the way a client-side tool does.
+func (w *world) daemonSet(name string, labels map[string]string) *appsv1.DaemonSet {
+	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{"node-role.kubernetes.io/control-plane": ""},
+			Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers:   []corev1.Container{{Name: name, Image: "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.26.0"}},
+		}},
+	}}
+	require.NoError(w.t, w.Create(context.Background(), ds, client.FieldOwner("manager")))
+	return ds
+}

@@ -1,0 +1,511 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+const patience = 90 * time.Second
+
+// shared is the cluster that all tests of this package install on, one after another.
+var shared struct {
+	once sync.Once
+	c    *cluster.Cluster
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.c != nil {
+		shared.c.Stop()
+	}
+	os.Exit(code)
+}
+
+func config(t *testing.T) *rest.Config {
+	t.Helper()
+	shared.once.Do(func() {
+		shared.c, shared.err = cluster.Start(context.Background(), cluster.Options{Nodes: cluster.DefaultNodes(), Progress: os.Stderr})
+		if shared.err == nil {
+			shared.err = cluster.InstallCRDs(shared.c.Config())
+		}
+	})
+	require.NoError(t, shared.err)
+	cfg := rest.CopyConfig(shared.c.Config())
+	cfg.QPS = -1 // as a manager has it: the API server sees to fairness
+	return cfg
+}
+
+var (
+	folders = map[matrix.Driver]string{
+		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter",
+	}
+	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
+)
+
+// bundleOf makes the contents of a bundle of releases, from upstream's manifests,
+// with made-up digests and the project's own matrix.
+func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
+	t.Helper()
+	c := &bundle.Contents{Lock: &bundle.Lock{Platforms: []image.Platform{{}}}, Matrix: matrix.Default(), Manifests: map[string][]byte{}}
+	known := map[string]bool{}
+	for _, text := range ids {
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		release := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
+		files, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[id.Driver], "v"+id.Version.String(), "*.y*ml"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, id)
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			f := bundle.File{Name: filepath.Base(file), Digest: image.DigestOf(data), Size: int64(len(data))}
+			release.Manifests = append(release.Manifests, f)
+			c.Manifests[release.Path(f)] = data
+			for _, match := range imageLine.FindAllSubmatch(data, -1) {
+				ref := image.MustReference(string(match[1]))
+				release.Images[string(match[1])] = ref.String()
+				if !known[ref.String()] {
+					known[ref.String()] = true
+					c.Lock.Images = append(c.Lock.Images, bundle.Image{Reference: ref, Digest: image.DigestOf([]byte(ref.String()))})
+				}
+			}
+		}
+		c.Lock.Releases = append(c.Lock.Releases, release)
+	}
+	return c
+}
+
+// store gives what it is told.
+type store struct {
+	contents *bundle.Contents
+	err      error
+}
+
+func (s *store) Contents(context.Context, *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	return s.contents, s.err
+}
+
+// events keeps the text of events.
+type events struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (e *events) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.said = append(e.said, reason+": "+fmt.Sprintf(note, args...))
+}
+
+func (e *events) all() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.Join(e.said, "\n")
+}
+
+// world is a site: a namespace of the operator's, a vCenter that was checked, a
+// bundle that was accepted, and a reconciler whose writes can be counted and failed.
+type world struct {
+	client.Client // past everything
+	t             *testing.T
+	ns            string
+	store         *store
+	events        *events
+	r             *vdoconfig.Reconciler
+	now           time.Time
+
+	writes int
+	fail   func(n int) error             // asked before each write to the cluster
+	deny   func(verb, name string) error // asked before each write and dry run
+}
+
+const (
+	repository = "mirror.site:5000/vdo/drivers"
+	pair       = "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1"
+	newer      = pair + " csi@3.7.3"
+)
+
+func start(t *testing.T, releases string) *world {
+	t.Helper()
+	cfg := config(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		require.NoError(t, add(scheme))
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	require.NoError(t, err)
+	w := &world{
+		Client: c, t: t, ns: cluster.Namespace(t, cfg), now: time.Now(),
+		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{},
+	}
+	counted := w.counting(c)
+	w.r = &vdoconfig.Reconciler{
+		Client: c, Store: w.store, Recorder: w.events, Now: func() time.Time { return w.now },
+		Cluster: &edge.Cluster{Client: counted, Reader: c, Versions: versions},
+	}
+	t.Cleanup(w.clean)
+	w.pullSecret()
+	w.vcenter("vc-one", "vc1.site.example", "secret-1")
+	w.bundle("sha256:" + strings.Repeat("a", 64))
+	return w
+}
+
+// counting lets writes to the cluster be counted and failed; dry runs are no writes.
+func (w *world) counting(c client.WithWatch) client.Client {
+	var mu sync.Mutex // dry runs are concurrent
+	ask := func(verb string, o any, dry bool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if named, ok := o.(interface{ GetName() string }); ok && w.deny != nil {
+			if err := w.deny(verb, named.GetName()); err != nil {
+				return err
+			}
+		}
+		if dry {
+			return nil
+		}
+		w.writes++
+		if w.fail == nil {
+			return nil
+		}
+		return w.fail(w.writes)
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			var all client.CreateOptions
+			if err := ask("create", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			var all client.UpdateOptions
+			if err := ask("update", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := ask("delete", o, false); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			var all client.ApplyOptions
+			if err := ask("apply", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+				return err
+			}
+			return c.Apply(ctx, o, opts...)
+		},
+	})
+}
+
+// clean removes everything that the test had installed, whatever became of it.
+func (w *world) clean() {
+	if w.t.Failed() {
+		w.t.Log("events:\n" + w.events.all())
+	}
+	w.fail, w.deny = nil, nil
+	var all v1alpha1.VDOConfigList
+	require.NoError(w.t, w.List(context.Background(), &all))
+	for i := range all.Items {
+		o := &all.Items[i]
+		w.change(o, func() { o.Spec.OnDelete, o.Spec.Suspend = v1alpha1.DeleteRemove, false })
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
+		w.until("removed", func() bool {
+			w.pass(client.ObjectKeyFromObject(o))
+			return apierrors.IsNotFound(w.Get(context.Background(), client.ObjectKeyFromObject(o), o))
+		})
+	}
+	w.sweep()
+}
+
+// sweep clears what no inventory names: what tests of adoption and of Orphan left,
+// and what the stand-in of the drivers made.
+func (w *world) sweep() {
+	ctx := context.Background()
+	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
+	for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}} {
+		require.NoError(w.t, w.List(ctx, list))
+		items, err := meta.ExtractList(list)
+		require.NoError(w.t, err)
+		for _, item := range items {
+			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, item.(client.Object), client.PropagationPolicy(metav1.DeletePropagationForeground))))
+		}
+		w.until("workloads gone", func() bool {
+			require.NoError(w.t, w.List(ctx, list))
+			return meta.LenList(list) == 0
+		})
+	}
+	for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
+		for _, ns := range []string{"kube-system", "vmware-system-csi"} {
+			require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(ctx, o, client.InNamespace(ns), mine)))
+		}
+	}
+	require.NoError(w.t, w.DeleteAllOf(ctx, &storagev1.CSIDriver{}))
+	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: topologyCRD().Name}})))
+	var nodes storagev1.CSINodeList
+	require.NoError(w.t, w.List(ctx, &nodes))
+	for i := range nodes.Items {
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &nodes.Items[i])))
+	}
+}
+
+func (w *world) pullSecret() {
+	w.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "vdo-registry"}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{".dockerconfigjson": []byte(`{"auths":{"mirror.site:5000":{"auth":"dTpw"}}}`)},
+	})
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, w.Create(context.Background(), o))
+}
+
+// change edits an object as it is now.
+func (w *world) change(o client.Object, edit func()) {
+	w.t.Helper()
+	for {
+		if err := w.Get(context.Background(), client.ObjectKeyFromObject(o), o); apierrors.IsNotFound(err) {
+			return
+		}
+		edit()
+		if err := w.Update(context.Background(), o); !apierrors.IsConflict(err) {
+			require.NoError(w.t, err)
+			return
+		}
+	}
+}
+
+// vcenter makes a VsphereCloudConfig whose check succeeded.
+func (w *world) vcenter(name, host, password string) *v1alpha1.VsphereCloudConfig {
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-creds"}, StringData: map[string]string{"username": "vdo@vsphere.local", "password": password}})
+	vcc := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
+		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: host, Credentials: name + "-creds", Datacenters: []string{"dc"}}}
+	w.create(vcc)
+	w.checked(vcc, metav1.ConditionTrue, "Succeeded", "")
+	return vcc
+}
+
+// checked writes the outcome of a check.
+func (w *world) checked(vcc *v1alpha1.VsphereCloudConfig, status metav1.ConditionStatus, reason, message string) {
+	vcc.Status.Version = "8.0.3"
+	meta.SetStatusCondition(&vcc.Status.Conditions, metav1.Condition{Type: "Ready", Status: status, Reason: reason, Message: message, ObservedGeneration: vcc.Generation})
+	require.NoError(w.t, w.Status().Update(context.Background(), vcc))
+}
+
+// bundle makes an accepted DriverBundle.
+func (w *world) bundle(digest string) *v1alpha1.DriverBundle {
+	b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "site"}, Spec: v1alpha1.DriverBundleSpec{Reference: repository + ":1"}}
+	w.create(b)
+	b.Status.Digest, b.Status.Repository = digest, repository
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	require.NoError(w.t, w.Status().Update(context.Background(), b))
+	return b
+}
+
+// config makes a VDOConfig with the predecessor's fields alone.
+func (w *world) config(name string) *v1alpha1.VDOConfig {
+	w.t.Helper()
+	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},
+	}}
+	w.create(v)
+	return v
+}
+
+// pass does one pass.
+func (w *world) pass(key types.NamespacedName) {
+	w.t.Helper()
+	w.now = time.Now().Add(10 * time.Minute) // past all grace: what is amiss counts
+	_, err := w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
+	require.NoError(w.t, err)
+}
+
+// look does a pass and reads the VDOConfig again.
+func (w *world) look(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
+	w.t.Helper()
+	w.pass(client.ObjectKeyFromObject(v))
+	require.NoError(w.t, w.Get(context.Background(), client.ObjectKeyFromObject(v), v))
+	return v
+}
+
+// until polls; what is waited for happens in other processes.
+func (w *world) until(what string, done func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("waited %s for: %s", patience, what)
+		}
+	}
+}
+
+// ready does passes, with the drivers played, until the VDOConfig is Ready.
+func (w *world) ready(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
+	w.t.Helper()
+	end := time.Now().Add(patience)
+	for {
+		w.play()
+		if w.look(v); isTrue(v, "Ready") && v.Status.ObservedGeneration == v.Generation {
+			return v
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("not Ready after %s:\n%s", patience, describe(v))
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+func describe(v *v1alpha1.VDOConfig) string {
+	var out strings.Builder
+	for _, c := range v.Status.Conditions {
+		fmt.Fprintf(&out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	fmt.Fprintf(&out, "%+v\n%+v\n%v", v.Status.Drivers, v.Status.Nodes, v.Status.Pending)
+	return out.String()
+}
+
+func isTrue(v *v1alpha1.VDOConfig, typ string) bool {
+	return meta.IsStatusConditionTrue(v.Status.Conditions, typ)
+}
+
+func cond(t *testing.T, v *v1alpha1.VDOConfig, typ string) metav1.Condition {
+	t.Helper()
+	c := meta.FindStatusCondition(v.Status.Conditions, typ)
+	require.NotNil(t, c, "%s\n%s", typ, describe(v))
+	return *c
+}
+
+func driver(v *v1alpha1.VDOConfig, name string) v1alpha1.DriverStatus {
+	for _, d := range v.Status.Drivers {
+		if d.Driver == name {
+			return d
+		}
+	}
+	return v1alpha1.DriverStatus{}
+}
+
+// play does what running drivers do: the cloud provider initialises nodes, the
+// storage driver's controller makes its kind, and the node plugins register.
+func (w *world) play() {
+	w.t.Helper()
+	ctx := context.Background()
+	var nodes corev1.NodeList
+	require.NoError(w.t, w.List(ctx, &nodes))
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if w.running("kube-system", client.MatchingLabels{"name": "vsphere-cloud-controller-manager"}, "") {
+			w.change(n, func() {
+				n.Spec.ProviderID = "vsphere://" + n.Name
+				n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
+			})
+		}
+		if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-node"}, n.Name) {
+			w.register(n)
+		}
+	}
+	if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-controller"}, "") {
+		if err := w.Create(ctx, topologyCRD()); !apierrors.IsAlreadyExists(err) {
+			require.NoError(w.t, err)
+		}
+	}
+}
+
+func (w *world) running(ns string, labels client.MatchingLabels, node string) bool {
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace(ns), labels))
+	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodRunning && (node == "" || p.Spec.NodeName == node)
+	})
+}
+
+func (w *world) register(n *corev1.Node) {
+	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{
+		Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}}}
+	err := w.Create(context.Background(), csi)
+	if !apierrors.IsAlreadyExists(err) {
+		require.NoError(w.t, err)
+		return
+	}
+	w.change(csi, func() {
+		if len(csi.Spec.Drivers) == 0 {
+			csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}
+		}
+	})
+}
+
+func topologyCRD() *apiextensionsv1.CustomResourceDefinition {
+	keep := true
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+		},
+	}
+}
+
+func (w *world) inventory(v *v1alpha1.VDOConfig) inventory.Inventory {
+	w.t.Helper()
+	var cm corev1.ConfigMap
+	require.NoError(w.t, w.Get(context.Background(), types.NamespacedName{Namespace: w.ns, Name: inventory.ConfigMapName(v.Name)}, &cm))
+	inv, err := inventory.Parse("x", []byte(cm.Data[inventory.DataKey]))
+	require.NoError(w.t, err)
+	return inv
+}
+
+// get reads an object that has to be there.
+func get[T client.Object](w *world, o T, namespace, name string) T {
+	w.t.Helper()
+	require.NoError(w.t, w.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, o))
+	return o
+}
+
+func gone(w *world, o client.Object, namespace, name string) bool {
+	w.t.Helper()
+	return apierrors.IsNotFound(w.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, o))
+}

@@ -1,0 +1,289 @@
+package plan_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &o.Object))
+	return o
+}
+
+func ours(o *unstructured.Unstructured, release string) *unstructured.Unstructured {
+	driver, version, _ := strings.Cut(release, "@")
+	o = o.DeepCopy()
+	o.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: driver, render.LabelVersion: version})
+	return o
+}
+
+func alive(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	o.SetUID(types.UID("uid-" + o.GetName()))
+	o.SetResourceVersion("7")
+	return o
+}
+
+const daemonSet = `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {namespace: kube-system, name: vsphere-cloud-controller-manager}
+spec:
+  selector: {matchLabels: {name: vsphere-cloud-controller-manager}}
+  template: {spec: {containers: [{name: c, image: a}]}}
+`
+
+// one makes the plan for one wanted object.
+func one(t *testing.T, wanted, live, dry *unstructured.Unstructured, edit func(*plan.Input)) plan.Step {
+	t.Helper()
+	in := plan.Input{
+		Stages: []render.Stage{{Name: render.StageNode, Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI, Apply: render.Merge}}}},
+		Live:   plan.Live{}, DryRun: map[inventory.Key]plan.Outcome{},
+	}
+	key := plan.IDOf(wanted).Key
+	if live != nil {
+		in.Live[key] = live
+	}
+	in.DryRun[key] = plan.Outcome{Object: dry}
+	if edit != nil {
+		edit(&in)
+	}
+	p := plan.Make(in)
+	require.NotEmpty(t, p.Steps)
+	return p.Steps[0]
+}
+
+func TestStepOfAWantedObject(t *testing.T) {
+	base := object(t, daemonSet)
+	wanted := ours(base, "cpi@1.33.1")
+	changed := ours(base, "cpi@1.33.1")
+	require.NoError(t, unstructured.SetNestedField(changed.Object, "x", "spec", "template", "spec", "dnsPolicy"))
+	otherSelector := base.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(otherSelector.Object, "x", "spec", "selector", "matchLabels", "k8s-app"))
+	with := func(o *unstructured.Unstructured, edit func(*unstructured.Unstructured)) *unstructured.Unstructured {
+		o = o.DeepCopy()
+		edit(o)
+		return o
+	}
+	for name, c := range map[string]struct {
+		live, dry *unstructured.Unstructured
+		edit      func(*plan.Input)
+		action    plan.Action
+		adopts    bool
+		says      string
+		hint      string
+	}{
+		"absent":                 {action: plan.Create, says: "is not there"},
+		"as it shall be":         {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
+		"drift":                  {live: alive(changed), dry: alive(wanted), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
+		"an unlabelled install":  {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
+		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Recreate, says: "spec.selector"},
+		"another source's selector": {live: alive(otherSelector), action: plan.Conflict, says: "another source",
+			hint: "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager"},
+		"Helm's": {live: alive(with(base, func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi", "meta.helm.sh/release-namespace": "infra"})
+		})), action: plan.Conflict, says: "Helm release cpi", hint: "helm uninstall cpi -n infra"},
+		"another tool's": {live: alive(with(base, func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{render.LabelManagedBy: "argocd"}) })),
+			action: plan.Conflict, says: "argocd manages it"},
+		"an operator's": {live: alive(with(base, func(o *unstructured.Unstructured) { o.SetLabels(map[string]string{"olm.owner": "x"}) })),
+			action: plan.Conflict, says: "operator x"},
+		"an owner's": {live: alive(with(base, func(o *unstructured.Unstructured) {
+			o.SetOwnerReferences([]metav1.OwnerReference{{Kind: "Thing", Name: "t", APIVersion: "v1", UID: "1"}})
+		})), action: plan.Conflict, says: "Thing t owns it"},
+		"refused by the API server": {live: alive(base), edit: func(in *plan.Input) {
+			in.DryRun[plan.IDOf(base).Key] = plan.Outcome{Err: errors.New("spec.x: Invalid")}
+		}, action: plan.Conflict, says: "spec.x: Invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := one(t, wanted, c.live, c.dry, c.edit)
+			require.Equal(t, c.action, s.Action, s)
+			require.Equal(t, c.adopts, s.Adopts)
+			require.Contains(t, s.Reason, c.says)
+			require.Contains(t, fault.HintOf(s.Err), c.hint)
+			require.Equal(t, c.action == plan.Conflict, s.Err != nil)
+		})
+	}
+}
+
+func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
+	const binding = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: "system:cloud-controller-manager"}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:cloud-controller-manager"}
+subjects: [{kind: ServiceAccount, namespace: kube-system, name: cloud-controller-manager}]
+`
+	wanted := ours(object(t, binding), "cpi@1.33.1")
+	live := alive(object(t, binding))
+	require.Equal(t, plan.Change, one(t, wanted, live, alive(wanted), nil).Action, "the same subjects: safe")
+	shared := alive(object(t, binding+"\n"))
+	require.NoError(t, unstructured.SetNestedSlice(shared.Object, []any{map[string]any{"kind": "User", "name": "somebody"}}, "subjects"))
+	s := one(t, wanted, shared, alive(wanted), nil)
+	require.Equal(t, plan.Conflict, s.Action)
+	require.Contains(t, s.Reason, "User /somebody")
+	other := alive(object(t, strings.Replace(binding, `ClusterRole, name: "system:cloud`, `ClusterRole, name: "other:cloud`, 1)))
+	require.Equal(t, plan.Conflict, one(t, wanted, other, nil, nil).Action, "another role, not ours")
+	require.Equal(t, plan.Recreate, one(t, wanted, ours(other, "cpi@1.33.1"), nil, nil).Action, "another role, ours")
+}
+
+func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
+	live := alive(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n, annotations: {theirs: x}}, data: {stale: "1", kept: "1"}}`))
+	wanted := ours(object(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: n}, data: {kept: "2"}}`), "csi@3.5.1")
+	put := plan.Merged(live, wanted)
+	data, _, err := unstructured.NestedStringMap(put.Object, "data")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"kept": "2"}, data)
+	require.Equal(t, "x", put.GetAnnotations()["theirs"])
+	require.Equal(t, "7", put.GetResourceVersion(), "replaced only if nobody changed it meanwhile")
+}
+
+func TestReasonsOfSecretsNameNoValues(t *testing.T) {
+	a := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: b2xk}}`)
+	b := object(t, `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: bmV3}}`)
+	require.Equal(t, []string{"data.password"}, plan.Diff(a, b))
+}
+
+func entry(group, kind, ns, name string, d matrix.Driver, created bool) inventory.Entry {
+	return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: group, Kind: kind, Namespace: ns, Name: name}, Version: "v1"}, Driver: d, UID: "uid-" + name, Release: string(d) + "@1.0.0", Created: created}
+}
+
+func liveOf(entries ...inventory.Entry) plan.Live {
+	live := plan.Live{}
+	for _, e := range entries {
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetKind(e.Kind)
+		o.SetNamespace(e.Namespace)
+		o.SetName(e.Name)
+		live[e.Key] = alive(o)
+	}
+	return live
+}
+
+func TestWhatIsNeverPruned(t *testing.T) {
+	for _, kind := range []string{"Namespace", "CustomResourceDefinition", "PersistentVolume", "StorageClass"} {
+		e := entry("", kind, "", "x", matrix.CSI, true)
+		p := plan.Make(plan.Input{Inventory: inventory.Of(e), Live: liveOf(e)})
+		require.Equal(t, plan.Keep, p.Steps[0].Action, kind)
+		require.NotEmpty(t, p.Steps[0].Reason)
+	}
+}
+
+func TestHeldDriversAreNotPruned(t *testing.T) {
+	e := entry("apps", "Deployment", "n", "x", matrix.CSI, true)
+	for name, in := range map[string]plan.Input{
+		"held":    {Held: map[matrix.Driver]string{matrix.CSI: "no release fits"}},
+		"leaving": {Leaving: map[matrix.Driver]plan.Leave{matrix.CSI: {Action: plan.Keep, Reason: "volumes use it"}}},
+	} {
+		in.Inventory, in.Live = inventory.Of(e), liveOf(e)
+		p := plan.Make(in)
+		require.Equal(t, plan.Keep, p.Steps[0].Action, name)
+		require.False(t, p.Writes(), name)
+	}
+}
+
+func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
+	e := entry("", "ServiceAccount", "n", "x", matrix.CSI, true)
+	live := liveOf(e)
+	live[e.Key].SetUID("another")
+	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action)
+	require.Equal(t, plan.Gone, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: plan.Live{}}).Steps[0].Action)
+}
+
+func TestRemovalGoesInWavesWebhooksFirstNamespacesLast(t *testing.T) {
+	all := []inventory.Entry{
+		entry("", "Namespace", "", "made", matrix.CSI, true), entry("", "Namespace", "", "there-before", matrix.CSI, false),
+		entry("", "Namespace", "", "used", matrix.CSI, true),
+		entry("", "ServiceAccount", "made", "sa", matrix.CSI, true), entry("storage.k8s.io", "CSIDriver", "", "d", matrix.CSI, true),
+		entry("", "Secret", "made", "pull", matrix.CSI, true), entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI, true),
+		entry("apps", "Deployment", "made", "csi", matrix.CSI, true),
+		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "w", matrix.CSI, true),
+		entry("rbac.authorization.k8s.io", "ClusterRole", "", "r", matrix.CSI, true), entry("rbac.authorization.k8s.io", "ClusterRoleBinding", "", "b", matrix.CSI, true),
+		entry("apiextensions.k8s.io", "CustomResourceDefinition", "", "crd", matrix.SnapshotController, true),
+	}
+	live, inv := liveOf(all...), inventory.Of(all...)
+	var waves [][]string
+	for {
+		wave := plan.Removal(inv, live, map[string]bool{"made": true, "there-before": true}).NextWave()
+		if len(wave) == 0 {
+			break
+		}
+		var names []string
+		for _, s := range wave {
+			names = append(names, s.Key.String())
+			require.NotEmpty(t, s.UID)
+			delete(live, s.Key)
+		}
+		waves = append(waves, names)
+	}
+	require.Equal(t, [][]string{
+		{"ValidatingWebhookConfiguration w"},
+		{"Deployment made/csi", "DaemonSet kube-system/cpi"},
+		{"Secret made/pull"},
+		{"CSIDriver d"},
+		{"ClusterRoleBinding b"},
+		{"ClusterRole r"},
+		{"ServiceAccount made/sa"},
+		{"Namespace made"},
+	}, waves)
+	require.Contains(t, live, all[1].Key)
+	require.Contains(t, live, all[2].Key)
+}
+
+func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {
+	other := plan.Other{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cpi"}, Version: "v1"}, Driver: matrix.CPI, Version: "1.30.0", Helm: "vsphere-cpi"}
+	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
+	in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}}, Others: []plan.Other{other}}
+	p := plan.Make(in)
+	require.Contains(t, fault.Text(p.Conflicts()), "helm uninstall vsphere-cpi -n kube-system")
+	require.Contains(t, p.Blocked(), matrix.CPI)
+	in.Stages = nil
+	require.NoError(t, plan.Make(in).Conflicts(), "what is not wanted is none of ours")
+}
+
+func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
+	l := plan.Leftover{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Namespace: "kube-system", Name: "old"}, Version: "v1"}, Driver: matrix.CPI, Reason: "old"}
+	wanted := ours(object(t, daemonSet), "cpi@1.33.1")
+	for name, c := range map[string]struct {
+		edit func(*plan.Input, *unstructured.Unstructured)
+		want bool
+	}{
+		"there": {func(*plan.Input, *unstructured.Unstructured) {}, true},
+		"Helm's": {func(_ *plan.Input, o *unstructured.Unstructured) {
+			o.SetLabels(map[string]string{render.LabelManagedBy: "Helm"})
+		}, false},
+		"not like that": {func(in *plan.Input, _ *unstructured.Unstructured) {
+			in.Leftovers[0].Only = func(*unstructured.Unstructured) bool { return false }
+		}, false},
+		"not asked for": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Stages = nil }, false},
+	} {
+		live := alive(object(t, `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: kube-system}}`))
+		in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}},
+			Live: plan.Live{l.Key: live}, Leftovers: []plan.Leftover{l}}
+		c.edit(&in, live)
+		require.Equal(t, c.want, len(plan.Make(in).NextWave()) == 1, name)
+	}
+}
+
+func TestPlanPrints(t *testing.T) {
+	p := plan.Plan{Steps: []plan.Step{
+		{Action: plan.Create, ID: plan.IDOf(object(t, daemonSet)), Reason: "is not there"},
+		{Action: plan.Unchanged}, {Action: plan.Unchanged},
+	}}
+	require.Equal(t, "create DaemonSet kube-system/vsphere-cloud-controller-manager: is not there\n2 unchanged\n", p.String())
+	require.Len(t, p.Pending(), 1)
+}
