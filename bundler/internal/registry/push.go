@@ -156,7 +156,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 
 // hasOnce is has for a blob, without attempts of its own.
 func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	resp, err := r.client.send(ctx, r.host, call{
+	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
 		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, e
 // upload begins an upload and sends the blob to where the registry wants it, which
 // may be another host: that one gets no login.
 func (r *Repository) upload(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	resp, err := r.client.send(ctx, r.host, call{
+	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
 		method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (r *Repository) upload(ctx context.Context, d ocispec.Descriptor, open func
 	}
 	to.RawQuery = query
 	var last *source
-	resp, err = r.client.send(ctx, r.host, call{
+	resp, err = r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
 		method: http.MethodPut, url: to, access: r.pushes(), size: d.Size, ok: []int{201, 204},
 		header: map[string]string{"Content-Type": "application/octet-stream"},
 		body: func() (io.ReadCloser, error) {
