@@ -103,7 +103,7 @@ func readJournal(r io.Reader) (layout string, at map[string]progress, sound int6
 			head, ok := unsealed(line)
 			rest, magic := strings.CutPrefix(head, journalMagic+" ")
 			if !ok || !magic {
-				return "", nil, 0
+				return "", map[string]progress{}, 0
 			}
 			layout = rest
 		} else {
