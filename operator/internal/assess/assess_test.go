@@ -1,0 +1,265 @@
+package assess_test
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+var now = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+func labels(driver, version string) map[string]string {
+	return map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", "vdo.vmware.com/driver": driver, "vdo.vmware.com/version": version}
+}
+
+func selects(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+func daemonSet(ns, name, driver, version string, desired, updated, available int32) appsv1.DaemonSet {
+	return appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Generation: 2, Labels: labels(driver, version)},
+		Spec:       appsv1.DaemonSetSpec{Selector: selects(name)},
+		Status:     appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: desired, UpdatedNumberScheduled: updated, NumberAvailable: available},
+	}
+}
+
+func deployment(replicas, updated, available int32) appsv1.Deployment {
+	return appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-controller", Generation: 1, Labels: labels("csi", "3.5.1")},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selects("vsphere-csi-controller")},
+		Status:     appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: updated, AvailableReplicas: available},
+	}
+}
+
+func node(name string, up, plane bool) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	n.Spec.ProviderID = "vsphere://" + name
+	state := corev1.ConditionFalse
+	if up {
+		state = corev1.ConditionTrue
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: state}}
+	if plane {
+		n.Labels["node-role.kubernetes.io/control-plane"] = ""
+	}
+	return n
+}
+
+func registered(name string, keys ...string) storagev1.CSINode {
+	return storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: name, TopologyKeys: keys}}}}
+}
+
+// healthy is a cluster of one control-plane node and two workers where all is well.
+func healthy() assess.Input {
+	return assess.Input{
+		Now: now, Wanted: []matrix.Driver{matrix.CPI, matrix.CSI},
+		Observed: assess.Observed{
+			Nodes:    []corev1.Node{node("cp", true, true), node("w1", true, false), node("w2", true, false)},
+			CSINodes: []storagev1.CSINode{registered("cp"), registered("w1"), registered("w2")},
+			DaemonSets: []appsv1.DaemonSet{
+				daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 1, 1, 1),
+				daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 3),
+			},
+			Deployments: []appsv1.Deployment{deployment(1, 1, 1)},
+			CSIDriver:   &storagev1.CSIDriver{}, SnapshotCRDs: true,
+		},
+	}
+}
+
+func TestAllIsWell(t *testing.T) {
+	rep := assess.Assess(healthy())
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		require.True(t, rep.Drivers[d].Healthy(), rep.Drivers[d])
+		require.True(t, rep.Drivers[d].Complete)
+	}
+	require.Equal(t, "3.5.1", rep.Drivers[matrix.CSI].Version)
+	require.Equal(t, 3, rep.NodesReady)
+}
+
+func TestARestartingNodeIsNoFailure(t *testing.T) {
+	in := healthy()
+	in.Nodes[2] = node("w2", false, false)
+	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
+	in.CSINodes = in.CSINodes[:2]
+	h := assess.Assess(in).Drivers[matrix.CSI]
+	require.True(t, h.Healthy(), h)
+}
+
+func TestFewerControlPlaneNodesThanReplicasAreNoFailure(t *testing.T) {
+	in := healthy()
+	in.Deployments[0] = deployment(3, 1, 1)
+	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
+	in.Deployments[0] = deployment(3, 0, 0)
+	require.False(t, assess.Assess(in).Drivers[matrix.CSI].Healthy(), "none at all is one")
+}
+
+func waiting(reason, message string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+func pod(app, container string, state corev1.ContainerState, last string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: app + "-1", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+	p.Spec.NodeName = "w1"
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: state, RestartCount: 5}}
+	if last != "" {
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Message: last, ExitCode: 1}
+	}
+	return p
+}
+
+func TestFindingsNameCauseAndRemedy(t *testing.T) {
+	crash := func(container, last string) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.Pods = []corev1.Pod{pod("vsphere-csi-node", container, waiting("CrashLoopBackOff", ""), last)}
+		}
+	}
+	pull := func(message string) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.Pods = []corev1.Pod{pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", message), "")}
+		}
+	}
+	for name, c := range map[string]struct {
+		edit   func(*assess.Input)
+		driver matrix.Driver
+		reason fault.Reason
+		says   string
+	}{
+		"mirror's certificate":    {pull("tls: x509: certificate signed by unknown authority"), matrix.CSI, fault.CertificateInvalid, "hosts.toml"},
+		"mirror's login":          {pull("401 Unauthorized"), matrix.CSI, fault.Unauthorized, "spec.pullSecret"},
+		"image not pushed":        {pull("manifest unknown"), matrix.CSI, fault.NotFound, "vdo-bundle push"},
+		"registry deleted":        {pull("Project cloud-provider-vsphere has been deleted"), matrix.CSI, fault.NotFound, "registry of that image is gone"},
+		"platform missing":        {pull("no match for platform in manifest"), matrix.CSI, fault.Incompatible, "--platform all"},
+		"login refused":           {crash("vsphere-csi-controller", "ServerFaultCode: Cannot complete login due to an incorrect user name or password"), matrix.CSI, fault.Unauthorized, "credentials Secret"},
+		"cluster id twice":        {crash("vsphere-syncer", "Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap"), matrix.CSI, fault.Conflict, "clusterID"},
+		"registrar before syncer": {crash("node-driver-registrar", "boom"), matrix.CSI, fault.Incomplete, "vsphere-csi-controller first"},
+		"no CSINodeTopology":      {crash("node-driver-registrar", `no matches for kind "CSINodeTopology"`), matrix.CSI, fault.Incomplete, "vsphere-csi-controller first"},
+		"no VMware VM":            {crash("vsphere-csi-node", "failed to match Prefix, UUID read from the file"), matrix.CSI, fault.Incompatible, "vSphere VMs only"},
+		"no disk UUID":            {crash("vsphere-csi-node", "disk x not attached to node"), matrix.CSI, fault.Incompatible, "disk.EnableUUID"},
+		"rights too old":          {crash("x", `leases is forbidden: User "x" cannot get`), matrix.CSI, fault.Forbidden, "ClusterRoles"},
+		"snapshot kinds absent": {func(in *assess.Input) {
+			in.SnapshotCRDs = false
+			crash("csi-snapshotter", "boom")(in)
+		}, matrix.CSI, fault.Incomplete, "snapshot kinds are not installed"},
+		"CSIDriver absent": {func(in *assess.Input) { in.CSIDriver = nil }, matrix.CSI, fault.NotFound, "CSIDriver"},
+		"pod security": {func(in *assess.Input) {
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 0, 0)
+			in.Events = []corev1.Event{{Reason: "FailedCreate", Message: `violates PodSecurity "baseline:latest": privileged`,
+				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: "vmware-system-csi", Name: "vsphere-csi-node"}}}
+		}, matrix.CSI, fault.Forbidden, "pod-security.kubernetes.io/enforce=privileged"},
+		"taint stays": {func(in *assess.Input) {
+			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
+		}, matrix.CPI, fault.Incomplete, "VMware Tools"},
+		"never tainted":  {func(in *assess.Input) { in.Nodes[1].Spec.ProviderID = "" }, matrix.CPI, fault.Incomplete, "--cloud-provider=external"},
+		"k3s":            {func(in *assess.Input) { in.Nodes[1].Spec.ProviderID = "k3s://w1" }, matrix.CPI, fault.Conflict, "k3s://w1"},
+		"not registered": {func(in *assess.Input) { in.CSINodes = in.CSINodes[:2] }, matrix.CSI, fault.Incomplete, "customKubeletPath"},
+		"no topology":    {func(in *assess.Input) { in.Topology = true }, matrix.CSI, fault.Incomplete, "without topology"},
+		"topology error": {func(in *assess.Input) { in.NodeTopologies = map[string]string{"w1": "nodeVM was not found"} }, matrix.CSI, fault.Incomplete, "nodeVM was not found"},
+		"no control plane": {func(in *assess.Input) {
+			in.DaemonSets[0] = daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 0, 0, 0)
+		}, matrix.CPI, fault.Incomplete, "node-role.kubernetes.io/control-plane"},
+		"webhook certificate": {func(in *assess.Input) {
+			cert, err := webhookcert.Issue(now.Add(-2*webhookcert.Lifetime), rand.Reader)
+			require.NoError(t, err)
+			in.WebhookCertificate = cert.Cert
+		}, matrix.CSI, fault.Expired, "StorageClasses cannot be written"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := healthy()
+			c.edit(&in)
+			h := assess.Assess(in).Drivers[c.driver]
+			require.Error(t, h.Err())
+			require.Equal(t, c.reason, fault.ReasonOf(h.Err()))
+			require.Contains(t, fault.Text(h.Err()), c.says)
+			require.NotEmpty(t, fault.HintOf(h.Err()))
+		})
+	}
+}
+
+func TestARollOutUnderWayIsWaitedForNotBlamed(t *testing.T) {
+	in := healthy()
+	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 1, 1)
+	in.CSINodes = in.CSINodes[:1]
+	rep := assess.Assess(in)
+	h := rep.Drivers[matrix.CSI]
+	require.NoError(t, h.Err())
+	require.Contains(t, h.Waits(), "has 1 of 3 pods updated")
+	require.False(t, h.Complete)
+	require.Equal(t, 1, rep.NodesReady)
+}
+
+func TestAYoungNodeHasItsTime(t *testing.T) {
+	in := healthy()
+	in.Nodes[1].CreationTimestamp = metav1.NewTime(now.Add(-time.Second))
+	in.Nodes[1].Spec.ProviderID = ""
+	in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
+	h := assess.Assess(in).Drivers[matrix.CPI]
+	require.NoError(t, h.Err())
+	require.NotEmpty(t, h.Waits())
+}
+
+func TestManyNodesAreOneFinding(t *testing.T) {
+	in := healthy()
+	for i := range in.Nodes {
+		in.Nodes[i].Spec.ProviderID = ""
+	}
+	rep := assess.Assess(in)
+	require.Len(t, rep.Nodes, 3)
+	require.Len(t, rep.Drivers[matrix.CPI].Findings, 1)
+	require.Contains(t, rep.Drivers[matrix.CPI].Err().Error(), "3 of 3 nodes (cp, w1, w2)")
+	require.Zero(t, rep.NodesReady)
+}
+
+func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
+	ds := daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 1, 1, 1)
+	w, ok := assess.FromDaemonSet(&ds)
+	require.True(t, ok)
+	require.True(t, w.Ours)
+	require.Equal(t, "1.33.1", w.Version)
+	ds.Labels = nil
+	for image, version := range map[string]string{
+		"gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.26.0":          "1.26.0",
+		"registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.31.0":    "1.31.0",
+		"harbor.site:8443/x/cloud-provider-vsphere@sha256:" + "0":            "",
+		"harbor.site:8443/x/cloud-provider-vsphere:v1.31.0@sha256:" + "0000": "1.31.0",
+	} {
+		ds.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
+		w, ok = assess.FromDaemonSet(&ds)
+		require.True(t, ok, image)
+		require.Equal(t, matrix.CPI, w.Driver)
+		require.Equal(t, version, w.Version, image)
+		require.False(t, w.Ours)
+	}
+}
+
+func TestUnrelatedWorkloadsOfTheNamespaceDoNotCount(t *testing.T) {
+	in := healthy()
+	in.Pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns", Labels: map[string]string{"app": "dns"}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: waiting("CrashLoopBackOff", "")}}}}}
+	require.True(t, assess.Assess(in).Drivers[matrix.CPI].Healthy())
+	other := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	_, ok := assess.FromDaemonSet(&other)
+	require.False(t, ok)
+}
+
+func TestForeignInstallationsAreFound(t *testing.T) {
+	helm := daemonSet("kube-system", "vsphere-cpi", "", "", 1, 1, 1)
+	helm.Labels, helm.Annotations = nil, map[string]string{"meta.helm.sh/release-name": "cpi"}
+	in := healthy()
+	in.DaemonSets = append(in.DaemonSets, helm)
+	foreign := in.Foreign()
+	require.Len(t, foreign, 1)
+	require.Equal(t, "cpi", foreign[0].Helm)
+	require.Len(t, in.Workloads(matrix.CPI), 1, "which do not count as ours")
+}
