@@ -280,7 +280,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 	_, op := install(t)
 	for _, a := range []access{
 		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
-		{"create", "", "secrets", namespace, ""}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
+		{"update", "", "secrets", namespace, "x"}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
 		{"create", "", "serviceaccounts/token", "kube-system", "cloud-controller-manager"},
 		{"patch", "", "nodes", "", "x"}, {"delete", "", "persistentvolumes", "", "x"}, {"update", "", "persistentvolumes", "", "x"},

@@ -34,7 +34,11 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
 // DefaultNamespace is the operator's namespace where none is given.
@@ -87,7 +91,26 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 
 // addControllers mounts every controller of the operator.
 func addControllers(mgr manager.Manager, o Options) error {
-	return vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}})
+	versions, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
+	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
+		m, err := bundles.Open(ctx, b)
+		if err != nil {
+			return nil, err // rather than a nil *Mirror in the interface
+		}
+		return m, nil
+	}
+	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions}
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}}); err != nil {
+		return err
+	}
+	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles}); err != nil {
+		return err
+	}
+	return vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles})
 }
 
 func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {

@@ -205,8 +205,8 @@ func get(t *testing.T, url, token string) int {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	h := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	res, err := h.Do(req)
-	require.NoError(t, err)
+	var res *http.Response
+	require.Eventually(t, func() bool { res, err = h.Do(req); return err == nil }, time.Minute, 50*time.Millisecond, "%s: the server is started with the manager", url) //nolint:bodyclose // closed below
 	defer res.Body.Close()
 	_, err = io.Copy(io.Discard, res.Body)
 	require.NoError(t, err)
