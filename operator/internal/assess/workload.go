@@ -41,13 +41,13 @@ func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.
 
 // Workloads returns those of a driver, ours and those of known names, sorted.
 func (o *Observed) Workloads(d matrix.Driver) []Workload {
-	return slices.DeleteFunc(o.All(), func(w Workload) bool { return w.Driver != d || w.foreign() })
+	return slices.DeleteFunc(o.All(), func(w Workload) bool { return w.Driver != d || w.Foreign() })
 }
 
 // Foreign returns the workloads of drivers that are neither ours nor in the place
 // where ours are installed.
 func (o *Observed) Foreign() []Workload {
-	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.foreign() })
+	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign() })
 }
 
 // All returns the workloads of all drivers, sorted.
@@ -78,9 +78,9 @@ var home = map[matrix.Driver][]string{
 	matrix.CNI: {"DaemonSet kube-system/antrea-agent", "Deployment kube-system/antrea-controller"},
 }
 
-// foreign: neither labelled as ours nor at home. What is at home is taken over or
-// is a conflict of its own.
-func (w Workload) foreign() bool { return !w.Ours && !slices.Contains(home[w.Driver], w.String()) }
+// Foreign tells whether a workload is neither labelled as ours nor at home. What is at
+// home is taken over or is a conflict of its own.
+func (w Workload) Foreign() bool { return !w.Ours && !slices.Contains(home[w.Driver], w.String()) }
 
 // FromDaemonSet returns the workload, if it is one of a driver.
 func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {

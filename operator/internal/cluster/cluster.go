@@ -165,24 +165,16 @@ func missingPlace(err error) bool {
 		status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
-// put brings one object to the API server.
+// put brings one object to the API server. What is not there is applied, whatever its
+// strategy: a right to create by name holds for that, not for a plain create.
 func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how render.Strategy, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
-	if how != render.Replace {
+	if how != render.Replace || live == nil {
 		opts := []client.ApplyOption{client.FieldOwner(FieldManager), client.ForceOwnership}
 		if dry {
 			opts = append(opts, client.DryRunAll)
 		}
 		out := o.DeepCopy()
 		err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(out), opts...)
-		return out, err
-	}
-	if live == nil {
-		opts := []client.CreateOption{client.FieldOwner(FieldManager)}
-		if dry {
-			opts = append(opts, client.DryRunAll)
-		}
-		out := o.DeepCopy()
-		err := c.Client.Create(ctx, out, opts...)
 		return out, err
 	}
 	opts := []client.UpdateOption{client.FieldOwner(FieldManager)}

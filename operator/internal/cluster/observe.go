@@ -46,7 +46,8 @@ func (c *Cluster) Serves(kind schema.GroupKind) bool {
 	return err == nil
 }
 
-// each lists page by page; page is called with the list filled.
+// each lists page by page; page is called with the list filled, and empties it where
+// it keeps items: the next page would be decoded over them.
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
 	next := ""
 	for {
@@ -71,12 +72,16 @@ func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
 			n.ManagedFields, n.Status.Images = nil, nil // much, and of no use here
 			o.Nodes = append(o.Nodes, n)
 		}
+		list.Items = nil
 	})
 }
 
 func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
 	var list storagev1.CSINodeList
-	return c.each(ctx, "CSINodes", &list, func() { o.CSINodes = append(o.CSINodes, list.Items...) })
+	return c.each(ctx, "CSINodes", &list, func() {
+		o.CSINodes = append(o.CSINodes, list.Items...)
+		list.Items = nil
+	})
 }
 
 func (c *Cluster) daemonSets(ctx context.Context, o *assess.Observed) error {
@@ -87,6 +92,7 @@ func (c *Cluster) daemonSets(ctx context.Context, o *assess.Observed) error {
 				o.DaemonSets = append(o.DaemonSets, list.Items[i])
 			}
 		}
+		list.Items = nil
 	})
 }
 
@@ -98,6 +104,7 @@ func (c *Cluster) deployments(ctx context.Context, o *assess.Observed) error {
 				o.Deployments = append(o.Deployments, list.Items[i])
 			}
 		}
+		list.Items = nil
 	})
 }
 
@@ -136,7 +143,7 @@ func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 	})
 }
 
-// pods reads the pods of the workloads, and of workloads that are not rolled out
+// pods reads the pods of the workloads that are ours or may become so, and of workloads that are not rolled out
 // the events that tell why pods are not created.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 	asked := map[string]bool{}
@@ -149,11 +156,14 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 	}
 	for _, w := range o.All() {
 		selector, err := metav1.LabelSelectorAsSelector(selectors[w.String()])
-		if err != nil || selector.Empty() {
+		if err != nil || selector.Empty() || w.Foreign() {
 			continue
 		}
 		var list corev1.PodList
-		if err := c.each(ctx, "pods of "+w.String(), &list, func() { o.Pods = append(o.Pods, list.Items...) },
+		if err := c.each(ctx, "pods of "+w.String(), &list, func() {
+			o.Pods = append(o.Pods, list.Items...)
+			list.Items = nil
+		},
 			client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 			return err
 		}
@@ -169,7 +179,10 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {
 	var list corev1.EventList
-	return c.each(ctx, "events in "+namespace, &list, func() { o.Events = append(o.Events, list.Items...) },
+	return c.each(ctx, "events in "+namespace, &list, func() {
+		o.Events = append(o.Events, list.Items...)
+		list.Items = nil
+	},
 		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
 }
 
