@@ -23,13 +23,15 @@ const (
 func users(c client.Reader, k kind) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		var all v1alpha1.DriverBundleList
-		if err := c.List(ctx, &all, client.InNamespace(o.GetNamespace())); err != nil {
+		// All, since the cache knows Secrets of a namespace (kube-system) that it has no
+		// DriverBundles of, and to ask for those is an error.
+		if err := c.List(ctx, &all); err != nil {
 			log.FromContext(ctx).Error(err, "list DriverBundles")
 			return nil
 		}
 		var out []reconcile.Request
 		for i := range all.Items {
-			if reads(&all.Items[i], k, o.GetName()) {
+			if all.Items[i].Namespace == o.GetNamespace() && reads(&all.Items[i], k, o.GetName()) {
 				out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
 			}
 		}
