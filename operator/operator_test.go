@@ -221,7 +221,9 @@ func requireJSON(t *testing.T, text string, secrets ...string) {
 	for _, line := range lines {
 		var entry map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &entry), "%q", line)
-		require.NotEqual(t, "error", entry["level"], line)
+		if entry["error"] != "leader election lost" { // said by the manager where the lease is given back before all else has ended
+			require.NotEqual(t, "error", entry["level"], line)
+		}
 	}
 	for _, s := range secrets {
 		require.NotContains(t, text, s)
