@@ -1,0 +1,55 @@
+package vdoconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func leftoversOf(p *pass) map[string]matrix.Driver {
+	all := map[string]matrix.Driver{}
+	for _, l := range p.leftovers() {
+		all[l.Key.String()] = l.Driver
+	}
+	return all
+}
+
+func decided(driver matrix.Driver, version string) decision {
+	return decision{releases: []matrix.ReleaseID{{Driver: driver, Version: mustVersion(version)}}}
+}
+
+func TestTheSnapshotWebhookGoesFromCSI34On(t *testing.T) {
+	require.Empty(t, leftoversOf(&pass{decision: decided(matrix.CSI, "3.3.1")}))
+	for _, version := range []string{"3.4.0", "3.5.1", "3.10.0"} {
+		all := leftoversOf(&pass{decision: decided(matrix.CSI, version)})
+		require.Len(t, all, 7, version)
+		require.Contains(t, all, "ValidatingWebhookConfiguration validation-webhook.snapshot.storage.k8s.io")
+		require.Contains(t, all, "Deployment kube-system/snapshot-validation-deployment")
+		require.Contains(t, all, "Secret kube-system/snapshot-webhook-certs")
+	}
+}
+
+// The earlier operator's Secret goes only where nothing is in it that we have not.
+func TestTheEarlierOperatorsCredentialsGoOnlyAsACopy(t *testing.T) {
+	p := &pass{decision: decided(matrix.CPI, "1.33.1"), site: site{vcenters: map[string]render.VCenter{
+		"one": {Server: "vc1.site", Credentials: render.Credentials{Username: "u", Password: "p"}}}}}
+	for name, c := range map[string]struct {
+		data map[string]any
+		same bool
+	}{
+		"copy":                {map[string]any{"vc1.site.username": "dQ==", "vc1.site.password": "cA=="}, true},
+		"with a line break":   {map[string]any{"vc1.site.username": "dQ==", "vc1.site.password": "cAo="}, true},
+		"another password":    {map[string]any{"vc1.site.password": "eA=="}, false},
+		"another vCenter too": {map[string]any{"vc1.site.password": "cA==", "vc2.site.password": "cA=="}, false},
+		"no base64":           {map[string]any{"vc1.site.password": "%"}, false},
+	} {
+		require.Equal(t, c.same, p.copyOfCredentials(&unstructured.Unstructured{Object: map[string]any{"data": c.data}}), name)
+	}
+	require.Contains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret")
+	p.site.unverified = true
+	require.NotContains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret", "not while its replacement is in doubt")
+}
