@@ -56,7 +56,7 @@ func children(data []byte) []ocispec.Descriptor {
 	if json.Unmarshal(data, &m) != nil {
 		return nil
 	}
-	out := append(m.Manifests, m.Layers...)
+	out := slices.Concat(m.Manifests, m.Layers)
 	if m.Config != nil {
 		out = append(out, *m.Config)
 	}

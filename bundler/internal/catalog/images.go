@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -222,14 +221,4 @@ func volumeImages(spec map[string]any, owner string) []Use {
 		}
 	}
 	return uses
-}
-
-// written returns the references of uses, sorted, each once.
-func written(uses []Use) []string {
-	out := make([]string, 0, len(uses))
-	for _, u := range uses {
-		out = append(out, u.Image)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }

@@ -174,7 +174,7 @@ func (b *bars) Say(line string) {
 
 // print writes a line above the bar.
 func (b *bars) print(line string) {
-	var w io.Writer = b.out
+	w := b.out
 	if b.container != nil {
 		w = b.container
 	}

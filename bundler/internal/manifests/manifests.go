@@ -261,14 +261,14 @@ func inner(err error) error {
 func refused(m matrix.Manifest, resp *http.Response) error {
 	err := fmt.Errorf("the server answered %s", resp.Status)
 	const own = "give the file with --manifest-dir"
-	switch {
-	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusGone:
+	switch resp.StatusCode {
+	case http.StatusNotFound, http.StatusGone:
 		return failed(fault.NotFound, m, err, own)
-	case resp.StatusCode == http.StatusUnauthorized:
+	case http.StatusUnauthorized:
 		return failed(fault.Unauthorized, m, err, own)
-	case resp.StatusCode == http.StatusForbidden:
+	case http.StatusForbidden:
 		return failed(fault.Forbidden, m, err, own)
-	case resp.StatusCode == http.StatusTooManyRequests:
+	case http.StatusTooManyRequests:
 		return failed(fault.Throttled, m, err, "try again later, or "+own)
 	}
 	return failed(fault.Unreachable, m, err, offline)
