@@ -227,9 +227,13 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 	return c.Client.Patch(ctx, empty(plan.IDOf(live)), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(FieldManager))
 }
 
-// Delete asks for an object's deletion, if it is still the one that was decided on.
+// Delete asks for an object's deletion, if it is still the one that was decided on, and
+// was not asked for before.
 // That it is gone is seen by reading.
 func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
+	if s.Deleting {
+		return nil
+	}
 	uid := types.UID(s.UID)
 	opts := []client.DeleteOption{
 		client.Preconditions{UID: &uid, ResourceVersion: &s.ResourceVersion},

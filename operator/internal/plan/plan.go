@@ -102,6 +102,8 @@ type Step struct {
 	Strategy render.Strategy
 	// UID and ResourceVersion of the live object: preconditions of a delete.
 	UID, ResourceVersion string
+	// Deleting is set where the live object is on its way out already.
+	Deleting bool
 	// Err is the fault of a Conflict.
 	Err error
 }
@@ -248,7 +250,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		}
 		return s.failed(dry.Err)
 	}
-	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
+	s.of(live)
 	ours := ours(live, known, recorded)
 	if !ours {
 		if err := mayAdopt(live, o.Unstructured); err != nil {
@@ -267,6 +269,12 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s.failed(dry.Err)
 	}
 	return s.compare(live, dry.Object)
+}
+
+// of notes what a delete of the live object has to name.
+func (s *Step) of(live *unstructured.Unstructured) {
+	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
+	s.Deleting = !live.GetDeletionTimestamp().IsZero()
 }
 
 func (s Step) compare(live, dry *unstructured.Unstructured) Step {

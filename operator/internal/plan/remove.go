@@ -69,7 +69,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = Gone, "is not there any more"
 		return s
 	}
-	s.UID, s.ResourceVersion = string(live.GetUID()), live.GetResourceVersion()
+	s.of(live)
 	if why, held := in.Held[e.Driver]; held {
 		s.Action, s.Reason = Keep, why
 		return s
@@ -113,10 +113,9 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 			mayAdopt(live, live) != nil || (l.Only != nil && !l.Only(live)) {
 			continue
 		}
-		steps = append(steps, Step{
-			Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason,
-			UID: string(live.GetUID()), ResourceVersion: live.GetResourceVersion(),
-		})
+		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}
+		s.of(live)
+		steps = append(steps, s)
 	}
 	slices.SortStableFunc(steps, byRemoval)
 	return steps

@@ -154,7 +154,9 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 	if err != nil {
 		return nil, err
 	}
-	a.changed(ctx, s, a.note(s, live))
+	if !s.Deleting || s.Action != plan.Recreate {
+		a.changed(ctx, s, a.note(s, live))
+	}
 	if s.Action == plan.Recreate {
 		a.outcome.gate, a.outcome.again = s.Key.String()+" is being made again", true
 	}
@@ -289,7 +291,9 @@ func (a *applier) removals(ctx context.Context) error {
 		if err := a.Cluster.Delete(ctx, s); err != nil {
 			return err
 		}
-		a.changed(ctx, s, fmt.Sprintf("%s was removed: it %s", s.Key, s.Reason))
+		if !s.Deleting {
+			a.changed(ctx, s, fmt.Sprintf("%s was removed: %s", s.Key, s.Reason))
+		}
 	}
 	if len(wave) > 0 {
 		a.outcome.gate, a.outcome.again = "what is no longer wanted is being removed", true

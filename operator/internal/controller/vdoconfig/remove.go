@@ -71,7 +71,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 		if err := p.Cluster.Delete(ctx, s); err != nil {
 			return false, err
 		}
-		if live[s.Key].GetDeletionTimestamp().IsZero() {
+		if !s.Deleting {
 			p.changed(ctx, s, "")
 		}
 	}

@@ -1,0 +1,216 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+var ctx = context.Background()
+
+func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
+	t.Helper()
+	cfg := cluster.Config(t)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	require.NoError(t, err)
+	return &edge.Cluster{Client: c, Reader: c, Versions: versions}, c, cluster.Namespace(t, cfg)
+}
+
+func configMap(ns, name string, data map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"namespace": ns, "name": name}, "data": data}}
+}
+
+func step(o *unstructured.Unstructured, action plan.Action) plan.Step {
+	return plan.Step{Action: action, ID: plan.IDOf(o), Object: o, Strategy: render.Merge,
+		UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}
+}
+
+func TestVersionIsWhatTheServerSays(t *testing.T) {
+	c, _, _ := start(t)
+	v, err := c.Version(ctx)
+	require.NoError(t, err)
+	_, err = matrix.ParseKubernetes(v)
+	require.NoError(t, err)
+}
+
+func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
+	c, k, ns := start(t)
+	o := configMap(ns, "x", map[string]any{"a": "1"})
+	made, err := c.Apply(ctx, step(o, plan.Create), nil)
+	require.NoError(t, err)
+	stale := step(made, plan.Prune)
+	var cm corev1.ConfigMap
+	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(made), &cm))
+	cm.Data["b"] = "2"
+	require.NoError(t, k.Update(ctx, &cm))
+	require.Equal(t, fault.Conflict, fault.ReasonOf(c.Delete(ctx, stale)), "somebody changed it")
+	stale.ResourceVersion, stale.UID = cm.ResourceVersion, "another"
+	require.Equal(t, fault.Conflict, fault.ReasonOf(c.Delete(ctx, stale)), "somebody made it anew")
+	stale.UID = string(cm.UID)
+	require.NoError(t, c.Delete(ctx, stale))
+	live, err := c.Read(ctx, []inventory.ID{stale.ID})
+	require.NoError(t, err)
+	require.False(t, live[stale.Key].GetDeletionTimestamp().IsZero(), "it is there until what it owns is gone")
+	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(made), &cm))
+	cm.Finalizers = nil // as the garbage collector does
+	require.NoError(t, k.Update(ctx, &cm))
+	require.NoError(t, c.Delete(ctx, stale), "what is gone is gone")
+}
+
+func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
+	c, k, ns := start(t)
+	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "states"}, Data: map[string]string{"stale": "1"}}))
+	wanted := configMap(ns, "states", map[string]any{"fresh": "1"})
+	live, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+	require.NoError(t, err)
+	s := step(wanted, plan.Replace)
+	s.Strategy = render.Replace
+	_, err = c.Apply(ctx, s, live[s.Key])
+	require.NoError(t, err)
+	data, err := c.ConfigMap(ctx, types.NamespacedName{Namespace: ns, Name: "states"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"fresh": "1"}, data)
+}
+
+func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
+	c, k, ns := start(t)
+	require.NoError(t, k.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "svc"},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"old": "1"}, Ports: []corev1.ServicePort{{Port: 1}}}}, client.FieldOwner("kubectl-client-side-apply")))
+	wanted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"namespace": ns, "name": "svc"},
+		"spec": map[string]any{"selector": map[string]any{"new": "1"}, "ports": []any{map[string]any{"port": int64(1), "protocol": "TCP"}}}}}
+	live, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+	require.NoError(t, err)
+	s := step(wanted, plan.Change)
+	s.Adopts = true
+	_, err = c.Apply(ctx, s, live[s.Key])
+	require.NoError(t, err)
+	var svc corev1.Service
+	require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "svc"}, &svc))
+	require.Equal(t, map[string]string{"new": "1"}, svc.Spec.Selector)
+}
+
+func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
+	c, k, ns := start(t)
+	there, nowhere := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
+	bad := configMap(ns, "Not_A_Name", nil)
+	kind := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "to.come/v1", "kind": "Later", "metadata": map[string]any{"name": "x"}}}
+	var objects []render.Object
+	for _, o := range []*unstructured.Unstructured{there, nowhere, bad, kind} {
+		objects = append(objects, render.Object{Unstructured: o, Apply: render.Merge})
+	}
+	out, err := c.DryRun(ctx, objects, nil)
+	require.NoError(t, err)
+	require.NotNil(t, out[plan.IDOf(there).Key].Object)
+	for _, o := range []*unstructured.Unstructured{nowhere, kind} {
+		require.Equal(t, plan.Outcome{}, out[plan.IDOf(o).Key], o.GetName())
+	}
+	require.Equal(t, fault.Incompatible, fault.ReasonOf(out[plan.IDOf(bad).Key].Err))
+	require.True(t, apierrors.IsNotFound(k.Get(ctx, types.NamespacedName{Namespace: ns, Name: "dry"}, &corev1.ConfigMap{})))
+}
+
+func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
+	c, k, ns := start(t)
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	inv, err := c.LoadInventory(ctx, of)
+	require.NoError(t, err)
+	require.Zero(t, inv.Len())
+	inv = inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
+	for range 2 { // made, then changed
+		require.NoError(t, c.SaveInventory(ctx, of, inv))
+	}
+	again, err := c.LoadInventory(ctx, of)
+	require.NoError(t, err)
+	require.True(t, again.Equal(inv))
+	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.ConfigMapName("site")}}
+	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))
+	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
+	cm.Data = map[string]string{"other": "x"}
+	require.NoError(t, k.Update(ctx, &cm))
+	_, err = c.LoadInventory(ctx, of)
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	require.NoError(t, c.DeleteInventory(ctx, of))
+}
+
+func TestVolumesOfTheDriverAreCountedMigratedOnesToo(t *testing.T) {
+	c, k, ns := start(t)
+	before, _, err := c.Volumes(ctx)
+	require.NoError(t, err)
+	for name, source := range map[string]corev1.PersistentVolumeSource{
+		"ours":     {CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}},
+		"migrated": {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[ds] x"}},
+		"other":    {CSI: &corev1.CSIPersistentVolumeSource{Driver: "other", VolumeHandle: "h"}},
+	} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name + "-" + ns}, Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{"ReadWriteOnce"}, PersistentVolumeSource: source}}
+		require.NoError(t, k.Create(ctx, pv))
+		t.Cleanup(func() { _ = k.Delete(ctx, pv) })
+	}
+	volumes, attachments, err := c.Volumes(ctx)
+	require.NoError(t, err)
+	require.Equal(t, before+2, volumes)
+	require.Zero(t, attachments)
+}
+
+func TestOnlyAnEmptyNamespaceIsEmpty(t *testing.T) {
+	c, k, ns := start(t)
+	require.True(t, c.EmptyNamespaces(ctx, []string{ns})[ns])
+	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vsphere-csi-cluster-id"}}))
+	require.False(t, c.EmptyNamespaces(ctx, []string{ns})[ns])
+}
+
+func TestAnswersOfTheServerAreToldApart(t *testing.T) {
+	c, k, ns := start(t)
+	gr := schema.GroupResource{Resource: "configmaps"}
+	for name, answer := range map[string]struct {
+		err    error
+		reason fault.Reason
+	}{
+		"403":   {apierrors.NewForbidden(gr, "x", errors.New("no")), fault.Forbidden},
+		"quota": {apierrors.NewForbidden(gr, "x", errors.New("exceeded quota: q")), fault.Refused},
+		"401":   {apierrors.NewUnauthorized("no"), fault.Unauthorized},
+		"409":   {apierrors.NewConflict(gr, "x", errors.New("changed")), fault.Conflict},
+		"422":   {apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "x", nil), fault.Incompatible},
+		"429":   {apierrors.NewTooManyRequests("later", 1), fault.Throttled},
+		"500":   {apierrors.NewInternalError(errors.New("boom")), fault.Unreachable},
+		"reset": {&net.OpError{Op: "read", Err: errors.New("connection reset")}, fault.Unreachable},
+		"ended": {context.Canceled, fault.Interrupted},
+	} {
+		failing := *c
+		failing.Client = interceptor.NewClient(k, interceptor.Funcs{
+			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+				return answer.err
+			}})
+		_, err := failing.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil)
+		require.Equal(t, answer.reason, fault.ReasonOf(err), name)
+		require.Contains(t, err.Error(), "create ConfigMap "+ns+"/x", name)
+	}
+}
