@@ -76,6 +76,7 @@ var (
 	folders = map[matrix.Driver]string{
 		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter",
 	}
+	minReady  = regexp.MustCompile(`minReadySeconds: \d+`)
 	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
 )
 
@@ -95,6 +96,7 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 		for _, file := range files {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
+			data = minReady.ReplaceAll(data, []byte("minReadySeconds: 0")) // upstream lets the snapshot-controller settle for 35 s
 			f := bundle.File{Name: filepath.Base(file), Digest: image.DigestOf(data), Size: int64(len(data))}
 			release.Manifests = append(release.Manifests, f)
 			c.Manifests[release.Path(f)] = data
