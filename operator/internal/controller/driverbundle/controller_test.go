@@ -433,8 +433,10 @@ func TestAMovedTagIsFollowedAndOldCopiesGo(t *testing.T) {
 	second := w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
 	require.Equal(t, second.String(), w.poke().Status.Digest)
 	var copies corev1.ConfigMapList
-	require.NoError(t, w.List(t.Context(), &copies, client.InNamespace(w.ns), client.HasLabels{"vdo.vmware.com/copy"}))
-	require.Len(t, copies.Items, 1)
+	w.eventually("the old copy is gone", func() bool { // it goes once the status has the new digest
+		require.NoError(t, w.List(t.Context(), &copies, client.InNamespace(w.ns), client.HasLabels{"vdo.vmware.com/copy"}))
+		return len(copies.Items) == 1
+	})
 	require.Equal(t, second.Hex()[:63], copies.Items[0].Labels["vdo.vmware.com/digest"])
 	require.Equal(t, w.get().UID, copies.Items[0].OwnerReferences[0].UID)
 }
