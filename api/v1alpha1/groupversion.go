@@ -27,11 +27,9 @@ const (
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
 
-	// DriverBundle.
 	ConditionVerified = "Verified" // the signature satisfies the policy
 	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
 
-	// VDOConfig.
 	ConditionResolved = "Resolved"         // releases were chosen
 	ConditionApplied  = "Applied"          // their objects are on the cluster
 	ConditionCPI      = "CPIReady"         // cloud provider healthy

@@ -22,10 +22,13 @@ import (
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -38,6 +41,7 @@ import (
 // So an installation whose configuration is wrong does not become healthy.
 type Drivers struct {
 	client kubernetes.Interface
+	crds   apiextensions.Interface
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -56,8 +60,12 @@ func StartDrivers(cfg *rest.Config) (*Drivers, error) {
 	if err != nil {
 		return nil, err
 	}
+	crds, err := apiextensions.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &Drivers{client: client, cancel: cancel, done: make(chan struct{})}
+	d := &Drivers{client: client, crds: crds, cancel: cancel, done: make(chan struct{})}
 	go d.run(ctx)
 	return d, nil
 }
@@ -151,6 +159,9 @@ func (d *Drivers) storageDriver(ctx context.Context) error {
 	if err != nil || len(controllers) == 0 {
 		return err
 	}
+	if err := d.defineTopology(ctx); err != nil {
+		return fmt.Errorf("storage driver: %w", err)
+	}
 	nodes, err := d.runningOn(ctx, csiNamespace, "app=vsphere-csi-node")
 	if err != nil {
 		return err
@@ -177,6 +188,28 @@ func (d *Drivers) storageDriver(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// defineTopology makes the kind that the syncer makes when it runs.
+func (d *Drivers) defineTopology(ctx context.Context) error {
+	const plural, group = "csinodetopologies", "cns.vmware.com"
+	_, err := d.crds.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: "csinodetopology", Kind: "CSINodeTopology"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1alpha1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: ptr.To(true),
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 func (d *Drivers) register(ctx context.Context, name string, existing *storagev1.CSINode) error {

@@ -409,7 +409,7 @@ func FuzzConfiguredClusterID(f *testing.F) {
 		got := render.ConfiguredClusterID(conf)
 		var c csiConfig
 		if gcfg.ReadInto(&c, bytes.NewReader(conf)) != nil || bytes.ContainsAny(conf, "\\\r") {
-			return // the driver would not start with it, or lines go on on the next one
+			return // the driver would not start with it, or a line continues on the next one
 		}
 		require.Equal(t, c.Global.ClusterID, got)
 	})

@@ -58,12 +58,13 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 		"a webhook that sees Secrets":  {"csi/3.5.1/validatingwebhook.yaml", `["persistentvolumes"]`, `["secrets"]`, "sees secrets"},
 		"an API served by another":     {cni, "group: controlplane.antrea.io", "group: metrics.k8s.io", "named unlike"},
 		"an object twice":              {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: vmware-system-csi}", "twice"},
-		"a Secret with content": {cni, "type: kubernetes.io/service-account-token", "type: kubernetes.io/service-account-token\nstringData: {a: b}", "token of one of the driver's own accounts"},
+		"a Secret with content":        {cni, "type: kubernetes.io/service-account-token", "type: kubernetes.io/service-account-token\nstringData: {a: b}", "token of one of the driver's own accounts"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			driver, rest, _ := strings.Cut(c.file, "/")
-			id := release(t, matrix.Driver(driver), rest[:strings.Index(rest, "/")])
+			version, _, _ := strings.Cut(rest, "/")
+			id := release(t, matrix.Driver(driver), version)
 			in := input(t, id)
 			original := string(in.Manifests[c.file])
 			changed := original + "\n---\n" + c.to + "\n"

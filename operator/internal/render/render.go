@@ -223,13 +223,13 @@ const (
 type GateKind string
 
 const (
-	// Established: the CRD is served.
+	// Established means: the CRD is served.
 	Established GateKind = "Established"
-	// RolledOut: all pods of the Deployment or DaemonSet are updated and available.
+	// RolledOut means: all pods of the Deployment or DaemonSet are updated and available.
 	RolledOut GateKind = "RolledOut"
-	// Exists: somebody else made the object.
+	// Exists means: somebody else made the object.
 	Exists GateKind = "Exists"
-	// NodesInitialized: one of Nodes is without the taint
+	// NodesInitialized means: one of Nodes is without the taint
 	// node.cloudprovider.kubernetes.io/uninitialized, or no node of the cluster has it.
 	NodesInitialized GateKind = "NodesInitialized"
 )

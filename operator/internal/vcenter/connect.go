@@ -77,7 +77,7 @@ func apiVersion(ctx context.Context, sc *soap.Client) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	switch {
 	case res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests:
 		return "", &statusError{res.StatusCode}

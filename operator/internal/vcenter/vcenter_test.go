@@ -298,14 +298,16 @@ func TestServersThatAreNoVCenter(t *testing.T) {
 		reason fault.Reason
 		text   string
 	}{
-		"404":             {answers(404, "no"), fault.InvalidInput, "404 Not Found"},
-		"401":             {answers(401, "no"), fault.InvalidInput, "401"},
-		"a page":          {answers(200, "<html><body>hello</body></html>"), fault.InvalidInput, "list of API versions"},
-		"no XML":          {answers(200, "hello"), fault.InvalidInput, "list of API versions"},
-		"another API":     {answers(200, "<namespaces><namespace><name>urn:other</name><version>1</version></namespace></namespaces>"), fault.InvalidInput, "vim25"},
-		"starting":        {answers(503, "wait"), fault.Unreachable, "503 Service Unavailable"},
-		"too busy":        {answers(429, "wait"), fault.Throttled, "429"},
-		"redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://elsewhere/", 307) }, fault.InvalidInput, "redirect"},
+		"404":         {answers(404, "no"), fault.InvalidInput, "404 Not Found"},
+		"401":         {answers(401, "no"), fault.InvalidInput, "401"},
+		"a page":      {answers(200, "<html><body>hello</body></html>"), fault.InvalidInput, "list of API versions"},
+		"no XML":      {answers(200, "hello"), fault.InvalidInput, "list of API versions"},
+		"another API": {answers(200, "<namespaces><namespace><name>urn:other</name><version>1</version></namespace></namespaces>"), fault.InvalidInput, "vim25"},
+		"starting":    {answers(503, "wait"), fault.Unreachable, "503 Service Unavailable"},
+		"too busy":    {answers(429, "wait"), fault.Throttled, "429"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere/", http.StatusTemporaryRedirect)
+		}, fault.InvalidInput, "redirect"},
 		"hangs up":        {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, fault.Unreachable, "ends the connection"},
 		"endless garbage": {func(w http.ResponseWriter, _ *http.Request) { endless(w) }, fault.InvalidInput, "list of API versions"},
 	} {

@@ -97,7 +97,7 @@ func authority(ctx context.Context, c client.Reader, ns string, ref *v1alpha1.Ke
 	if !ok {
 		return nil, versionOf(obj), &fault.Error{
 			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: fmt.Errorf("it has no key %q", key),
-			Hint: fmt.Sprintf("put the CA certificates there in PEM, or name the right key in spec.ca.key")}
+			Hint: "put the CA certificates there in PEM, or name the right key in spec.ca.key"}
 	}
 	return pem, versionOf(obj), nil
 }
