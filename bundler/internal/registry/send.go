@@ -352,7 +352,7 @@ func (r *Repository) small(ctx context.Context, op, subject string, q call, limi
 	}
 	defer release()
 	err = r.client.retry(ctx, r.host, op, subject, func(int) error {
-		resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // the caller closes it
+		resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
 		if err != nil {
 			return err
 		}
