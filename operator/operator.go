@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := reachable(ctx, cfg); err != nil {
 		return err
 	}
-	mgr, err := newManager(cfg, o)
+	mgr, err := newManager(unhurried(cfg), o)
 	if err != nil {
 		return err
 	}
@@ -87,6 +87,17 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	o.Log.Info("stopped")
 	return nil
+}
+
+// unhurried lets a pass read some hundred objects without waiting for the client's
+// own limit; the API server's priority and fairness keeps the load in bounds.
+func unhurried(cfg *rest.Config) *rest.Config {
+	if cfg.QPS != 0 {
+		return cfg
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = 100, 200
+	return cfg
 }
 
 // addControllers mounts every controller of the operator.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -64,6 +66,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
 		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged)).
+		Watches(&storagev1.CSINode{}, all). // the driver registers on nodes one by one
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	for _, kind := range Watched() {
 		o := &metav1.PartialObjectMetadata{}
@@ -105,6 +109,14 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	}
 	return requests
 }
+
+// nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels
+// and cordons.
+var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, ok1 := e.ObjectOld.(*corev1.Node)
+	is, ok2 := e.ObjectNew.(*corev1.Node)
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels)
+}}
 
 var deleted = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
