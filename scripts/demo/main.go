@@ -299,7 +299,8 @@ func (d *demo) tamper(ctx context.Context) error {
 	d.out.heading("A bundle signed by somebody else, pushed under the tag")
 	if err := d.sequence(ctx, d.connected,
 		words("vdo-bundle keygen -o stranger"),
-		append(words("vdo-bundle pull --lock lock.yaml --sign-key stranger.key -o stranger.tar"), d.upstream.Flags()...),
+		d.lock(everything[:3], "lock3.yaml"), // other contents: what vdo.key signed is trusted, whoever pushes it
+		append(words("vdo-bundle pull --lock lock3.yaml --sign-key stranger.key -o stranger.tar"), d.upstream.Flags()...),
 	); err != nil {
 		return err
 	}
