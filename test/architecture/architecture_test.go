@@ -136,7 +136,7 @@ func TestEveryFolderOfTheHouseHasAReadme(t *testing.T) {
 }
 
 func isTesting(path string) bool {
-	return strings.HasPrefix(path, "test/") || path == "test" || strings.HasPrefix(path, "scripts/")
+	return strings.HasPrefix(path, "test/") || path == "test" || path == "deploy" || strings.HasPrefix(path, "scripts/")
 }
 
 func floorOf(path string) int {
