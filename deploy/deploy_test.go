@@ -276,6 +276,23 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 	}
 }
 
+func TestTheOperatorMayRemoveWhatEarlierInstallationsLeftAndNotMakeIt(t *testing.T) {
+	_, op := install(t)
+	for _, a := range []access{
+		{"", "", "secrets", "kube-system", "cpi-global-secret"}, {"", "", "secrets", "kube-system", "snapshot-webhook-certs"},
+		{"", "", "serviceaccounts", "kube-system", "snapshot-webhook"}, {"", "", "services", "kube-system", "snapshot-validation-service"},
+		{"", "apps", "deployments", "kube-system", "snapshot-validation-deployment"},
+		{"", "rbac.authorization.k8s.io", "clusterroles", "", "snapshot-webhook-runner"},
+		{"", "rbac.authorization.k8s.io", "clusterrolebindings", "", "snapshot-webhook-role"},
+		{"", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", "validation-webhook.snapshot.storage.k8s.io"},
+	} {
+		for verb, may := range map[string]bool{"get": true, "delete": true, "create": false, "patch": false} {
+			a.verb = verb
+			require.Equal(t, may, allowed(t, op, a), "%+v", a)
+		}
+	}
+}
+
 func TestTheOperatorMayDoNoMore(t *testing.T) {
 	_, op := install(t)
 	for _, a := range []access{
