@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"os"
 	"strings"
@@ -111,25 +109,11 @@ func (l *line) acceptedDigest() string {
 	return b.Status.Digest
 }
 
-// everyImageResolvesInTheMirror asks the mirror for each image as a node would.
 func (l *line) everyImageResolvesInTheMirror(images []string) {
 	l.t.Helper()
 	require.NotEmpty(l.t, images)
-	pool := x509.NewCertPool()
-	require.True(l.t, pool.AppendCertsFromPEM(l.site.Mirror.CA()))
-	node := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 	for _, image := range images {
-		repository, digest, ok := strings.Cut(image, "@")
-		require.True(l.t, ok && strings.HasPrefix(repository, l.site.Mirror.Host+"/"), "%s is not the mirror's by digest", image)
-		path := strings.TrimPrefix(repository, l.site.Mirror.Host+"/")
-		req, err := http.NewRequestWithContext(l.ctx, http.MethodHead, l.site.Mirror.URL()+"/v2/"+path+"/manifests/"+digest, nil)
-		require.NoError(l.t, err)
-		req.SetBasicAuth(l.site.Mirror.Username, l.site.Mirror.Password)
-		req.Header.Set("Accept", "application/vnd.oci.image.index.v1+json,application/vnd.oci.image.manifest.v1+json")
-		resp, err := node.Do(req)
-		require.NoError(l.t, err)
-		_ = resp.Body.Close()
-		require.Equal(l.t, http.StatusOK, resp.StatusCode, image)
+		require.NoError(l.t, l.site.Mirror.Serves(l.ctx, image))
 	}
 }
 

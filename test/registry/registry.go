@@ -14,6 +14,7 @@
 package registry
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -421,4 +422,30 @@ func (r *Registry) authorize(req *http.Request) {
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
+}
+
+// Serves tells whether a node that pulls an image by digest, HOST/PATH@DIGEST, finds
+// it here. The registry has no login or [Basic].
+func (r *Registry) Serves(ctx context.Context, image string) error {
+	repository, digest, ok := strings.Cut(image, "@")
+	path, here := strings.CutPrefix(repository, r.Host+"/")
+	if !ok || !here {
+		return fmt.Errorf("%s is not an image of %s by digest", image, r.Host)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, r.URL()+"/v2/"+path+"/manifests/"+digest, nil)
+	if err != nil {
+		return err
+	}
+	req.SetBasicAuth(r.Username, r.Password)
+	req.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
+	transport := r.Transport()
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", image, resp.Status)
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -41,4 +42,27 @@ func Dir(t testing.TB) string {
 		t.Skip(why)
 	}
 	return dir
+}
+
+// folders of the drivers' manifests.
+var folders = map[string]string{"cpi": "cpi", "csi": "csi", "antrea": "cni", "external-snapshotter": "snapshot-controller"}
+
+// Releases lists the releases whose manifests there are, as DRIVER@VERSION with the
+// matrix's names of drivers: "csi@3.5.1".
+func Releases(t testing.TB) []string {
+	t.Helper()
+	versions, err := filepath.Glob(filepath.Join(Dir(t), "*", "v*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, v := range versions {
+		if driver := folders[filepath.Base(filepath.Dir(v))]; driver != "" {
+			out = append(out, driver+"@"+strings.TrimPrefix(filepath.Base(v), "v"))
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("no releases in %s", Dir(t))
+	}
+	return out
 }

@@ -13,24 +13,11 @@ import (
 	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// upstreamReleases are the releases whose real manifests tests have.
-func upstreamReleases(t *testing.T, dir string) []string {
-	t.Helper()
-	folders, err := filepath.Glob(filepath.Join(dir, "*", "v*"))
-	require.NoError(t, err)
-	driver := map[string]string{"cpi": "cpi", "csi": "csi", "antrea": "cni", "external-snapshotter": "snapshot-controller"}
-	var out []string
-	for _, f := range folders {
-		out = append(out, driver[filepath.Base(filepath.Dir(f))]+"@"+strings.TrimPrefix(filepath.Base(f), "v"))
-	}
-	return out
-}
-
 // All releases whose real upstream manifests are at hand go the whole line in one
 // bundle: locked, pulled, signed, verified, pushed, and verified in the mirror.
 func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	dir := upstream.Dir(t)
-	releases := upstreamReleases(t, dir)
+	releases := upstream.Releases(t)
 	w := &world{dir: t.TempDir(), mirror: registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})}
 	w.upstream = w.mirror // has the host that env names
 	up, err := upstreamworld.NewUpstream(t.Context(), upstreamworld.UpstreamOptions{Dir: w.dir, Manifests: dir, Releases: releases})
