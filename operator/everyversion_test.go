@@ -36,10 +36,20 @@ import (
 // the key it trusts and renders it; a real API server accepts every object, and
 // every image is in the mirror under the name that pods will ask for.
 func TestEveryReleaseGoesTheWholeLineToTheAPIServer(t *testing.T) {
-	releases := upstream.Releases(t)
+	goTheWholeLine(t, upstream.Dir(t), upstream.Releases(t))
+}
+
+// The stand-in manifests, which the demo takes where there are no real ones, are
+// held to the same; they have no webhook.
+func TestStandInManifestsGoTheWholeLineToTheAPIServer(t *testing.T) {
+	goTheWholeLine(t, "", []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"})
+}
+
+func goTheWholeLine(t *testing.T, manifests string, releases []string) {
+	t.Helper()
 	ctx := t.Context()
 	mirror := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
-	publicKey := deliverAll(t, mirror, releases)
+	publicKey := deliverAll(t, mirror, manifests, releases)
 
 	admin := connect(t)
 	ns := cluster.Namespace(t, cluster.Config(t))
@@ -56,7 +66,7 @@ func TestEveryReleaseGoesTheWholeLineToTheAPIServer(t *testing.T) {
 				Spec: v1alpha1.VDOConfigSpec{
 					CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"site"}},
 					StorageProvider: &v1alpha1.StorageProvider{
-						VsphereCloudConfig: "site", Webhook: true, TopologyCategories: []string{"k8s-region", "k8s-zone"},
+						VsphereCloudConfig: "site", Webhook: manifests != "", TopologyCategories: []string{"k8s-region", "k8s-zone"},
 					},
 				},
 				VCenters: map[string]render.VCenter{"site": {
@@ -89,10 +99,10 @@ func TestEveryReleaseGoesTheWholeLineToTheAPIServer(t *testing.T) {
 
 // deliverAll does the connected desk's work with the program itself: one signed
 // bundle of all releases in the mirror, as tag 1. It returns the public key.
-func deliverAll(t *testing.T, mirror *registry.Registry, releases []string) []byte {
+func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, releases []string) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	up, err := world.NewUpstream(t.Context(), world.UpstreamOptions{Dir: dir, Manifests: upstream.Dir(t), Releases: releases})
+	up, err := world.NewUpstream(t.Context(), world.UpstreamOptions{Dir: dir, Manifests: manifests, Releases: releases})
 	require.NoError(t, err)
 	t.Cleanup(up.Close)
 	build := &world.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}

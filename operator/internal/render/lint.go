@@ -170,7 +170,7 @@ func inGroup(group string) string {
 
 func granted(grants []grant, group, resource, verb string, names []string) bool {
 	return slices.ContainsFunc(grants, func(g grant) bool {
-		return g.group == group && g.resource == resource && slices.Contains(g.verbs, verb) &&
+		return g.group == group && g.resource == resource && (slices.Contains(g.verbs, verb) || slices.Contains(g.verbs, "*")) &&
 			(g.names == nil || (len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !g.names.MatchString(n) })))
 	})
 }
