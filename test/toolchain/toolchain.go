@@ -4,8 +4,9 @@
 // scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
 // name that changes with everything that the build depends on.
 //
-// A control plane that is on the machine already as envtest lays it out
-// (KUBEBUILDER_ASSETS) is used as it is.
+// Parts of a control plane that are on the machine already as envtest lays them out
+// (KUBEBUILDER_ASSETS) are used as they are, where their minor version is the one
+// that is asked for.
 package toolchain
 
 import (
@@ -89,7 +90,7 @@ func Ensure(ctx context.Context, progress io.Writer, tool Tool) (string, error) 
 	if !ok {
 		return "", fmt.Errorf("toolchain: no tool %q", tool.Name)
 	}
-	if path := installed(tool); path != "" {
+	if path := installed(ctx, tool); path != "" {
 		return path, nil
 	}
 	b := build{tool: tool, source: src, dir: filepath.Join(Root(), "scripts", "tools", src.module), progress: progress}
@@ -102,18 +103,25 @@ func Root() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// installed finds a control plane's part that envtest has put on the machine. It
-// reports its own version, so it serves only where none is asked for.
-func installed(tool Tool) string {
+// installed finds a control plane's part that envtest has put on the machine. Where
+// a version is asked for it serves if it reports the same minor version.
+func installed(ctx context.Context, tool Tool) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if dir == "" || tool.Version != "" {
+	if dir == "" {
 		return ""
 	}
 	path := filepath.Join(dir, tool.Name)
-	if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
+		return ""
+	}
+	if tool.Version == "" {
 		return path
 	}
-	return ""
+	said, err := exec.CommandContext(ctx, path, "--version").Output()
+	if minor := tool.Version[:strings.LastIndex(tool.Version, ".")]; err != nil || !strings.HasPrefix(string(said), "Kubernetes v"+minor+".") {
+		return ""
+	}
+	return path
 }
 
 type build struct {
