@@ -28,6 +28,7 @@ import (
 const (
 	sigstorePrivateKey = "ENCRYPTED SIGSTORE PRIVATE KEY"
 	cosignPrivateKey   = "ENCRYPTED COSIGN PRIVATE KEY"
+	pkcs8PrivateKey    = "ENCRYPTED PRIVATE KEY"
 )
 
 // DefaultIdentity is what a signed claim calls its subject when the signer does not
@@ -47,9 +48,10 @@ func (s *Signer) String() string { return "signer " + s.key.fingerprint }
 // GoString is String.
 func (s *Signer) GoString() string { return s.String() }
 
-// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8, SEC 1 (EC) or
-// PKCS #1 (RSA). name is the file's, for messages. password is asked only where the
-// key is encrypted.
+// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8 (plain, or
+// encrypted with PBES2), SEC 1 (EC) or PKCS #1 (RSA). name is the file's, for
+// messages. password is asked only where the key is encrypted; its error is handed
+// on as it is.
 func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error)) (*Signer, error) {
 	bad := func(reason fault.Reason, hint string, why error) (*Signer, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read private key", Subject: name, Hint: hint, Err: why}
@@ -63,7 +65,10 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
 	}
 	der, err := decrypt(block, password)
+	var asked askError
 	switch {
+	case errors.As(err, &asked):
+		return nil, fmt.Errorf("read private key %s: %w", name, asked.error)
 	case errors.Is(err, errPassword):
 		return bad(fault.Unauthorized, "give the password that the key was made with", err)
 	case err != nil:
@@ -73,9 +78,24 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	if err != nil {
 		return bad(fault.InvalidInput, formats, err)
 	}
+	return NewSigner(name, private)
+}
+
+// NewSigner makes a signer of a private key that somebody else holds, such as a
+// hardware token. name is for messages.
+func NewSigner(name string, private crypto.Signer) (*Signer, error) {
+	bad := func(why error) (*Signer, error) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "use private key", Subject: name, Err: why,
+			Hint: "use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519",
+		}
+	}
+	if err := checkPublic(private.Public()); err != nil {
+		return bad(err)
+	}
 	print, err := fingerprint(private.Public())
 	if err != nil {
-		return bad(fault.InvalidInput, formats, err)
+		return bad(err)
 	}
 	return &Signer{key: Key{id: name, public: private.Public(), fingerprint: print}, private: private}, nil
 }
@@ -96,21 +116,37 @@ var errPassword = errors.New("the password does not open the key")
 
 // decrypt returns the DER of a private key block.
 func decrypt(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
+	open := openSealed
 	switch {
-	case block.Headers["DEK-Info"] != "" || block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("keys encrypted by openssl are not supported: import it with `cosign import-key-pair`")
+	case block.Headers["DEK-Info"] != "":
+		return nil, errors.New("it is encrypted in openssl's old form: write it as PKCS #8 with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
+	case block.Type == pkcs8PrivateKey:
+		sealed, err := parsePBES2(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		open = func(_, password []byte) ([]byte, error) { return sealed.open(password) }
 	case block.Type != sigstorePrivateKey && block.Type != cosignPrivateKey:
 		return block.Bytes, nil
 	case !json.Valid(block.Bytes):
 		return nil, errors.New("the encrypted key is damaged")
-	case password == nil:
+	}
+	if password == nil {
 		return nil, errPassword
 	}
 	pass, err := password()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the password: %w", err)
+		return nil, askError{err}
 	}
-	der, err := encrypted.Decrypt(block.Bytes, pass)
+	return open(block.Bytes, pass)
+}
+
+// askError is why there is no password: it has reason and hint of its own.
+type askError struct{ error }
+
+// openSealed opens cosign's form: scrypt and secretbox, in JSON.
+func openSealed(data, password []byte) ([]byte, error) {
+	der, err := encrypted.Decrypt(data, password)
 	if err != nil && strings.Contains(err.Error(), "decryption failed") {
 		return nil, errPassword // the library has no error value for it
 	}
@@ -125,7 +161,7 @@ func parsePrivate(kind string, der []byte) (crypto.Signer, error) {
 		private, err = x509.ParseECPrivateKey(der)
 	case "RSA PRIVATE KEY":
 		private, err = x509.ParsePKCS1PrivateKey(der)
-	case "PRIVATE KEY", sigstorePrivateKey, cosignPrivateKey:
+	case "PRIVATE KEY", pkcs8PrivateKey, sigstorePrivateKey, cosignPrivateKey:
 		private, err = x509.ParsePKCS8PrivateKey(der)
 	default:
 		return nil, fmt.Errorf("a PEM block of type %q is not supported", kind)
@@ -149,7 +185,7 @@ func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
 // sign signs a message so that cosign verify and verify-blob accept it without
 // being told an algorithm: SHA-256, or plain Ed25519.
 func (s *Signer) sign(message []byte) ([]byte, error) {
-	if _, ok := s.private.(ed25519.PrivateKey); ok {
+	if _, ok := s.private.Public().(ed25519.PublicKey); ok {
 		return s.private.Sign(rand.Reader, message, crypto.Hash(0))
 	}
 	return s.private.Sign(rand.Reader, sum(crypto.SHA256, message), crypto.SHA256)

@@ -45,6 +45,7 @@ type flags struct {
 	// keys
 	key          string
 	passwordFile string
+	passwordEnv  string
 	keys         []string
 	policy       string
 	identity     string
@@ -91,10 +92,6 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
-}
-
-func (f *flags) passwordFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.passwordFile, "key-password-file", "", "file with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
 }
 
 // trustFlags say whose signatures are needed.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -9,10 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -218,46 +214,6 @@ func keyID(name string) string {
 	}, filepath.Base(name))
 	return id[:min(len(id), 48)]
 }
-
-// signer reads the private key of a flag; nil where none is given.
-func (a *app) signer(flag, name string) (*trust.Signer, error) {
-	if name == "" {
-		return nil, nil
-	}
-	pem, err := readFile(flag, name, maxKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	// The password's key derivation takes 64 MiB; they are given back before layers move.
-	defer debug.FreeOSMemory()
-	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
-}
-
-// password finds the password of a private key: the file, the environment, the
-// terminal; never the arguments.
-func (a *app) password(prompt string) ([]byte, error) {
-	if a.flags.passwordFile != "" {
-		data, err := readFile("--key-password-file", a.flags.passwordFile, maxPassword)
-		return bytes.TrimRight(data, "\r\n"), err
-	}
-	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
-		if value, ok := a.getenv(name); ok {
-			return []byte(value), nil
-		}
-	}
-	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
-		a.ask(prompt)
-		password, err := term.ReadPassword(int(a.in.Fd()))
-		a.ask("\n")
-		return password, err
-	}
-	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
-		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
-	}
-}
-
-func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
 
 // openSource opens a bundle for reading.
 func openSource(p place, client *registry.Client) (bundler.Signable, error) {

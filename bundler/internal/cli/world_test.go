@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // binary is the real program, built once for all tests of this package.
@@ -47,6 +48,7 @@ func run(m *testing.M) int {
 // world is what one test has: an upstream registry without TLS, and a site's mirror
 // with TLS and a login.
 type world struct {
+	t                testing.TB
 	dir              string
 	upstream, mirror *registry.Registry
 }
@@ -132,6 +134,7 @@ const distant = "2099-01-01T00:00:00Z"
 func newWorld(t testing.TB, dir string) *world {
 	t.Helper()
 	w := &world{
+		t:        t,
 		dir:      dir,
 		upstream: registry.Start(t, registry.Options{}),
 		mirror:   registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic}),
@@ -349,6 +352,10 @@ func truncate(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func tool(ts *testscript.TestScript, _ bool, args []string) {
+	if args[1] == "cosign" {
+		expectCode(ts, args[0], toolchain.Path(of(ts).t, "cosign"), args[2:])
+		return
+	}
 	name, err := exec.LookPath(args[1])
 	ts.Check(err)
 	expectCode(ts, args[0], name, args[2:])

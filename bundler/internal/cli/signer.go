@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+// passwordFlag binds where the password of a private key comes from. A password is
+// never an argument: other users of the machine see those.
+func (f *flags) passwordFlag(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.passwordFile, "key-password-file", "", "file with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
+	fl.StringVar(&f.passwordEnv, "key-password-env", "", "environment variable with the password of the private key")
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if short, ok := strings.CutPrefix(name, "password-"); ok {
+			name = "key-password-" + short // --password-file and --password-env, for short
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// signer reads the private key of a flag; nil where none is given.
+func (a *app) signer(flag, name string) (*trust.Signer, error) {
+	if name == "" {
+		return nil, nil
+	}
+	pem, err := readFile(flag, name, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	// The password's key derivation takes 64 MiB; they are given back before layers move.
+	defer debug.FreeOSMemory()
+	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
+}
+
+// password finds the password of a private key: the file, the environment, the
+// terminal; never the arguments.
+func (a *app) password(prompt string) ([]byte, error) {
+	switch file, env := a.flags.passwordFile, a.flags.passwordEnv; {
+	case file != "" && env != "":
+		return nil, badFlag("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
+	case file != "":
+		data, err := readFile("--key-password-file", file, maxPassword)
+		return bytes.TrimRight(data, "\r\n"), err
+	case env != "":
+		value, ok := a.getenv(env)
+		if !ok {
+			return nil, badFlag("--key-password-env", env, errors.New("there is no such environment variable"), "set it for this command")
+		}
+		return []byte(value), nil
+	}
+	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
+		if value, ok := a.getenv(name); ok {
+			return []byte(value), nil
+		}
+	}
+	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
+		a.ask(prompt)
+		password, err := term.ReadPassword(int(a.in.Fd()))
+		a.ask("\n")
+		return password, err
+	}
+	return nil, &fault.Error{
+		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
+		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
+	}
+}
+
+func (a *app) ask(s string) { _, _ = fmt.Fprint(a.err, s) }
