@@ -12,8 +12,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -39,6 +41,7 @@ const DefaultIdentity = "vdo.vmware.com/bundle"
 type Signer struct {
 	key     Key
 	private crypto.Signer
+	vouched map[string]string // annotations of a certificate for the key
 }
 
 // String names the key by its public fingerprint, so that printing a Signer never
@@ -98,6 +101,45 @@ func NewSigner(name string, private crypto.Signer) (*Signer, error) {
 		return bad(err)
 	}
 	return &Signer{key: Key{id: name, public: private.Public(), fingerprint: print}, private: private}, nil
+}
+
+// WithCertificate returns the signer with a certificate for its key, which its
+// signatures carry from now on, as those of cosign sign --certificate do. chain are
+// the authorities between the certificate and the root, with or without the root,
+// nearest first.
+func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
+	bad := func(why error, hint string) (*Signer, error) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "use certificate", Subject: name, Hint: hint, Err: why}
+	}
+	v, err := readVoucher(certificate, chain, nil)
+	switch {
+	case err != nil:
+		return bad(err, "give PEM: one certificate, and beside it the chain of those that issued it")
+	case v == nil:
+		return bad(errors.New("there is no certificate in it"), "give the certificate of the signing key, in PEM")
+	}
+	if print, err := fingerprint(v.leaf.PublicKey); err != nil || print != s.key.fingerprint {
+		return bad(errors.New("it is for another key than the one that signs"), "give the certificate that was issued for this key")
+	}
+	at := v.leaf
+	for _, c := range v.chain {
+		if err := at.CheckSignatureFrom(c); err != nil {
+			return bad(fmt.Errorf("%q did not issue %q", c.Subject, at.Subject), "give the chain with the issuer of the certificate first, then its issuer")
+		}
+		at = c
+	}
+	switch {
+	case now.After(v.leaf.NotAfter):
+		return bad(fmt.Errorf("it expired %s", v.leaf.NotAfter.UTC().Format(time.RFC3339)), "have a new one issued")
+	case now.Before(v.leaf.NotBefore):
+		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+	}
+	out := *s
+	out.vouched = map[string]string{CertificateAnnotation: string(pemOf([]*x509.Certificate{v.leaf}))}
+	if len(v.chain) > 0 {
+		out.vouched[ChainAnnotation] = string(pemOf(v.chain))
+	}
+	return &out, nil
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl
@@ -257,7 +299,8 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	layer := describe(SimpleSigningMediaType, claim)
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
-		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw)
+		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw) &&
+			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation])
 	}) {
 		return false, nil
 	}
@@ -272,6 +315,7 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 		return false, fmt.Errorf("sign: %w", err)
 	}
 	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
+	maps.Copy(layer.Annotations, s.vouched)
 	m.Layers = append(m.Layers, layer)
 	return true, nil
 }

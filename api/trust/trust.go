@@ -58,10 +58,39 @@
 //	revokedDigests:                     # never accepted, whoever signed them
 //	- sha256:…
 //
+//	certificates:                       # private certificate authorities
+//	- id: release-pki
+//	  roots: |                          # PEM, one or several; or rootsFile: a path
+//	  intermediates: |                  # optional, besides those that come along; or intermediatesFile
+//	  identities:                       # whose certificates count: at least one, exact
+//	  - email: release@corp.example     # one of email, uri and dns each: a subject
+//	  - uri: spiffe://corp/release      # alternative name, character by character
+//	  - dns: build.corp.example
+//	  extendedKeyUsage: codeSigning     # the default; emailProtection, clientAuth, or an OID
+//	  timestampRoots: |                 # RFC 3161 authorities, optional; or timestampRootsFile
+//	  revokedSerials: ["1f:03"]         # of leaves and intermediates, hex
+//	  # notBefore, notAfter and revoked as for keys
+//
 // Two entries with the same public key count once, and if one of them is revoked
-// the key is. A key's time is that of the check: signatures carry no time that could
-// be trusted without a time-stamping authority. Other kinds of authority will be
-// further top-level keys; a reader that does not know them refuses the file.
+// the key is, with a certificate or without. A key's time is that of the check:
+// signatures carry no time that could be trusted without a time-stamping authority.
+// Other kinds of authority will be further top-level keys; a reader that does not
+// know them refuses the file.
+//
+// # Certificates
+//
+// A signature may come with a certificate for its key: in the annotations
+// dev.sigstore.cosign/certificate and dev.sigstore.cosign/chain of a claim, or in a
+// sigstore bundle. It counts for an entry of certificates whose roots the chain
+// leads to, that has one of the entry's identities, that lists the extended key
+// usage itself, is no authority's, and is in time at the check. One that has expired
+// counts where a time stamp over the signature
+// (dev.sigstore.cosign/rfc3161timestamp, or in the sigstore bundle) by one of the
+// entry's timestampRoots says that it was in time then; else the refusal says so.
+//
+// For the threshold an entry counts once, whichever of its identities signed, and a
+// key counts once, whoever vouches for it. To count persons, give each an entry. One
+// identity in two entries is an error.
 package trust
 
 import (

@@ -578,7 +578,7 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 	}{
 		{"wrong password", sealed, func() ([]byte, error) { return []byte("other"), nil }, fault.Unauthorized, "does not open"},
 		{"no password", sealed, nil, fault.Unauthorized, "does not open"},
-				{"public", public, nil, fault.InvalidInput, "no PEM block of a private key"},
+		{"public", public, nil, fault.InvalidInput, "no PEM block of a private key"},
 		{"nothing", nil, nil, fault.InvalidInput, "no PEM block"},
 		{"huge", bytes.Repeat([]byte("x"), 1<<20), nil, fault.InvalidInput, "longer than"},
 		{"small", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small)), nil, fault.InvalidInput, "1024 bits"},

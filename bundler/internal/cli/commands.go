@@ -179,6 +179,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
 	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
 	a.flags.formatFlag(cmd, "")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -295,7 +296,8 @@ func (a app) signCommand() *cobra.Command {
 beside it: into the archive or folder without rewriting the rest, or into the
 registry under cosign's tag. Signatures that are there stay.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
-  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key`,
+  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
@@ -303,6 +305,7 @@ registry under cosign's tag. Signatures that are there stay.`,
 	fl.StringVar(&a.flags.key, "key", "", "private key to sign with (cosign's, or PEM)")
 	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
 	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
 	a.flags.registryFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	return cmd

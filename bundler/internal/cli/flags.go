@@ -43,12 +43,13 @@ type flags struct {
 	replace     bool
 	restart     bool
 	// keys
-	key          string
-	passwordFile string
-	passwordEnv  string
-	keys         []string
-	policy       string
-	identity     string
+	key                           string
+	passwordFile                  string
+	passwordEnv                   string
+	certificate, certificateChain string
+	keys                          []string
+	policy                        string
+	identity                      string
 }
 
 // formatFlag binds --format; -o is short for it where -o is not a destination.

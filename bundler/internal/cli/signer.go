@@ -29,11 +29,44 @@ func (f *flags) passwordFlag(cmd *cobra.Command) {
 	})
 }
 
-// signer reads the private key of a flag; nil where none is given.
+// certificateFlags bind the certificate of a signing key.
+func (f *flags) certificateFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.certificate, "certificate", "", "PEM file of a certificate for the signing key, which the signature then carries")
+	fl.StringVar(&f.certificateChain, "certificate-chain", "", "PEM file of the authorities that issued the certificate, nearest first")
+}
+
+// signer reads the private key of a flag, with its certificate; nil where none is
+// given.
 func (a *app) signer(flag, name string) (*trust.Signer, error) {
-	if name == "" {
+	certificate, chain := a.flags.certificate, a.flags.certificateChain
+	switch {
+	case name == "" && certificate != "":
+		return nil, badFlag("--certificate", certificate, errors.New("there is no "+flag+" to sign with"), "give the private key with "+flag)
+	case certificate == "" && chain != "":
+		return nil, badFlag("--certificate-chain", chain, errors.New("there is no --certificate"), "give the key's own certificate with --certificate")
+	case name == "":
 		return nil, nil
 	}
+	signer, err := a.privateKey(flag, name)
+	if err != nil || certificate == "" {
+		return signer, err
+	}
+	leaf, err := readFile("--certificate", certificate, maxKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	var between []byte
+	if chain != "" {
+		if between, err = readFile("--certificate-chain", chain, maxKeyFile); err != nil {
+			return nil, err
+		}
+	}
+	return signer.WithCertificate(certificate, leaf, between, a.now())
+}
+
+// privateKey reads a private key.
+func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
 	pem, err := readFile(flag, name, maxKeyFile)
 	if err != nil {
 		return nil, err

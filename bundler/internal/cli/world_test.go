@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -215,6 +217,9 @@ type key struct{}
 //	flipdigest FILE T  invert the byte of FILE at the first occurrence of text T
 //	tool CODE NAME …   run skopeo or cosign and demand its exit code
 //	upimage REF SEED   push another image upstream
+//	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
+//	                   code signing that began D days ago and ends the day after:
+//	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
 //	readonly DIR       make a folder unwritable
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -230,7 +235,7 @@ func TestScript(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
-			"tool": tool, "upimage": upImage, "fulldisk": fullDisk,
+			"tool": tool, "upimage": upImage, "issue": issue, "fulldisk": fullDisk,
 		},
 	})
 }
@@ -377,4 +382,22 @@ func fullDisk(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.MkdirAll(ts.MkAbs("small"), 0o755))
 	script := `mount -t tmpfs -o size=` + args[1] + ` none small && exec "$0" "$@"`
 	expectCode(ts, args[0], "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, binary}, of(ts).expand(args[2:])...))
+}
+
+func issue(ts *testscript.TestScript, _ bool, args []string) {
+	t := of(ts).t
+	days, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	root := pki.Root(t, args[0]+" root")
+	issuing := root.Issue(t, pki.Spec{Name: args[0] + " issuing", CA: true})
+	began := time.Now().Add(-time.Duration(days) * 24 * time.Hour)
+	desk := issuing.Issue(t, pki.Spec{
+		Name: args[0], Email: []string{args[1]}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+		NotBefore: began.Add(-time.Hour), NotAfter: began.Add(24 * time.Hour),
+	})
+	for name, data := range map[string][]byte{
+		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": desk.PEM(), ".key": desk.KeyPEM(t),
+	} {
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
+	}
 }
