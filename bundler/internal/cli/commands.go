@@ -175,7 +175,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	fl := cmd.Flags()
 	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
-	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
+	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key (as sign --key)")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
 	a.flags.passwordFlag(cmd)
@@ -302,7 +302,7 @@ registry under cosign's tag. Signatures that are there stay.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&a.flags.key, "key", "", "private key to sign with (cosign's, or PEM)")
+	fl.StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
 	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
 	a.flags.passwordFlag(cmd)
 	a.flags.certificateFlags(cmd)

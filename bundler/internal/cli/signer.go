@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 )
 
 // passwordFlag binds where the password of a private key comes from. A password is
@@ -65,8 +66,11 @@ func (a *app) signer(flag, name string) (*trust.Signer, error) {
 	return signer.WithCertificate(certificate, leaf, between, a.now())
 }
 
-// privateKey reads a private key.
+// privateKey reads a private key from its file, or finds it on a token.
 func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
+	if strings.HasPrefix(name, token.Scheme) {
+		return a.tokenKey(name)
+	}
 	pem, err := readFile(flag, name, maxKeyFile)
 	if err != nil {
 		return nil, err
@@ -74,6 +78,41 @@ func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
 	// The password's key derivation takes 64 MiB; they are given back before layers move.
 	defer debug.FreeOSMemory()
 	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
+}
+
+// tokenKey opens a key on a token. It stays open until the program ends.
+func (a *app) tokenKey(name string) (*trust.Signer, error) {
+	uri, err := token.ParseURI(name)
+	if err != nil {
+		return nil, err
+	}
+	if module, ok := a.getenv("COSIGN_PKCS11_MODULE_PATH"); ok && uri.Module == "" {
+		uri.Module = module
+	}
+	var pin []byte
+	if token.Available {
+		if pin, err = a.pin(uri); err != nil {
+			return nil, fmt.Errorf("open key %s: %w", uri, err)
+		}
+	}
+	key, err := token.Open(uri, pin)
+	if err != nil {
+		return nil, err
+	}
+	return trust.NewSigner(uri.String(), key)
+}
+
+// pin finds the PIN of a token: the file that the URI names, else as passwords of
+// keys are found.
+func (a *app) pin(uri token.URI) ([]byte, error) {
+	if uri.PINFile != "" {
+		data, err := readFile("pin-source", uri.PINFile, maxPassword)
+		return bytes.TrimRight(data, "\r\n"), err
+	}
+	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && a.flags.passwordFile == "" && a.flags.passwordEnv == "" {
+		return []byte(pin), nil
+	}
+	return a.password("PIN of " + uri.String() + ": ")
 }
 
 // password finds the password of a private key: the file, the environment, the
