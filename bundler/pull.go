@@ -26,6 +26,10 @@ type PullInput struct {
 	SourceOf func(image.Reference) image.Reference
 	Signer   *trust.Signer // nil: not signed
 	Target   Target
+	// Upstream, where it is given, says whose signatures the images need; nothing is
+	// written before all of them are verified.
+	Upstream *UpstreamPolicy
+	Carry    Carry // what of upstream's signatures travels; "": none
 	// Reference is the target's, where the target is a registry.
 	Reference image.Reference
 }
@@ -37,6 +41,10 @@ type Pulled struct {
 	Bytes   int64 // of the whole bundle
 	Moved   int64 // of what had to be written now
 	Missing int   // items that had to be written now
+	// Verified are the images whose own signatures were checked, where a policy asked
+	// for that; Attached is how many signatures and the like of images went along.
+	Verified []VerifiedImage
+	Attached int
 }
 
 // Pull writes the bundle that a lock describes.
@@ -57,10 +65,20 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
+	beside, err := readUpstream(ctx, in, trees, o)
+	if err != nil {
+		return nil, err
+	}
+	g.Attachments = append(g.Attachments, beside.attachments...)
 	if err := presign(g, in.Signer, in.Reference); err != nil {
 		return nil, err
 	}
-	return deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees, beside), o)
+	if err != nil {
+		return nil, err
+	}
+	pulled.Verified, pulled.Attached = beside.verified, len(beside.attachments)
+	return pulled, nil
 }
 
 // deliver moves a graph into a target and commits it.
@@ -210,7 +228,7 @@ func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, err
 
 // originsOf says where each part of a graph is fetched from: what is at hand, else
 // every image that has it.
-func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree) func(ocispec.Descriptor) []origin {
+func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree, beside upstreams) func(ocispec.Descriptor) []origin {
 	known := atHandOf(g)
 	upstreams := map[string][]origin{}
 	for n, tree := range trees {
@@ -219,6 +237,10 @@ func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree) func(ocispec.
 		for _, d := range tree.Blobs {
 			upstreams[d.Digest.String()] = append(upstreams[d.Digest.String()], o)
 		}
+	}
+	for digest, i := range beside.from {
+		where := whereabouts(i)
+		upstreams[digest] = append(upstreams[digest], origin{host: in.SourceOf(where).Host(), from: in.Registry(where)})
 	}
 	return func(d ocispec.Descriptor) []origin {
 		if data, ok := known[d.Digest.String()]; ok {

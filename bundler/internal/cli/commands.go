@@ -161,9 +161,21 @@ lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
 REGISTRY/REPO[:TAG].
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
-A bundle that is there already is not replaced unless --replace is given.`,
+A bundle that is there already is not replaced unless --replace is given.
+
+--verify-upstream FILE checks the images' own signatures before anything is written;
+all that fail are named together. An image without a rule is refused. The file:
+
+  apiVersion: vdo.vmware.com/upstream/v1
+  kind: UpstreamPolicy
+  rules:                                 # the most specific one holds
+  - images: registry.k8s.io              # HOST or HOST/PATH, and all below it
+    policy: kubernetes.yaml              # a trust policy, as of verify --policy
+  - images: registry.k8s.io/csi-vsphere
+    unsigned: true                       # taken as it is`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
+  vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
@@ -180,6 +192,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
 	a.flags.passwordFlag(cmd)
 	a.flags.certificateFlags(cmd)
+	a.flags.upstreamFlags(cmd)
 	a.flags.formatFlag(cmd, "")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -199,29 +212,34 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	upstream, err := a.flags.upstreamPolicy()
+	if err != nil {
+		return err
+	}
 	target, err := a.flags.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}
 	progress := a.reporter()
-	pulled, err := a.pullInto(ctx, target, dest, w, signer, progress)
+	pulled, err := a.pullInto(ctx, target, dest, w, signer, upstream, progress)
 	err = fault.Join(err, target.Close())
 	progress.end()
 	if err != nil {
 		return err
 	}
+	a.sayUpstream(pulled)
 	return a.printMoved(dest, pulled)
 }
 
 // pullInto pulls into an open target.
-func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, p bundler.Progress) (*bundler.Pulled, error) {
+func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, upstream *bundler.UpstreamPolicy, p bundler.Progress) (*bundler.Pulled, error) {
 	lock, files, err := a.pullLock(ctx, w, p)
 	if err != nil {
 		return nil, err
 	}
 	pulled, err := bundler.Pull(ctx, bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference,
+		Signer: signer, Target: target, Reference: dest.reference, Upstream: upstream, Carry: bundler.Carry(a.flags.carry),
 	}, a.options(p))
 	if err != nil || dest.medium != inRegistry {
 		return pulled, err
@@ -265,6 +283,9 @@ type moved struct {
 	Bytes     int64        `json:"bytes"`    // of the bundle
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+	// Upstream are the images whose own signatures were checked.
+	Upstream []bundler.VerifiedImage `json:"upstream,omitempty"`
+	Attached int                     `json:"attached,omitempty"` // signatures and the like of images
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {
@@ -272,7 +293,7 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if err != nil {
 		return err
 	}
-	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing}
+	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Upstream: p.Verified, Attached: p.Attached}
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}

@@ -47,9 +47,11 @@ type flags struct {
 	passwordFile                  string
 	passwordEnv                   string
 	certificate, certificateChain string
-	keys                          []string
-	policy                        string
-	identity                      string
+	// upstream's own signatures
+	verifyUpstream, carry string
+	keys                  []string
+	policy                string
+	identity              string
 }
 
 // formatFlag binds --format; -o is short for it where -o is not a destination.

@@ -151,16 +151,7 @@ func (f *flags) trustPolicy() (*trust.Policy, error) {
 	case f.policy != "" && len(f.keys) > 0:
 		return nil, badFlag("--policy", f.policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
 	case f.policy != "":
-		data, err := readFile("--policy", f.policy, maxPolicyFile)
-		if err != nil {
-			return nil, err
-		}
-		return trust.ParsePolicy(f.policy, data, func(path string) ([]byte, error) {
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(filepath.Dir(f.policy), path)
-			}
-			return readFile("--policy", path, maxKeyFile)
-		})
+		return parsePolicy("--policy", f.policy)
 	case len(f.keys) == 0:
 		return nil, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
@@ -220,6 +221,7 @@ type key struct{}
 //	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
 //	                   code signing that began D days ago and ends the day after:
 //	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
+//	digests REPO LOCK  set $CCM and $DRIVER to REPO@DIGEST of those images of a lock
 //	readonly DIR       make a folder unwritable
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -235,7 +237,7 @@ func TestScript(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
-			"tool": tool, "upimage": upImage, "issue": issue, "fulldisk": fullDisk,
+			"tool": tool, "upimage": upImage, "issue": issue, "digests": digests, "fulldisk": fullDisk,
 		},
 	})
 }
@@ -399,5 +401,18 @@ func issue(ts *testscript.TestScript, _ bool, args []string) {
 		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": desk.PEM(), ".key": desk.KeyPEM(t),
 	} {
 		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
+	}
+}
+
+func digests(ts *testscript.TestScript, _ bool, args []string) {
+	lock, err := bundle.ParseLock(args[1], []byte(ts.ReadFile(args[1])))
+	ts.Check(err)
+	for _, i := range lock.Images {
+		switch {
+		case strings.Contains(i.Reference.String(), "/ccm:"):
+			ts.Setenv("CCM", args[0]+"@"+i.Digest.String())
+		case strings.Contains(i.Reference.String(), "/driver:"):
+			ts.Setenv("DRIVER", args[0]+"@"+i.Digest.String())
+		}
 	}
 }
