@@ -30,6 +30,8 @@ type PullInput struct {
 	// written before all of them are verified.
 	Upstream *UpstreamPolicy
 	Carry    Carry // what of upstream's signatures travels; "": none
+	// Provenance, where it is given, is attached as a statement signed by Signer.
+	Provenance *Builder
 	// Reference is the target's, where the target is a registry.
 	Reference image.Reference
 }
@@ -71,6 +73,9 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	}
 	g.Attachments = append(g.Attachments, beside.attachments...)
 	if err := presign(g, in.Signer, in.Reference); err != nil {
+		return nil, err
+	}
+	if err := in.attest(g, beside, o.now()); err != nil {
 		return nil, err
 	}
 	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees, beside), o)

@@ -77,6 +77,11 @@ func signature(signer *trust.Signer, subject image.Digest, identity string, exis
 	if err != nil {
 		return bundle.Attachment{}, fmt.Errorf("sign %s: %w", subject, err)
 	}
+	return attachmentOf(subject, signed), nil
+}
+
+// attachmentOf is what was signed as the media take it.
+func attachmentOf(subject image.Digest, signed trust.Signed) bundle.Attachment {
 	a := bundle.Attachment{
 		Subject: subject, Tag: signed.Tag,
 		Node: bundle.Node{Descriptor: signed.Descriptor, Data: signed.Manifest},
@@ -90,7 +95,7 @@ func signature(signer *trust.Signer, subject image.Digest, identity string, exis
 		d.Data = data[d.Digest.String()]
 		a.Blobs = append(a.Blobs, d)
 	}
-	return a, nil
+	return a
 }
 
 // presign signs a graph before it is written, so that a bundle never shows without

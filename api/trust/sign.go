@@ -263,7 +263,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 	if _, err := image.ParseReference(identity); err != nil {
 		return Signed{}, err
 	}
-	m, err := existingManifest(existing)
+	m, err := existingManifest(existing, SimpleSigningMediaType)
 	if err != nil {
 		return Signed{}, &fault.Error{
 			Reason: fault.Conflict, Op: "add a signature to", Subject: SignatureTag(subject), Err: err,
@@ -282,7 +282,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 			Manifest: existing, Descriptor: describe(ocispec.MediaTypeImageManifest, existing), Tag: SignatureTag(subject),
 		}, nil
 	}
-	return seal(m, subject, claim)
+	return seal(m, SignatureTag(subject), Blob{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim})
 }
 
 // claimOf returns the bytes that are signed: those of cosign sign.
@@ -320,8 +320,9 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	return true, nil
 }
 
-// existingManifest returns the manifest to add to: empty, or what data holds.
-func existingManifest(data []byte) (ocispec.Manifest, error) {
+// existingManifest returns the manifest to add to: empty, or what data holds, whose
+// layers are all of one type.
+func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
 	empty := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
 	if data == nil {
 		return empty, nil
@@ -334,8 +335,8 @@ func existingManifest(data []byte) (ocispec.Manifest, error) {
 		return empty, fmt.Errorf("it is no image manifest: %w", err)
 	}
 	for _, l := range m.Layers {
-		if l.MediaType != SimpleSigningMediaType {
-			return empty, fmt.Errorf("it has a layer of type %q, which is no signature", l.MediaType)
+		if l.MediaType != mediaType {
+			return empty, fmt.Errorf("it has a layer of type %q, which is not %s", l.MediaType, mediaType)
 		}
 	}
 	m.SchemaVersion, m.MediaType = 2, ocispec.MediaTypeImageManifest
@@ -343,7 +344,7 @@ func existingManifest(data []byte) (ocispec.Manifest, error) {
 }
 
 // seal makes the config that cosign makes, and the manifest's bytes.
-func seal(m ocispec.Manifest, subject image.Digest, claim []byte) (Signed, error) {
+func seal(m ocispec.Manifest, tag string, added Blob) (Signed, error) {
 	config, err := configOf(m.Layers)
 	if err != nil {
 		return Signed{}, err
@@ -356,11 +357,8 @@ func seal(m ocispec.Manifest, subject image.Digest, claim []byte) (Signed, error
 	return Signed{
 		Manifest:   data,
 		Descriptor: describe(ocispec.MediaTypeImageManifest, data),
-		Tag:        SignatureTag(subject),
-		Blobs: []Blob{
-			{Descriptor: m.Config, Data: config},
-			{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim},
-		},
+		Tag:        tag,
+		Blobs:      []Blob{{Descriptor: m.Config, Data: config}, added},
 	}, nil
 }
 

@@ -28,6 +28,10 @@
 // a claim names is not compared with anything: bundles move from registry to
 // registry on their way.
 //
+// [Signer.Attest] writes such statements, as cosign attest does: an in-toto statement
+// in a DSSE envelope, a layer of type application/vnd.dsse.envelope.v1+json of the
+// manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
+//
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
 // the file. A signature file may hold several, one a line.
 //

@@ -193,6 +193,7 @@ all that fail are named together. An image without a rule is refused. The file:
 	a.flags.passwordFlag(cmd)
 	a.flags.certificateFlags(cmd)
 	a.flags.upstreamFlags(cmd)
+	a.flags.provenanceFlag(cmd)
 	a.flags.formatFlag(cmd, "")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -211,6 +212,9 @@ func (a *app) pull(cmd *cobra.Command) error {
 	signer, err := a.signer("--sign-key", a.flags.key)
 	if err != nil {
 		return err
+	}
+	if signer == nil && a.flags.provenance {
+		return usage(cmd, "--provenance wants --sign-key: a statement that nobody signed proves nothing")
 	}
 	upstream, err := a.flags.upstreamPolicy()
 	if err != nil {
@@ -239,7 +243,7 @@ func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w
 	}
 	pulled, err := bundler.Pull(ctx, bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference, Upstream: upstream, Carry: bundler.Carry(a.flags.carry),
+		Signer: signer, Target: target, Reference: dest.reference, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
 	}, a.options(p))
 	if err != nil || dest.medium != inRegistry {
 		return pulled, err

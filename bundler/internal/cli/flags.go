@@ -49,6 +49,7 @@ type flags struct {
 	certificate, certificateChain string
 	// upstream's own signatures
 	verifyUpstream, carry string
+	provenance            bool
 	keys                  []string
 	policy                string
 	identity              string

@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"bytes"
 	"crypto/x509"
+	"encoding/json"
 	"os"
 	"strconv"
 	"strings"
@@ -42,4 +44,15 @@ func digests(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Setenv("DRIVER", args[0]+"@"+i.Digest.String())
 		}
 	}
+}
+
+// statement reads what cosign verify-attestation printed and makes the statement
+// inside, indented, the output to look at.
+func statement(ts *testscript.TestScript, _ bool, args []string) {
+	var envelope struct{ Payload []byte }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &envelope))
+	var text bytes.Buffer
+	ts.Check(json.Indent(&text, envelope.Payload, "", "  "))
+	ts.Check(os.WriteFile(ts.MkAbs("statement.json"), text.Bytes(), 0o600))
+	ts.Check(ts.Exec("cat", ts.MkAbs("statement.json")))
 }
