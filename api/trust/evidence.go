@@ -24,12 +24,14 @@ import (
 // cannot count in any case (another predicate, a damaged claim) is kept, so that a
 // refusal can say what was found.
 type Evidence struct {
-	subjects   []image.Digest // that the claim names
-	message    []byte         // what was signed
-	signatures [][]byte       // over it
-	voucher    *voucher       // of who made the first of the signatures, or nil
-	doubt      string         // why the certificate that came along cannot count, or ""
-	problem    string         // why it cannot count, or ""
+	subjects   []image.Digest      // that the claim names
+	message    []byte              // what was signed
+	signatures [][]byte            // over it
+	voucher    *voucher            // of who made the first of the signatures, or nil
+	bundle     *protobundle.Bundle // the same with log entry and time stamps, or nil
+	artifact   []byte              // what bundle signs, where it is no statement
+	doubt      string              // why the certificate that came along cannot count, or ""
+	problem    string              // why it cannot count, or ""
 }
 
 const (
@@ -96,6 +98,7 @@ func readLayer(layer ocispec.Descriptor, claim []byte) Evidence {
 	if layer.MediaType == SimpleSigningMediaType {
 		e := readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
 		e.attest(layer.Annotations)
+		e.bundleOf(layer.Annotations, claim)
 		return e
 	}
 	return readSigstoreBundle(claim)
@@ -193,6 +196,9 @@ func readSigstoreBundle(data []byte) Evidence {
 	var err error
 	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
+	}
+	if e.voucher != nil {
+		e.bundle = &b
 	}
 	return e
 }

@@ -33,6 +33,7 @@ type Policy struct {
 	threshold   int
 	keys        []Key                 // as given, sorted by id
 	authorities []Authority           // likewise
+	keyless     []Keyless             // likewise
 	revoked     map[image.Digest]bool // digests
 }
 
@@ -45,15 +46,19 @@ func NewPolicy(threshold int, keys ...Key) (*Policy, error) {
 // ComposePolicy returns a policy of keys and of certificate authorities. An authority
 // counts once, whichever of its identities signed, and a key once, whoever vouches
 // for it.
-func ComposePolicy(threshold int, keys []Key, authorities []Authority) (*Policy, error) {
-	signers, err := countSigners(keys, authorities)
+func ComposePolicy(threshold int, keys []Key, authorities []Authority, keyless ...Keyless) (*Policy, error) {
+	signers, err := countSigners(keys, authorities, keyless)
 	if err == nil {
-		err = checkThreshold(threshold, signers, len(keys)+len(authorities))
+		err = checkThreshold(threshold, signers, len(keys)+len(authorities)+len(keyless))
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{threshold: threshold, keys: slices.Clone(keys), authorities: slices.Clone(authorities), revoked: map[image.Digest]bool{}}
+	p := &Policy{
+		threshold: threshold, keys: slices.Clone(keys), authorities: slices.Clone(authorities), keyless: slices.Clone(keyless),
+		revoked: map[image.Digest]bool{},
+	}
+	slices.SortFunc(p.keyless, func(a, b Keyless) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.keys, func(a, b Key) int { return strings.Compare(a.id, b.id) })
 	slices.SortFunc(p.authorities, func(a, b Authority) int { return strings.Compare(a.id, b.id) })
 	p.keys = mergeRevoked(p.keys)
@@ -68,8 +73,21 @@ func badPolicy(hint, format string, args ...any) error {
 
 // countSigners returns how many signers can count at most. That an identity is in
 // two entries is refused: who has it could count twice with two certificates.
-func countSigners(keys []Key, authorities []Authority) (int, error) {
-	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[Identity]string{}
+func countSigners(keys []Key, authorities []Authority, keyless []Keyless) (int, error) {
+	distinct, ids, identities := map[string]bool{}, map[string]bool{}, map[string]string{}
+	once := func(id string, named []string) error {
+		if ids[id] {
+			return badPolicy("give each an id of its own", "two entries have the id %q", id)
+		}
+		ids[id] = true
+		for _, i := range named {
+			if other, twice := identities[i]; twice {
+				return badPolicy("put both authorities' roots into one entry", "%s is in two entries, %s and %s", i, other, id)
+			}
+			identities[i] = id
+		}
+		return nil
+	}
 	for _, k := range keys {
 		if k.public == nil {
 			return 0, badPolicy("", "a key is empty")
@@ -80,21 +98,33 @@ func countSigners(keys []Key, authorities []Authority) (int, error) {
 		ids[k.id], distinct[k.fingerprint] = true, true
 	}
 	for _, a := range authorities {
-		switch {
-		case len(a.roots) == 0:
+		if len(a.roots) == 0 {
 			return 0, badPolicy("", "a certificate authority is empty")
-		case ids[a.id]:
-			return 0, badPolicy("give each an id of its own", "two entries have the id %q", a.id)
 		}
-		ids[a.id] = true
-		for _, i := range a.identities {
-			if other, twice := identities[i]; twice {
-				return 0, badPolicy("put both authorities' roots into one entry", "%s is in two entries, %s and %s", i, other, a.id)
-			}
-			identities[i] = a.id
+		if err := once(a.id, texts(a.identities)); err != nil {
+			return 0, err
 		}
 	}
-	return len(distinct) + len(authorities), nil
+	for _, k := range keyless {
+		if k.sigstore == nil {
+			return 0, badPolicy("", "a keyless entry is empty")
+		}
+		if err := once(k.id, texts(k.identities)); err != nil {
+			return 0, err
+		}
+	}
+	return len(distinct) + len(authorities) + len(keyless), nil
+}
+
+// texts writes identities, each once.
+func texts[T fmt.Stringer](in []T) []string {
+	out := make([]string, 0, len(in))
+	for _, i := range in {
+		if !slices.Contains(out, i.String()) {
+			out = append(out, i.String())
+		}
+	}
+	return out
 }
 
 func checkThreshold(threshold, signers, entries int) error {
@@ -125,7 +155,7 @@ func mergeRevoked(keys []Key) []Key {
 
 // WithRevokedDigests returns the policy with digests that it never accepts added.
 func (p *Policy) WithRevokedDigests(digests ...image.Digest) *Policy {
-	out := &Policy{threshold: p.threshold, keys: p.keys, authorities: p.authorities, revoked: map[image.Digest]bool{}}
+	out := &Policy{threshold: p.threshold, keys: p.keys, authorities: p.authorities, keyless: p.keyless, revoked: map[image.Digest]bool{}}
 	for d := range p.revoked {
 		out.revoked[d] = true
 	}
@@ -151,6 +181,7 @@ type policyFile struct {
 	Threshold      *int            `yaml:"threshold,omitempty"`
 	Keys           []keyFile       `yaml:"keys,omitempty"`
 	Certificates   []authorityFile `yaml:"certificates,omitempty"`
+	Keyless        []keylessFile   `yaml:"keyless,omitempty"`
 	RevokedDigests []string        `yaml:"revokedDigests,omitempty"`
 }
 
@@ -181,8 +212,13 @@ type keyFile struct {
 
 // ParsePolicy reads a policy file. name is the file's, for messages. readFile hands
 // over the keys that the policy names by path (relative paths are for it to
-// resolve); nil refuses such keys. All problems are reported together.
-func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, error)) (*Policy, error) {
+// resolve); nil refuses such keys. Keyless entries want [WithSigstore]. All problems
+// are reported together.
+func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, error), options ...PolicyOption) (*Policy, error) {
+	reader := policyReader{readFile: readFile}
+	for _, o := range options {
+		o(&reader)
+	}
 	f, err := decodePolicy(name, data)
 	if err != nil {
 		return nil, err
@@ -215,6 +251,14 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 		}
 		authorities = append(authorities, a)
 	}
+	keyless := make([]Keyless, 0, len(f.Keyless))
+	for i, kf := range f.Keyless {
+		k, err := kf.keyless(reader)
+		if err != nil {
+			bad(err, fmt.Sprintf("keyless[%d]", i))
+		}
+		keyless = append(keyless, k)
+	}
 	revoked, err := parseDigests(f.RevokedDigests)
 	if err != nil {
 		bad(err, "revokedDigests")
@@ -226,7 +270,7 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	if f.Threshold != nil {
 		threshold = *f.Threshold
 	}
-	p, err := ComposePolicy(threshold, keys, authorities)
+	p, err := ComposePolicy(threshold, keys, authorities, keyless...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -242,7 +286,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 		text = strings.Join(strings.Fields(strings.TrimPrefix(text, "unmarshal errors:")), " ")
 		return policyFile{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name,
-			Hint: "see the format in `go doc api/trust`: apiVersion, kind, threshold, keys, certificates, revokedDigests",
+			Hint: "see the format in `go doc api/trust`: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
 			Err:  errors.New(yamlType.ReplaceAllString(text, "the key $1 is not known")),
 		}
 	}
@@ -260,7 +304,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return bad(errors.New("there is something after the first YAML document"))
 	}
-	if n := len(f.Keys) + len(f.Certificates); n > maxKeys { // before a file is read for each
+	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); n > maxKeys { // before a file is read for each
 		return bad(fmt.Errorf("%d keys are more than %d", n, maxKeys))
 	}
 	return f, nil
@@ -298,7 +342,7 @@ func (f keyFile) key(readFile func(string) ([]byte, error)) (Key, error) {
 func (f authorityFile) authority(readFile func(string) ([]byte, error)) (Authority, error) {
 	var problems []error
 	load := func(field, text, path string) []byte {
-		data, err := f.load(field, text, path, readFile)
+		data, err := loadField("certificate authority", f.ID, field, text, path, readFile)
 		if err != nil {
 			problems = append(problems, err)
 		}
@@ -322,11 +366,11 @@ func (f authorityFile) authority(readFile func(string) ([]byte, error)) (Authori
 	return NewAuthority(f.ID, o)
 }
 
-// load returns a field that is given in the policy, or in a file that it names.
-func (f authorityFile) load(field, text, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
+// loadField returns a field that is given in the policy, or in a file that it names.
+func loadField(what, id, field, text, path string, readFile func(string) ([]byte, error)) ([]byte, error) {
 	bad := func(why, hint string) ([]byte, error) {
 		return nil, &fault.Error{
-			Op: "read certificate authority", Subject: fmt.Sprintf("%q", f.ID), Hint: hint, Err: errors.New(why),
+			Op: "read " + what, Subject: fmt.Sprintf("%q", id), Hint: hint, Err: errors.New(why),
 		}
 	}
 	switch {
@@ -339,7 +383,7 @@ func (f authorityFile) load(field, text, path string, readFile func(string) ([]b
 	}
 	data, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read certificate authority %q: %s: %w", f.ID, field, err)
+		return nil, fmt.Errorf("read %s %q: %s: %w", what, id, field, err)
 	}
 	return data, nil
 }
@@ -378,6 +422,9 @@ func (p *Policy) YAML() ([]byte, error) {
 	}
 	for _, a := range p.authorities {
 		f.Certificates = append(f.Certificates, a.file())
+	}
+	for _, k := range p.keyless {
+		f.Keyless = append(f.Keyless, k.file())
 	}
 	for d := range p.revoked {
 		f.RevokedDigests = append(f.RevokedDigests, d.String())

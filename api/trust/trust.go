@@ -75,6 +75,16 @@
 //	  revokedSerials: ["1f:03"]         # of leaves and intermediates, hex
 //	  # notBefore, notAfter and revoked as for keys
 //
+//	keyless:                            # short-lived certificates of a sigstore
+//	- id: kubernetes
+//	  trustedRootFile: trusted_root.json  # or trustedRoot: its text; never fetched
+//	  identities:                       # at least one, exact
+//	  - subject: krel-trust@k8s-releng-prod.iam.gserviceaccount.com
+//	    issuer: https://accounts.google.com
+//	  withoutTransparencyLog: false     # true: a time stamp of the trusted root's authorities is enough
+//	  withoutCertificateLog: false      # true: for a sigstore that has none
+//	  # notBefore, notAfter and revoked as for keys
+//
 // Two entries with the same public key count once, and if one of them is revoked
 // the key is, with a certificate or without. A key's time is that of the check:
 // signatures carry no time that could be trusted without a time-stamping authority.
@@ -95,6 +105,13 @@
 // For the threshold an entry counts once, whichever of its identities signed, and a
 // key counts once, whoever vouches for it. To count persons, give each an entry. One
 // identity in two entries is an error.
+//
+// Keyless signatures are checked against the trusted root of their entry, in both
+// forms of signature (the old one with its annotation dev.sigstore.cosign/bundle): the
+// certificate, its entry in a certificate log, the signature's entry in a transparency
+// log, and the time that the log or a time stamp gives. What the trusted root does not
+// have is not trusted. Programs that read such policies use package
+// api/trust/keyless; see [WithSigstore].
 package trust
 
 import (

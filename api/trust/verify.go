@@ -35,7 +35,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 // admits refuses a subject before any signature is looked at.
 func (p *Policy) admits(subject image.Digest) error {
 	switch {
-	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities) == 0:
+	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities)+len(p.keyless) == 0:
 		return untrusted(subject, errors.New("the trust policy is empty: it accepts nothing"), "add the publisher's public key to it")
 	case subject.IsZero():
 		return untrusted(subject, errors.New("there is no digest to verify"), "")
@@ -79,14 +79,15 @@ func (t *tally) add(p *Policy, e Evidence, now time.Time) {
 // addSigned looks for the signers of a message that binds the subject.
 func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
 	known := t.addKeys(p, e, now)
-	if e.voucher != nil && len(e.signatures) > 0 && len(p.authorities) > 0 {
+	vouchers := len(p.authorities)+len(p.keyless) > 0
+	if e.voucher != nil && len(e.signatures) > 0 && vouchers {
 		known = t.addVouched(p, e, now) || known
 	}
 	switch {
 	case known:
 	case e.doubt != "":
 		t.found[e.doubt]++
-	case e.voucher != nil && len(p.authorities) > 0: // addVouched has said why
+	case e.voucher != nil && vouchers: // addVouched has said why
 	default:
 		t.found["by no key of the policy"]++
 	}
@@ -120,21 +121,27 @@ func (t *tally) addVouched(p *Policy, e Evidence, now time.Time) (known bool) {
 		t.lapse("by a certificate whose key is revoked")
 		return true
 	}
-	var strange []string
-	for _, a := range p.authorities {
-		switch why := a.vouches(e.voucher, e.signatures[0], now); {
+	strange := ""
+	hear := func(id string, why *refusal) {
+		switch {
 		case why == nil:
 			known = true
-			t.counts.add(print, a.id)
+			t.counts.add(print, id)
 		case why.known:
 			known = true
 			t.lapse(why.why)
 		default:
-			strange = append(strange, why.why)
+			strange = why.why
 		}
 	}
+	for _, a := range p.authorities {
+		hear(a.id, a.vouches(e.voucher, e.signatures[0], now))
+	}
+	for _, k := range p.keyless {
+		hear(k.id, k.vouches(e, t.subject, now))
+	}
 	if !known {
-		t.found[strange[0]]++
+		t.found[strange]++
 	}
 	return known
 }
@@ -220,6 +227,9 @@ func (p *Policy) describe(now time.Time) []string {
 	}
 	for _, a := range p.authorities {
 		add("certificates of "+a.id, a.standing(now))
+	}
+	for _, k := range p.keyless {
+		add("keyless "+k.id, k.standing(now))
 	}
 	return out
 }

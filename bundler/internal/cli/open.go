@@ -24,6 +24,7 @@ import (
 // Bounds of files that the user names, in bytes.
 const (
 	maxKeyFile       = 64 << 10
+	maxTrustFile     = 1 << 20 // keys, certificates and trusted roots that a policy names
 	maxPolicyFile    = 1 << 20
 	maxSignatureFile = 1 << 20
 	maxCAFile        = 4 << 20

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust/keyless"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 )
 
@@ -46,8 +47,8 @@ func parsePolicy(flag, name string) (*trust.Policy, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
-		return readFile(flag, path, maxKeyFile)
-	})
+		return readFile(flag, path, maxTrustFile)
+	}, trust.WithSigstore(keyless.Open))
 }
 
 // sayUpstream tells what was found of upstream's signatures.
