@@ -52,8 +52,7 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	if err := checkID(id); err != nil {
 		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
 	}
-	switch {
-	case !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter):
+	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
 		return bad(errors.New("notBefore is not before notAfter"), "swap them")
 	}
 	public, err := parsePublic(publicPEM)

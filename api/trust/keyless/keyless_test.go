@@ -6,8 +6,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +313,31 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	require.ErrorContains(t, err, "digest", "everything but the digest is right")
 	err = s.Verify(b, nil, image.DigestOf([]byte("x")), nil)
 	require.ErrorContains(t, err, "no identity")
+}
+
+// Roots, log keys and time-stamping authorities are those of the file; neither the
+// public sigstore nor anybody else is asked.
+func TestNoNetwork(t *testing.T) {
+	transport, ok := http.DefaultTransport.(*http.Transport)
+	require.True(t, ok)
+	dial := func(_ context.Context, _, to string) (net.Conn, error) {
+		t.Errorf("this package dialled %s", to)
+		return nil, errors.New("no network")
+	}
+	oldDial, oldResolver := transport.DialContext, net.DefaultResolver
+	transport.DialContext = dial
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dial}
+	t.Cleanup(func() { transport.DialContext, net.DefaultResolver = oldDial, oldResolver })
+	t.Setenv("TUF_ROOT", filepath.Join(t.TempDir(), "none"))
+
+	w, subject := newWorks(t), image.DigestOf([]byte("root"))
+	evidence := w.attested(t, trust.SignPredicateType, subject, nil)
+	_, err := w.policy(t, identities(who, login)+noSCT).Verify(subject, evidence, time.Now())
+	require.NoError(t, err)
+	_, err = newWorks(t).policy(t, identities(who, login)).Verify(subject, evidence, time.Now())
+	requireUntrusted(t, err, "does not accept")
+	_, err = os.Stat(os.Getenv("TUF_ROOT"))
+	require.ErrorIs(t, err, os.ErrNotExist, "trust roots were sought on the disk")
 }
 
 func TestBadKeylessEntriesAreExplained(t *testing.T) {
