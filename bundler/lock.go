@@ -26,7 +26,7 @@ type LockInput struct {
 	Matrix    Matrix
 	Request   catalog.Request
 	Platform  image.Platform // zero: all
-	Operator  *Operator // nil: the bundle does not hold it
+	Operator  *Operator      // nil: the bundle does not hold it
 	Manifests Manifests
 	Registry  Registry
 }

@@ -133,7 +133,7 @@ type Release struct {
 
 // File is one manifest file.
 type File struct {
-	Name   string       `json:"name"` // base name
+	Name   string       `json:"name"`          // base name
 	URL    string       `json:"url,omitempty"` // empty for the operator's
 	Digest image.Digest `json:"digest"`
 	Size   int64        `json:"size"` // bytes
