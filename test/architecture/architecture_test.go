@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"api/bundle"},
 	{"bundler/internal/catalog", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
 	{"operator/internal/plan"},
-	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
+	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
 	{"operator/internal/controller/..."},
 	{"bundler/internal/cli/...", "operator"},
 	{"bundler/cmd/...", "operator/cmd/..."},
