@@ -225,7 +225,7 @@ func TestConformance(t *testing.T) {
 		w.ask(t, "HEAD", "/v2/"+beside+"/manifests/"+root.Digest.String()).fails(t, 404, "MANIFEST_UNKNOWN")
 		own := 0
 		for _, d := range w.Graph.Blobs {
-			if w.ask(t, "HEAD", "/v2/"+beside+"/blobs/"+d.Digest.String()).StatusCode == 200 {
+			if w.ask(t, "HEAD", "/v2/"+beside+"/blobs/"+d.Digest.String()).StatusCode == http.StatusOK {
 				own++
 			}
 		}

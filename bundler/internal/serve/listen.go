@@ -62,6 +62,6 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.C
 	if server.Shutdown(late) != nil {
 		_ = server.Close() // whoever is not done after the grace is cut off
 	}
-	<-ended
+	_ = <-ended // it says that it was closed
 	return nil
 }

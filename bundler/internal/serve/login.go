@@ -30,7 +30,7 @@ type Accounts struct {
 }
 
 const (
-	htpasswdHint = "make it with `htpasswd -B -c FILE USER`"
+	accountsHint = "make it with `htpasswd -B -c FILE USER`"
 	maxAccounts  = 10000
 )
 
@@ -41,7 +41,7 @@ func ParseAccounts(name string, data []byte) (*Accounts, error) {
 		return nil, err
 	}
 	bad := func(format string, args ...any) error {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Hint: htpasswdHint, Err: fmt.Errorf(format, args...)}
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Hint: accountsHint, Err: fmt.Errorf(format, args...)}
 	}
 	var errs []error
 	lines := bufio.NewScanner(bytes.NewReader(data))

@@ -154,7 +154,7 @@ func (r *repository) attach(a bundle.Attachment) {
 		r.tags[a.Tag] = d.Digest.String()
 	}
 	if refersTo(a.Node.Data, a.Subject) {
-		list := append(r.referrers[a.Subject.String()], referrer(a.Node))
+		list := slices.Concat(r.referrers[a.Subject.String()], []ocispec.Descriptor{referrer(a.Node)})
 		slices.SortFunc(list, func(x, y ocispec.Descriptor) int { return cmp.Compare(x.Digest, y.Digest) })
 		r.referrers[a.Subject.String()] = slices.CompactFunc(list, func(x, y ocispec.Descriptor) bool { return x.Digest == y.Digest })
 	}
