@@ -54,7 +54,7 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.C
 	}()
 	select {
 	case err := <-ended:
-		return &fault.Error{Reason: fault.Storage, Op: "serve on", Subject: l.Addr().String(), Hint: "start it again", Err: err}
+		return broken(l, err)
 	case <-ctx.Done():
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
@@ -62,6 +62,12 @@ func Run(ctx context.Context, l net.Listener, h http.Handler, certificate *tls.C
 	if server.Shutdown(late) != nil {
 		_ = server.Close() // whoever is not done after the grace is cut off
 	}
-	_ = <-ended // it says that it was closed
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return broken(l, err)
+	}
 	return nil
+}
+
+func broken(l net.Listener, err error) error {
+	return &fault.Error{Reason: fault.Storage, Op: "serve on", Subject: l.Addr().String(), Hint: "start it again", Err: err}
 }
