@@ -196,8 +196,9 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		return usage(cmd, err.Error())
 	})
 	root.AddCommand(
-		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
-		a.keygenCommand(), a.versionCommand(), a.serveCommand(), a.mirrorConfigCommand(),
+		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
+		a.keygenCommand(), a.versionCommand(),
+		a.serveCommand(), a.mirrorConfigCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
 	)
 	return root
