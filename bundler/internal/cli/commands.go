@@ -460,6 +460,10 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
+With --layout paths every image is put beside it as well, below REPO under its upstream
+name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
+configuration (see mirror-config) find it there.
+
 It prints the reference by digest, which is what a DriverBundle should name.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt`,
@@ -469,6 +473,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.layoutFlag(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -500,6 +505,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
 		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
 	}, a.options(progress))
+	if err == nil {
+		err = a.pushPaths(ctx, source, to, client, progress)
+	}
 	progress.end()
 	if err != nil {
 		return err

@@ -43,6 +43,7 @@ type flags struct {
 	retries     int
 	replace     bool
 	restart     bool
+	layout      string // of a push
 	// keys
 	key          string
 	passwordFile string
