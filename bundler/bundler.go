@@ -59,6 +59,16 @@ type Target interface {
 	Close() error
 }
 
+// Rememberer is a Target that notes what has arrived, so that a later push of the
+// same bundle has little to ask.
+type Rememberer interface {
+	// Confirmed tells, after Begin, whether an earlier push has noted that all of
+	// the bundle is there, and nothing is known to be missing since.
+	Confirmed() bool
+	// Remember notes it, after Commit and once the bundle was read back.
+	Remember(ctx context.Context) error
+}
+
 // Attacher adds a signature to a bundle that is there already.
 type Attacher interface {
 	Attach(ctx context.Context, a bundle.Attachment) error

@@ -26,8 +26,10 @@ type PullInput struct {
 	SourceOf func(image.Reference) image.Reference
 	Signer   *trust.Signer // nil: not signed
 	Target   Target
-	// Reference is the target's, where the target is a registry.
+	// Reference is the target's, where the target is a registry, and Mirror opens it
+	// to look at what arrived.
 	Reference image.Reference
+	Mirror    Registry
 }
 
 // Pulled is a bundle that was written.
@@ -60,7 +62,11 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err := presign(g, in.Signer, in.Reference); err != nil {
 		return nil, err
 	}
-	return deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+	if err != nil || in.Mirror == nil {
+		return pulled, err
+	}
+	return pulled, arrived(ctx, in.Target, in.Mirror, in.Reference, g.Root, in.Lock, o)
 }
 
 // deliver moves a graph into a target and commits it.

@@ -172,6 +172,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	a.flags.matrixFlags(cmd)
 	a.flags.sourceFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.targetFlags(cmd)
 	fl := cmd.Flags()
 	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
@@ -218,14 +219,14 @@ func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w
 	if err != nil {
 		return nil, err
 	}
-	pulled, err := bundler.Pull(ctx, bundler.PullInput{
+	in := bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
 		Signer: signer, Target: target, Reference: dest.reference,
-	}, a.options(p))
-	if err != nil || dest.medium != inRegistry {
-		return pulled, err
 	}
-	return pulled, bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, lock, a.options(p))
+	if dest.medium == inRegistry {
+		in.Mirror = direct(w.client)
+	}
+	return bundler.Pull(ctx, in, a.options(p))
 }
 
 // pullDestination reads -o, and refuses flags that contradict each other.
@@ -467,6 +468,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
 	return cmd

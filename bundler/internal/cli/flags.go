@@ -40,6 +40,7 @@ type flags struct {
 	plainHTTP   []string
 	concurrency int
 	retries     int
+	checkAll    bool
 	replace     bool
 	restart     bool
 	// keys
@@ -91,6 +92,12 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
+}
+
+// targetFlags say how a registry is written to.
+func (f *flags) targetFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
 }
 
 func (f *flags) passwordFlag(cmd *cobra.Command) {

@@ -78,7 +78,7 @@ func (f *flags) client() (*registry.Client, error) {
 	}
 	return registry.NewClient(registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, Attempts: f.retries + 1,
-		UserAgent: "vdo-bundle/" + version().Version,
+		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll,
 	})
 }
 

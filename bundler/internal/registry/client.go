@@ -18,6 +18,29 @@
 //     who reads them (see [Repository.Fetch]).
 //   - What remains is a fault that names the operation, the reference and the
 //     remedy. No message holds a credential, nor a URL's query.
+//
+// # What is there already
+//
+// A push asks for every blob and every manifest by its digest before it sends
+// anything: that a root is there proves nothing, since a push that broke off, or a
+// garbage collection, may have left any part of what is below it. Once everything
+// was written, asked for again and read back, [Repository.Remember] leaves a note:
+// an image manifest of the artifact type application/vnd.vdo.confirmed.v1 under the
+// tag sha256-<hex of the root>.confirmed, with the empty configuration and layer of
+// the OCI specification and three annotations (the prefix is
+// com.vmware.vdo.confirmed): repository, the name that it was pushed to; root, the
+// digest of the root; set, the sha256 over the sorted lines "DIGEST SIZE" of all
+// blobs and manifests and "DIGEST of SUBJECT at "TAG"" of all attachments, each
+// with its newline.
+//
+// A later push of the same bundle that finds this note, to the byte, asks for the
+// root, the tag, the root's signatures and a random sample of eight blobs and
+// manifests only. Any of them missing leads to the full look, and so does
+// Options.CheckAll. A note is worth nothing in another repository, so that a
+// replication that has copied the tags and not yet the rest does not look complete.
+// It has no subject: it never travels with a bundle, and it is not what a cluster
+// trusts, since every reader verifies what it reads. Who removes a bundle removes
+// its note.
 package registry
 
 import (
@@ -63,6 +86,8 @@ type Options struct {
 	// Stall is how long a host may be silent, before its answer or in the middle
 	// of it. Zero: one minute.
 	Stall time.Duration
+	// CheckAll makes every push ask for every part, whatever was noted earlier.
+	CheckAll bool
 	// Sleep waits between attempts. Nil: the clock. Tests set it.
 	Sleep func(ctx context.Context, d time.Duration) error
 }

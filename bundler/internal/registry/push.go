@@ -26,7 +26,8 @@ const opPush = "push"
 
 // push is what a repository knows between Begin and Close.
 type push struct {
-	graph *bundle.Graph
+	graph     *bundle.Graph
+	confirmed bool // an earlier push has noted that all of it is there
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
@@ -34,8 +35,10 @@ type push struct {
 
 // Begin asks the registry for every blob and every manifest of the graph, one by
 // one: that a root is there says nothing about what is below it, since a push that
-// broke off may have left anything. It returns what is missing, in the graph's
-// order. Nothing is written.
+// broke off may have left anything. Where an earlier push has noted that all of it
+// arrived (see the package comment), a sample is asked for, and all of it only if
+// anything of that is missing. It returns what is missing, in the graph's order.
+// Nothing is written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, &fault.Error{
@@ -44,6 +47,28 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
+	confirmed, err := r.confirmed(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	p := &push{graph: g, confirmed: confirmed, lacks: map[string]ocispec.Descriptor{}}
+	var missing []ocispec.Descriptor
+	if !confirmed {
+		if missing, err = r.lacking(ctx, g); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range missing {
+		p.lacks[d.Digest.String()] = d
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.push = p
+	return missing, nil
+}
+
+// lacking asks for everything.
+func (r *Repository) lacking(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	order := g.Order()
 	absent := make([]bool, len(order))
 	group, ctx2 := r.group(ctx)
@@ -57,17 +82,12 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}}
 	var missing []ocispec.Descriptor
 	for i, d := range order {
 		if absent[i] {
 			missing = append(missing, d)
-			p.lacks[d.Digest.String()] = d
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.push = p
 	return missing, nil
 }
 
@@ -286,12 +306,15 @@ func (r *Repository) Commit(ctx context.Context) error {
 		}
 	}
 	for _, a := range p.graph.Attachments {
+		if p.confirmed && a.Subject.String() != p.graph.Root.Digest.String() {
+			continue
+		}
 		if err := r.putAttachment(ctx, a); err != nil {
 			return err
 		}
 	}
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
-	if err := r.tag(ctx, root); err != nil {
+	if err := r.tag(ctx, root); err != nil || p.confirmed {
 		return err
 	}
 	return r.check(ctx, p.graph)
