@@ -59,6 +59,14 @@ type Target interface {
 	Close() error
 }
 
+// Mounter is a Target that can take a blob over from another place of its own
+// without the bytes passing through here.
+type Mounter interface {
+	// Mount tells whether it did so; from is what FetchFrom would be asked of. Where
+	// it did not, the blob has to be put.
+	Mount(ctx context.Context, d ocispec.Descriptor, from any) (bool, error)
+}
+
 // Rememberer is a Target that notes what has arrived, so that a later push of the
 // same bundle has little to ask.
 type Rememberer interface {

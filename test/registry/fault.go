@@ -32,8 +32,12 @@ type Fault struct {
 	// Wait holds the request back until the channel is closed or the client goes.
 	Wait <-chan struct{}
 
-	// Reset ends the connection with a TCP reset before there is an answer.
+	// Reset ends the connection with a TCP reset before there is an answer. With a
+	// BodyLimit it does so to longer bodies only, instead of answering 413.
 	Reset bool
+	// ResetAfter lets the registry see that many bytes of the request's body, and
+	// ends the connection then with a TCP reset.
+	ResetAfter int64
 	// Status answers with a status, Header and Body (default: an OCI error of that status).
 	Status int
 	Header map[string]string
@@ -114,8 +118,11 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 		}
 	}
 	switch {
-	case f.Reset:
+	case f.Reset && (f.BodyLimit == 0 || req.ContentLength > f.BodyLimit):
 		reset(w)
+	case f.ResetAfter > 0:
+		req.Body = &breakingBody{ReadCloser: req.Body, left: f.ResetAfter, end: func() { reset(w) }}
+		next.ServeHTTP(w, req)
 	case f.Status != 0:
 		f.answer(w)
 	case f.RedirectTo != "":
@@ -131,6 +138,23 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 		}
 		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f}, req)
 	}
+}
+
+// breakingBody is a body whose connection breaks in the middle of it.
+type breakingBody struct {
+	io.ReadCloser
+	left int64
+	end  func()
+}
+
+func (b *breakingBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.end()
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // reset ends a connection without ceremony.

@@ -48,7 +48,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -70,6 +69,11 @@ type Options struct {
 	CAFile string
 	// CA is the same as bytes.
 	CA []byte
+	// ClientCert and ClientKey are PEM files of the certificate that hosts are shown
+	// which the user named and which ask for one.
+	ClientCert, ClientKey string
+	// Hosts are settings of single hosts, as references write them.
+	Hosts map[string]HostOptions
 	// PlainHTTP are the hosts, as references write them (with the port), that are
 	// spoken to without TLS.
 	PlainHTTP []string
@@ -78,6 +82,12 @@ type Options struct {
 	// Concurrency is how many blobs are read from, and how many written to, one
 	// host at a time. Zero: 6.
 	Concurrency int
+	// ChunkSize is the largest body of a request that sends a part of a blob; larger
+	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
+	// proxy before it, does not take a whole one.
+	ChunkSize int64
+	// Rate is how many bytes a second all transfers together may take. Zero: all.
+	Rate int64
 	// Attempts is how often a request is made before its fault is final. Zero: 6.
 	Attempts int
 	// Backoff is the wait before the second attempt; it doubles up to a minute.
@@ -105,8 +115,10 @@ const (
 type Client struct {
 	opts    Options
 	plain   map[string]bool
-	own     *http.Transport // to hosts that the user named
-	foreign *http.Transport // to hosts that a server named
+	own     *http.Transport            // to hosts that the user named
+	named   map[string]*http.Transport // to those that have their own, by address
+	foreign *http.Transport            // to hosts that a server named
+	pace    *pace
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -139,20 +151,19 @@ func NewClient(o Options) (*Client, error) {
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}}
-	for _, h := range o.PlainHTTP {
-		ref, err := image.ParseReference(h + "/x")
-		if err != nil || ref.Host() != h {
-			return nil, &fault.Error{
-				Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("--plain-http %q", h),
-				Hint: "write the host as references do, with the port: registry.site:5000",
-				Err:  errors.New("it is no registry host"),
-			}
-		}
-		c.plain[h] = true
+	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
+	if err != nil {
+		return nil, err
 	}
-	c.own = newTransport(pool, o, nil)
-	c.foreign = newTransport(pool, o, refuseLinkLocal)
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]*http.Transport{}}
+	if err := c.configure(pool); err != nil {
+		return nil, err
+	}
+	if o.Rate > 0 {
+		c.pace = &pace{rate: o.Rate, sleep: o.Sleep}
+	}
+	c.own = newTransport(pool, certs, o, nil)
+	c.foreign = newTransport(pool, nil, o, refuseLinkLocal)
 	return c, nil
 }
 
@@ -160,6 +171,9 @@ func NewClient(o Options) (*Client, error) {
 func (c *Client) Close() error {
 	c.own.CloseIdleConnections()
 	c.foreign.CloseIdleConnections()
+	for _, t := range c.named {
+		t.CloseIdleConnections()
+	}
 	return nil
 }
 
@@ -175,19 +189,28 @@ func certificates(o Options) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if o.CAFile != "" {
-		data, err := readFile(o.CAFile, maxCAFile)
-		if err != nil {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: o.CAFile, Hint: "name a readable PEM file", Err: err}
-		}
-		if !pool.AppendCertsFromPEM(data) {
-			return nil, badCA(o.CAFile)
-		}
+	if err := addFile(pool, o.CAFile); err != nil {
+		return nil, err
 	}
 	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
 		return nil, badCA("")
 	}
 	return pool, nil
+}
+
+// addFile adds the certificates of a file; of none, none.
+func addFile(pool *x509.CertPool, name string) error {
+	if name == "" {
+		return nil
+	}
+	data, err := readFile(name, maxCAFile)
+	if err != nil {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: name, Hint: "name a readable PEM file", Err: err}
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return badCA(name)
+	}
+	return nil
 }
 
 func badCA(name string) error {
@@ -200,14 +223,14 @@ func badCA(name string) error {
 
 // newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
 // delay or loss better than streams that share one, and a cut is one transfer's.
-func newTransport(pool *x509.CertPool, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
+func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
 	dialer := &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second, Control: control}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,

@@ -114,6 +114,12 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
+// isThrottling tells whether a host says that it is asked too much.
+func isThrottling(err error) bool {
+	var a *answerError
+	return errors.As(err, &a) && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && a.after > 0)
+}
+
 // sourceError is a fault of what is being pushed, not of the registry.
 type sourceError struct{ error }
 

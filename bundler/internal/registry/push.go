@@ -3,12 +3,9 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"slices"
@@ -94,7 +91,7 @@ func (r *Repository) lacking(ctx context.Context, g *bundle.Graph) ([]ocispec.De
 // group runs small requests side by side.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(cap(r.host.small))
+	g.SetLimit(r.host.small.most)
 	return g, ctx
 }
 
@@ -131,12 +128,19 @@ func (r *Repository) Put(ctx context.Context, d ocispec.Descriptor, open func(of
 	if err != nil {
 		return err
 	}
-	if p := r.begun(); p != nil && !bundle.IsManifest(d.MediaType) {
+	if !bundle.IsManifest(d.MediaType) {
+		r.arrived(d)
+	}
+	return nil
+}
+
+// arrived takes note that a blob is there.
+func (r *Repository) arrived(d ocispec.Descriptor) {
+	if p := r.begun(); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.lacks, d.Digest.String())
 	}
-	return nil
 }
 
 func (r *Repository) begun() *push {
@@ -154,139 +158,6 @@ func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) err
 	defer src.Close() //nolint:errcheck // only read
 	_, err = io.Copy(io.Discard, bundle.Verify(src, d))
 	return err
-}
-
-// putBlob uploads a blob, as a whole, as often as it takes.
-func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	subject := r.at(d.Digest.String())
-	release, err := acquire(ctx, r.host.push)
-	if err != nil {
-		return r.client.explain(ctx, r.host, opPush, subject, err)
-	}
-	defer release()
-	return r.client.retry(ctx, r.host, opPush, subject, func(n int) error {
-		if n > 1 { // the answer may have been lost, not the blob
-			if there, err := r.hasOnce(ctx, d); err != nil || there {
-				return err
-			}
-		}
-		return r.upload(ctx, d, open)
-	})
-}
-
-// hasOnce is has for a blob, without attempts of its own.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
-	})
-	if err != nil {
-		return false, err
-	}
-	drain(resp.Body)
-	return resp.StatusCode == http.StatusOK, nil
-}
-
-// upload begins an upload and sends the blob to where the registry wants it, which
-// may be another host: that one gets no login.
-func (r *Repository) upload(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
-	})
-	if err != nil {
-		return err
-	}
-	drain(resp.Body)
-	to, err := r.client.location(r.host, resp.Request.URL, resp)
-	if err != nil {
-		return err
-	}
-	query := "digest=" + strings.ReplaceAll(d.Digest.String(), ":", "%3A")
-	if to.RawQuery != "" { // kept as it came: it may be signed
-		query = to.RawQuery + "&" + query
-	}
-	to.RawQuery = query
-	var last *source
-	resp, err = r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPut, url: to, access: r.pushes(), size: d.Size, ok: []int{201, 204},
-		header: map[string]string{"Content-Type": "application/octet-stream"},
-		body: func() (io.ReadCloser, error) {
-			src, err := open(0)
-			if err != nil {
-				return nil, err
-			}
-			last = &source{ReadCloser: src, left: d.Size, sum: sha256.New(), want: d.Digest.Encoded()}
-			return last, nil
-		},
-	})
-	if last != nil && last.fault() != nil {
-		return &sourceError{last.explain(d)}
-	}
-	if err != nil {
-		return err
-	}
-	drain(resp.Body)
-	return nil
-}
-
-// source is a blob on its way out. It keeps the last bytes back until all of them
-// are known to be right.
-type source struct {
-	io.ReadCloser
-	left int64
-	sum  hash.Hash
-	want string
-
-	mu  sync.Mutex // the transport reads in its own goroutine
-	err error
-}
-
-var errOtherContent = errors.New("its content is not what its digest says")
-
-func (s *source) Read(p []byte) (int, error) {
-	if s.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := s.ReadCloser.Read(p[:min(int64(len(p)), s.left)])
-	s.sum.Write(p[:n])
-	s.left -= int64(n)
-	switch {
-	case s.left == 0 && hex.EncodeToString(s.sum.Sum(nil)) != s.want:
-		err = errOtherContent
-	case s.left == 0:
-		return n, nil
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-	return 0, err
-}
-
-func (s *source) fault() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// explain makes a fault of what was wrong with the source, unless it is one.
-func (s *source) explain(d ocispec.Descriptor) error {
-	err := s.fault()
-	var f *fault.Error
-	if errors.As(err, &f) {
-		return err
-	}
-	out := &fault.Error{Reason: fault.Storage, Op: "read", Subject: d.Digest.String(), Hint: "check the medium that the bundle is on", Err: err}
-	switch {
-	case errors.Is(err, errOtherContent):
-		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
-		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)
-	}
-	return out
 }
 
 // Commit writes the manifests that are missing, children before parents, then the
