@@ -44,6 +44,7 @@ type upload struct {
 	chunk     int64 // bytes of one request; 0: all
 	guessed   bool  // parts are tried because a connection broke, not because it was said
 	wholeOnly bool  // the registry takes no parts
+	probing   bool  // whether a part of this size is taken is not known yet
 
 	session   *url.URL // nil: there is none
 	offset    int64    // what the registry has in it
@@ -127,7 +128,7 @@ func (u *upload) smaller(err error) bool {
 	case u.chunk == 0 && u.d.Size > cutLeast && !u.wholeOnly:
 		u.guessed = u.shrink(cutChunk, cutLeast)
 	case u.chunk > 0 && u.offset == u.failedAt && u.failures > 0: // twice at the same place
-		u.shrink(cutChunk, cutLeast)
+		u.shrink(cutChunk, leastChunk)
 	}
 	return false
 }
@@ -141,7 +142,7 @@ func (u *upload) shrink(first, least int64) bool {
 	if next < least {
 		return false
 	}
-	u.chunk = next
+	u.chunk, u.probing = next, true
 	return true
 }
 
@@ -241,13 +242,16 @@ func (u *upload) inParts() error {
 // part sends the next part.
 func (u *upload) part() error {
 	n := min(u.chunk, u.d.Size-u.offset)
+	header := map[string]string{
+		"Content-Type":  "application/octet-stream",
+		"Content-Range": fmt.Sprintf("%d-%d", u.offset, u.offset+n-1),
+	}
+	if u.probing { // a refusal comes before the body, and is not lost with the connection
+		header["Expect"] = "100-continue"
+	}
 	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
 		method: http.MethodPatch, url: u.session, access: u.r.pushes(), size: n, ok: []int{202, 201, 204},
-		header: map[string]string{
-			"Content-Type":  "application/octet-stream",
-			"Content-Range": fmt.Sprintf("%d-%d", u.offset, u.offset+n-1),
-		},
-		body: func() (io.ReadCloser, error) { return u.body(u.offset, n) },
+		header: header, body: func() (io.ReadCloser, error) { return u.body(u.offset, n) },
 	})
 	if err := u.lost(u.sent(resp, err)); err != nil {
 		return err
@@ -259,7 +263,7 @@ func (u *upload) part() error {
 	if ok && has != u.offset+n {
 		return fmt.Errorf("the registry has %d bytes of the upload where %d were sent", has, u.offset+n)
 	}
-	u.offset, u.outOfStep = u.offset+n, false
+	u.offset, u.outOfStep, u.probing = u.offset+n, false, false
 	return nil
 }
 
