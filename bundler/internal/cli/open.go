@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -68,18 +71,59 @@ func unreadable(flag, name string, err error) error {
 	}
 }
 
-// client returns what speaks to registries.
+// client returns what speaks to registries, or all that is wrong with the flags.
 func (f *flags) client() (*registry.Client, error) {
+	o := registry.Options{
+		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
+		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
+		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll,
+	}
+	var problems []error
+	bad := func(flag, value string, err error, hint string) {
+		if err != nil {
+			problems = append(problems, badFlag(flag, value, err, hint))
+		}
+	}
 	if f.concurrency < 1 || f.concurrency > 64 {
-		return nil, badFlag("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
+		bad("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
 	}
 	if f.retries < 0 || f.retries > 100 {
-		return nil, badFlag("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
 	}
-	return registry.NewClient(registry.Options{
-		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, Attempts: f.retries + 1,
-		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll,
-	})
+	if f.timeout < time.Second || f.timeout > time.Hour {
+		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
+	}
+	var err error
+	if f.rateLimit != "" {
+		if o.Rate, err = registry.ParseSize(f.rateLimit); err == nil && o.Rate < minRate {
+			err = fmt.Errorf("it is less than %d bytes a second", minRate)
+		}
+		bad("--rate-limit", f.rateLimit, err, "write 10MB or 500KiB, for each second")
+	}
+	if f.chunkSize != "" {
+		o.ChunkSize, err = registry.ParseChunkSize(f.chunkSize)
+		bad("--chunk-size", f.chunkSize, err, "write 50MB or 16MiB")
+	}
+	config, err := f.registryConfig()
+	if err := fault.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
+	o.Hosts = config.Hosts
+	return registry.NewClient(o)
+}
+
+const minRate = 1000 // bytes a second; less would never end
+
+// registryConfig reads the settings of single hosts; none where there is no file.
+func (f *flags) registryConfig() (*registry.Config, error) {
+	if f.registries == "" {
+		return &registry.Config{}, nil
+	}
+	data, err := readFile("--registry-config", f.registries, registry.MaxConfigSize)
+	if err != nil {
+		return nil, err
+	}
+	return registry.ParseConfig(f.registries, data)
 }
 
 // upstream returns how images are opened, and where a reference really points.
@@ -89,6 +133,18 @@ func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.
 	for _, rule := range f.sourceMap {
 		if err := sources.Add(rule); err != nil {
 			problems = append(problems, badFlag("--source-map", rule, err, fault.HintOf(err)))
+		}
+	}
+	config, err := f.registryConfig()
+	if err != nil {
+		return nil, nil, nil // the client has said so
+	}
+	for _, host := range slices.Sorted(maps.Keys(config.Mirrors)) {
+		if slices.ContainsFunc(f.sourceMap, func(rule string) bool { return strings.HasPrefix(rule, host+"=") }) {
+			continue // the flag says where
+		}
+		if err := sources.Add(host + "=" + config.Mirrors[host]); err != nil {
+			problems = append(problems, badFlag("--registry-config", f.registries, fmt.Errorf("the mirror of %s: %w", host, unwrapped(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
 		}
 	}
 	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }

@@ -310,6 +310,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 			f.Tamper, f.TamperAt = true, int64(n)
 		case "retryafter":
 			f.Header = map[string]string{"Retry-After": value}
+		case "bodylimit":
+			f.BodyLimit = int64(n)
 		case "reset":
 			f.Reset = true
 		default:

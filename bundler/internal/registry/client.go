@@ -41,6 +41,40 @@
 // It has no subject: it never travels with a bundle, and it is not what a cluster
 // trusts, since every reader verifies what it reads. Who removes a bundle removes
 // its note.
+//
+// # Large blobs up
+//
+// A blob is the body of one PUT, and larger ones than Options.ChunkSize are sent in
+// parts (PATCH with Content-Range). Where nothing was said, parts are tried after a
+// 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
+// a broken connection 16 MiB), then a quarter with each refusal, not less than
+// 256 KiB; what a host took is kept for its other blobs. After a fault the registry
+// is asked how much it has, and the upload goes on there; the source is read again
+// from the last part's beginning at most. A blob that another repository of the
+// same registry has is mounted, where the registry offers that.
+//
+// # When a host has had enough
+//
+// A 429, or a 503 with Retry-After, holds back everything that goes to that host,
+// not only the request that was refused, and halves how much is done there at a
+// time; that grows again by one with every two rounds of success.
+//
+// # Settings of single hosts
+//
+// A file of YAML, in which unknown keys are refused ([ParseConfig]):
+//
+//	apiVersion: vdo.vmware.com/registries/v1
+//	kind: RegistryConfig
+//	hosts:
+//	  registry.site:5000:        # as references write it, with the port
+//	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
+//	    clientCert: desk.crt     # PEM, shown to this host
+//	    clientKey: desk.key      # PEM, not encrypted
+//	    plainHTTP: false         # true: no TLS
+//	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
+//	    chunkSize: 50MB          # the largest body; also MiB
+//	  registry.k8s.io:
+//	    mirror: mirror.corp/k8s  # HOST[/PATH] from which its images are fetched
 package registry
 
 import (
