@@ -59,6 +59,12 @@ type Target interface {
 	Close() error
 }
 
+// Streamer is a Target that takes everything at once, in an order of its own, and
+// nothing by Put.
+type Streamer interface {
+	Stream(ctx context.Context, f bundle.Fetcher) error
+}
+
 // Mounter is a Target that can take a blob over from another place of its own
 // without the bytes passing through here.
 type Mounter interface {

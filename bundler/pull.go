@@ -75,7 +75,12 @@ func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, o
 	if err != nil {
 		return nil, err
 	}
-	if err := move(ctx, what, g, missing, target, origins, o); err != nil {
+	if streamer, ok := target.(Streamer); ok {
+		err = stream(ctx, what, g, missing, streamer, origins, o)
+	} else {
+		err = move(ctx, what, g, missing, target, origins, o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := target.Commit(ctx); err != nil {

@@ -157,14 +157,16 @@ func (a app) pullCommand() *cobra.Command {
 		Use:   "pull -o DEST",
 		Short: "Pull drivers into a bundle",
 		Long: `pull fetches the manifests and images of a lock, or of the same selection that
-lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
-REGISTRY/REPO[:TAG].
+lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
+REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
-  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers`,
+  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
+  vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
 	}
@@ -174,7 +176,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	a.flags.registryFlags(cmd)
 	a.flags.targetFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
+	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
@@ -199,7 +201,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	target, err := a.flags.openTarget(dest, w.client)
+	target, err := a.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}
@@ -276,14 +278,18 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
+	out := a.out
+	if to.medium == inStream {
+		out = a.err // the bundle itself is on the other
+	}
 	if a.flags.format == formatJSON {
-		return writeJSON(a.out, m)
+		return writeJSON(out, m)
 	}
 	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
 	if to.medium == inRegistry {
-		_, err = fmt.Fprintln(a.out, m.Reference)
+		_, err = fmt.Fprintln(out, m.Reference)
 	} else {
-		_, err = fmt.Fprintln(a.out, root, m.Reference)
+		_, err = fmt.Fprintln(out, root, m.Reference)
 	}
 	return err
 }
@@ -313,7 +319,10 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 	if a.flags.key == "" {
 		return usage(cmd, "there is no --key KEY")
 	}
-	source, at, _, err := a.source(src)
+	if src == "-" {
+		return usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
+	}
+	source, at, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -346,13 +355,13 @@ func (a *app) printSigned(at place, root ocispec.Descriptor) error {
 }
 
 // source opens the bundle that an argument names.
-func (a *app) source(arg string) (bundler.Signable, place, *registry.Client, error) {
+func (a *app) source(ctx context.Context, arg string) (bundler.Signable, place, *registry.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := a.flags.client()
 	if err := fault.Join(err, clientErr); err != nil {
 		return nil, p, nil, err
 	}
-	source, err := openSource(p, client)
+	source, err := a.openSource(ctx, p, client)
 	return source, p, client, err
 }
 
@@ -393,7 +402,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 	if rules.Policy == nil {
 		return usage(cmd, "there is no --key PUB and no --policy FILE: nothing would be proven")
 	}
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -434,7 +443,7 @@ verify.`,
 }
 
 func (a *app) inspect(ctx context.Context, src string) error {
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
@@ -461,7 +470,9 @@ as verify does, and nothing is sent where anything is wrong.
 
 It prints the reference by digest, which is what a DriverBundle should name.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
-  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt`,
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
+  vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
+  vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.push(cmd.Context(), args[0], args[1]) },
 	}
@@ -480,12 +491,12 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr); err != nil {
 		return err
 	}
-	source, _, client, err := a.source(src)
+	source, _, client, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // only read
-	target, err := a.flags.openTarget(to, client)
+	target, err := a.openTarget(to, client)
 	if err != nil {
 		return err
 	}

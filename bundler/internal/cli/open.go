@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mattn/go-isatty"
 	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -316,19 +318,32 @@ func (a *app) password(prompt string) ([]byte, error) {
 func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
 
 // openSource opens a bundle for reading.
-func openSource(p place, client *registry.Client) (bundler.Signable, error) {
+func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (bundler.Signable, error) {
 	switch p.medium {
 	case inFile:
 		return archive.OpenFile(p.path)
 	case inFolder:
 		return archive.OpenDir(p.path)
+	case inStream:
+		return a.openInput(ctx)
 	}
 	return client.Repository(p.reference), nil
 }
 
+// openInput opens the archive that comes on standard input.
+func (a *app) openInput(ctx context.Context) (bundler.Signable, error) {
+	if a.in == nil || isatty.IsTerminal(a.in.Fd()) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: "standard input", Err: errors.New("it is a terminal"),
+			Hint: "lead an archive into it: vdo-bundle … - < drivers.tar",
+		}
+	}
+	return archive.OpenStream(ctx, "standard input", a.in)
+}
+
 // openTarget opens a place for writing.
-func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, error) {
-	o := archive.Options{Replace: f.replace, Restart: f.restart}
+func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, error) {
+	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart}
 	switch p.medium {
 	case inFile:
 		w, err := archive.CreateFile(p.path, o)
@@ -336,6 +351,14 @@ func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, er
 	case inFolder:
 		w, err := archive.CreateDir(p.path, o)
 		return w, thereAlready(p, err)
+	case inStream:
+		if f, ok := a.out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+			return nil, &fault.Error{
+				Reason: fault.InvalidInput, Op: "write", Subject: "standard output", Err: errors.New("it is a terminal"),
+				Hint: "lead it into a file or a program: vdo-bundle pull -o - > drivers.tar",
+			}
+		}
+		return archive.NewStreamWriter(a.out), nil
 	}
 	return client.Repository(p.reference), nil
 }
