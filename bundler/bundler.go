@@ -59,6 +59,26 @@ type Target interface {
 	Close() error
 }
 
+// Preflighter is a Target that can tell, before anything is fetched, whether it can
+// be written to.
+type Preflighter interface {
+	Preflight(ctx context.Context) error
+}
+
+// Preflight asks a target whether it can be written to, where it can tell.
+func Preflight(ctx context.Context, target Target) error {
+	if p, ok := target.(Preflighter); ok {
+		return p.Preflight(ctx)
+	}
+	return nil
+}
+
+// Planner is a Target that can tell what Begin would return without writing
+// anything.
+type Planner interface {
+	Plan(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
+}
+
 // Streamer is a Target that takes everything at once, in an order of its own, and
 // nothing by Put.
 type Streamer interface {
@@ -143,6 +163,7 @@ type Options struct {
 	Concurrency int              // transfers at a time for each host; 0: 6
 	Progress    Progress         // nil: Silent
 	Now         func() time.Time // nil: time.Now
+	DryRun      bool             // pull and push write nothing, and tell what they would move
 }
 
 const defaultConcurrency = 6

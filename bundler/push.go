@@ -41,8 +41,8 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		}
 		return []origin{{from: in.Source}}
 	}, o)
-	if err != nil {
-		return nil, err
+	if err != nil || o.DryRun {
+		return pushed, err
 	}
 	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, contents.Lock, o)
 }

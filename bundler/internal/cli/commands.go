@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ import (
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
-	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now}
+	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now, DryRun: a.flags.dryRun}
 }
 
 func (a *app) reporter() reporter {
@@ -166,6 +167,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
   vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
   vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
@@ -217,6 +219,9 @@ func (a *app) pull(cmd *cobra.Command) error {
 
 // pullInto pulls into an open target.
 func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, p bundler.Progress) (*bundler.Pulled, error) {
+	if err := bundler.Preflight(ctx, target); err != nil {
+		return nil, err
+	}
 	lock, files, err := a.pullLock(ctx, w, p)
 	if err != nil {
 		return nil, err
@@ -267,6 +272,9 @@ type moved struct {
 	Bytes     int64        `json:"bytes"`    // of the bundle
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+	// Of a dry run, in which nothing was moved: what would be.
+	DryRun bool              `json:"dryRun,omitempty"`
+	Plan   []bundler.Planned `json:"plan,omitempty"`
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {
@@ -279,6 +287,9 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 		m.Reference = to.reference.Pin(root).String()
 	}
 	out := a.out
+	if a.flags.dryRun {
+		return a.printPlan(m, p.Plan)
+	}
 	if to.medium == inStream {
 		out = a.err // the bundle itself is on the other
 	}
@@ -291,6 +302,22 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	} else {
 		_, err = fmt.Fprintln(out, root, m.Reference)
 	}
+	return err
+}
+
+// printPlan prints what a dry run has found.
+func (a *app) printPlan(m moved, plan []bundler.Planned) error {
+	if m.DryRun, m.Plan = true, plan; a.flags.format == formatJSON {
+		return writeJSON(a.out, m)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, i := range plan {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", size(i.Size), short(i.Digest), i.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%d images, %s; %s of it in %d items would be moved to %s\n", m.Images, size(m.Bytes), size(m.Moved), m.NewItems, m.Reference)
 	return err
 }
 

@@ -48,6 +48,7 @@ type flags struct {
 	registries  string
 	chunkSize   string
 	checkAll    bool
+	dryRun      bool
 	replace     bool
 	restart     bool
 	// keys
@@ -106,9 +107,10 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
 }
 
-// targetFlags say how a registry is written to.
+// targetFlags say how a bundle is written to where it goes.
 func (f *flags) targetFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
+	fl.BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
 	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
 	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
 }
