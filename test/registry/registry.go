@@ -113,8 +113,8 @@ type Request struct {
 	Status int    // 0: there is none yet, or the connection was cut before it
 	// Authorization tells whether the client sent credentials.
 	Authorization bool
-	// Range is the request's Range header.
-	Range string
+	// Range is the request's Range header, Digest what its query names.
+	Range, Digest string
 	// Received and Sent are the bytes of the bodies.
 	Received, Sent int64
 }
@@ -371,7 +371,7 @@ type note struct {
 func (r *Registry) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		n := &note{Request: Request{
-			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"),
+			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"), Digest: req.URL.Query().Get("digest"),
 			Authorization: req.Header.Get("Authorization") != "",
 		}}
 		r.mu.Lock()
