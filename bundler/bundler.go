@@ -59,6 +59,12 @@ type Target interface {
 	Close() error
 }
 
+// Omitter is a Target that may have been allowed to leave something out.
+type Omitter interface {
+	// Omitted tells, after Commit, what was left out and why.
+	Omitted() []string
+}
+
 // Preflighter is a Target that can tell, before anything is fetched, whether it can
 // be written to.
 type Preflighter interface {

@@ -109,7 +109,13 @@ func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, o
 	if err != nil {
 		return nil, err
 	}
-	return done, target.Commit(ctx)
+	err = target.Commit(ctx)
+	if omitter, ok := target.(Omitter); ok && err == nil {
+		for _, line := range omitter.Omitted() {
+			o.progress().Say("left out: " + line)
+		}
+	}
+	return done, err
 }
 
 // planOf is how a target plans; one that cannot is a defect.

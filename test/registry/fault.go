@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -12,11 +13,26 @@ type Match struct {
 	Method string // "PUT"
 	Path   string // a part of the path: "/blobs/sha256:"
 	Query  string // a part of the raw query: "digest="
+	Body   string // a part of the body, of those up to 1 MiB: "\"subject\""
 }
 
 func (m Match) matches(req *http.Request) bool {
 	return (m.Method == "" || m.Method == req.Method) &&
-		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query)
+		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query) &&
+		(m.Body == "" || m.inBody(req))
+}
+
+// inBody reads a small body, and puts it back.
+func (m Match) inBody(req *http.Request) bool {
+	if req.ContentLength <= 0 || req.ContentLength > 1<<20 {
+		return false
+	}
+	data, err := io.ReadAll(req.Body)
+	if err != nil {
+		return false
+	}
+	req.Body = io.NopCloser(bytes.NewReader(data))
+	return bytes.Contains(data, []byte(m.Body))
 }
 
 // Fault is what happens to the requests that match it. Of several faults the

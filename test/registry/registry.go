@@ -79,6 +79,9 @@ type Options struct {
 	ReadOnly bool
 	// PullOnly lets the token service give no other right than to pull (Token).
 	PullOnly bool
+	// AnonymousPull lets the token service give the right to pull to who has no
+	// login. An empty login is a wrong one.
+	AnonymousPull bool
 	// ClientCertificates demands a certificate of the registry's authority, see
 	// [Registry.ClientCertificate] (TLS).
 	ClientCertificates bool

@@ -48,6 +48,7 @@ type flags struct {
 	registries  string
 	chunkSize   string
 	checkAll    bool
+	omitRefused bool
 	dryRun      bool
 	replace     bool
 	restart     bool
@@ -112,6 +113,7 @@ func (f *flags) targetFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
 	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
+	fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
 	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
 }
 

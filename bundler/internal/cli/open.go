@@ -78,7 +78,7 @@ func (f *flags) client() (*registry.Client, error) {
 	o := registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
-		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll,
+		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused,
 	}
 	var problems []error
 	bad := func(flag, value string, err error, hint string) {

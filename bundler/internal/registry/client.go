@@ -130,6 +130,9 @@ type Options struct {
 	// Stall is how long a host may be silent, before its answer or in the middle
 	// of it. Zero: one minute.
 	Stall time.Duration
+	// OmitRefused pushes a bundle without the attachments that the registry does not
+	// take, instead of leaving it untagged.
+	OmitRefused bool
 	// CheckAll makes every push ask for every part, whatever was noted earlier.
 	CheckAll bool
 	// Sleep waits between attempts. Nil: the clock. Tests set it.

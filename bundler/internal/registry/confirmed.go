@@ -146,7 +146,7 @@ func (r *Repository) Confirmed() bool {
 // Who calls it has read back what a cluster will read.
 func (r *Repository) Remember(ctx context.Context) error {
 	p := r.begun()
-	if p == nil || p.confirmed {
+	if p == nil || p.confirmed || len(r.Omitted()) > 0 {
 		return nil
 	}
 	tag, note, err := r.confirmation(p.graph)

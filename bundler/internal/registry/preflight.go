@@ -11,8 +11,15 @@ import (
 
 // Preflight makes sure that the registry can be reached and that the login may
 // write: it opens an upload, which is the first thing that a read-only registry or
-// one without the right refuses, and gives it up.
+// one without the right refuses. The first blob that is put uses it; where there is
+// none, the registry forgets it as it forgets all that nobody went on with.
 func (r *Repository) Preflight(ctx context.Context) error {
+	r.mu.Lock()
+	opened := r.spare != nil
+	r.mu.Unlock()
+	if opened {
+		return nil
+	}
 	const op = "begin a push to"
 	return r.client.retry(ctx, r.host, op, r.ref.String(), func(int) error {
 		resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
@@ -26,11 +33,10 @@ func (r *Repository) Preflight(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resp, err = r.client.send(ctx, r.host, call{method: http.MethodDelete, url: at, access: r.pushes(), ok: []int{200, 202, 204}}) //nolint:bodyclose // drain closes it
-		if err == nil {
-			drain(resp.Body)
-		}
-		return ctx.Err() // an upload that cannot be given up is the registry's to forget
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.spare = at
+		return nil
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -28,6 +29,8 @@ type push struct {
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
+	// omitted is why the registry does not have an attachment, by digest.
+	omitted map[string]string
 }
 
 // Begin asks the registry for every blob and every manifest of the graph, one by
@@ -48,7 +51,7 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err != nil {
 		return nil, err
 	}
-	p := &push{graph: g, confirmed: confirmed, lacks: map[string]ocispec.Descriptor{}}
+	p := &push{graph: g, confirmed: confirmed, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
 	var missing []ocispec.Descriptor
 	if !confirmed {
 		if missing, err = r.lacking(ctx, g); err != nil {
@@ -176,19 +179,59 @@ func (r *Repository) Commit(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, a := range p.graph.Attachments {
-		if p.confirmed && a.Subject.String() != p.graph.Root.Digest.String() {
-			continue
-		}
-		if err := r.putAttachment(ctx, a); err != nil {
-			return err
-		}
+	if err := r.putAttachments(ctx, p); err != nil {
+		return err
 	}
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
 	if err := r.tag(ctx, root); err != nil || p.confirmed {
 		return err
 	}
-	return r.check(ctx, p.graph)
+	return r.check(ctx, p)
+}
+
+// putAttachments writes all that the registry takes, and tells of all that it does
+// not take: some refuse every manifest with a subject.
+func (r *Repository) putAttachments(ctx context.Context, p *push) error {
+	var problems []error
+	for _, a := range p.graph.Attachments {
+		if p.confirmed && a.Subject.String() != p.graph.Root.Digest.String() {
+			continue
+		}
+		err := r.putAttachment(ctx, a)
+		if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
+			problems = append(problems, err)
+			continue
+		}
+		digest := a.Node.Descriptor.Digest.String()
+		if r.client.opts.OmitRefused {
+			p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
+			continue
+		}
+		problems = append(problems, &fault.Error{
+			Reason: fault.Refused, Op: opPush, Subject: r.at(digest),
+			Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
+			Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+		})
+	}
+	return fault.Join(problems...)
+}
+
+// omit takes note that the registry does not take an attachment.
+func (p *push) omit(digest, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.omitted[digest] = why
+}
+
+// Omitted tells, after Commit, what the registry did not take.
+func (r *Repository) Omitted() []string {
+	p := r.begun()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Values(p.omitted))
 }
 
 // complete refuses to write manifests whose blobs were not put.
@@ -280,7 +323,8 @@ func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
 }
 
 // check asks for everything as a cluster will.
-func (r *Repository) check(ctx context.Context, g *bundle.Graph) error {
+func (r *Repository) check(ctx context.Context, p *push) error {
+	g := p.graph
 	want := map[string]string{}
 	for _, n := range g.Manifests {
 		want[n.Descriptor.Digest.String()] = n.Descriptor.Digest.String()
@@ -289,6 +333,9 @@ func (r *Repository) check(ctx context.Context, g *bundle.Graph) error {
 		want[tag] = g.Root.Digest.String()
 	}
 	for _, a := range g.Attachments {
+		if p.omitted[a.Node.Descriptor.Digest.String()] != "" {
+			continue
+		}
 		if a.Tag != "" {
 			want[a.Tag] = "" // another push may have added to it
 		} else {

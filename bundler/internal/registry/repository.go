@@ -40,6 +40,7 @@ type Repository struct {
 	mu       sync.Mutex
 	push     *push               // between Begin and Close
 	sessions map[string]*url.URL // uploads that refused mounts have opened, by digest
+	spare    *url.URL            // an upload that Preflight has opened
 }
 
 // Reference returns what the repository was opened with.

@@ -47,6 +47,7 @@ type upload struct {
 	probing   bool  // whether a part of this size is taken is not known yet
 
 	session   *url.URL // nil: there is none
+	given     bool     // it was opened some time ago, and the registry may have forgotten it
 	offset    int64    // what the registry has in it
 	resumed   bool     // the session has been gone on with after a fault
 	outOfStep bool     // the registry has said that the last part began elsewhere
@@ -72,6 +73,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	}
 	defer release()
 	u := &upload{r: r, ctx: ctx, d: d, open: open, chunk: r.host.chunk.Load(), session: r.takeSession(d)}
+	u.given = u.session != nil
 	defer u.closeSource()
 	return u.run()
 }
@@ -121,6 +123,9 @@ func (u *upload) smaller(err error) bool {
 		return false
 	case errors.As(err, &a) && a.status == http.StatusRequestEntityTooLarge:
 		return u.shrink(firstChunk, leastChunk)
+	case errors.As(err, &a) && u.given && (a.status == http.StatusNotFound || a.status == http.StatusBadRequest):
+		u.session, u.given, u.offset = nil, false, 0
+		return true
 	case errors.As(err, &a) && u.guessed && u.inPartsRefused(a):
 		u.chunk, u.guessed, u.wholeOnly, u.session = 0, false, true, nil
 		return true
@@ -177,7 +182,7 @@ func (u *upload) begin() error {
 	if least, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && u.chunk > 0 {
 		u.chunk = max(u.chunk, least)
 	}
-	u.offset, u.failedAt, u.resumed, u.outOfStep = 0, 0, false, false
+	u.offset, u.failedAt, u.resumed, u.outOfStep, u.given = 0, 0, false, false, false
 	u.session, err = u.r.client.location(u.r.host, resp.Request.URL, resp)
 	return err
 }
@@ -532,12 +537,16 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) 
 	return false, nil
 }
 
-// takeSession returns the upload that a refused mount has opened for a blob, or nil.
+// takeSession returns an upload that was opened before: by a refused mount of the
+// blob, or by Preflight; else nil.
 func (r *Repository) takeSession(d ocispec.Descriptor) *url.URL {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := r.sessions[d.Digest.String()]
 	delete(r.sessions, d.Digest.String())
+	if at == nil {
+		at, r.spare = r.spare, nil
+	}
 	return at
 }
 
