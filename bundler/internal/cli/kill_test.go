@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,7 +176,7 @@ func TestKilledPushGoesOn(t *testing.T) {
 			running := w.kill(t, w.mirror, fault, push...)
 			t.Logf("round %d: %s after %d: killed %t", round, fault.Match.Method, fault.After, running)
 			for _, q := range w.mirror.Requests() {
-				if q.Method == "PUT" && q.Digest != "" && q.Status == 201 {
+				if q.Method == http.MethodPut && q.Digest != "" && q.Status == 201 {
 					require.False(t, taken[q.Digest], "%s is sent again", q.Digest)
 					taken[q.Digest] = true
 				}
@@ -203,15 +204,12 @@ func (w *world) consistent(t *testing.T, repo string) error {
 		}
 		return fmt.Errorf("%w: %s", err, stderr.String())
 	}
-	cmd, _, stderr = w.command(t.Context(), "push", "whole.tar", w.mirror.Host+"/"+repo+":1", "--ca-file", "ca.crt", "-q", "--dry-run", "--check-all", "--format", "json")
-	out, err := cmd, error(nil)
-	var buf bytes.Buffer
-	out.Stdout = &buf
-	if err = out.Run(); err != nil {
+	cmd, stdout, stderr := w.command(t.Context(), "push", "whole.tar", w.mirror.Host+"/"+repo+":1", "--ca-file", "ca.crt", "-q", "--dry-run", "--check-all", "--format", "json")
+	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%w: %s", err, stderr.String())
 	}
-	if !strings.Contains(buf.String(), `"newItems": 0`) {
-		return fmt.Errorf("the tag is there, and not all of the bundle: %s", buf.String())
+	if !strings.Contains(stdout.String(), `"newItems": 0`) {
+		return fmt.Errorf("the tag is there, and not all of the bundle: %s", stdout.String())
 	}
 	return nil
 }

@@ -137,20 +137,25 @@ func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.
 			problems = append(problems, badFlag("--source-map", rule, err, fault.HintOf(err)))
 		}
 	}
-	config, err := f.registryConfig()
-	if err != nil {
-		return nil, nil, nil // the client has said so
+	if config, err := f.registryConfig(); err == nil { // else the client has said so
+		problems = append(problems, f.mirrors(&sources, config))
 	}
+	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }
+	return open, sources.Apply, fault.Join(problems...)
+}
+
+// mirrors adds those of the settings of hosts, where no flag says where to.
+func (f *flags) mirrors(sources *image.SourceMap, config *registry.Config) error {
+	var problems []error
 	for _, host := range slices.Sorted(maps.Keys(config.Mirrors)) {
 		if slices.ContainsFunc(f.sourceMap, func(rule string) bool { return strings.HasPrefix(rule, host+"=") }) {
-			continue // the flag says where
+			continue
 		}
 		if err := sources.Add(host + "=" + config.Mirrors[host]); err != nil {
 			problems = append(problems, badFlag("--registry-config", f.registries, fmt.Errorf("the mirror of %s: %w", host, unwrapped(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
 		}
 	}
-	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }
-	return open, sources.Apply, fault.Join(problems...)
+	return fault.Join(problems...)
 }
 
 // direct opens references as they are.

@@ -102,7 +102,7 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph) (bool, error)
 		for _, b := range a.Blobs {
 			attached[b.Digest] = true
 		}
-		if a.Tag != "" && string(a.Subject.String()) != g.Root.Digest.String() { // Commit looks at the root's own
+		if a.Tag != "" && a.Subject.String() != g.Root.Digest.String() { // Commit looks at the root's own
 			tags = append(tags, a.Tag)
 		}
 	}
@@ -131,7 +131,7 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph) (bool, error)
 // pick takes n of a list by chance.
 func pick[T any](list []T, n int) []T {
 	list = slices.Clone(list)
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] }) //nolint:gosec // no secret
 	return list[:min(n, len(list))]
 }
 

@@ -179,7 +179,7 @@ func (u *upload) begin() error {
 		return err
 	}
 	drain(resp.Body)
-	if least, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && u.chunk > 0 {
+	if least, err := strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64); err == nil && u.chunk > 0 {
 		u.chunk = max(u.chunk, least)
 	}
 	u.offset, u.failedAt, u.resumed, u.outOfStep, u.given = 0, 0, false, false, false
