@@ -44,13 +44,18 @@ func newAuthority() (*authority, error) {
 
 // issue returns a server certificate for names and addresses.
 func (a *authority) issue(names []string) (tls.Certificate, error) {
+	return a.issueFor(names, x509.ExtKeyUsageServerAuth)
+}
+
+// issueFor returns a certificate for names and addresses, and one use.
+func (a *authority) issueFor(names []string, use x509.ExtKeyUsage) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	template := certificate("test registry")
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{use}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)

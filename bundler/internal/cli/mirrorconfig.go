@@ -94,7 +94,7 @@ func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigF
 	if err := fault.Join(f.check(cmd, format), err); err != nil {
 		return err
 	}
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}

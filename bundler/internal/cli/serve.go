@@ -82,7 +82,7 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	if err := fault.Join(placeErr, err, rulesErr); err != nil {
 		return err
 	}
-	source, err := openSource(at, nil)
+	source, err := a.openSource(ctx, at, nil)
 	if err != nil {
 		return err
 	}
