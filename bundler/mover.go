@@ -172,6 +172,9 @@ func (m *mover) put(ctx context.Context, i item) {
 
 // tryOrigins puts from the first origin that works.
 func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
+	if done, err := m.mount(ctx, i); done || err != nil {
+		return err
+	}
 	var err error
 	for _, from := range i.origins {
 		err = m.target.Put(ctx, i.descriptor, func(offset int64) (io.ReadCloser, error) {
@@ -187,6 +190,40 @@ func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
 		}
 	}
 	return err
+}
+
+// mount has the target take an item over from one of its origins, where it can.
+func (m *mover) mount(ctx context.Context, i item) (bool, error) {
+	mounter, ok := m.target.(Mounter)
+	if !ok {
+		return false, nil
+	}
+	for _, from := range i.origins {
+		if done, err := mounter.Mount(ctx, i.descriptor, from.from); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// remedy says what to do about what is missing: first what the faults ask for, unless
+// one of them may pass by itself.
+func (m *mover) remedy() string {
+	const again = "run the same command again: it goes on with what is missing"
+	hint := ""
+	for _, f := range m.failed {
+		switch fault.ReasonOf(f.err) {
+		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
+			return again
+		}
+		if hint == "" {
+			hint = fault.HintOf(f.err)
+		}
+	}
+	if hint == "" {
+		return again
+	}
+	return hint + "; then " + again
 }
 
 // result says what is missing, when anything is.
@@ -209,7 +246,7 @@ func (m *mover) result(ctx context.Context, items int) error {
 	}
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
-		Err: fault.Join(errs...), Hint: "run the same command again: it goes on with what is missing",
+		Err: fault.Join(errs...), Hint: m.remedy(),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ import (
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
-	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now}
+	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now, DryRun: a.flags.dryRun}
 }
 
 func (a *app) reporter() reporter {
@@ -107,16 +108,18 @@ func (a *app) world() (world, error) {
 		w.manifests, errs[3] = a.flags.manifests()
 	}
 	_, _, err := a.flags.request()
-	return w, fault.Join(append(errs[:], err)...)
+	_, operatorErr := a.flags.operatorInput()
+	return w, fault.Join(append(errs[:], err, operatorErr)...)
 }
 
 func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundler.Locked, error) {
 	request, platform, err := a.flags.request()
-	if err != nil {
+	operator, operatorErr := a.flags.operatorInput()
+	if err := fault.Join(err, operatorErr); err != nil {
 		return nil, err
 	}
 	locked, err := bundler.Lock(ctx, bundler.LockInput{
-		Matrix: w.matrix, Request: request, Platform: platform, Manifests: w.manifests, Registry: w.registry,
+		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, Manifests: w.manifests, Registry: w.registry,
 	}, a.options(p))
 	if err != nil {
 		return nil, err
@@ -157,8 +160,8 @@ func (a app) pullCommand() *cobra.Command {
 		Use:   "pull -o DEST",
 		Short: "Pull drivers into a bundle",
 		Long: `pull fetches the manifests and images of a lock, or of the same selection that
-lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
-REGISTRY/REPO[:TAG].
+lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
+REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.
@@ -176,7 +179,10 @@ all that fail are named together. An image without a rule is refused. The file:
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
-  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers`,
+  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
+  vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
+  vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
 	}
@@ -184,8 +190,9 @@ all that fail are named together. An image without a rule is refused. The file:
 	a.flags.matrixFlags(cmd)
 	a.flags.sourceFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.targetFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
+	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key (as sign --key)")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
@@ -220,7 +227,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	target, err := a.flags.openTarget(dest, w.client)
+	target, err := a.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}
@@ -237,18 +244,21 @@ func (a *app) pull(cmd *cobra.Command) error {
 
 // pullInto pulls into an open target.
 func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, upstream *bundler.UpstreamPolicy, p bundler.Progress) (*bundler.Pulled, error) {
+	if err := bundler.Preflight(ctx, target); err != nil {
+		return nil, err
+	}
 	lock, files, err := a.pullLock(ctx, w, p)
 	if err != nil {
 		return nil, err
 	}
-	pulled, err := bundler.Pull(ctx, bundler.PullInput{
+	in := bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
 		Signer: signer, Target: target, Reference: dest.reference, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
-	}, a.options(p))
-	if err != nil || dest.medium != inRegistry {
-		return pulled, err
 	}
-	return pulled, bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, lock, a.options(p))
+	if dest.medium == inRegistry {
+		in.Mirror = direct(w.client)
+	}
+	return bundler.Pull(ctx, in, a.options(p))
 }
 
 // pullDestination reads -o, and refuses flags that contradict each other.
@@ -290,6 +300,9 @@ type moved struct {
 	// Upstream are the images whose own signatures were checked.
 	Upstream []bundler.VerifiedImage `json:"upstream,omitempty"`
 	Attached int                     `json:"attached,omitempty"` // signatures and the like of images
+	// Of a dry run, in which nothing was moved: what would be.
+	DryRun bool              `json:"dryRun,omitempty"`
+	Plan   []bundler.Planned `json:"plan,omitempty"`
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {
@@ -301,15 +314,38 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
+	out := a.out
+	if a.flags.dryRun {
+		return a.printPlan(m, p.Plan)
+	}
+	if to.medium == inStream {
+		out = a.err // the bundle itself is on the other
+	}
 	if a.flags.format == formatJSON {
-		return writeJSON(a.out, m)
+		return writeJSON(out, m)
 	}
 	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
 	if to.medium == inRegistry {
-		_, err = fmt.Fprintln(a.out, m.Reference)
+		_, err = fmt.Fprintln(out, m.Reference)
 	} else {
-		_, err = fmt.Fprintln(a.out, root, m.Reference)
+		_, err = fmt.Fprintln(out, root, m.Reference)
 	}
+	return err
+}
+
+// printPlan prints what a dry run has found.
+func (a *app) printPlan(m moved, plan []bundler.Planned) error {
+	if m.DryRun, m.Plan = true, plan; a.flags.format == formatJSON {
+		return writeJSON(a.out, m)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, i := range plan {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", size(i.Size), short(i.Digest), i.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%d images, %s; %s of it in %d items would be moved to %s\n", m.Images, size(m.Bytes), size(m.Moved), m.NewItems, m.Reference)
 	return err
 }
 
@@ -340,7 +376,10 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 	if a.flags.key == "" {
 		return usage(cmd, "there is no --key KEY")
 	}
-	source, at, _, err := a.source(src)
+	if src == "-" {
+		return usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
+	}
+	source, at, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -373,13 +412,13 @@ func (a *app) printSigned(at place, root ocispec.Descriptor) error {
 }
 
 // source opens the bundle that an argument names.
-func (a *app) source(arg string) (bundler.Signable, place, *registry.Client, error) {
+func (a *app) source(ctx context.Context, arg string) (bundler.Signable, place, *registry.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := a.flags.client()
 	if err := fault.Join(err, clientErr); err != nil {
 		return nil, p, nil, err
 	}
-	source, err := openSource(p, client)
+	source, err := a.openSource(ctx, p, client)
 	return source, p, client, err
 }
 
@@ -420,7 +459,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 	if rules.Policy == nil {
 		return usage(cmd, "there is no --key PUB and no --policy FILE: nothing would be proven")
 	}
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -461,7 +500,7 @@ verify.`,
 }
 
 func (a *app) inspect(ctx context.Context, src string) error {
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
@@ -486,15 +525,23 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
+With --layout paths every image is put beside it as well, below REPO under its upstream
+name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
+configuration (see mirror-config) find it there.
+
 It prints the reference by digest, which is what a DriverBundle should name.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
-  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt`,
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
+  vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
+  vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.push(cmd.Context(), args[0], args[1]) },
 	}
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.layoutFlag(cmd)
+	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -506,12 +553,12 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr); err != nil {
 		return err
 	}
-	source, _, client, err := a.source(src)
+	source, _, client, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // only read
-	target, err := a.flags.openTarget(to, client)
+	target, err := a.openTarget(to, client)
 	if err != nil {
 		return err
 	}
@@ -526,6 +573,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
 		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
 	}, a.options(progress))
+	if err == nil {
+		err = a.pushPaths(ctx, source, to, client, progress)
+	}
 	progress.end()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,7 @@ type flags struct {
 	// what to take
 	drivers, kubernetes, vSphere, releases []string
 	platform                               string
+	operator                               string
 	lock                                   string
 	// the matrix
 	matrix, matrixKey string
@@ -40,8 +42,18 @@ type flags struct {
 	plainHTTP   []string
 	concurrency int
 	retries     int
+	rateLimit   string
+	timeout     time.Duration
+	clientCert  string
+	clientKey   string
+	registries  string
+	chunkSize   string
+	checkAll    bool
+	omitRefused bool
+	dryRun      bool
 	replace     bool
 	restart     bool
+	layout      string // of a push
 	// keys
 	key                           string
 	passwordFile                  string
@@ -72,6 +84,7 @@ func (f *flags) selectionFlags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.kubernetes, "k8s", nil, "Kubernetes versions to cover: 1.33, 1.32-1.34 or a list (default the last three that the matrix covers)")
 	fl.StringSliceVar(&f.vSphere, "vsphere", nil, "vSphere versions that every driver must support: 8.0.3, 7.0U3 or a list")
 	fl.StringArrayVar(&f.releases, "release", nil, "take this release: DRIVER@VERSION such as csi@3.5.1 (repeatable)")
+	fl.StringVar(&f.operator, "operator", "", "take VDO's own operator as well: its image, with a version as tag; its install manifests come from this program")
 	fl.StringVar(&f.platform, "platform", "all", "platform to take: OS/ARCH such as linux/amd64, or all")
 }
 
@@ -96,6 +109,20 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
+	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent before a request is made again")
+	fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second that all transfers together may take: 10MB, 500KiB")
+	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
+	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
+	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
+}
+
+// targetFlags say how a bundle is written to where it goes.
+func (f *flags) targetFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
+	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
+	fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
+	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
 }
 
 // trustFlags say whose signatures are needed.
@@ -221,7 +248,7 @@ func minor(s string) (matrix.Minor, error) {
 
 // selects tells whether a selection flag was given: it contradicts --lock.
 func selects(cmd *cobra.Command) (flag string, ok bool) {
-	for _, name := range []string{"drivers", "k8s", "vsphere", "release", "platform"} {
+	for _, name := range []string{"drivers", "k8s", "vsphere", "release", "operator", "platform"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			return "--" + name, true
 		}

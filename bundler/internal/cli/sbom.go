@@ -34,7 +34,7 @@ the bundle holds, and proves nothing: see verify.`,
 }
 
 func (a *app) sbom(ctx context.Context, src, kind string) error {
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
