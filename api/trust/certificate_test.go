@@ -442,3 +442,31 @@ func TestCertificatesInteropWithCosign(t *testing.T) {
 	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(plain, r.evidence(t, plain), now)
 	require.NoError(t, err)
 }
+
+// What cosign signs with a time stamp counts after the certificate has expired.
+func TestTimeStampsOfCosign(t *testing.T) {
+	o, dir := newOffice(t), t.TempDir()
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	stampRoot := pki.Root(t, "TSA Root")
+	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	ends := time.Now().Add(time.Hour)
+	desk := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
+	keyFile, _ := keyFiles(t, desk.Key)
+	r := newRepo(t)
+	root := r.push(t)
+	mustCosign(t, "sign", "--key", keyFile, "--certificate", file("desk.crt", desk.PEM()),
+		"--certificate-chain", file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...)),
+		"--timestamp-server-url", tsa.ServeStamps(t), "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+	late := ends.Add(time.Hour)
+	v, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: stampRoot.PEM()})).Verify(root, r.evidence(t, root), late)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(root, r.evidence(t, root), late)
+	requireUntrusted(t, err, "has no time-stamping authority")
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: pki.Root(t, "other").PEM()})).Verify(root, r.evidence(t, root), late)
+	requireUntrusted(t, err, "no time stamp by an authority of corp")
+}

@@ -12,7 +12,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
+	"io"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 	"time"
@@ -145,4 +148,36 @@ func (a Authority) StampBehind(t testing.TB, data []byte, at time.Time, front Au
 	}{Token: asn1.RawValue{FullBytes: signed}})
 	require.NoError(t, err)
 	return out
+}
+
+// ServeStamps answers requests for time stamps (RFC 3161 over HTTP) and returns the
+// server's URL.
+func (a Authority) ServeStamps(t testing.TB) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		request, err := timestamp.ParseRequest(body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		stamp := timestamp.Timestamp{
+			HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Time: time.Now(), Nonce: request.Nonce,
+			Policy: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2}, AddTSACertificate: request.Certificates,
+		}
+		answer, err := stamp.CreateResponseWithOpts(a.Certificate, a.Key, crypto.SHA256)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/timestamp-reply")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(answer)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
