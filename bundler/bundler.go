@@ -7,6 +7,7 @@
 //	sign     a bundle, a key             → a signature beside it
 //	verify   a bundle, a policy          → all that is wrong with it
 //	inspect  a bundle                    → what is inside
+//	sbom     a bundle                    → its bill of materials
 //	push     a bundle, a registry        → the bundle there, reference by digest
 //
 // The media satisfy the interfaces: bundler/internal/archive for files and folders,
