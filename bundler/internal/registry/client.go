@@ -114,7 +114,8 @@ type Options struct {
 	// UserAgent is sent with each request. Empty: "vdo-bundle".
 	UserAgent string
 	// Concurrency is how many blobs are read from, and how many written to, one
-	// host at a time. Zero: 6.
+	// host at a time; of blobs up to 128 KiB and of other small requests, four times
+	// as many. Zero: 6.
 	Concurrency int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
@@ -271,7 +272,7 @@ func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, contr
 		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,
-		MaxIdleConnsPerHost:    3 * o.Concurrency,
+		MaxIdleConnsPerHost:    (2 + 2*manySmall) * o.Concurrency,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // a blob's bytes are its bytes
 		Protocols:              protocols,

@@ -38,7 +38,7 @@ func (r *Repository) openBlob(ctx context.Context, d ocispec.Descriptor, offset 
 	if offset == d.Size {
 		return s, nil
 	}
-	release, err := r.host.pull.acquire(ctx)
+	release, err := r.host.pulls(d.Size).acquire(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}
