@@ -28,6 +28,7 @@ type host struct {
 	pullSmall, pushSmall *slots        // for small ones
 	gate                 chan struct{} // held while the host is asked how, or for a token
 
+	noRanges    atomic.Bool  // the host does not give ranges of blobs
 	noReferrers atomic.Bool  // the host answered that it has no referrers API
 	chunk       atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 

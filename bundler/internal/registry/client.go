@@ -117,6 +117,10 @@ type Options struct {
 	// host at a time; of blobs up to 128 KiB and of other small requests, four times
 	// as many. Zero: 6.
 	Concurrency int
+	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
+	// the slots of Concurrency are free: for hosts that hold each connection to a part
+	// of what the link can do. Each takes 4 MiB of memory. Zero: one.
+	Ranges int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
 	// proxy before it, does not take a whole one.

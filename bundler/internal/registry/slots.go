@@ -66,6 +66,17 @@ func (s *slots) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
+// try takes a slot if one is free at once; else it returns nil.
+func (s *slots) try() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used >= s.limit || len(s.waiting) > 0 {
+		return nil
+	}
+	s.used++
+	return s.release
+}
+
 // leave gives up waiting, or the slot that was given meanwhile.
 func (s *slots) leave(turn chan struct{}) {
 	s.mu.Lock()
