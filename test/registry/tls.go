@@ -79,3 +79,18 @@ func certificate(name string) *x509.Certificate {
 		NotAfter:     now.Add(24 * time.Hour),
 	}
 }
+
+// Certificate makes a further certificate of the registry's authority for a server of
+// 127.0.0.1, ::1 and localhost, as PEM.
+func (r *Registry) Certificate() (cert, key []byte, err error) {
+	pair, err := r.ca.issue([]string{"127.0.0.1", "::1", "localhost"})
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}

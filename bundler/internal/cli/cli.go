@@ -176,7 +176,7 @@ Kubernetes: the right versions of the cloud provider (cpi), the storage driver
 manifests and all their images, each by digest.
 
 Connected host:  lock, pull, sign, inspect
-Isolated host:   verify, inspect, push
+Isolated host:   verify, inspect, push, serve, mirror-config
 
 A bundle is FILE.tar, oci:DIR, or HOST/REPOSITORY:TAG in a registry.
 Registry logins are those of docker and podman (docker login, podman login).`,
@@ -196,8 +196,9 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		return usage(cmd, err.Error())
 	})
 	root.AddCommand(
-		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
+		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
 		a.keygenCommand(), a.versionCommand(),
+		a.serveCommand(), a.mirrorConfigCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
 	)
 	return root

@@ -108,16 +108,18 @@ func (a *app) world() (world, error) {
 		w.manifests, errs[3] = a.flags.manifests()
 	}
 	_, _, err := a.flags.request()
-	return w, fault.Join(append(errs[:], err)...)
+	_, operatorErr := a.flags.operatorInput()
+	return w, fault.Join(append(errs[:], err, operatorErr)...)
 }
 
 func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundler.Locked, error) {
 	request, platform, err := a.flags.request()
-	if err != nil {
+	operator, operatorErr := a.flags.operatorInput()
+	if err := fault.Join(err, operatorErr); err != nil {
 		return nil, err
 	}
 	locked, err := bundler.Lock(ctx, bundler.LockInput{
-		Matrix: w.matrix, Request: request, Platform: platform, Manifests: w.manifests, Registry: w.registry,
+		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, Manifests: w.manifests, Registry: w.registry,
 	}, a.options(p))
 	if err != nil {
 		return nil, err
@@ -495,6 +497,10 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
+With --layout paths every image is put beside it as well, below REPO under its upstream
+name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
+configuration (see mirror-config) find it there.
+
 It prints the reference by digest, which is what a DriverBundle should name.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
@@ -506,6 +512,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.layoutFlag(cmd)
 	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
@@ -538,6 +545,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
 		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
 	}, a.options(progress))
+	if err == nil {
+		err = a.pushPaths(ctx, source, to, client, progress)
+	}
 	progress.end()
 	if err != nil {
 		return err
