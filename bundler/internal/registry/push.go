@@ -221,11 +221,16 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 
 // putOrOmit writes an attachment, or says that the registry takes none such.
 func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
+	digest := a.Node.Descriptor.Digest.String()
+	if p.confirmed && a.Tag == "" { // it was listed when that was noted
+		if _, found, err := r.stat(ctx, opPush, r.at(digest), digest, r.pushes()); err != nil || found {
+			return err
+		}
+	}
 	err := r.putAttachment(ctx, a)
 	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
 		return err
 	}
-	digest := a.Node.Descriptor.Digest.String()
 	if r.client.opts.OmitRefused {
 		p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
 		return nil
