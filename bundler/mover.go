@@ -206,6 +206,26 @@ func (m *mover) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
+// remedy says what to do about what is missing: first what the faults ask for, unless
+// one of them may pass by itself.
+func (m *mover) remedy() string {
+	const again = "run the same command again: it goes on with what is missing"
+	hint := ""
+	for _, f := range m.failed {
+		switch fault.ReasonOf(f.err) {
+		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
+			return again
+		}
+		if hint == "" {
+			hint = fault.HintOf(f.err)
+		}
+	}
+	if hint == "" {
+		return again
+	}
+	return hint + "; then " + again
+}
+
 // result says what is missing, when anything is.
 func (m *mover) result(ctx context.Context, items int) error {
 	if len(m.failed) == 0 {
@@ -226,7 +246,7 @@ func (m *mover) result(ctx context.Context, items int) error {
 	}
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
-		Err: fault.Join(errs...), Hint: "run the same command again: it goes on with what is missing",
+		Err: fault.Join(errs...), Hint: m.remedy(),
 	}
 }
 
