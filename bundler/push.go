@@ -31,7 +31,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := attachments(ctx, in.Source, g); err != nil {
+	if err := attachments(ctx, in.Source, g, o); err != nil {
 		return nil, err
 	}
 	known := atHandOf(g)

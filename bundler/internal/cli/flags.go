@@ -56,11 +56,16 @@ type flags struct {
 	restart     bool
 	layout      string // of a push
 	// keys
-	key          string
-	passwordFile string
-	keys         []string
-	policy       string
-	identity     string
+	key                           string
+	passwordFile                  string
+	passwordEnv                   string
+	certificate, certificateChain string
+	// upstream's own signatures
+	verifyUpstream, carry string
+	provenance            bool
+	keys                  []string
+	policy                string
+	identity              string
 }
 
 // formatFlag binds --format; -o is short for it where -o is not a destination.
@@ -120,10 +125,6 @@ func (f *flags) targetFlags(cmd *cobra.Command) {
 	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
 	fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
 	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
-}
-
-func (f *flags) passwordFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.passwordFile, "key-password-file", "", "file with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
 }
 
 // trustFlags say whose signatures are needed.

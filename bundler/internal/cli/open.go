@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -11,13 +10,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
-	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -34,6 +31,7 @@ import (
 // Bounds of files that the user names, in bytes.
 const (
 	maxKeyFile       = 64 << 10
+	maxTrustFile     = 1 << 20 // keys, certificates and trusted roots that a policy names
 	maxPolicyFile    = 1 << 20
 	maxSignatureFile = 1 << 20
 	maxCAFile        = 4 << 20
@@ -225,16 +223,7 @@ func (f *flags) trustPolicy() (*trust.Policy, error) {
 	case f.policy != "" && len(f.keys) > 0:
 		return nil, badFlag("--policy", f.policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
 	case f.policy != "":
-		data, err := readFile("--policy", f.policy, maxPolicyFile)
-		if err != nil {
-			return nil, err
-		}
-		return trust.ParsePolicy(f.policy, data, func(path string) ([]byte, error) {
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(filepath.Dir(f.policy), path)
-			}
-			return readFile("--policy", path, maxKeyFile)
-		})
+		return parsePolicy("--policy", f.policy)
 	case len(f.keys) == 0:
 		return nil, nil
 	}
@@ -288,46 +277,6 @@ func keyID(name string) string {
 	}, filepath.Base(name))
 	return id[:min(len(id), 48)]
 }
-
-// signer reads the private key of a flag; nil where none is given.
-func (a *app) signer(flag, name string) (*trust.Signer, error) {
-	if name == "" {
-		return nil, nil
-	}
-	pem, err := readFile(flag, name, maxKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	// The password's key derivation takes 64 MiB; they are given back before layers move.
-	defer debug.FreeOSMemory()
-	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
-}
-
-// password finds the password of a private key: the file, the environment, the
-// terminal; never the arguments.
-func (a *app) password(prompt string) ([]byte, error) {
-	if a.flags.passwordFile != "" {
-		data, err := readFile("--key-password-file", a.flags.passwordFile, maxPassword)
-		return bytes.TrimRight(data, "\r\n"), err
-	}
-	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
-		if value, ok := a.getenv(name); ok {
-			return []byte(value), nil
-		}
-	}
-	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
-		a.ask(prompt)
-		password, err := term.ReadPassword(int(a.in.Fd()))
-		a.ask("\n")
-		return password, err
-	}
-	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
-		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
-	}
-}
-
-func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
 
 // openSource opens a bundle for reading.
 func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (bundler.Signable, error) {
