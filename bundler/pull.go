@@ -279,7 +279,7 @@ func whereabouts(i bundle.Image) image.Reference {
 func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, error) {
 	o.progress().Phase("image manifests", len(in.Lock.Images), 0)
 	trees := make([]bundle.Tree, len(in.Lock.Images))
-	err := forEach(ctx, o.limit(), len(trees), func(n int) error {
+	err := forEach(ctx, o.small(), len(trees), func(n int) error {
 		i := in.Lock.Images[n]
 		tree, err := bundle.ReadTree(ctx, in.Registry(whereabouts(i)), imageDescriptor(i))
 		o.progress().Done(i.Reference.String(), err)

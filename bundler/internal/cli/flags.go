@@ -43,6 +43,7 @@ type flags struct {
 	concurrency int
 	retries     int
 	rateLimit   string
+	ranges      int
 	timeout     time.Duration
 	clientCert  string
 	clientKey   string
@@ -107,10 +108,11 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.caFile, "ca-file", "", "PEM file of certificate authorities to trust besides the system's")
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
-	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
+	fl.IntVar(&f.concurrency, "concurrency", 6, "large blobs at a time, for each host; of small things four times as many")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
 	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent before a request is made again")
 	fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second that all transfers together may take: 10MB, 500KiB")
+	fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over this many connections, for hosts that hold each one back")
 	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
 	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
 	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")

@@ -76,7 +76,7 @@ func unreadable(flag, name string, err error) error {
 func (f *flags) client() (*registry.Client, error) {
 	o := registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
-		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
+		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
 		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused,
 	}
 	var problems []error
@@ -90,6 +90,9 @@ func (f *flags) client() (*registry.Client, error) {
 	}
 	if f.retries < 0 || f.retries > 100 {
 		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+	}
+	if f.ranges < 1 || f.ranges > 8 {
+		bad("--ranges", fmt.Sprint(f.ranges), errors.New("it is not between 1 and 8"), "1 is right unless the registry holds each connection back")
 	}
 	if f.timeout < time.Second || f.timeout > time.Hour {
 		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
