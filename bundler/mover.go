@@ -99,7 +99,7 @@ type failure struct {
 	err  error
 }
 
-// queues runs one queue for each host, largest first.
+// queues runs two queues for each host, largest first: large and small items.
 func (m *mover) queues(ctx context.Context, items []item) {
 	byHost := map[string][]item{}
 	for _, i := range items {
@@ -108,13 +108,19 @@ func (m *mover) queues(ctx context.Context, items []item) {
 	var hosts errgroup.Group
 	for _, queue := range byHost {
 		slices.SortStableFunc(queue, largestFirst)
-		hosts.Go(func() error {
-			m.queue(ctx, queue)
-			return nil
-		})
+		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
+		if first < 0 {
+			first = len(queue)
+		}
+		hosts.Go(func() error { return m.queue(ctx, queue[:first], m.options.limit()) })
+		hosts.Go(func() error { return m.queue(ctx, queue[first:], m.options.small()) })
 	}
 	_ = hosts.Wait() // failures are in m.failed
 }
+
+// smallItem is up to how many bytes an item costs a round trip rather than a part
+// of the link: those do not wait behind the large ones.
+const smallItem = 128 << 10
 
 func largestFirst(a, b item) int {
 	if a.descriptor.Size != b.descriptor.Size {
@@ -126,9 +132,10 @@ func largestFirst(a, b item) int {
 	return strings.Compare(a.descriptor.Digest.String(), b.descriptor.Digest.String())
 }
 
-func (m *mover) queue(ctx context.Context, queue []item) {
+// queue puts items, so many at a time. Failures are in m.failed.
+func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
 	var group errgroup.Group
-	group.SetLimit(m.options.limit())
+	group.SetLimit(limit)
 	for _, i := range queue {
 		if ctx.Err() != nil {
 			break
@@ -138,7 +145,7 @@ func (m *mover) queue(ctx context.Context, queue []item) {
 			return nil
 		})
 	}
-	_ = group.Wait() // failures are in m.failed
+	return group.Wait()
 }
 
 func (m *mover) inOrder(ctx context.Context, items []item) {
