@@ -69,6 +69,12 @@ type LayoutChecker interface {
 	CheckLayout(ctx context.Context) error
 }
 
+// Diagnoser is implemented by media that are made of parts.
+type Diagnoser interface {
+	// Damage reads everything and names the parts that are not what they were.
+	Damage(ctx context.Context) error
+}
+
 // Upstream is one repository that images are read from.
 type Upstream interface {
 	// Resolve returns what the repository's reference names now.

@@ -42,7 +42,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		return []origin{{from: in.Source}}
 	}, o)
 	if err != nil {
-		return nil, err
+		return nil, diagnosed(ctx, in.Source, err)
 	}
 	return pushed, Confirm(ctx, in.Registry, in.Reference, g.Root, contents.Lock, o)
 }

@@ -54,7 +54,7 @@ func open(ctx context.Context, s Source) (ocispec.Descriptor, *bundle.Graph, err
 		return root, nil, err
 	}
 	g, err := bundle.Load(ctx, s, root)
-	return root, g, err
+	return root, g, diagnosed(ctx, s, err)
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -49,7 +50,7 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 	layout := checkLayout(ctx, s)
 	g, err := bundle.Load(ctx, s, root)
 	if err != nil || g == nil {
-		return nil, fault.Join(untrusted, layout, err)
+		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
 	}
 	content := v.contents(ctx, s, g, rules.Matrix, o.now())
 	blobs := v.blobs(ctx, s, g, o)
@@ -57,9 +58,19 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 		return nil, interrupted(ctx)
 	}
 	if err := fault.Join(untrusted, layout, content, blobs); err != nil {
-		return nil, once(err)
+		return nil, once(diagnosed(ctx, s, err))
 	}
 	return v, nil
+}
+
+// diagnosed adds to what is wrong with content the parts of the medium that are
+// damaged: that is what the user has to copy again.
+func diagnosed(ctx context.Context, s Source, err error) error {
+	d, ok := s.(Diagnoser)
+	if !ok || !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason == fault.Corrupt }) {
+		return err
+	}
+	return fault.Join(err, d.Damage(ctx))
 }
 
 // once drops a fault that says what another one says already.

@@ -54,6 +54,18 @@
 // after reading the last 4 KiB of each blob only. FILE appears complete, or not at
 // all.
 //
+// # Parts
+//
+// A file may be in parts: byte ranges of the tar, listed with their sha256 in a
+// parts file, perhaps with recovery parts; see package parts. [FileWriter] fills
+// FILE.001.partial and so on in the same way, so that no byte is written twice and
+// no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
+// parts as they are, and names each that is missing or has another size;
+// [File.Damage] names those whose bytes are not what they were. A signature is
+// added in place: the parts are held against their sums first, "changing" is
+// written into the parts file, then the tar is signed as above, in its first and
+// last part, then the sums and the recovery parts are made anew.
+//
 // # The folder
 //
 // [Dir] and [DirWriter] do the same for an OCI image layout in a folder: each blob
@@ -92,6 +104,9 @@ const (
 type Options struct {
 	Replace bool // replace a target that is there, once the new one is complete
 	Restart bool // drop what an interrupted run left there of another bundle
+
+	VolumeSize int64 // bytes of each part of a file; 0: one file
+	Recovery   int   // recovery parts beside them
 }
 
 // An index is what an index.json names, and the way to the bytes.

@@ -178,7 +178,7 @@ manifests and all their images, each by digest.
 Connected host:  lock, pull, sign, inspect
 Isolated host:   verify, inspect, push
 
-A bundle is FILE.tar, oci:DIR, or HOST/REPOSITORY:TAG in a registry.
+A bundle is FILE.tar (or its parts, FILE.tar.parts), oci:DIR, or HOST/REPOSITORY:TAG in a registry.
 Registry logins are those of docker and podman (docker login, podman login).`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle sign drivers.tar --key release.key
@@ -197,6 +197,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 	})
 	root.AddCommand(
 		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
+		a.splitCommand(), a.repairCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
 	)

@@ -164,7 +164,8 @@ An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
-  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers`,
+  vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
+  vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
 	}
@@ -178,6 +179,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
+	a.flags.volumeFlags(cmd)
 	a.flags.passwordFlag(cmd)
 	a.flags.formatFlag(cmd, "")
 	a.flags.quietFlag(cmd)
@@ -209,7 +211,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return a.printMoved(dest, pulled)
+	return a.printMoved(a.flags.inParts(dest), pulled)
 }
 
 // pullInto pulls into an open target.
@@ -236,7 +238,8 @@ func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
 	if flag, ok := selects(cmd); ok && a.flags.lock != "" {
 		return place{}, usage(cmd, fmt.Sprintf("--lock and %s contradict each other: the lock says what is pulled", flag))
 	}
-	return parseDestination(a.flags.dest)
+	dest, err := parseDestination(a.flags.dest)
+	return dest, fault.Join(err, a.flags.checkVolumes(cmd, dest))
 }
 
 // pullLock reads the lock of --lock, or makes one.

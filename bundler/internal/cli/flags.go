@@ -42,6 +42,10 @@ type flags struct {
 	retries     int
 	replace     bool
 	restart     bool
+	// media
+	volumeSize bytesFlag
+	parity     int
+	dryRun     bool
 	// keys
 	key          string
 	passwordFile string

@@ -272,7 +272,7 @@ func openSource(p place, client *registry.Client) (bundler.Signable, error) {
 
 // openTarget opens a place for writing.
 func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, error) {
-	o := archive.Options{Replace: f.replace, Restart: f.restart}
+	o := archive.Options{Replace: f.replace, Restart: f.restart, VolumeSize: int64(f.volumeSize), Recovery: f.parity}
 	switch p.medium {
 	case inFile:
 		w, err := archive.CreateFile(p.path, o)
