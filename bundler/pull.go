@@ -28,15 +28,19 @@ type PullInput struct {
 	Target   Target
 	// Reference is the target's, where the target is a registry.
 	Reference image.Reference
+	// Base has layers that are left out; nil: nothing is.
+	Base *Base
 }
 
 // Pulled is a bundle that was written.
 type Pulled struct {
 	Root    ocispec.Descriptor
 	Images  int
-	Bytes   int64 // of the whole bundle
-	Moved   int64 // of what had to be written now
-	Missing int   // items that had to be written now
+	Bytes   int64           // of the whole bundle
+	Moved   int64           // of what had to be written now
+	Missing int             // items that had to be written now
+	Left    *Left           // of a delta
+	Receipt *bundle.Receipt // of a push
 }
 
 // Pull writes the bundle that a lock describes.
@@ -60,6 +64,9 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err := presign(g, in.Signer, in.Reference); err != nil {
 		return nil, err
 	}
+	if err := leave(g, in.Base, o.progress()); err != nil {
+		return nil, err
+	}
 	return deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
 }
 
@@ -76,8 +83,8 @@ func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, o
 		return nil, err
 	}
 	return &Pulled{
-		Root: g.Root, Images: imageCount(g), Bytes: graphSize(g),
-		Moved: sizeOf(missing), Missing: len(missing),
+		Root: g.Root, Images: imageCount(g), Bytes: heldSize(g),
+		Moved: sizeOf(missing), Missing: len(missing), Left: leftOf(g),
 	}, nil
 }
 

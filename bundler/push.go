@@ -34,6 +34,9 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err := attachments(ctx, in.Source, g); err != nil {
 		return nil, err
 	}
+	if err := checkBase(ctx, g, in.Target, in.Reference, o.progress()); err != nil {
+		return nil, err
+	}
 	known := atHandOf(g)
 	pushed, err := deliver(ctx, "push", g, in.Target, func(d ocispec.Descriptor) []origin {
 		if data, ok := known[d.Digest.String()]; ok {
@@ -44,6 +47,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, diagnosed(ctx, in.Source, err)
 	}
+	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
 	return pushed, Confirm(ctx, in.Registry, in.Reference, g.Root, contents.Lock, o)
 }
 

@@ -33,6 +33,7 @@ type Verification struct {
 	Images         int          `json:"images"`
 	Blobs          int          `json:"blobs"`
 	Bytes          int64        `json:"bytes"`
+	Left           *Left        `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
 }
 
 // Verify checks the signature of a bundle's root and then every byte below it, and
@@ -48,7 +49,7 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 	}
 	untrusted := v.signatures(ctx, s, rules.Policy, o.now())
 	layout := checkLayout(ctx, s)
-	g, err := bundle.Load(ctx, s, root)
+	g, err := load(ctx, s, root)
 	if err != nil || g == nil {
 		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
 	}
@@ -140,11 +141,11 @@ func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, 
 
 // blobs reads every blob, in parallel.
 func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
-	names := owners(g)
-	o.progress().Phase("verify", len(g.Blobs), sizeOf(g.Blobs))
-	v.Blobs, v.Bytes = len(g.Blobs), graphSize(g)
-	return forEach(ctx, o.limit(), len(g.Blobs), func(n int) error {
-		d := g.Blobs[n]
+	names, held := owners(g), g.Held()
+	o.progress().Phase("verify", len(held), sizeOf(held))
+	v.Blobs, v.Bytes, v.Left = len(held), heldSize(g), leftOf(g)
+	return forEach(ctx, o.limit(), len(held), func(n int) error {
+		d := held[n]
 		err := readBlob(ctx, s, d, o.progress())
 		if err != nil && ctx.Err() == nil {
 			err = damaged(names.of(d), d, err)

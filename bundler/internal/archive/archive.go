@@ -20,7 +20,8 @@
 //
 // index.json is JSON without insignificant space, its keys in the order of the OCI
 // specification: first the root and the images as bundle.Graph.Names gives them,
-// then the attachments sorted by tag and digest. The slack after it are spaces
+// then the attachments sorted by tag and digest; of a delta (see package bundle)
+// also its annotations. The slack after it are spaces
 // and, as the last byte, a newline: the entry has as many bytes as the JSON of its
 // creation and 16 KiB more, rounded up to a block.
 //
@@ -113,6 +114,7 @@ type Options struct {
 type index struct {
 	medium  string // for errors: the path
 	entries []ocispec.Descriptor
+	base    *bundle.Base // of a delta
 	fetch   bundle.Fetcher
 
 	mu       sync.Mutex
@@ -141,7 +143,11 @@ func parseIndex(medium string, data []byte, fetch bundle.Fetcher) (*index, error
 			return bad("%w", err)
 		}
 	}
-	return &index{medium: medium, entries: doc.Manifests, fetch: fetch, subjects: map[string]string{}}, nil
+	base, err := bundle.ParseBase(doc.Annotations)
+	if err != nil {
+		return bad("%w", err)
+	}
+	return &index{medium: medium, entries: doc.Manifests, base: base, fetch: fetch, subjects: map[string]string{}}, nil
 }
 
 // root finds the one bundle among the entries.
@@ -323,12 +329,13 @@ func entriesOf(g *bundle.Graph) []ocispec.Descriptor {
 	return entries
 }
 
-func indexJSON(entries []ocispec.Descriptor) ([]byte, error) {
+func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(ocispec.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: entries,
+		Annotations: base.Annotations(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write index.json: %w", err)

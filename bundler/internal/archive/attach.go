@@ -61,7 +61,7 @@ func attachTo(path string, f storage, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
-	text, err := indexJSON(with(s.index.entries, att))
+	text, err := indexJSON(with(s.index.entries, att), s.index.base)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ func (a *File) CheckLayout(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
+	if err := g.LeaveTo(f.index.base); err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
 	if err := c.order(g); err != nil {
 		return err
 	}
@@ -139,7 +142,7 @@ func (c *layoutCheck) index() error {
 	if data, err = c.f.small(c.f.path, c.f.r, indexName, maxIndexSize); err != nil {
 		return err
 	}
-	text, err := indexJSON(c.f.index.entries)
+	text, err := indexJSON(c.f.index.entries, c.f.index.base)
 	if err != nil {
 		return err
 	}
@@ -216,7 +219,7 @@ func checkAttached(ctx context.Context, medium string, x *index, d ocispec.Descr
 }
 
 func sameEntry(a, b ocispec.Descriptor) bool {
-	text, err := indexJSON([]ocispec.Descriptor{a})
-	other, otherErr := indexJSON([]ocispec.Descriptor{b})
+	text, err := indexJSON([]ocispec.Descriptor{a}, nil)
+	other, otherErr := indexJSON([]ocispec.Descriptor{b}, nil)
 	return err == nil && otherErr == nil && bytes.Equal(text, other)
 }

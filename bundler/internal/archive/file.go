@@ -331,6 +331,9 @@ func (a *File) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64
 	return a.fetcher().from(ctx, d, offset)
 }
 
+// Base returns what a delta leaves out; nil of a whole bundle.
+func (a *File) Base() *bundle.Base { return a.fetcher().index.base }
+
 // Attachments returns the manifests of signatures and other things about subject.
 func (a *File) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return a.fetcher().index.attachments(ctx, subject)

@@ -94,6 +94,7 @@ type world struct {
 	registry  bundler.Registry
 	sourceOf  func(image.Reference) image.Reference
 	manifests bundler.Manifests
+	base      *bundler.Base // of a delta
 }
 
 // world opens it, and reports all flags that are wrong.
@@ -161,11 +162,15 @@ lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
 REGISTRY/REPO[:TAG].
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
-A bundle that is there already is not replaced unless --replace is given.`,
+A bundle that is there already is not replaced unless --replace is given.
+
+With --base or --have it makes a delta: layers that an earlier bundle has, or that
+the receipt of a push names, are left out. push demands them in the registry.`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
-  vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar`,
+  vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
+  vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
 	}
@@ -179,6 +184,7 @@ A bundle that is there already is not replaced unless --replace is given.`,
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
+	a.flags.deltaFlags(cmd)
 	a.flags.volumeFlags(cmd)
 	a.flags.passwordFlag(cmd)
 	a.flags.formatFlag(cmd, "")
@@ -194,6 +200,9 @@ func (a *app) pull(cmd *cobra.Command) error {
 	}
 	w, err := a.world()
 	if err != nil {
+		return err
+	}
+	if w.base, err = a.flags.openBase(ctx, w.client); err != nil {
 		return err
 	}
 	signer, err := a.signer("--sign-key", a.flags.key)
@@ -222,7 +231,7 @@ func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w
 	}
 	pulled, err := bundler.Pull(ctx, bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference,
+		Signer: signer, Target: target, Reference: dest.reference, Base: w.base,
 	}, a.options(p))
 	if err != nil || dest.medium != inRegistry {
 		return pulled, err
@@ -239,7 +248,7 @@ func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
 		return place{}, usage(cmd, fmt.Sprintf("--lock and %s contradict each other: the lock says what is pulled", flag))
 	}
 	dest, err := parseDestination(a.flags.dest)
-	return dest, fault.Join(err, a.flags.checkVolumes(cmd, dest))
+	return dest, fault.Join(err, a.flags.checkVolumes(cmd, dest), a.flags.checkBase(dest))
 }
 
 // pullLock reads the lock of --lock, or makes one.
@@ -267,6 +276,8 @@ type moved struct {
 	Bytes     int64        `json:"bytes"`    // of the bundle
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+
+	Left *bundler.Left `json:"leftToBase,omitempty"` // of a delta
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {
@@ -274,7 +285,7 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if err != nil {
 		return err
 	}
-	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing}
+	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Left: p.Left}
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
@@ -282,6 +293,9 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 		return writeJSON(a.out, m)
 	}
 	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
+	if m.Left != nil {
+		a.say("a delta: %s", leftLine(m.Left))
+	}
 	if to.medium == inRegistry {
 		_, err = fmt.Fprintln(a.out, m.Reference)
 	} else {
@@ -461,15 +475,21 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
-It prints the reference by digest, which is what a DriverBundle should name.`,
+A delta is pushed only where the repository has every layer that it left to its
+base; what is missing is named before anything is sent.
+
+It prints the reference by digest, which is what a DriverBundle should name.
+--receipt writes down what the repository holds now, for pull --have.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
-  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt`,
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
+  vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.push(cmd.Context(), args[0], args[1]) },
 	}
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	cmd.Flags().StringVar(&a.flags.receipt, "receipt", "", "write what the repository holds after the push into this file")
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -478,7 +498,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
 	to, destErr := pushDestination(dest)
-	if err := fault.Join(err, destErr); err != nil {
+	if err := fault.Join(err, destErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
 	source, _, client, err := a.source(src)
@@ -502,6 +522,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
 	}, a.options(progress))
 	progress.end()
+	if err == nil {
+		err = a.flags.writeReceipt(pushed.Receipt)
+	}
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,8 @@ type flags struct {
 	replace     bool
 	restart     bool
 	// media
+	base, have string
+	receipt    string
 	volumeSize bytesFlag
 	parity     int
 	dryRun     bool
