@@ -48,6 +48,8 @@ type flags struct {
 	volumeSize bytesFlag
 	parity     int
 	dryRun     bool
+	keep       int
+	yes        bool
 	// keys
 	key          string
 	passwordFile string
