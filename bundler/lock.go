@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -25,6 +26,7 @@ type LockInput struct {
 	Matrix    Matrix
 	Request   catalog.Request
 	Platform  image.Platform // zero: all
+	Operator  *Operator      // nil: the bundle does not hold it
 	Manifests Manifests
 	Registry  Registry
 }
@@ -43,11 +45,15 @@ func Lock(ctx context.Context, in LockInput, o Options) (*Locked, error) {
 		return nil, err
 	}
 	announce(selection, o.progress())
-	files, err := fetchFiles(ctx, wantedFiles(selection.Releases), in.Manifests, o)
+	releases := selection.Releases
+	if in.Operator != nil {
+		releases = append(slices.Clip(releases), in.Operator.release())
+	}
+	files, err := fetchFiles(ctx, wantedFiles(releases), in.Manifests, o)
 	if err != nil {
 		return nil, err
 	}
-	plan, err := catalog.Read(selection.Releases, files)
+	plan, err := catalog.Read(releases, files)
 	if err != nil {
 		return nil, err
 	}

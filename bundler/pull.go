@@ -129,6 +129,9 @@ func agree(lock *bundle.Lock, doc *matrix.Document) error {
 	}
 	var problems []error
 	for _, r := range lock.Releases {
+		if r.Driver == bundle.Operator {
+			continue
+		}
 		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()
 		release, ok := listed[id]
 		if !ok {

@@ -162,6 +162,9 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 	if errors.As(err, &inner) && inner.Reason != "" && inner.Err != nil {
 		f.Reason, f.Err = inner.Reason, inner.Err
 	}
+	if f.Reason == fault.NotFound { // the bundle is there, this part of it is not
+		f.Reason = fault.Incomplete
+	}
 	if f.Hint = fault.HintOf(err); f.Hint == "" {
 		f.Hint = "copy the bundle again from where it was made, or pull it again"
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -102,7 +103,7 @@ func install(t *testing.T) (admin, operator client.Client) {
 func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	out := map[string][]rbacv1.PolicyRule{}
-	for _, u := range read(t, "rbac.yaml") {
+	for _, u := range slices.Concat(read(t, "rbac.yaml"), read(t, "rbac-antrea.yaml")) {
 		if u.GetKind() != "Role" && u.GetKind() != "ClusterRole" {
 			continue
 		}
@@ -115,7 +116,7 @@ func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
 
 func TestNoRuleHasAWildcardAndPowerIsGivenByName(t *testing.T) {
 	all := roles(t)
-	require.Len(t, all, 5)
+	require.Len(t, all, 7)
 	for name, rules := range all {
 		for _, r := range rules {
 			fields := slices.Concat(r.APIGroups, r.Resources, r.ResourceNames, r.Verbs, r.NonResourceURLs)
@@ -191,6 +192,47 @@ func TestTheOperatorMayInstallTheDrivers(t *testing.T) {
 		default:
 			require.NoError(t, client.IgnoreNotFound(err), "%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 		}
+	}
+}
+
+// With the rights of rbac-antrea.yaml, and only with them, the account installs and
+// removes every object of every Antrea release.
+func TestTheOperatorMayInstallAntreaWhereItIsAskedTo(t *testing.T) {
+	admin, op := install(t)
+	files, err := filepath.Glob(filepath.Join(upstream.Dir(t), "antrea", "*", "*.y*ml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var all []*unstructured.Unstructured
+	for _, f := range files {
+		all = append(all, read(t, f)...)
+	}
+	for _, u := range all {
+		require.True(t, apierrors.IsForbidden(apply(t.Context(), op, u, client.DryRunAll)), "%s %s without the rights", u.GetKind(), u.GetName())
+	}
+	rights := read(t, "rbac-antrea.yaml")
+	for _, u := range rights {
+		require.NoError(t, apply(t.Context(), admin, u))
+	}
+	t.Cleanup(func() { // other tests prove what the account may not do without
+		for _, u := range rights {
+			require.NoError(t, admin.Delete(context.Background(), u))
+		}
+	})
+	// The API server takes new rights up in its own time.
+	require.Eventually(t, func() bool {
+		return allowed(t, op, access{"bind", "rbac.authorization.k8s.io", "clusterroles", "", "antctl"}) &&
+			allowed(t, op, access{"create", "apps", "daemonsets", "kube-system", "antrea-agent"})
+	}, time.Minute, 50*time.Millisecond)
+	for _, u := range all {
+		require.NoError(t, apply(t.Context(), op, u, client.DryRunAll), "%s %s", u.GetKind(), u.GetName())
+	}
+	for _, u := range all {
+		err := op.Delete(t.Context(), u.DeepCopy(), client.DryRunAll)
+		if u.GetKind() == "CustomResourceDefinition" {
+			require.True(t, apierrors.IsForbidden(err), "%s is never deleted: %v", u.GetName(), err)
+			continue
+		}
+		require.True(t, apierrors.IsNotFound(err), "%s %s: %v", u.GetKind(), u.GetName(), err)
 	}
 }
 

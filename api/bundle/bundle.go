@@ -10,7 +10,7 @@
 //	│     config  application/vnd.vdo.lock.v1+json           the lock, as canonical JSON
 //	│     layers  application/vnd.vdo.matrix.v1+yaml         the matrix document, byte for byte
 //	│             application/vnd.vdo.matrix.signature.v1    its signature (optional)
-//	│             application/vnd.vdo.manifest.v1+yaml       one per upstream manifest file,
+//	│             application/vnd.vdo.manifest.v1+yaml       one per manifest file,
 //	│                                                        titled DRIVER/VERSION/FILE
 //	├── image: an upstream index or manifest, digest unchanged
 //	└── …
@@ -36,6 +36,9 @@
 // once; every reference that a release maps to is an image of the lock; usedBy of
 // an image are exactly the releases that map to it; platforms is one platform or
 // "all"; no URL carries credentials.
+//
+// Besides drivers there may be the project's own operator, as a release of
+// [Operator]: its image, and the manifests that install it, which have no URL.
 //
 // Lock and root agree: every image of the lock is a child of the root with the
 // same digest, size and media type, and the other way round; every manifest file
@@ -148,6 +151,11 @@ type MatrixRef struct {
 	Size   int64        `json:"size"` // bytes
 }
 
+// Operator stands in the place of a driver for this project's own operator: one
+// release with its image and its install manifests, which vdo-bundle carries. No
+// matrix lists it.
+const Operator matrix.Driver = "vdo-operator"
+
 // Release is one driver release of the bundle.
 type Release struct {
 	Driver    matrix.Driver  `json:"driver"`
@@ -158,10 +166,10 @@ type Release struct {
 	Images map[string]string `json:"images"`
 }
 
-// File is one upstream manifest file.
+// File is one manifest file.
 type File struct {
-	Name   string       `json:"name"` // base name
-	URL    string       `json:"url"`
+	Name   string       `json:"name"`          // base name
+	URL    string       `json:"url,omitempty"` // empty for the operator's
 	Digest image.Digest `json:"digest"`
 	Size   int64        `json:"size"` // bytes
 }

@@ -250,12 +250,12 @@ func (l *Lock) checkReleases(c *checker) {
 	c.require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
 	for i, r := range l.Releases {
 		key := fmt.Sprintf("releases[%d]", i)
-		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller", r.Driver)
+		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller, %s", r.Driver, Operator)
 		c.require(r.Version.String() != "", key+".version", "there is none")
 		if i > 0 {
 			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
 		}
-		checkFiles(c, key, r.Manifests)
+		checkFiles(c, key, r)
 		for _, from := range sortedKeys(r.Images) {
 			checkText(c, key+".images", from)
 			_, err := image.ParseReference(from)
@@ -265,7 +265,7 @@ func (l *Lock) checkReleases(c *checker) {
 }
 
 func driverKnown(d matrix.Driver) bool {
-	return d == matrix.CNI || d == matrix.CPI || d == matrix.CSI || d == matrix.SnapshotController
+	return d == matrix.CNI || d == matrix.CPI || d == matrix.CSI || d == matrix.SnapshotController || d == Operator
 }
 
 func checkOrder(c *checker, key string, order int, what string) {
@@ -273,7 +273,8 @@ func checkOrder(c *checker, key string, order int, what string) {
 	c.require(order <= 0, key, "%s is not in sorted order", what)
 }
 
-func checkFiles(c *checker, key string, files []File) {
+func checkFiles(c *checker, key string, r Release) {
+	files := r.Manifests
 	c.require(len(files) > 0, key+".manifests", "there is none")
 	c.require(len(files) <= maxFilesOfOne, key+".manifests", "there are %d, more than %d", len(files), maxFilesOfOne)
 	seen := map[string]bool{}
@@ -284,7 +285,11 @@ func checkFiles(c *checker, key string, files []File) {
 		c.require(!bad, key+".name", "%q is no base name of a file", f.Name)
 		c.require(!seen[f.Name], key+".name", "%q is there twice", f.Name)
 		seen[f.Name] = true
-		checkURL(c, key+".url", f.URL)
+		if r.Driver == Operator {
+			c.require(f.URL == "", key+".url", "the operator's manifests have none: vdo-bundle carries them")
+		} else {
+			checkURL(c, key+".url", f.URL)
+		}
 		c.require(!f.Digest.IsZero(), key+".digest", "there is no digest")
 		checkSize(c, key+".size", f.Size, MaxFileSize)
 	}

@@ -114,7 +114,7 @@ func (d *decoder) release(n *yaml.Node, key string, r *Release) {
 func (d *decoder) file(n *yaml.Node, key string, f *File) {
 	d.object(n, key, map[string]field{
 		"name":   {read: d.text(&f.Name)},
-		"url":    {read: d.text(&f.URL)},
+		"url":    {read: d.text(&f.URL), optional: true}, // of drivers it is not: see checkFiles
 		"digest": {read: d.parsed(&f.Digest)},
 		"size":   {read: d.number(&f.Size)},
 	})

@@ -258,7 +258,7 @@ func (d *demo) install(ctx context.Context) error {
 	}
 	return d.sequence(ctx, d.isolated,
 		words("kubectl apply -f site.yaml"),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=90s"),
+		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
 		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),
 		words("kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key"),
 		words("kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image"),
@@ -280,8 +280,8 @@ func (d *demo) upgrade(ctx context.Context) error {
 	return d.sequence(ctx, d.isolated,
 		words("vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
 		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=now --overwrite"),
-		words("kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=90s`),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=90s"),
+		words("kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=300s`),
+		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
 		words("kubectl -n "+namespace+" get vdoconfigs"),
 		words("kubectl -n "+namespace+" get events --sort-by=.lastTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message"),
 	)

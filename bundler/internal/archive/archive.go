@@ -158,6 +158,12 @@ func (x *index) root(ctx context.Context) (ocispec.Descriptor, error) {
 			continue
 		}
 		is, err := x.isBundle(ctx, d)
+		if fault.ReasonOf(err) == fault.NotFound {
+			return ocispec.Descriptor{}, &fault.Error{
+				Reason: fault.Incomplete, Op: "read", Subject: x.medium, Hint: "copy it again from where it was made",
+				Err: fmt.Errorf("index.json names %s, which is not there", d.Digest),
+			}
+		}
 		if err != nil {
 			return ocispec.Descriptor{}, fmt.Errorf("look for the bundle in %s: %w", x.medium, err)
 		}

@@ -196,7 +196,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		return usage(cmd, err.Error())
 	})
 	root.AddCommand(
-		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(),
+		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
 		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),

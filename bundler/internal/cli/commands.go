@@ -108,16 +108,18 @@ func (a *app) world() (world, error) {
 		w.manifests, errs[3] = a.flags.manifests()
 	}
 	_, _, err := a.flags.request()
-	return w, fault.Join(append(errs[:], err)...)
+	_, operatorErr := a.flags.operatorInput()
+	return w, fault.Join(append(errs[:], err, operatorErr)...)
 }
 
 func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundler.Locked, error) {
 	request, platform, err := a.flags.request()
-	if err != nil {
+	operator, operatorErr := a.flags.operatorInput()
+	if err := fault.Join(err, operatorErr); err != nil {
 		return nil, err
 	}
 	locked, err := bundler.Lock(ctx, bundler.LockInput{
-		Matrix: w.matrix, Request: request, Platform: platform, Manifests: w.manifests, Registry: w.registry,
+		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, Manifests: w.manifests, Registry: w.registry,
 	}, a.options(p))
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type flags struct {
 	// what to take
 	drivers, kubernetes, vSphere, releases []string
 	platform                               string
+	operator                               string
 	lock                                   string
 	// the matrix
 	matrix, matrixKey string
@@ -75,6 +76,7 @@ func (f *flags) selectionFlags(cmd *cobra.Command) {
 	fl.StringSliceVar(&f.kubernetes, "k8s", nil, "Kubernetes versions to cover: 1.33, 1.32-1.34 or a list (default the last three that the matrix covers)")
 	fl.StringSliceVar(&f.vSphere, "vsphere", nil, "vSphere versions that every driver must support: 8.0.3, 7.0U3 or a list")
 	fl.StringArrayVar(&f.releases, "release", nil, "take this release: DRIVER@VERSION such as csi@3.5.1 (repeatable)")
+	fl.StringVar(&f.operator, "operator", "", "take VDO's own operator as well: its image, with a version as tag; its install manifests come from this program")
 	fl.StringVar(&f.platform, "platform", "all", "platform to take: OS/ARCH such as linux/amd64, or all")
 }
 
@@ -228,7 +230,7 @@ func minor(s string) (matrix.Minor, error) {
 
 // selects tells whether a selection flag was given: it contradicts --lock.
 func selects(cmd *cobra.Command) (flag string, ok bool) {
-	for _, name := range []string{"drivers", "k8s", "vsphere", "release", "platform"} {
+	for _, name := range []string{"drivers", "k8s", "vsphere", "release", "operator", "platform"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			return "--" + name, true
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -112,6 +113,9 @@ func (f *flags) manifests() (bundler.Manifests, error) {
 			o.CA = x509.NewCertPool()
 		}
 		o.CA.AppendCertsFromPEM(pem) // the registry client has refused a file without one
+	}
+	for _, m := range deploy.Manifests() {
+		o.Own = append(o.Own, m.Data)
 	}
 	return manifests.New(o), nil
 }

@@ -207,12 +207,16 @@ type key struct{}
 //	                   flags that lead to the upstream world
 //	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, times, cut, tamper
 //	heal REG           end all faults of a registry
-//	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end
+//	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end,
+//	                   a text is looked for
 //	truncate FILE N    cut a file to N bytes, or by -N
-//	flipdigest FILE T  invert the byte of FILE at the first occurrence of text T
 //	tool CODE NAME …   run skopeo or cosign and demand its exit code
 //	upimage REF SEED   push another image upstream
-//	readonly DIR       make a folder unwritable
+//	mounted CODE OPTIONS ARGS…
+//	                   like vdo, with a tmpfs of mount OPTIONS at ./small
+//	smaller A B        demand that file A has fewer bytes than file B
+//	dropblob DIR TEXT  remove the largest blob of an OCI layout that holds TEXT, or
+//	                   the "largest" of all
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, RequireUniqueNames: true,
@@ -227,7 +231,7 @@ func TestScript(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
-			"tool": tool, "upimage": upImage, "fulldisk": fullDisk,
+			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
 		},
 	})
 }
@@ -365,9 +369,34 @@ func upImage(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// fullDisk runs vdo-bundle in a mount namespace with a small tmpfs at ./small.
-func fullDisk(ts *testscript.TestScript, _ bool, args []string) {
+// mounted runs vdo-bundle in a mount namespace with a tmpfs at ./small.
+func mounted(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.MkdirAll(ts.MkAbs("small"), 0o755))
-	script := `mount -t tmpfs -o size=` + args[1] + ` none small && exec "$0" "$@"`
+	script := `mount -t tmpfs -o ` + args[1] + ` none small && exec "$0" "$@"`
 	expectCode(ts, args[0], "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-c", script, binary}, of(ts).expand(args[2:])...))
+}
+
+// dropBlob removes the blob of a folder that holds a text, or the largest.
+func dropBlob(ts *testscript.TestScript, _ bool, args []string) {
+	files, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "blobs", "sha256", "*"))
+	ts.Check(err)
+	chosen, size := "", 0
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		ts.Check(err)
+		if (args[1] == "largest" || bytes.Contains(data, []byte(args[1]))) && len(data) > size {
+			chosen, size = f, len(data)
+		}
+	}
+	ts.Check(os.Remove(chosen))
+}
+
+func smaller(ts *testscript.TestScript, _ bool, args []string) {
+	a, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	b, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if a.Size() >= b.Size() {
+		ts.Fatalf("%s has %d bytes, %s %d", args[0], a.Size(), args[1], b.Size())
+	}
 }

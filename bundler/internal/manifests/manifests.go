@@ -1,5 +1,6 @@
-// Package manifests fetches upstream manifest files: from a folder where there is
-// one, else over HTTPS from the URL that the matrix gives.
+// Package manifests fetches manifest files: the program's own from the program,
+// upstream's from a folder where there is one, else over HTTPS from the URL that the
+// matrix gives.
 //
 // A file is known by its sha256 and size alone. In the folder it may lie anywhere
 // and have any name, so a clone of an upstream repository, or a folder that was
@@ -31,7 +32,8 @@ import (
 
 // Options say where files are looked for.
 type Options struct {
-	Dir       string         // looked in first; "" for nowhere
+	Own       [][]byte       // files that the program carries itself; looked in first
+	Dir       string         // looked in next; "" for nowhere
 	CA        *x509.CertPool // nil: the system's
 	PlainHTTP []string       // hosts, with their port, that http: URLs are allowed for
 	Attempts  int            // how often a download is tried; 0: 4
@@ -101,8 +103,13 @@ func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) erro
 	return &fault.Error{Reason: reason, Op: "fetch manifest", Subject: m.URL, Err: err, Hint: hint}
 }
 
-// local looks for the file in the folder; nil where it is not.
+// local looks for the file in the program and in the folder; nil where it is not.
 func (s *Store) local(m matrix.Manifest) ([]byte, error) {
+	for _, data := range s.options.Own {
+		if int64(len(data)) == m.Size && image.DigestOf(data).Hex() == m.SHA256 {
+			return data, nil
+		}
+	}
 	if s.options.Dir == "" {
 		return nil, nil
 	}
@@ -158,6 +165,12 @@ func readFile(path string, size int64) ([]byte, error) {
 
 // remote downloads the file, trying again what may pass.
 func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
+	if m.URL == "" {
+		return nil, &fault.Error{
+			Reason: fault.NotFound, Op: "fetch manifest", Subject: m.Name, Err: errors.New("it has no URL, and this program carries another version of it"),
+			Hint: "pull with the release of vdo-bundle that wrote the lock, or name a folder that has the file with --manifest-dir",
+		}
+	}
 	u, err := url.Parse(m.URL)
 	if err != nil || u.Host == "" {
 		return nil, failed(fault.InvalidInput, m, errors.New("is no URL"), "correct the URL in the matrix")

@@ -135,6 +135,9 @@ func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, ap
 	case "CustomResourceDefinition":
 		r.gate(stage, Gate{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
 	case "Deployment", "DaemonSet":
+		if stage == StageSnapshot {
+			return // the storage driver needs the kinds, which are there, and not these pods, which settle for 35 seconds
+		}
 		r.gate(stage, Gate{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
 	}
 }

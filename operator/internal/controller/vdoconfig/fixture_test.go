@@ -74,7 +74,7 @@ func config(t *testing.T) *rest.Config {
 
 var (
 	folders = map[matrix.Driver]string{
-		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter",
+		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter", matrix.CNI: "antrea",
 	}
 	minReady  = regexp.MustCompile(`minReadySeconds: \d+`)
 	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)

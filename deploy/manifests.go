@@ -1,0 +1,49 @@
+// Package deploy holds the install manifests of the operator, for those who carry
+// them: each bundle with the operator's image has them beside it.
+package deploy
+
+import (
+	"embed"
+	"path"
+)
+
+//go:embed crds/*.yaml rbac.yaml rbac-antrea.yaml networkpolicy.yaml operator.yaml
+var files embed.FS
+
+const (
+	// Image is what operator.yaml names in the place of the image's reference.
+	Image = "vdo-operator"
+	// AntreaRights is the manifest that only clusters need where the operator installs Antrea.
+	AntreaRights = "rbac-antrea.yaml"
+)
+
+// Manifest is one file.
+type Manifest struct {
+	Name string // base name
+	Data []byte // YAML documents
+}
+
+// Manifests returns the install manifests in the order in which they are applied.
+func Manifests() []Manifest {
+	names := []string{"rbac.yaml", AntreaRights, "networkpolicy.yaml", "operator.yaml"}
+	kinds, err := files.ReadDir("crds")
+	if err != nil {
+		panic(err) // the folder is part of the program
+	}
+	var all []Manifest
+	for _, k := range kinds {
+		all = append(all, read("crds/"+k.Name()))
+	}
+	for _, name := range names {
+		all = append(all, read(name))
+	}
+	return all
+}
+
+func read(name string) Manifest {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return Manifest{Name: path.Base(name), Data: data}
+}
