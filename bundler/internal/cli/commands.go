@@ -440,23 +440,49 @@ func (a app) inspectCommand() *cobra.Command {
 		Short: "Show what is in a bundle",
 		Long: `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
 the matrix and its expiry, and which signatures are there. It proves nothing: see
-verify.`,
+verify.
+
+--format html makes one self-contained page, for an auditor to file: which releases
+serve which versions and on whose word, images, signatures, and where every byte came
+from. With --key or --policy the bundle is verified first, and the page says by whom
+it is signed. The page is the same whenever and wherever it is made.`,
 		Example: `  vdo-bundle inspect drivers.tar
-  vdo-bundle inspect registry.site/vdo/drivers:1 -o json`,
+  vdo-bundle inspect registry.site/vdo/drivers:1 -o json
+  vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
 	}
+	a.flags.trustFlags(cmd)
+	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
-	a.flags.formatFlag(cmd, "o")
+	a.flags.inspectOutputFlags(cmd)
 	return cmd
 }
 
 func (a *app) inspect(ctx context.Context, src string) error {
+	rules, err := a.verifyRules()
+	if err := fault.Join(err, a.flags.checkPage()); err != nil {
+		return err
+	}
 	source, _, _, err := a.source(src)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // only read
+	var proven *bundler.Verification
+	if rules.Policy != nil {
+		if proven, err = bundler.Verify(ctx, source, rules, a.options(nil)); err != nil {
+			return err
+		}
+		a.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
+	}
+	if a.flags.format == formatHTML {
+		e, err := bundler.CollectEvidence(ctx, source, proven, a.options(nil))
+		if err != nil {
+			return err
+		}
+		return a.writePage(e)
+	}
 	i, err := bundler.Inspect(ctx, source, a.options(nil))
 	if err != nil {
 		return err
