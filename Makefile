@@ -38,7 +38,11 @@ test: ## Run all tests with the race detector (builds its control plane once)
 	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
 .PHONY: bench
-bench: ## Run the benchmarks; each reports its peer's figure of the same run
+bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
+	@$(GO) run ./scripts/bench $(BENCHFLAGS)
+
+.PHONY: microbench
+microbench: ## Run the benchmarks of single packages
 	$(GO) test -run '^$$' -bench . -benchtime 3x -timeout 60m ./...
 
 .PHONY: lint

@@ -59,6 +59,56 @@ type Target interface {
 	Close() error
 }
 
+// Omitter is a Target that may have been allowed to leave something out.
+type Omitter interface {
+	// Omitted tells, after Commit, what was left out and why.
+	Omitted() []string
+}
+
+// Preflighter is a Target that can tell, before anything is fetched, whether it can
+// be written to.
+type Preflighter interface {
+	Preflight(ctx context.Context) error
+}
+
+// Preflight asks a target whether it can be written to, where it can tell.
+func Preflight(ctx context.Context, target Target) error {
+	if p, ok := target.(Preflighter); ok {
+		return p.Preflight(ctx)
+	}
+	return nil
+}
+
+// Planner is a Target that can tell what Begin would return without writing
+// anything.
+type Planner interface {
+	Plan(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
+}
+
+// Streamer is a Target that takes everything at once, in an order of its own, and
+// nothing by Put.
+type Streamer interface {
+	Stream(ctx context.Context, f bundle.Fetcher) error
+}
+
+// Mounter is a Target that can take a blob over from another place of its own
+// without the bytes passing through here.
+type Mounter interface {
+	// Mount tells whether it did so; from is what FetchFrom would be asked of. Where
+	// it did not, the blob has to be put.
+	Mount(ctx context.Context, d ocispec.Descriptor, from any) (bool, error)
+}
+
+// Rememberer is a Target that notes what has arrived, so that a later push of the
+// same bundle has little to ask.
+type Rememberer interface {
+	// Confirmed tells, after Begin, whether an earlier push has noted that all of
+	// the bundle is there, and nothing is known to be missing since.
+	Confirmed() bool
+	// Remember notes it, after Commit and once the bundle was read back.
+	Remember(ctx context.Context) error
+}
+
 // Attacher adds a signature to a bundle that is there already.
 type Attacher interface {
 	Attach(ctx context.Context, a bundle.Attachment) error
@@ -137,6 +187,7 @@ type Options struct {
 	Concurrency int              // transfers at a time for each host; 0: 6
 	Progress    Progress         // nil: Silent
 	Now         func() time.Time // nil: time.Now
+	DryRun      bool             // pull and push write nothing, and tell what they would move
 }
 
 const defaultConcurrency = 6

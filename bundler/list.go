@@ -91,7 +91,11 @@ func List(ctx context.Context, shelf Shelf, o Options) (*Listing, error) {
 	return l, err
 }
 
-// isAttachmentTag knows the tags of cosign, and of lists of referrers.
+// noteEnd ends the tag under which a push notes that all of a bundle has arrived.
+const noteEnd = "confirmed"
+
+// isAttachmentTag knows the tags of cosign, of lists of referrers, and of the notes
+// that a push leaves.
 func isAttachmentTag(tag string) bool {
 	rest, ok := strings.CutPrefix(tag, "sha256-")
 	if !ok {
@@ -99,7 +103,7 @@ func isAttachmentTag(tag string) bool {
 	}
 	hex, end, _ := strings.Cut(rest, ".")
 	_, err := image.ParseDigest("sha256:" + hex)
-	return err == nil && (end == "" || end == "sig" || end == "att" || end == "sbom")
+	return err == nil && (end == "" || end == "sig" || end == "att" || end == "sbom" || end == noteEnd)
 }
 
 // tagged is what a tag names.
@@ -270,8 +274,8 @@ func (p *PrunePlan) needed(ctx context.Context, shelf Shelf, o Options) (*reach,
 	return r, r.attached(ctx, o)
 }
 
-// choose lists what only the bundles to delete need: roots first, so that none is
-// there in part, parents before children, then what is about them.
+// choose lists what only the bundles to delete need: after the notes the roots, so
+// that no bundle is there in part, parents before children, then what is about them.
 func (p *PrunePlan) choose(ctx context.Context, shelf Shelf, needed *reach, o Options) error {
 	doomed := newReach(shelf)
 	for _, b := range p.Delete {
@@ -303,13 +307,47 @@ func (p *PrunePlan) choose(ctx context.Context, shelf Shelf, needed *reach, o Op
 			p.Attached++
 		}
 	}
-	p.victims = slices.Concat(first, rest)
+	notes, err := p.notes(ctx, shelf)
+	if err != nil {
+		return err
+	}
+	p.Attached += len(notes)
+	p.victims = slices.Concat(notes, first, rest)
 	for digest, size := range doomed.blobs {
 		if _, stays := needed.blobs[digest]; !stays {
 			p.Bytes += size
 		}
 	}
 	return nil
+}
+
+// notes are what pushes noted of anything but the kept bundles. They go first: no
+// later push may believe that what is deleted now is still there.
+func (p *PrunePlan) notes(ctx context.Context, shelf Shelf) ([]victim, error) {
+	tags, err := shelf.Tags(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept := map[string]bool{}
+	for _, b := range p.Keep {
+		kept["sha256-"+b.Root.Hex()+"."+noteEnd] = true
+	}
+	var out []victim
+	for _, tag := range tags {
+		if !isAttachmentTag(tag) || !strings.HasSuffix(tag, "."+noteEnd) || kept[tag] {
+			continue
+		}
+		s, err := shelf.At(tag)
+		if err != nil {
+			return nil, err
+		}
+		d, err := s.Root(ctx)
+		if err := errors.Join(err, s.Close()); err != nil {
+			return nil, fmt.Errorf("tag %s: %w", tag, err)
+		}
+		out = append(out, victim{d, []string{tag}})
+	}
+	return out, nil
 }
 
 // reach is what some bundles and tags reach in a repository.

@@ -172,6 +172,9 @@ func (m *mover) put(ctx context.Context, i item) {
 
 // tryOrigins puts from the first origin that works.
 func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
+	if done, err := m.mount(ctx, i); done || err != nil {
+		return err
+	}
 	var err error
 	for _, from := range i.origins {
 		err = m.target.Put(ctx, i.descriptor, func(offset int64) (io.ReadCloser, error) {
@@ -187,6 +190,20 @@ func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
 		}
 	}
 	return err
+}
+
+// mount has the target take an item over from one of its origins, where it can.
+func (m *mover) mount(ctx context.Context, i item) (bool, error) {
+	mounter, ok := m.target.(Mounter)
+	if !ok {
+		return false, nil
+	}
+	for _, from := range i.origins {
+		if done, err := mounter.Mount(ctx, i.descriptor, from.from); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
 }
 
 // result says what is missing, when anything is.

@@ -1,6 +1,7 @@
 package bundler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,8 +27,10 @@ type PullInput struct {
 	SourceOf func(image.Reference) image.Reference
 	Signer   *trust.Signer // nil: not signed
 	Target   Target
-	// Reference is the target's, where the target is a registry.
+	// Reference is the target's, where the target is a registry, and Mirror opens it
+	// to look at what arrived.
 	Reference image.Reference
+	Mirror    Registry
 	// Base has layers that are left out; nil: nothing is.
 	Base *Base
 }
@@ -41,6 +44,16 @@ type Pulled struct {
 	Missing int             // items that had to be written now
 	Left    *Left           // of a delta
 	Receipt *bundle.Receipt // of a push
+	// Plan is what would have to be written, in a dry run; nothing was.
+	Plan []Planned
+}
+
+// Planned is one item of a dry run.
+type Planned struct {
+	Name      string `json:"name"` // what it is part of
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+	Size      int64  `json:"size"`
 }
 
 // Pull writes the bundle that a lock describes.
@@ -67,25 +80,72 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err := leave(g, in.Base, o.progress()); err != nil {
 		return nil, err
 	}
-	return deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
+	if err != nil || in.Mirror == nil || o.DryRun {
+		return pulled, err
+	}
+	return pulled, arrived(ctx, in.Target, in.Mirror, in.Reference, g.Root, in.Lock, o)
 }
 
-// deliver moves a graph into a target and commits it.
+// deliver moves a graph into a target and commits it; or tells what it would move.
 func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, origins func(ocispec.Descriptor) []origin, o Options) (*Pulled, error) {
-	missing, err := target.Begin(ctx, g)
+	begin := target.Begin
+	if o.DryRun {
+		begin = planOf(target)
+	}
+	missing, err := begin(ctx, g)
+	if err == nil && len(missing) > 0 {
+		err = Preflight(ctx, target)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := move(ctx, what, g, missing, target, origins, o); err != nil {
-		return nil, err
-	}
-	if err := target.Commit(ctx); err != nil {
-		return nil, err
-	}
-	return &Pulled{
+	done := &Pulled{
 		Root: g.Root, Images: imageCount(g), Bytes: heldSize(g),
 		Moved: sizeOf(missing), Missing: len(missing), Left: leftOf(g),
-	}, nil
+	}
+	if o.DryRun {
+		done.Plan = planned(g, missing)
+		return done, nil
+	}
+	if streamer, ok := target.(Streamer); ok {
+		err = stream(ctx, what, g, missing, streamer, origins, o)
+	} else {
+		err = move(ctx, what, g, missing, target, origins, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = target.Commit(ctx)
+	if omitter, ok := target.(Omitter); ok && err == nil {
+		for _, line := range omitter.Omitted() {
+			o.progress().Say("left out: " + line)
+		}
+	}
+	return done, err
+}
+
+// planOf is how a target plans; one that cannot is a defect.
+func planOf(target Target) func(context.Context, *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if p, ok := target.(Planner); ok {
+		return p.Plan
+	}
+	return func(context.Context, *bundle.Graph) ([]ocispec.Descriptor, error) {
+		return nil, fmt.Errorf("a %T cannot tell what it would write", target)
+	}
+}
+
+// planned describes what is missing, largest first.
+func planned(g *bundle.Graph, missing []ocispec.Descriptor) []Planned {
+	names := owners(g)
+	out := make([]Planned, 0, len(missing))
+	for _, d := range missing {
+		out = append(out, Planned{Name: names.of(d), MediaType: d.MediaType, Digest: d.Digest.String(), Size: d.Size})
+	}
+	slices.SortStableFunc(out, func(a, b Planned) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
+	})
+	return out
 }
 
 func imageCount(g *bundle.Graph) (n int) {

@@ -47,17 +47,36 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, diagnosed(ctx, in.Source, err)
 	}
+	if o.DryRun {
+		return pushed, nil
+	}
 	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
-	return pushed, Confirm(ctx, in.Registry, in.Reference, g.Root, contents.Lock, o)
+	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, contents.Lock, o)
 }
 
-// Confirm looks at a bundle in a registry as the operator does: the root and every
-// image as REPOSITORY@DIGEST.
-func Confirm(ctx context.Context, registry Registry, at image.Reference, root ocispec.Descriptor, lock *bundle.Lock, o Options) error {
+// arrived looks at a bundle in a registry, and has the registry remember what was
+// seen. Where it remembers so from an earlier push, the root is enough.
+func arrived(ctx context.Context, target Target, registry Registry, at image.Reference, root ocispec.Descriptor, lock *bundle.Lock, o Options) error {
 	want := []ocispec.Descriptor{root}
+	r, ok := target.(Rememberer)
+	if ok && r.Confirmed() {
+		return confirmAll(ctx, registry, at, want, o)
+	}
 	for _, i := range lock.Images {
 		want = append(want, imageDescriptor(i))
 	}
+	if err := confirmAll(ctx, registry, at, want, o); err != nil || !ok {
+		return err
+	}
+	if err := r.Remember(ctx); err != nil && ctx.Err() == nil { // nothing is lost but time
+		o.progress().Say(fmt.Sprintf("the next push will ask for every part again: the registry did not take the note that all arrived: %v", err))
+	}
+	return nil
+}
+
+// confirmAll looks at manifests in a registry as the operator does, each as
+// REPOSITORY@DIGEST.
+func confirmAll(ctx context.Context, registry Registry, at image.Reference, want []ocispec.Descriptor, o Options) error {
 	o.progress().Phase("check", len(want), 0)
 	err := forEach(ctx, o.limit(), len(want), func(n int) error {
 		pinned, err := pin(at, want[n])

@@ -1,11 +1,14 @@
 package bundler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -139,14 +142,19 @@ func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, 
 	return fault.Join(err, agree(c.Lock, m.Document))
 }
 
-// blobs reads every blob, in parallel.
+// blobs reads every blob, in parallel: on all cores, since hashing is what takes the
+// time, and the largest first, so that no core is left alone with one at the end.
 func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
 	names, held := owners(g), g.Held()
 	o.progress().Phase("verify", len(held), sizeOf(held))
 	v.Blobs, v.Bytes, v.Left = len(held), heldSize(g), leftOf(g)
-	return forEach(ctx, o.limit(), len(held), func(n int) error {
-		d := held[n]
-		err := readBlob(ctx, s, d, o.progress())
+	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
+	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
+	return forEach(ctx, max(o.limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
+		d := blobs[n]
+		buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's own
+		defer buffers.Put(buf)
+		err := readBlob(ctx, s, d, o.progress(), *buf)
 		if err != nil && ctx.Err() == nil {
 			err = damaged(names.of(d), d, err)
 		}
@@ -171,13 +179,16 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 	return f
 }
 
-func readBlob(ctx context.Context, s Source, d ocispec.Descriptor, p Progress) error {
+// verifyBuffer is read at a time: few calls, and it stays in a core's cache.
+const verifyBuffer = 128 << 10
+
+func readBlob(ctx context.Context, s Source, d ocispec.Descriptor, p Progress, buf []byte) error {
 	r, err := s.Fetch(ctx, d)
 	if err != nil {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	_, err = io.Copy(&tick{p, ctx}, bundle.Verify(r, plain(d)))
+	_, err = io.CopyBuffer(&tick{p, ctx}, bundle.Verify(r, plain(d)), buf)
 	return err
 }
 

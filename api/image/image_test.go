@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
@@ -53,6 +54,29 @@ func TestPinAndIdentifier(t *testing.T) {
 	tagged, err := pinned.WithTag("2")
 	require.NoError(t, err)
 	require.Equal(t, "registry.k8s.io/a/b:2", tagged.String())
+}
+
+func TestBelow(t *testing.T) {
+	mirror := image.MustReference("registry.site:5000/vdo/drivers:1")
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	for from, want := range map[string]string{
+		"registry.k8s.io/csi-vsphere/driver:v3.5.1": "registry.site:5000/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1",
+		"nginx":                       "registry.site:5000/vdo/drivers/docker.io/library/nginx:latest",
+		"Host.Corp:8443/a/b" + digest: "registry.site:5000/vdo/drivers/host.corp_8443/a/b" + digest,
+		"localhost/x:1" + digest:      "registry.site:5000/vdo/drivers/localhost/x:1" + digest,
+	} {
+		got, err := image.MustReference(from).Below(mirror)
+		require.NoError(t, err)
+		require.Equal(t, want, got.String())
+		again, err := image.ParseReference(got.String())
+		require.NoError(t, err)
+		require.Equal(t, got, again)
+	}
+	for _, from := range []string{"[::1]:5000/x:1", "registry.test/" + strings.Repeat("x", 1005)} {
+		_, err := image.MustReference(from).Below(mirror)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), from)
+		require.NotEmpty(t, fault.HintOf(err))
+	}
 }
 
 func TestRelocate(t *testing.T) {

@@ -41,7 +41,7 @@ func (r *Registry) newDistribution() (h http.Handler, err error) {
 		return app, nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /auth/token", r.tokens)
+	mux.Handle("/auth/token", r.tokens)
 	mux.Handle("/", app)
 	return mux, nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -12,11 +13,26 @@ type Match struct {
 	Method string // "PUT"
 	Path   string // a part of the path: "/blobs/sha256:"
 	Query  string // a part of the raw query: "digest="
+	Body   string // a part of the body, of those up to 1 MiB: "\"subject\""
 }
 
 func (m Match) matches(req *http.Request) bool {
 	return (m.Method == "" || m.Method == req.Method) &&
-		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query)
+		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query) &&
+		(m.Body == "" || m.inBody(req))
+}
+
+// inBody reads a small body, and puts it back.
+func (m Match) inBody(req *http.Request) bool {
+	if req.ContentLength <= 0 || req.ContentLength > 1<<20 {
+		return false
+	}
+	data, err := io.ReadAll(req.Body)
+	if err != nil {
+		return false
+	}
+	req.Body = io.NopCloser(bytes.NewReader(data))
+	return bytes.Contains(data, []byte(m.Body))
 }
 
 // Fault is what happens to the requests that match it. Of several faults the
@@ -24,16 +40,24 @@ func (m Match) matches(req *http.Request) bool {
 // order; Wait and Seen go together with any other.
 type Fault struct {
 	Match Match
+	// After is how many requests that match pass before it happens.
+	After int
 	// Times is how often it happens; zero: always.
 	Times int
 
 	// Seen, if set, gets a value (without blocking) for each request that met the fault.
 	Seen chan<- string
-	// Wait holds the request back until the channel is closed or the client goes.
-	Wait <-chan struct{}
+	// Wait holds the request back until the channel is closed or the client goes;
+	// with HoldAt, the answer after that many bytes of its body. Seen is told then.
+	Wait   <-chan struct{}
+	HoldAt int64
 
-	// Reset ends the connection with a TCP reset before there is an answer.
+	// Reset ends the connection with a TCP reset before there is an answer. With a
+	// BodyLimit it does so to longer bodies only, instead of answering 413.
 	Reset bool
+	// ResetAfter lets the registry see that many bytes of the request's body, and
+	// ends the connection then with a TCP reset.
+	ResetAfter int64
 	// Status answers with a status, Header and Body (default: an OCI error of that status).
 	Status int
 	Header map[string]string
@@ -57,7 +81,7 @@ type Fault struct {
 	// IgnoreRange makes the registry deaf to the request's Range header.
 	IgnoreRange bool
 
-	used int
+	met, used int
 }
 
 // Fail adds a fault.
@@ -79,10 +103,14 @@ func (r *Registry) fault(req *http.Request) *Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.faults {
-		if f.Match.matches(req) && (f.Times == 0 || f.used < f.Times) {
-			f.used++
-			return f
+		if !f.Match.matches(req) || (f.Times > 0 && f.used >= f.Times) {
+			continue
 		}
+		if f.met++; f.met <= f.After {
+			continue
+		}
+		f.used++
+		return f
 	}
 	return nil
 }
@@ -100,22 +128,15 @@ func (r *Registry) inject(next http.Handler) http.Handler {
 }
 
 func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handler) {
-	if f.Seen != nil {
-		select {
-		case f.Seen <- req.Method + " " + req.URL.Path:
-		default:
-		}
-	}
-	if f.Wait != nil {
-		select {
-		case <-f.Wait:
-		case <-req.Context().Done():
-			panic(http.ErrAbortHandler)
-		}
+	if f.HoldAt == 0 {
+		f.hold(req)
 	}
 	switch {
-	case f.Reset:
+	case f.Reset && (f.BodyLimit == 0 || req.ContentLength > f.BodyLimit):
 		reset(w)
+	case f.ResetAfter > 0:
+		req.Body = &breakingBody{ReadCloser: req.Body, left: f.ResetAfter, end: func() { reset(w) }}
+		next.ServeHTTP(w, req)
 	case f.Status != 0:
 		f.answer(w)
 	case f.RedirectTo != "":
@@ -129,8 +150,43 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 		if f.IgnoreRange {
 			req.Header.Del("Range")
 		}
-		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f}, req)
+		next.ServeHTTP(&spoiler{ResponseWriter: w, fault: f, req: req}, req)
 	}
+}
+
+// hold tells that the request is here, and holds it.
+func (f *Fault) hold(req *http.Request) {
+	if f.Seen != nil {
+		select {
+		case f.Seen <- req.Method + " " + req.URL.Path:
+		default:
+		}
+	}
+	if f.Wait == nil {
+		return
+	}
+	select {
+	case <-f.Wait:
+	case <-req.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// breakingBody is a body whose connection breaks in the middle of it.
+type breakingBody struct {
+	io.ReadCloser
+	left int64
+	end  func()
+}
+
+func (b *breakingBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.end()
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
 }
 
 // reset ends a connection without ceremony.
@@ -165,6 +221,7 @@ func (f *Fault) answer(w http.ResponseWriter) {
 type spoiler struct {
 	http.ResponseWriter
 	fault   *Fault
+	req     *http.Request
 	started bool
 	n       int64
 }
@@ -209,6 +266,16 @@ func (s *spoiler) Write(p []byte) (int, error) {
 	if f.Tamper && f.TamperAt >= s.n && f.TamperAt < s.n+int64(len(p)) {
 		p = append([]byte(nil), p...)
 		p[f.TamperAt-s.n] ^= 0xff
+	}
+	if at := f.HoldAt - s.n; f.HoldAt > 0 && at >= 0 && at < int64(len(p)) {
+		if n, err := s.ResponseWriter.Write(p[:at]); err != nil {
+			return n, err
+		}
+		_ = http.NewResponseController(s.ResponseWriter).Flush()
+		f.hold(s.req)
+		n, err := s.ResponseWriter.Write(p[at:])
+		s.n += at + int64(n)
+		return int(at) + n, err
 	}
 	if cut := f.Cut; (cut > 0 || f.CutAtStart) && s.n+int64(len(p)) > cut {
 		_, _ = s.ResponseWriter.Write(p[:cut-s.n])

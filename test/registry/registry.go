@@ -16,8 +16,10 @@ package registry
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -77,6 +79,12 @@ type Options struct {
 	ReadOnly bool
 	// PullOnly lets the token service give no other right than to pull (Token).
 	PullOnly bool
+	// AnonymousPull lets the token service give the right to pull to who has no
+	// login. An empty login is a wrong one.
+	AnonymousPull bool
+	// ClientCertificates demands a certificate of the registry's authority, see
+	// [Registry.ClientCertificate] (TLS).
+	ClientCertificates bool
 	// RelativeURLs answers upload locations without scheme and host (Distribution).
 	RelativeURLs bool
 }
@@ -108,8 +116,8 @@ type Request struct {
 	Status int    // 0: there is none yet, or the connection was cut before it
 	// Authorization tells whether the client sent credentials.
 	Authorization bool
-	// Range is the request's Range header.
-	Range string
+	// Range is the request's Range header, Digest what its query names.
+	Range, Digest string
 	// Received and Sent are the bytes of the bodies.
 	Received, Sent int64
 }
@@ -181,6 +189,9 @@ func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*
 		return nil, err
 	}
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if r.opts.ClientCertificates {
+		server.TLSConfig.ClientAuth, server.TLSConfig.ClientCAs = tls.RequireAndVerifyClientCert, r.ca.pool
+	}
 	r.run(func() error { return server.ServeTLS(listener, "", "") }, server)
 	return server, nil
 }
@@ -267,6 +278,30 @@ func (r *Registry) CAFile(t testing.TB) string {
 	return name
 }
 
+// ClientCertificate writes a certificate that the registry accepts, and its key, to
+// files of the test.
+func (r *Registry) ClientCertificate(t testing.TB) (certFile, keyFile string) {
+	t.Helper()
+	cert, err := r.ca.issueFor([]string{"client"}, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+	for name, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: cert.Certificate[0]}, keyFile: {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
 // DockerConfig returns a docker config.json with the login for this registry.
 func (r *Registry) DockerConfig() []byte {
 	auths := map[string]any{}
@@ -339,7 +374,7 @@ type note struct {
 func (r *Registry) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		n := &note{Request: Request{
-			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"),
+			Method: req.Method, Path: req.URL.Path, Range: req.Header.Get("Range"), Digest: req.URL.Query().Get("digest"),
 			Authorization: req.Header.Get("Authorization") != "",
 		}}
 		r.mu.Lock()

@@ -44,13 +44,18 @@ func newAuthority() (*authority, error) {
 
 // issue returns a server certificate for names and addresses.
 func (a *authority) issue(names []string) (tls.Certificate, error) {
+	return a.issueFor(names, x509.ExtKeyUsageServerAuth)
+}
+
+// issueFor returns a certificate for names and addresses, and one use.
+func (a *authority) issueFor(names []string, use x509.ExtKeyUsage) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	template := certificate("test registry")
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{use}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -73,4 +78,19 @@ func certificate(name string) *x509.Certificate {
 		NotBefore:    now.Add(-time.Hour),
 		NotAfter:     now.Add(24 * time.Hour),
 	}
+}
+
+// Certificate makes a further certificate of the registry's authority for a server of
+// 127.0.0.1, ::1 and localhost, as PEM.
+func (r *Registry) Certificate() (cert, key []byte, err error) {
+	pair, err := r.ca.issue([]string{"127.0.0.1", "::1", "localhost"})
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }

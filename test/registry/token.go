@@ -37,15 +37,19 @@ func newTokenService(r *Registry) (*tokenService, error) {
 	return s, os.WriteFile(s.bundle, r.ca.pem, 0o600)
 }
 
-// ServeHTTP answers GET /auth/token?service=…&scope=….
+// ServeHTTP answers GET /auth/token?service=…&scope=…, and its OAuth2 form: POST with
+// grant_type=refresh_token and [Registry.IdentityToken].
 func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	user, password, ok := req.BasicAuth()
-	if !ok || user != s.registry.Username || password != s.registry.Password {
+	user, pullOnly, ok := s.login(req)
+	if !ok {
 		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED")
 		return
 	}
 	scopes := req.URL.Query()["scope"]
-	if s.registry.opts.PullOnly {
+	if req.Method == http.MethodPost {
+		scopes = req.PostForm["scope"]
+	}
+	if pullOnly {
 		for i := range scopes {
 			scopes[i] = strings.ReplaceAll(scopes[i], "pull,push", "pull")
 		}
@@ -56,8 +60,30 @@ func (s *tokenService) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"token":%q,"expires_in":%d}`, signed, int(tokenLifetime.Seconds()))
+	name := "token"
+	if req.Method == http.MethodPost {
+		name = "access_token"
+	}
+	_, _ = fmt.Fprintf(w, `{%q:%q,"expires_in":%d}`, name, signed, int(tokenLifetime.Seconds()))
 }
+
+// login tells who asks, and whether they may only pull.
+func (s *tokenService) login(req *http.Request) (user string, pullOnly, ok bool) {
+	r := s.registry
+	if req.Method == http.MethodPost {
+		err := req.ParseForm()
+		ok = err == nil && req.PostForm.Get("grant_type") == "refresh_token" && req.PostForm.Get("refresh_token") == r.IdentityToken()
+		return r.Username, r.opts.PullOnly, ok
+	}
+	if r.opts.AnonymousPull && req.Header.Get("Authorization") == "" {
+		return "anonymous", true, true
+	}
+	user, password, ok := req.BasicAuth()
+	return user, r.opts.PullOnly, ok && user == r.Username && password == r.Password
+}
+
+// IdentityToken is the refresh token that stands for the login.
+func (r *Registry) IdentityToken() string { return "identity-of-" + r.Password }
 
 // mint signs a token for scopes: "repository:a/b:pull,push".
 func (s *tokenService) mint(user string, scopes []string) (string, error) {

@@ -1,6 +1,6 @@
 // Package toolchain makes the programs that tests and the demo need beside Go
-// itself: a Kubernetes control plane, etcd, KWOK, cosign, and the developers'
-// tools. Each is built from Go modules, at the version that its go.mod below
+// itself: a Kubernetes control plane, etcd, KWOK, cosign, the peers that benchmarks
+// compare with, and the developers' tools. Each is built from Go modules, at the version that its go.mod below
 // scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
 // name that changes with everything that the build depends on.
 //
@@ -49,6 +49,8 @@ var sources = map[string]source{
 	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3", "1 min"},
 	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok", "2 min"},
 	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign", "3 min"},
+	"crane":                   {"crane", "github.com/google/go-containerregistry/cmd/crane", "1 min"},
+	"regctl":                  {"regctl", "github.com/regclient/regclient/cmd/regctl", "1 min"},
 	"controller-gen":          {"controller-gen", "sigs.k8s.io/controller-tools/cmd/controller-gen", "1 min"},
 	"golangci-lint":           {"golangci-lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint", "4 min"},
 }

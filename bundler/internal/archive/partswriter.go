@@ -18,18 +18,33 @@ import (
 )
 
 // identity tells what a partial file is of: a layout, cut in parts of a size.
-func (w *FileWriter) identity() string {
-	if w.o.VolumeSize > 0 {
-		return fmt.Sprintf("%s/%d", w.layout.identity(), w.o.VolumeSize)
+func identity(l *Layout, o Options) string {
+	if o.VolumeSize > 0 {
+		return fmt.Sprintf("%s/%d", l.identity(), o.VolumeSize)
 	}
-	return w.layout.identity()
+	return l.identity()
+}
+
+// takenBy is how many bytes of the disk an interrupted run has taken, whose first
+// file is open.
+func (w *FileWriter) takenBy(first *os.File) int64 {
+	taken := allocated(first)
+	for i := 1; w.o.VolumeSize > 0; i++ {
+		f, err := os.Open(w.partPath(i))
+		if err != nil {
+			break
+		}
+		taken += allocated(f)
+		_ = f.Close() // nothing was written
+	}
+	return taken
 }
 
 func (w *FileWriter) partPath(i int) string { return fmt.Sprintf("%s.%03d.partial", w.path, i+1) }
 
 // recoverySize is how many bytes the recovery parts will have.
-func (w *FileWriter) recoverySize() int64 {
-	return int64(w.o.Recovery) * min(w.o.VolumeSize, w.layout.size)
+func recoverySize(l *Layout, o Options) int64 {
+	return int64(o.Recovery) * min(o.VolumeSize, l.size)
 }
 
 // checkTargets refuses to write an archive where one is, whole or in parts.
@@ -46,7 +61,7 @@ func (w *FileWriter) openParts() (map[string]progress, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, _, err := openJournal(w.journalPath(), w.identity())
+	f, _, err := openJournal(w.journalPath(), identity(w.layout, w.o))
 	ours := err == nil
 	if ours {
 		err = errors.Join(f.Close(), w.rollBack(list))

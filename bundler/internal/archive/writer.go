@@ -132,10 +132,10 @@ func (w *FileWriter) openJournal() (map[string]progress, error) {
 	if err := lockStorage(w.f); err != nil {
 		return nil, err
 	}
-	f, at, err := openJournal(w.journalPath(), w.identity())
+	f, at, err := openJournal(w.journalPath(), identity(w.layout, w.o))
 	if errors.Is(err, errOtherJournal) && w.o.Restart {
 		if err = errors.Join(w.f.Truncate(0), w.newJournal()); err == nil {
-			f, at, err = openJournal(w.journalPath(), w.identity())
+			f, at, err = openJournal(w.journalPath(), identity(w.layout, w.o))
 		}
 	}
 	if errors.Is(err, errOtherJournal) {
@@ -149,7 +149,7 @@ func (w *FileWriter) openJournal() (map[string]progress, error) {
 }
 
 func (w *FileWriter) newJournal() error {
-	return writeWhole(w.journalPath(), []byte(sealed(journalMagic+" "+w.identity())))
+	return writeWhole(w.journalPath(), []byte(sealed(journalMagic+" "+identity(w.layout, w.o))))
 }
 
 func (w *FileWriter) otherBundle() error {
@@ -168,7 +168,7 @@ func (w *FileWriter) closeFile() error {
 
 // prepare gives the file its size and writes all that is not fetched.
 func (w *FileWriter) prepare() error {
-	if err := checkSpace(w.path, w.layout.size+w.recoverySize()-allocatedStorage(w.f)); err != nil {
+	if err := checkSpace(w.path, w.layout.size+recoverySize(w.layout, w.o)-allocatedStorage(w.f)); err != nil {
 		return err
 	}
 	if err := w.f.Truncate(w.layout.size); err != nil {

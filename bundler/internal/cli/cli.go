@@ -176,7 +176,7 @@ Kubernetes: the right versions of the cloud provider (cpi), the storage driver
 manifests and all their images, each by digest.
 
 Connected host:  lock, pull, sign, inspect
-Isolated host:   verify, inspect, push
+Isolated host:   verify, inspect, push, serve, mirror-config
 
 A bundle is FILE.tar (or its parts, FILE.tar.parts), oci:DIR, or HOST/REPOSITORY:TAG in a registry.
 Registry logins are those of docker and podman (docker login, podman login).`,
@@ -199,6 +199,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
 		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(),
 		a.keygenCommand(), a.versionCommand(),
+		a.serveCommand(), a.mirrorConfigCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
 	)
 	return root

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ import (
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
-	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now}
+	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now, DryRun: a.flags.dryRun}
 }
 
 func (a *app) reporter() reporter {
@@ -160,8 +161,8 @@ func (a app) pullCommand() *cobra.Command {
 		Use:   "pull -o DEST",
 		Short: "Pull drivers into a bundle",
 		Long: `pull fetches the manifests and images of a lock, or of the same selection that
-lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR, or
-REGISTRY/REPO[:TAG].
+lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
+REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.
@@ -171,6 +172,9 @@ the receipt of a push names, are left out. push demands them in the registry.`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
+  vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
+  vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
   vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
 		Args: exactly(),
@@ -180,8 +184,9 @@ the receipt of a push names, are left out. push demands them in the registry.`,
 	a.flags.matrixFlags(cmd)
 	a.flags.sourceFlags(cmd)
 	a.flags.registryFlags(cmd)
+	a.flags.targetFlags(cmd)
 	fl := cmd.Flags()
-	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR or REGISTRY/REPO[:TAG]")
+	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
@@ -204,14 +209,14 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if w.base, err = a.flags.openBase(ctx, w.client); err != nil {
+	if w.base, err = a.openBase(ctx, w.client); err != nil {
 		return err
 	}
 	signer, err := a.signer("--sign-key", a.flags.key)
 	if err != nil {
 		return err
 	}
-	target, err := a.flags.openTarget(dest, w.client)
+	target, err := a.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}
@@ -227,18 +232,21 @@ func (a *app) pull(cmd *cobra.Command) error {
 
 // pullInto pulls into an open target.
 func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, p bundler.Progress) (*bundler.Pulled, error) {
+	if err := bundler.Preflight(ctx, target); err != nil {
+		return nil, err
+	}
 	lock, files, err := a.pullLock(ctx, w, p)
 	if err != nil {
 		return nil, err
 	}
-	pulled, err := bundler.Pull(ctx, bundler.PullInput{
+	in := bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
 		Signer: signer, Target: target, Reference: dest.reference, Base: w.base,
-	}, a.options(p))
-	if err != nil || dest.medium != inRegistry {
-		return pulled, err
 	}
-	return pulled, bundler.Confirm(ctx, direct(w.client), dest.reference, pulled.Root, lock, a.options(p))
+	if dest.medium == inRegistry {
+		in.Mirror = direct(w.client)
+	}
+	return bundler.Pull(ctx, in, a.options(p))
 }
 
 // pullDestination reads -o, and refuses flags that contradict each other.
@@ -278,6 +286,9 @@ type moved struct {
 	Bytes     int64        `json:"bytes"`    // of the bundle
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+	// Of a dry run, in which nothing was moved: what would be.
+	DryRun bool              `json:"dryRun,omitempty"`
+	Plan   []bundler.Planned `json:"plan,omitempty"`
 
 	Left *bundler.Left `json:"leftToBase,omitempty"` // of a delta
 }
@@ -291,18 +302,41 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
+	out := a.out
+	if a.flags.dryRun {
+		return a.printPlan(m, p.Plan)
+	}
+	if to.medium == inStream {
+		out = a.err // the bundle itself is on the other
+	}
 	if a.flags.format == formatJSON {
-		return writeJSON(a.out, m)
+		return writeJSON(out, m)
 	}
 	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
 	if m.Left != nil {
 		a.say("a delta: %s", leftLine(m.Left))
 	}
 	if to.medium == inRegistry {
-		_, err = fmt.Fprintln(a.out, m.Reference)
+		_, err = fmt.Fprintln(out, m.Reference)
 	} else {
-		_, err = fmt.Fprintln(a.out, root, m.Reference)
+		_, err = fmt.Fprintln(out, root, m.Reference)
 	}
+	return err
+}
+
+// printPlan prints what a dry run has found.
+func (a *app) printPlan(m moved, plan []bundler.Planned) error {
+	if m.DryRun, m.Plan = true, plan; a.flags.format == formatJSON {
+		return writeJSON(a.out, m)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, i := range plan {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", size(i.Size), short(i.Digest), i.Name)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.out, "%d images, %s; %s of it in %d items would be moved to %s\n", m.Images, size(m.Bytes), size(m.Moved), m.NewItems, m.Reference)
 	return err
 }
 
@@ -331,7 +365,10 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 	if a.flags.key == "" {
 		return usage(cmd, "there is no --key KEY")
 	}
-	source, at, _, err := a.source(src)
+	if src == "-" {
+		return usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
+	}
+	source, at, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -364,13 +401,13 @@ func (a *app) printSigned(at place, root ocispec.Descriptor) error {
 }
 
 // source opens the bundle that an argument names.
-func (a *app) source(arg string) (bundler.Signable, place, *registry.Client, error) {
+func (a *app) source(ctx context.Context, arg string) (bundler.Signable, place, *registry.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := a.flags.client()
 	if err := fault.Join(err, clientErr); err != nil {
 		return nil, p, nil, err
 	}
-	source, err := openSource(p, client)
+	source, err := a.openSource(ctx, p, client)
 	return source, p, client, err
 }
 
@@ -411,7 +448,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 	if rules.Policy == nil {
 		return usage(cmd, "there is no --key PUB and no --policy FILE: nothing would be proven")
 	}
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(cmd.Context(), src)
 	if err != nil {
 		return err
 	}
@@ -464,7 +501,7 @@ func (a *app) inspect(ctx context.Context, src string) error {
 	if err := fault.Join(err, a.flags.checkPage()); err != nil {
 		return err
 	}
-	source, _, _, err := a.source(src)
+	source, _, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
@@ -506,11 +543,17 @@ as verify does, and nothing is sent where anything is wrong.
 A delta is pushed only where the repository has every layer that it left to its
 base; what is missing is named before anything is sent.
 
+With --layout paths every image is put beside it as well, below REPO under its upstream
+name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
+configuration (see mirror-config) find it there.
+
 It prints the reference by digest, which is what a DriverBundle should name.
 --receipt writes down what the repository holds now, for pull --have.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
-  vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt`,
+  vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
+  vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
+  vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.push(cmd.Context(), args[0], args[1]) },
 	}
@@ -518,6 +561,8 @@ It prints the reference by digest, which is what a DriverBundle should name.
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
 	cmd.Flags().StringVar(&a.flags.receipt, "receipt", "", "write what the repository holds after the push into this file")
+	a.flags.layoutFlag(cmd)
+	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -529,12 +574,12 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
-	source, _, client, err := a.source(src)
+	source, _, client, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // only read
-	target, err := a.flags.openTarget(to, client)
+	target, err := a.openTarget(to, client)
 	if err != nil {
 		return err
 	}
@@ -549,6 +594,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
 		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
 	}, a.options(progress))
+	if err == nil {
+		err = a.pushPaths(ctx, source, to, client, progress)
+	}
 	progress.end()
 	if err == nil {
 		err = a.flags.writeReceipt(pushed.Receipt)

@@ -36,7 +36,8 @@ func (f *flags) checkBase(dest place) error {
 }
 
 // openBase reads what --base or --have names; nil where neither is given.
-func (f *flags) openBase(ctx context.Context, client *registry.Client) (*bundler.Base, error) {
+func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.Base, error) {
+	f := a.flags
 	if f.have != "" {
 		data, err := readFile("--have", f.have, bundle.MaxReceiptSize)
 		if err != nil {
@@ -55,7 +56,7 @@ func (f *flags) openBase(ctx context.Context, client *registry.Client) (*bundler
 	if err != nil {
 		return nil, err
 	}
-	source, err := openSource(p, client)
+	source, err := a.openSource(ctx, p, client)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (f *flags) checkReceipt() error {
 }
 
 func (f *flags) writeReceipt(r *bundle.Receipt) error {
-	if f.receipt == "" {
+	if f.receipt == "" || f.dryRun {
 		return nil
 	}
 	data, err := r.JSON()
@@ -92,4 +93,15 @@ func (f *flags) writeReceipt(r *bundle.Receipt) error {
 		return err
 	}
 	return writeFile(f.receipt, data, 0o644)
+}
+
+// refuseDelta is for commands that need every layer of a bundle.
+func refuseDelta(g *bundle.Graph) error {
+	if g.Base == nil {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "serve", Subject: g.Root.Digest.String(), Err: fmt.Errorf("it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root),
+		Hint: "push it into the registry that holds its base, or serve a bundle that was pulled without --base and --have",
+	}
 }

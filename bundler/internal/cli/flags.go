@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,14 +42,23 @@ type flags struct {
 	plainHTTP   []string
 	concurrency int
 	retries     int
+	rateLimit   string
+	timeout     time.Duration
+	clientCert  string
+	clientKey   string
+	registries  string
+	chunkSize   string
+	checkAll    bool
+	omitRefused bool
+	dryRun      bool
 	replace     bool
 	restart     bool
+	layout      string // of a push
 	// media
 	base, have string
 	receipt    string
 	volumeSize bytesFlag
 	parity     int
-	dryRun     bool
 	keep       int
 	yes        bool
 	// keys
@@ -101,6 +111,20 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
+	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent before a request is made again")
+	fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second that all transfers together may take: 10MB, 500KiB")
+	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
+	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
+	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
+}
+
+// targetFlags say how a bundle is written to where it goes.
+func (f *flags) targetFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.BoolVar(&f.dryRun, "dry-run", false, "write nothing, and tell what would be moved")
+	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
+	fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
+	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
 }
 
 func (f *flags) passwordFlag(cmd *cobra.Command) {

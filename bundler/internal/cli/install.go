@@ -56,7 +56,7 @@ func (a *app) installManifests(ctx context.Context, src, repository string, antr
 	if err != nil {
 		return err
 	}
-	source, from, _, err := a.source(src)
+	source, from, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}

@@ -148,10 +148,10 @@ func (a *app) prune(cmd *cobra.Command, arg string) error {
 	if a.flags.format == formatJSON {
 		return writeJSON(a.out, plan)
 	}
-	return a.printPlan(plan)
+	return a.printPrune(plan)
 }
 
-func (a *app) printPlan(p *bundler.PrunePlan) error {
+func (a *app) printPrune(p *bundler.PrunePlan) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	verb := "delete"
 	if p.Done {

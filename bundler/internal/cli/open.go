@@ -2,16 +2,21 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/mattn/go-isatty"
 	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -69,18 +74,59 @@ func unreadable(flag, name string, err error) error {
 	}
 }
 
-// client returns what speaks to registries.
+// client returns what speaks to registries, or all that is wrong with the flags.
 func (f *flags) client() (*registry.Client, error) {
+	o := registry.Options{
+		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
+		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
+		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused,
+	}
+	var problems []error
+	bad := func(flag, value string, err error, hint string) {
+		if err != nil {
+			problems = append(problems, badFlag(flag, value, err, hint))
+		}
+	}
 	if f.concurrency < 1 || f.concurrency > 64 {
-		return nil, badFlag("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
+		bad("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
 	}
 	if f.retries < 0 || f.retries > 100 {
-		return nil, badFlag("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
 	}
-	return registry.NewClient(registry.Options{
-		CAFile: f.caFile, PlainHTTP: f.plainHTTP, Concurrency: f.concurrency, Attempts: f.retries + 1,
-		UserAgent: "vdo-bundle/" + version().Version,
-	})
+	if f.timeout < time.Second || f.timeout > time.Hour {
+		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
+	}
+	var err error
+	if f.rateLimit != "" {
+		if o.Rate, err = registry.ParseSize(f.rateLimit); err == nil && o.Rate < minRate {
+			err = fmt.Errorf("it is less than %d bytes a second", minRate)
+		}
+		bad("--rate-limit", f.rateLimit, err, "write 10MB or 500KiB, for each second")
+	}
+	if f.chunkSize != "" {
+		o.ChunkSize, err = registry.ParseChunkSize(f.chunkSize)
+		bad("--chunk-size", f.chunkSize, err, "write 50MB or 16MiB")
+	}
+	config, err := f.registryConfig()
+	if err := fault.Join(append(problems, err)...); err != nil {
+		return nil, err
+	}
+	o.Hosts = config.Hosts
+	return registry.NewClient(o)
+}
+
+const minRate = 1000 // bytes a second; less would never end
+
+// registryConfig reads the settings of single hosts; none where there is no file.
+func (f *flags) registryConfig() (*registry.Config, error) {
+	if f.registries == "" {
+		return &registry.Config{}, nil
+	}
+	data, err := readFile("--registry-config", f.registries, registry.MaxConfigSize)
+	if err != nil {
+		return nil, err
+	}
+	return registry.ParseConfig(f.registries, data)
 }
 
 // upstream returns how images are opened, and where a reference really points.
@@ -92,8 +138,25 @@ func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.
 			problems = append(problems, badFlag("--source-map", rule, err, fault.HintOf(err)))
 		}
 	}
+	if config, err := f.registryConfig(); err == nil { // else the client has said so
+		problems = append(problems, f.mirrors(&sources, config))
+	}
 	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }
 	return open, sources.Apply, fault.Join(problems...)
+}
+
+// mirrors adds those of the settings of hosts, where no flag says where to.
+func (f *flags) mirrors(sources *image.SourceMap, config *registry.Config) error {
+	var problems []error
+	for _, host := range slices.Sorted(maps.Keys(config.Mirrors)) {
+		if slices.ContainsFunc(f.sourceMap, func(rule string) bool { return strings.HasPrefix(rule, host+"=") }) {
+			continue
+		}
+		if err := sources.Add(host + "=" + config.Mirrors[host]); err != nil {
+			problems = append(problems, badFlag("--registry-config", f.registries, fmt.Errorf("the mirror of %s: %w", host, unwrapped(err)), "write it as HOST[/PATH]: mirror.corp:5000/k8s"))
+		}
+	}
+	return fault.Join(problems...)
 }
 
 // direct opens references as they are.
@@ -264,19 +327,32 @@ func (a *app) password(prompt string) ([]byte, error) {
 func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
 
 // openSource opens a bundle for reading.
-func openSource(p place, client *registry.Client) (bundler.Signable, error) {
+func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (bundler.Signable, error) {
 	switch p.medium {
 	case inFile:
 		return archive.OpenFile(p.path)
 	case inFolder:
 		return archive.OpenDir(p.path)
+	case inStream:
+		return a.openInput(ctx)
 	}
 	return client.Repository(p.reference), nil
 }
 
+// openInput opens the archive that comes on standard input.
+func (a *app) openInput(ctx context.Context) (bundler.Signable, error) {
+	if a.in == nil || isatty.IsTerminal(a.in.Fd()) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: "standard input", Err: errors.New("it is a terminal"),
+			Hint: "lead an archive into it: vdo-bundle … - < drivers.tar",
+		}
+	}
+	return archive.OpenStream(ctx, "standard input", a.in)
+}
+
 // openTarget opens a place for writing.
-func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, error) {
-	o := archive.Options{Replace: f.replace, Restart: f.restart, VolumeSize: int64(f.volumeSize), Recovery: f.parity}
+func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, error) {
+	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart, VolumeSize: int64(a.flags.volumeSize), Recovery: a.flags.parity}
 	switch p.medium {
 	case inFile:
 		w, err := archive.CreateFile(p.path, o)
@@ -284,6 +360,14 @@ func (f *flags) openTarget(p place, client *registry.Client) (bundler.Target, er
 	case inFolder:
 		w, err := archive.CreateDir(p.path, o)
 		return w, thereAlready(p, err)
+	case inStream:
+		if f, ok := a.out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+			return nil, &fault.Error{
+				Reason: fault.InvalidInput, Op: "write", Subject: "standard output", Err: errors.New("it is a terminal"),
+				Hint: "lead it into a file or a program: vdo-bundle pull -o - > drivers.tar",
+			}
+		}
+		return archive.NewStreamWriter(a.out), nil
 	}
 	return client.Repository(p.reference), nil
 }

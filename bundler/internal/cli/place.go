@@ -17,9 +17,11 @@ const (
 	inFile medium = iota
 	inFolder
 	inRegistry
+	inStream
 )
 
-// place is where a bundle is, or will be: FILE.tar, FILE.tar.parts, oci:DIR, or REGISTRY/REPO[:TAG|@DIGEST].
+// place is where a bundle is, or will be: FILE.tar, FILE.tar.parts, oci:DIR,
+// REGISTRY/REPO[:TAG|@DIGEST], or - for standard input and output.
 type place struct {
 	medium    medium
 	path      string          // of a file or folder
@@ -33,6 +35,8 @@ func (p place) String() string {
 		return "oci:" + p.path
 	case inRegistry:
 		return p.reference.String()
+	case inStream:
+		return "-"
 	}
 	return p.path
 }
@@ -53,6 +57,9 @@ func parsePlace(s string) (place, error) {
 			return bad("there is no folder after oci:")
 		}
 		return place{medium: inFolder, path: dir}, nil
+	}
+	if s == "-" {
+		return place{medium: inStream}, nil
 	}
 	host, _, slash := strings.Cut(s, "/")
 	switch {

@@ -186,7 +186,7 @@ func (w *world) env() map[string]string {
 	return map[string]string{
 		"UP": w.upstream.Host, "MIRROR": w.mirror.Host,
 		"DOCKER_CONFIG": filepath.Join(w.dir, "login"), "REGISTRY_AUTH_FILE": "", "XDG_RUNTIME_DIR": w.dir, "HOME": w.dir,
-		"COSIGN_PASSWORD": "pass",
+		"COSIGN_PASSWORD": "pass", "VDO": binary, "UPFLAGS": strings.Join(w.upFlags(), " "),
 	}
 }
 
@@ -314,6 +314,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 			f.Tamper, f.TamperAt = true, int64(n)
 		case "retryafter":
 			f.Header = map[string]string{"Retry-After": value}
+		case "bodylimit":
+			f.BodyLimit = int64(n)
 		case "reset":
 			f.Reset = true
 		default:

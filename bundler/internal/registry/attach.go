@@ -1,12 +1,10 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -52,9 +50,7 @@ func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error
 			Hint: "sign it again", Err: errors.New("a part of the signature is not at hand"),
 		}
 	}
-	return r.Put(ctx, b, func(offset int64) (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Data[offset:])), nil
-	})
+	return r.Put(ctx, b, bytesOf(b.Data))
 }
 
 // putAttachment writes an attachment's manifest so that it is found: under its

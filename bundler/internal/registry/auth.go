@@ -23,17 +23,20 @@ type host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small, pull, push chan struct{} // slots
+	small, pull, push *slots
 	gate              chan struct{} // held while the host is asked how, or for a token
 
-	noReferrers atomic.Bool // the host answered that it has no referrers API
+	noReferrers atomic.Bool  // the host answered that it has no referrers API
+	chunk       atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex
 	pinged    bool
 	challenge challenge
 	tokens    map[string]bearer // by path and actions
 	logins    map[string]Credential
-	secrets   []string // to be kept out of messages
+	secrets   []string        // to be kept out of messages
+	notBefore time.Time       // it has asked for a pause until then
+	noMount   map[string]bool // repositories that it does not let blobs be taken over from
 }
 
 // bearer is a token of a token service.
@@ -42,21 +45,27 @@ type bearer struct {
 	expires time.Time
 }
 
+const (
+	dockerHub    = "docker.io"
+	dockerHubAPI = "registry-1.docker.io"
+)
+
 func (c *Client) host(name string) *host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.hosts[name]; h != nil {
 		return h
 	}
+	set := c.settings(name)
 	h := &host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
-		small: make(chan struct{}, 2*c.opts.Concurrency),
-		pull:  make(chan struct{}, c.opts.Concurrency), push: make(chan struct{}, c.opts.Concurrency),
+		small: newSlots(2 * set.Concurrency), pull: newSlots(set.Concurrency), push: newSlots(set.Concurrency),
 		gate:   make(chan struct{}, 1),
-		tokens: map[string]bearer{}, logins: map[string]Credential{},
+		tokens: map[string]bearer{}, logins: map[string]Credential{}, noMount: map[string]bool{},
 	}
-	if name == "docker.io" {
-		h.base.Host = "registry-1.docker.io"
+	h.chunk.Store(set.ChunkSize)
+	if name == dockerHub {
+		h.base.Host = dockerHubAPI
 	}
 	if c.plain[name] {
 		h.base.Scheme = "http"
@@ -125,10 +134,20 @@ func pickChallenge(h http.Header) challenge {
 	return picked
 }
 
-// access is what a request needs: actions ("pull" or "pull,push") on a path.
-type access struct{ path, actions string }
+// access is what a request needs: actions ("pull" or "pull,push") on a path, and to
+// pull from another path, where there is one.
+type access struct{ path, actions, from string }
 
-func (a access) scope() string { return "repository:" + a.path + ":" + a.actions }
+// scopes are the access as the token specification writes it.
+func (a access) scopes() []string {
+	scopes := []string{"repository:" + a.path + ":" + a.actions}
+	if a.from != "" {
+		scopes = append(scopes, "repository:"+a.from+":pull")
+	}
+	return scopes
+}
+
+func (a access) scope() string { return strings.Join(a.scopes(), " ") }
 
 // authorization returns the Authorization header for a request to the host, or "".
 // It asks the host once how it wants it, and one token serves all who wait for it.
@@ -197,7 +216,7 @@ func (c *Client) ping(ctx context.Context, h *host) error {
 	if h.reached() {
 		return nil
 	}
-	resp, err := c.roundTrip(ctx, c.own, &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}) //nolint:bodyclose // drain closes it
+	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return err
 	}
@@ -321,15 +340,12 @@ func tokenRefused(err error) error {
 // askToken sends the request of the distribution project's token specification,
 // or its OAuth2 form where the login is a refresh token.
 func (c *Client) askToken(ctx context.Context, h *host, realm *url.URL, ch challenge, a access, login Credential) (*http.Response, error) {
-	transport := c.foreign
-	if realm.Host == h.base.Host {
-		transport = c.own
-	}
+	transport := c.transport(realm.Host, realm.Host != h.base.Host)
 	form := realm.Query()
 	if service := ch.params["service"]; service != "" {
 		form.Set("service", service)
 	}
-	form.Set("scope", a.scope())
+	form["scope"] = a.scopes()
 	if login.IdentityToken == "" {
 		target := *realm
 		target.RawQuery = form.Encode()
@@ -339,6 +355,7 @@ func (c *Client) askToken(ctx context.Context, h *host, realm *url.URL, ch chall
 		}
 		return c.roundTrip(ctx, transport, req)
 	}
+	form.Set("scope", a.scope())
 	form.Set("grant_type", "refresh_token")
 	form.Set("client_id", c.opts.UserAgent)
 	form.Set("refresh_token", login.IdentityToken)

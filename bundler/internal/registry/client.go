@@ -18,6 +18,63 @@
 //     who reads them (see [Repository.Fetch]).
 //   - What remains is a fault that names the operation, the reference and the
 //     remedy. No message holds a credential, nor a URL's query.
+//
+// # What is there already
+//
+// A push asks for every blob and every manifest by its digest before it sends
+// anything: that a root is there proves nothing, since a push that broke off, or a
+// garbage collection, may have left any part of what is below it. Once everything
+// was written, asked for again and read back, [Repository.Remember] leaves a note:
+// an image manifest of the artifact type application/vnd.vdo.confirmed.v1 under the
+// tag sha256-<hex of the root>.confirmed, with the empty configuration and layer of
+// the OCI specification and three annotations (the prefix is
+// com.vmware.vdo.confirmed): repository, the name that it was pushed to; root, the
+// digest of the root; set, the sha256 over the sorted lines "DIGEST SIZE" of all
+// blobs and manifests and "DIGEST of SUBJECT at "TAG"" of all attachments, each
+// with its newline.
+//
+// A later push of the same bundle that finds this note, to the byte, asks for the
+// root, the tag, the root's signatures and a random sample of eight blobs and
+// manifests only. Any of them missing leads to the full look, and so does
+// Options.CheckAll. A note is worth nothing in another repository, so that a
+// replication that has copied the tags and not yet the rest does not look complete.
+// It has no subject: it never travels with a bundle, and it is not what a cluster
+// trusts, since every reader verifies what it reads. Who removes a bundle removes
+// its note.
+//
+// # Large blobs up
+//
+// A blob is the body of one PUT, and larger ones than Options.ChunkSize are sent in
+// parts (PATCH with Content-Range). Where nothing was said, parts are tried after a
+// 413, and where a connection broke in the middle of more than 1 MiB: 64 MiB (after
+// a broken connection 16 MiB), then a quarter with each refusal, not less than
+// 256 KiB; what a host took is kept for its other blobs. After a fault the registry
+// is asked how much it has, and the upload goes on there; the source is read again
+// from the last part's beginning at most. A blob that another repository of the
+// same registry has is mounted, where the registry offers that.
+//
+// # When a host has had enough
+//
+// A 429, or a 503 with Retry-After, holds back everything that goes to that host,
+// not only the request that was refused, and halves how much is done there at a
+// time; that grows again by one with every two rounds of success.
+//
+// # Settings of single hosts
+//
+// A file of YAML, in which unknown keys are refused ([ParseConfig]):
+//
+//	apiVersion: vdo.vmware.com/registries/v1
+//	kind: RegistryConfig
+//	hosts:
+//	  registry.site:5000:        # as references write it, with the port
+//	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
+//	    clientCert: desk.crt     # PEM, shown to this host
+//	    clientKey: desk.key      # PEM, not encrypted
+//	    plainHTTP: false         # true: no TLS
+//	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
+//	    chunkSize: 50MB          # the largest body; also MiB
+//	  registry.k8s.io:
+//	    mirror: mirror.corp/k8s  # HOST[/PATH] from which its images are fetched
 package registry
 
 import (
@@ -25,7 +82,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -47,6 +103,11 @@ type Options struct {
 	CAFile string
 	// CA is the same as bytes.
 	CA []byte
+	// ClientCert and ClientKey are PEM files of the certificate that hosts are shown
+	// which the user named and which ask for one.
+	ClientCert, ClientKey string
+	// Hosts are settings of single hosts, as references write them.
+	Hosts map[string]HostOptions
 	// PlainHTTP are the hosts, as references write them (with the port), that are
 	// spoken to without TLS.
 	PlainHTTP []string
@@ -55,6 +116,12 @@ type Options struct {
 	// Concurrency is how many blobs are read from, and how many written to, one
 	// host at a time. Zero: 6.
 	Concurrency int
+	// ChunkSize is the largest body of a request that sends a part of a blob; larger
+	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
+	// proxy before it, does not take a whole one.
+	ChunkSize int64
+	// Rate is how many bytes a second all transfers together may take. Zero: all.
+	Rate int64
 	// Attempts is how often a request is made before its fault is final. Zero: 6.
 	Attempts int
 	// Backoff is the wait before the second attempt; it doubles up to a minute.
@@ -63,6 +130,11 @@ type Options struct {
 	// Stall is how long a host may be silent, before its answer or in the middle
 	// of it. Zero: one minute.
 	Stall time.Duration
+	// OmitRefused pushes a bundle without the attachments that the registry does not
+	// take, instead of leaving it untagged.
+	OmitRefused bool
+	// CheckAll makes every push ask for every part, whatever was noted earlier.
+	CheckAll bool
 	// Sleep waits between attempts. Nil: the clock. Tests set it.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
@@ -80,8 +152,10 @@ const (
 type Client struct {
 	opts    Options
 	plain   map[string]bool
-	own     *http.Transport // to hosts that the user named
-	foreign *http.Transport // to hosts that a server named
+	own     *http.Transport            // to hosts that the user named
+	named   map[string]*http.Transport // to those that have their own, by address
+	foreign *http.Transport            // to hosts that a server named
+	pace    *pace
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -114,20 +188,19 @@ func NewClient(o Options) (*Client, error) {
 	if o.Sleep == nil {
 		o.Sleep = sleep
 	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}}
-	for _, h := range o.PlainHTTP {
-		ref, err := image.ParseReference(h + "/x")
-		if err != nil || ref.Host() != h {
-			return nil, &fault.Error{
-				Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("--plain-http %q", h),
-				Hint: "write the host as references do, with the port: registry.site:5000",
-				Err:  errors.New("it is no registry host"),
-			}
-		}
-		c.plain[h] = true
+	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
+	if err != nil {
+		return nil, err
 	}
-	c.own = newTransport(pool, o, nil)
-	c.foreign = newTransport(pool, o, refuseLinkLocal)
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]*http.Transport{}}
+	if err := c.configure(pool); err != nil {
+		return nil, err
+	}
+	if o.Rate > 0 {
+		c.pace = &pace{rate: o.Rate, sleep: o.Sleep}
+	}
+	c.own = newTransport(pool, certs, o, nil)
+	c.foreign = newTransport(pool, nil, o, refuseLinkLocal)
 	return c, nil
 }
 
@@ -135,6 +208,9 @@ func NewClient(o Options) (*Client, error) {
 func (c *Client) Close() error {
 	c.own.CloseIdleConnections()
 	c.foreign.CloseIdleConnections()
+	for _, t := range c.named {
+		t.CloseIdleConnections()
+	}
 	return nil
 }
 
@@ -150,19 +226,28 @@ func certificates(o Options) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if o.CAFile != "" {
-		data, err := readFile(o.CAFile, maxCAFile)
-		if err != nil {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: o.CAFile, Hint: "name a readable PEM file", Err: err}
-		}
-		if !pool.AppendCertsFromPEM(data) {
-			return nil, badCA(o.CAFile)
-		}
+	if err := addFile(pool, o.CAFile); err != nil {
+		return nil, err
 	}
 	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
 		return nil, badCA("")
 	}
 	return pool, nil
+}
+
+// addFile adds the certificates of a file; of none, none.
+func addFile(pool *x509.CertPool, name string) error {
+	if name == "" {
+		return nil
+	}
+	data, err := readFile(name, maxCAFile)
+	if err != nil {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: name, Hint: "name a readable PEM file", Err: err}
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return badCA(name)
+	}
+	return nil
 }
 
 func badCA(name string) error {
@@ -175,14 +260,14 @@ func badCA(name string) error {
 
 // newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
 // delay or loss better than streams that share one, and a cut is one transfer's.
-func newTransport(pool *x509.CertPool, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
+func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
 	dialer := &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second, Control: control}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		TLSClientConfig:        &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,

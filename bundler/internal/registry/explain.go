@@ -114,6 +114,12 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
+// isThrottling tells whether a host says that it is asked too much.
+func isThrottling(err error) bool {
+	var a *answerError
+	return errors.As(err, &a) && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && a.after > 0)
+}
+
 // sourceError is a fault of what is being pushed, not of the registry.
 type sourceError struct{ error }
 
@@ -145,7 +151,7 @@ func canPass(err error) bool {
 	if errors.As(err, &dns) && dns.IsNotFound {
 		return false
 	}
-	return !isCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
+	return !isCertificate(err) && !wantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
 }
 
 func isTimeout(err error) bool {
@@ -159,6 +165,13 @@ func isCertificate(err error) bool {
 	var invalid x509.CertificateInvalidError
 	var name x509.HostnameError
 	return errors.As(err, &v) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &name)
+}
+
+// wantsCertificate tells whether the host has ended the handshake for the lack of a
+// certificate of ours, or did not like it; crypto/tls has no type for it.
+func wantsCertificate(err error) bool {
+	var n *net.OpError
+	return errors.As(err, &n) && n.Op == "remote error" && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
 }
 
 func isSchemeMismatch(err error) bool {
@@ -284,6 +297,8 @@ func (c *Client) explainNetwork(h *host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.CertificateInvalid, "renew the certificate of "+h.name+", or set this machine's clock"
 	case isCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, "pass --ca-file with the certificate of the authority that signed for "+h.name
+	case wantsCertificate(err):
+		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:
 		out.Reason, out.Hint = fault.Refused, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name
 	case isMalformed(err) && plain:

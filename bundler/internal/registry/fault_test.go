@@ -75,9 +75,10 @@ func TestBodyLimitAndReadOnly(t *testing.T) {
 	d := ocispec.Descriptor{MediaType: "application/x", Digest: ocidigest(data), Size: int64(len(data))}
 	open := func(int64) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 
+	// Behind a proxy that takes nothing of the size.
 	limited := real.Start(t, real.Options{})
-	limited.Fail(real.Fault{Match: real.Match{Method: "PUT"}, BodyLimit: 1 << 20})
-	c, _ := client(t, registry.Options{}, limited)
+	limited.Fail(real.Fault{Match: real.Match{Path: "/blobs/uploads/"}, BodyLimit: 1000})
+	c, _ := client(t, registry.Options{Attempts: 3}, limited)
 	err := repository(c, limited, "a/b:1").Put(t.Context(), d, open)
 	// A server that refuses early may cut the connection under the client's writes.
 	require.Contains(t, []fault.Reason{fault.Refused, fault.Unreachable}, fault.ReasonOf(err), fault.Text(err))

@@ -38,7 +38,7 @@ func (r *Repository) openBlob(ctx context.Context, d ocispec.Descriptor, offset 
 	if offset == d.Size {
 		return s, nil
 	}
-	release, err := acquire(ctx, r.host.pull)
+	release, err := r.host.pull.acquire(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}

@@ -3,13 +3,11 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,16 +24,21 @@ const opPush = "push"
 
 // push is what a repository knows between Begin and Close.
 type push struct {
-	graph *bundle.Graph
+	graph     *bundle.Graph
+	confirmed bool // an earlier push has noted that all of it is there
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
+	// omitted is why the registry does not have an attachment, by digest.
+	omitted map[string]string
 }
 
 // Begin asks the registry for every blob and every manifest of the graph, one by
 // one: that a root is there says nothing about what is below it, since a push that
-// broke off may have left anything. It returns what is missing, in the graph's
-// order. Nothing is written.
+// broke off may have left anything. Where an earlier push has noted that all of it
+// arrived (see the package comment), a sample is asked for, and all of it only if
+// anything of that is missing. It returns what is missing, in the graph's order.
+// Nothing is written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, &fault.Error{
@@ -44,6 +47,28 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
+	confirmed, err := r.confirmed(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	p := &push{graph: g, confirmed: confirmed, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
+	var missing []ocispec.Descriptor
+	if !confirmed {
+		if missing, err = r.lacking(ctx, g); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range missing {
+		p.lacks[d.Digest.String()] = d
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.push = p
+	return missing, nil
+}
+
+// lacking asks for everything.
+func (r *Repository) lacking(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	order := g.Order()
 	absent := make([]bool, len(order))
 	group, ctx2 := r.group(ctx)
@@ -57,24 +82,19 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}}
 	var missing []ocispec.Descriptor
 	for i, d := range order {
 		if absent[i] {
 			missing = append(missing, d)
-			p.lacks[d.Digest.String()] = d
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.push = p
 	return missing, nil
 }
 
 // group runs small requests side by side.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(cap(r.host.small))
+	g.SetLimit(r.host.small.most)
 	return g, ctx
 }
 
@@ -111,12 +131,19 @@ func (r *Repository) Put(ctx context.Context, d ocispec.Descriptor, open func(of
 	if err != nil {
 		return err
 	}
-	if p := r.begun(); p != nil && !bundle.IsManifest(d.MediaType) {
+	if !bundle.IsManifest(d.MediaType) {
+		r.arrived(d)
+	}
+	return nil
+}
+
+// arrived takes note that a blob is there.
+func (r *Repository) arrived(d ocispec.Descriptor) {
+	if p := r.begun(); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.lacks, d.Digest.String())
 	}
-	return nil
 }
 
 func (r *Repository) begun() *push {
@@ -136,139 +163,6 @@ func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) err
 	return err
 }
 
-// putBlob uploads a blob, as a whole, as often as it takes.
-func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	subject := r.at(d.Digest.String())
-	release, err := acquire(ctx, r.host.push)
-	if err != nil {
-		return r.client.explain(ctx, r.host, opPush, subject, err)
-	}
-	defer release()
-	return r.client.retry(ctx, r.host, opPush, subject, func(n int) error {
-		if n > 1 { // the answer may have been lost, not the blob
-			if there, err := r.hasOnce(ctx, d); err != nil || there {
-				return err
-			}
-		}
-		return r.upload(ctx, d, open)
-	})
-}
-
-// hasOnce is has for a blob, without attempts of its own.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
-	})
-	if err != nil {
-		return false, err
-	}
-	drain(resp.Body)
-	return resp.StatusCode == http.StatusOK, nil
-}
-
-// upload begins an upload and sends the blob to where the registry wants it, which
-// may be another host: that one gets no login.
-func (r *Repository) upload(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
-	})
-	if err != nil {
-		return err
-	}
-	drain(resp.Body)
-	to, err := r.client.location(r.host, resp.Request.URL, resp)
-	if err != nil {
-		return err
-	}
-	query := "digest=" + strings.ReplaceAll(d.Digest.String(), ":", "%3A")
-	if to.RawQuery != "" { // kept as it came: it may be signed
-		query = to.RawQuery + "&" + query
-	}
-	to.RawQuery = query
-	var last *source
-	resp, err = r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPut, url: to, access: r.pushes(), size: d.Size, ok: []int{201, 204},
-		header: map[string]string{"Content-Type": "application/octet-stream"},
-		body: func() (io.ReadCloser, error) {
-			src, err := open(0)
-			if err != nil {
-				return nil, err
-			}
-			last = &source{ReadCloser: src, left: d.Size, sum: sha256.New(), want: d.Digest.Encoded()}
-			return last, nil
-		},
-	})
-	if last != nil && last.fault() != nil {
-		return &sourceError{last.explain(d)}
-	}
-	if err != nil {
-		return err
-	}
-	drain(resp.Body)
-	return nil
-}
-
-// source is a blob on its way out. It keeps the last bytes back until all of them
-// are known to be right.
-type source struct {
-	io.ReadCloser
-	left int64
-	sum  hash.Hash
-	want string
-
-	mu  sync.Mutex // the transport reads in its own goroutine
-	err error
-}
-
-var errOtherContent = errors.New("its content is not what its digest says")
-
-func (s *source) Read(p []byte) (int, error) {
-	if s.left == 0 {
-		return 0, io.EOF
-	}
-	n, err := s.ReadCloser.Read(p[:min(int64(len(p)), s.left)])
-	s.sum.Write(p[:n])
-	s.left -= int64(n)
-	switch {
-	case s.left == 0 && hex.EncodeToString(s.sum.Sum(nil)) != s.want:
-		err = errOtherContent
-	case s.left == 0:
-		return n, nil
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		err = io.ErrUnexpectedEOF
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
-	return 0, err
-}
-
-func (s *source) fault() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// explain makes a fault of what was wrong with the source, unless it is one.
-func (s *source) explain(d ocispec.Descriptor) error {
-	err := s.fault()
-	var f *fault.Error
-	if errors.As(err, &f) {
-		return err
-	}
-	out := &fault.Error{Reason: fault.Storage, Op: "read", Subject: d.Digest.String(), Hint: "check the medium that the bundle is on", Err: err}
-	switch {
-	case errors.Is(err, errOtherContent):
-		out.Reason, out.Hint = fault.Corrupt, "pull or copy the bundle again"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		out.Reason, out.Hint = fault.Incomplete, "pull or copy the bundle again"
-		out.Err = fmt.Errorf("it ends before its %d bytes", d.Size)
-	}
-	return out
-}
-
 // Commit writes the manifests that are missing, children before parents, then the
 // attachments, then the tag; and then asks the registry for all of them, since
 // what a cluster pulls later is REPOSITORY@DIGEST of each.
@@ -285,16 +179,59 @@ func (r *Repository) Commit(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, a := range p.graph.Attachments {
-		if err := r.putAttachment(ctx, a); err != nil {
-			return err
-		}
-	}
-	root := p.graph.Manifests[len(p.graph.Manifests)-1]
-	if err := r.tag(ctx, root); err != nil {
+	if err := r.putAttachments(ctx, p); err != nil {
 		return err
 	}
-	return r.check(ctx, p.graph)
+	root := p.graph.Manifests[len(p.graph.Manifests)-1]
+	if err := r.tag(ctx, root); err != nil || p.confirmed {
+		return err
+	}
+	return r.check(ctx, p)
+}
+
+// putAttachments writes all that the registry takes, and tells of all that it does
+// not take: some refuse every manifest with a subject.
+func (r *Repository) putAttachments(ctx context.Context, p *push) error {
+	var problems []error
+	for _, a := range p.graph.Attachments {
+		if p.confirmed && a.Subject.String() != p.graph.Root.Digest.String() {
+			continue
+		}
+		err := r.putAttachment(ctx, a)
+		if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
+			problems = append(problems, err)
+			continue
+		}
+		digest := a.Node.Descriptor.Digest.String()
+		if r.client.opts.OmitRefused {
+			p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
+			continue
+		}
+		problems = append(problems, &fault.Error{
+			Reason: fault.Refused, Op: opPush, Subject: r.at(digest),
+			Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
+			Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+		})
+	}
+	return fault.Join(problems...)
+}
+
+// omit takes note that the registry does not take an attachment.
+func (p *push) omit(digest, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.omitted[digest] = why
+}
+
+// Omitted tells, after Commit, what the registry did not take.
+func (r *Repository) Omitted() []string {
+	p := r.begun()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Values(p.omitted))
 }
 
 // complete refuses to write manifests whose blobs were not put.
@@ -386,7 +323,8 @@ func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
 }
 
 // check asks for everything as a cluster will.
-func (r *Repository) check(ctx context.Context, g *bundle.Graph) error {
+func (r *Repository) check(ctx context.Context, p *push) error {
+	g := p.graph
 	want := map[string]string{}
 	for _, n := range g.Manifests {
 		want[n.Descriptor.Digest.String()] = n.Descriptor.Digest.String()
@@ -395,6 +333,9 @@ func (r *Repository) check(ctx context.Context, g *bundle.Graph) error {
 		want[tag] = g.Root.Digest.String()
 	}
 	for _, a := range g.Attachments {
+		if p.omitted[a.Node.Descriptor.Digest.String()] != "" {
+			continue
+		}
 		if a.Tag != "" {
 			want[a.Tag] = "" // another push may have added to it
 		} else {

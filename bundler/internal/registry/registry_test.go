@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -106,7 +107,12 @@ func copyGraph(ctx context.Context, g *bundle.Graph, from, to *registry.Reposito
 	group.SetLimit(4)
 	for _, d := range missing {
 		group.Go(func() error {
-			return to.Put(ctx2, d, func(offset int64) (io.ReadCloser, error) { return from.FetchFrom(ctx2, d, offset) })
+			return to.Put(ctx2, d, func(offset int64) (io.ReadCloser, error) {
+				if d.Data != nil {
+					return io.NopCloser(bytes.NewReader(d.Data[offset:])), nil
+				}
+				return from.FetchFrom(ctx2, d, offset)
+			})
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -464,3 +470,35 @@ func TestSilentHostIsGivenUp(t *testing.T) {
 }
 
 func ocidigest(data []byte) godigest.Digest { return godigest.FromBytes(data) }
+
+// exchange sends one request to a registry without login, and returns the answer.
+func exchange(t *testing.T, reg *real.Registry, method, path, mediaType string, body []byte) (*http.Response, []byte) {
+	t.Helper()
+	transport := reg.Transport()
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, reg.URL()+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", mediaType)
+	req.Header.Set("Accept", ocispec.MediaTypeImageManifest)
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, errors.Join(err, resp.Body.Close()))
+	return resp, data
+}
+
+func put(t *testing.T, reg *real.Registry, path, mediaType string, data []byte) {
+	t.Helper()
+	resp, body := exchange(t, reg, http.MethodPut, path, mediaType, data)
+	require.Equal(t, 201, resp.StatusCode, string(body))
+}
+
+// copyTag copies a tagged manifest and nothing else, where its parts are there.
+func copyTag(t *testing.T, reg *real.Registry, from, to, tag string) {
+	t.Helper()
+	resp, data := exchange(t, reg, http.MethodGet, "/v2/"+from+"/manifests/"+tag, "", nil)
+	require.Equal(t, 200, resp.StatusCode)
+	resp, _ = exchange(t, reg, http.MethodPost, "/v2/"+to+"/blobs/uploads/?mount="+ocispec.DescriptorEmptyJSON.Digest.String()+"&from="+from, "", nil)
+	require.Equal(t, 201, resp.StatusCode)
+	put(t, reg, "/v2/"+to+"/manifests/"+tag, ocispec.MediaTypeImageManifest, data)
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -36,8 +37,10 @@ type Repository struct {
 	ref    image.Reference
 	host   *host
 
-	mu   sync.Mutex
-	push *push // between Begin and Close
+	mu       sync.Mutex
+	push     *push               // between Begin and Close
+	sessions map[string]*url.URL // uploads that refused mounts have opened, by digest
+	spare    *url.URL            // an upload that Preflight has opened
 }
 
 // Reference returns what the repository was opened with.

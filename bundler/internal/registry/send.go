@@ -18,9 +18,9 @@ import (
 const (
 	maxRedirects  = 5
 	maxRetryAfter = 2 * time.Minute
-	// firstContact is how often a host is tried that has not answered yet: a wrong
+	// firstContact is how often a host is tried that has never answered: a wrong
 	// name should not take a minute to be told.
-	firstContact = 3
+	firstContact = 4
 	// commitFactor is how much longer than Options.Stall a registry may take to
 	// answer once a whole blob is there: many copy it to where it stays first.
 	commitFactor = 5
@@ -41,11 +41,15 @@ type call struct {
 // through redirects. The caller closes the answer's body.
 func (c *Client) send(ctx context.Context, h *host, q call) (*http.Response, error) {
 	for again := false; ; again = true {
+		if err := c.ready(ctx, h); err != nil {
+			return nil, err
+		}
 		resp, err := c.follow(ctx, h, q)
 		if err != nil {
 			return nil, err
 		}
 		if slices.Contains(q.ok, resp.StatusCode) {
+			h.thrive()
 			return resp, nil
 		}
 		err = answer(resp)
@@ -86,9 +90,7 @@ func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreig
 	for k, v := range q.header {
 		req.Header.Set(k, v)
 	}
-	transport := c.foreign
 	if !foreign {
-		transport = c.own
 		header, err := c.authorization(ctx, h, q.access)
 		if err != nil {
 			return nil, err
@@ -108,7 +110,7 @@ func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreig
 			req.Body = http.NoBody
 		}
 	}
-	return c.roundTrip(ctx, transport, req)
+	return c.roundTrip(ctx, c.transport(u.Host, foreign), req)
 }
 
 // location returns where an answer points. It may be another host, never one
@@ -159,7 +161,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 	if req.Body == nil || req.Body == http.NoBody {
 		close(closed)
 	} else {
-		req.Body = &sending{body: req.Body, watch: w, closed: closed}
+		req.Body = &sending{body: req.Body, watch: w, pace: c.pace, ctx: ctx, closed: closed}
 	}
 	end := func() {
 		w.stop()
@@ -175,7 +177,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 		end()
 		return nil, err
 	}
-	resp.Body = &receiving{ReadCloser: resp.Body, watch: w, ctx: ctx, end: end}
+	resp.Body = &receiving{ReadCloser: resp.Body, watch: w, pace: c.pace, ctx: ctx, end: end}
 	return resp, nil
 }
 
@@ -198,6 +200,8 @@ type sending struct {
 	mu     sync.Mutex
 	body   io.ReadCloser
 	watch  *watch
+	pace   *pace
+	ctx    context.Context //nolint:containedctx // the context of the request that the body belongs to
 	closed chan struct{}
 	done   bool
 }
@@ -210,6 +214,9 @@ func (s *sending) Read(p []byte) (int, error) {
 	}
 	s.watch.stop()
 	n, err := s.body.Read(p)
+	if err := s.pace.take(s.ctx, n); err != nil {
+		return n, err
+	}
 	if err != nil {
 		s.watch.start(commitFactor * s.watch.stall)
 	} else {
@@ -233,6 +240,7 @@ func (s *sending) Close() error {
 type receiving struct {
 	io.ReadCloser
 	watch *watch
+	pace  *pace
 	ctx   context.Context //nolint:containedctx // the context of the request that the body belongs to
 	end   func()
 }
@@ -241,6 +249,9 @@ func (r *receiving) Read(p []byte) (int, error) {
 	r.watch.start(r.watch.stall)
 	n, err := r.ReadCloser.Read(p)
 	r.watch.stop()
+	if err := r.pace.take(r.ctx, n); err != nil {
+		return n, err
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		if cause := context.Cause(r.ctx); cause != nil {
 			err = cause
@@ -306,14 +317,19 @@ func (c *Client) retry(ctx context.Context, h *host, op, subject string, attempt
 // after having waited for it.
 func (c *Client) wait(ctx context.Context, h *host, err error, n int) error {
 	most := c.opts.Attempts
-	if !h.reached() {
+	var answered *answerError
+	if !h.reached() && !errors.As(err, &answered) {
 		most = min(most, firstContact)
 	}
 	after := retryAfter(err)
 	if !canPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(c.opts.Sleep(ctx, max(after, backoff(c.opts.Backoff, n))))
+	pause := max(after, backoff(c.opts.Backoff, n))
+	if isThrottling(err) {
+		h.throttled(pause)
+	}
+	return c.opts.Sleep(ctx, pause)
 }
 
 // backoff doubles with each attempt, and varies so that many do not come at once.
@@ -346,7 +362,7 @@ func (a reply) mediaType() string {
 // takes.
 func (r *Repository) small(ctx context.Context, op, subject string, q call, limit int64) (reply, error) {
 	var a reply
-	release, err := acquire(ctx, r.host.small)
+	release, err := r.host.small.acquire(ctx)
 	if err != nil {
 		return a, r.client.explain(ctx, r.host, op, subject, err)
 	}
@@ -372,5 +388,5 @@ func (r *Repository) address(parts ...string) *url.URL {
 	return &url.URL{Scheme: r.host.base.Scheme, Host: r.host.base.Host, Path: "/v2/" + r.ref.Path() + "/" + strings.Join(parts, "/")}
 }
 
-func (r *Repository) pulls() access  { return access{r.ref.Path(), "pull"} }
-func (r *Repository) pushes() access { return access{r.ref.Path(), "pull,push"} }
+func (r *Repository) pulls() access  { return access{path: r.ref.Path(), actions: "pull"} }
+func (r *Repository) pushes() access { return access{path: r.ref.Path(), actions: "pull,push"} }

@@ -85,7 +85,7 @@ func (r *Repository) Delete(ctx context.Context, d ocispec.Descriptor, tags []st
 
 func (r *Repository) remove(ctx context.Context, id string) error {
 	a, err := r.small(ctx, "delete", r.at(id), call{
-		method: http.MethodDelete, url: r.address("manifests", id), access: access{r.ref.Path(), "pull,delete"},
+		method: http.MethodDelete, url: r.address("manifests", id), access: access{path: r.ref.Path(), actions: "pull,delete"},
 		ok: []int{200, 202, 204, 400, 404, 405, 501},
 	}, maxErrorBody)
 	if err != nil {

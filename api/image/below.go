@@ -1,0 +1,32 @@
+package image
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Below returns where an image lies in a mirror that keeps upstream's paths: below
+// the mirror's repository, the upstream host, then the upstream path, with tag and
+// digest as they are.
+//
+//	registry.k8s.io/csi-vsphere/driver:v3.5.1 below registry.site/vdo/drivers is
+//	registry.site/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
+//
+// A host's port becomes _PORT, since paths have no colons.
+func (r Reference) Below(mirror Reference) (Reference, error) {
+	out := Reference{host: mirror.host, path: mirror.path + "/" + HostPath(r.host) + "/" + r.path, tag: r.tag, digest: r.digest}
+	if !pathForm.MatchString(out.path) || len(out.String()) > maxReference {
+		return Reference{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "mirror image", Subject: r.String(), Hint: "name a mirror with a shorter path, or an image whose host is a DNS name",
+			Err: fmt.Errorf("%.200q is no repository path", out.path),
+		}
+	}
+	return out, nil
+}
+
+// HostPath writes a registry's host as one component of a path.
+func HostPath(host string) string {
+	return strings.ReplaceAll(strings.ToLower(host), ":", "_")
+}

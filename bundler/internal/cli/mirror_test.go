@@ -1,0 +1,181 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+const driver = "registry.test/csi/driver:v3.5.1"
+
+// pushPaths fills the mirror with a bundle and its images under their upstream names.
+func (w *world) pushPaths(t *testing.T) {
+	t.Helper()
+	w.write(t, "certs/ca.crt", w.mirror.CA())
+	w.write(t, "conf.d/50-vdo.conf", nil)
+	w.must(t, "keygen", "-o", "k")
+	w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", "a.tar")
+	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--layout", "paths", "--ca-file", "ca.crt")
+}
+
+func TestPushWithPathsPutsEveryImageUnderItsUpstreamName(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.pushPaths(t)
+	for name, want := range map[string]string{
+		"registry.test/cloud/ccm:v1.34.0": "x/cloud/ccm:v1.34.0", driver: "x/csi/driver:v3.5.1", "registry.test/csi/sidecar:v1": "x/csi/sidecar:v1",
+		"registry.test/csi/sidecar:v2": "x/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0": "x/snap/controller:v8.2.0",
+	} {
+		upstream := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/"+want)
+		mirrored := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+w.mirror.Host+"/vdo/drivers/"+name)
+		require.Equal(t, upstream, mirrored, name)
+	}
+	// Again, there is nothing to send.
+	w.mirror.ForgetRequests()
+	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--layout", "paths", "--ca-file", "ca.crt")
+	require.Zero(t, w.mirror.Count("POST", "/blobs/uploads/"))
+	require.Zero(t, w.mirror.Count("PUT", "/registry.test/"))
+}
+
+func (w *world) skopeo(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("skopeo")
+	if err != nil {
+		t.Skip("skopeo is not installed")
+	}
+	cmd := exec.CommandContext(t.Context(), path, append([]string{"--insecure-policy", "--registries-conf", filepath.Join(w.dir, "conf.d", "50-vdo.conf")}, args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+w.dir)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	return string(out)
+}
+
+// Debian's containerd, given hosts.toml, pulls an image by its upstream name from the
+// mirror, over TLS and with its login; upstream does not exist.
+func TestContainerdPullsByTheUpstreamName(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	ctr := startContainerd(t)
+	w.pushPaths(t)
+	w.write(t, "node/ca.crt", w.mirror.CA())
+	for _, mode := range [][]string{nil, {"--mirror-only"}} {
+		t.Run(strings.Join(mode, ""), func(t *testing.T) {
+			certs := filepath.Join(w.dir, "certs.d"+strings.Join(mode, ""))
+			args := append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--format", "containerd", "-o", certs,
+				"--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--with-login"}, mode...)
+			out := w.must(t, args...)
+			require.Equal(t, certs+"/k8s.gcr.io/hosts.toml\n"+certs+"/registry.test/hosts.toml\n", out)
+			info, err := os.Stat(certs + "/registry.test/hosts.toml")
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+			w.mirror.ForgetRequests()
+			for _, name := range []string{driver, "registry.test/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0"} {
+				said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
+				require.NoError(t, err, said)
+			}
+			list, err := ctr("images", "ls")
+			require.NoError(t, err, list)
+			require.Contains(t, list, driver)
+			require.Positive(t, w.mirror.Count("", "/v2/vdo/drivers/registry.test/csi/driver/manifests/"))
+			said, err := ctr("images", "rm", driver, "registry.test/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0")
+			require.NoError(t, err, said)
+		})
+	}
+	// Without the login there is nothing.
+	certs := filepath.Join(w.dir, "no-login")
+	w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--mirror-only")
+	said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/arm64", driver)
+	require.Error(t, err, said)
+}
+
+// startContainerd runs a containerd of the test's own, and returns how to speak to it.
+func startContainerd(t *testing.T) func(args ...string) (string, error) {
+	t.Helper()
+	daemon, err := exec.LookPath("containerd")
+	client, clientErr := exec.LookPath("ctr")
+	if err != nil || clientErr != nil {
+		t.Skip("containerd is not installed: apt-get install containerd")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("containerd needs root")
+	}
+	dir, err := os.MkdirTemp("", "ctd") // sockets have short names
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	config := "version = 2\nroot = \"" + dir + "/root\"\nstate = \"" + dir + "/state\"\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\n  address = \"" + dir + "/c.sock\"\n"
+	require.NoError(t, os.WriteFile(dir+"/config.toml", []byte(config), 0o600))
+	var log bytes.Buffer
+	cmd := exec.Command(daemon, "--config", dir+"/config.toml")
+	cmd.Stderr = &log
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	})
+	run := func(args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, client, append([]string{"-a", dir + "/c.sock"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	require.Eventually(t, func() bool { _, err := run("version"); return err == nil }, time.Minute, 50*time.Millisecond, "%s", &log)
+	return run
+}
+
+// skopeo reads registries.conf as CRI-O does: with the same library.
+func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.pushPaths(t)
+	want := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/x/csi/driver:v3.5.1")
+	for _, mode := range [][]string{nil, {"--mirror-only"}} {
+		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--format", "crio", "-o", w.dir + "/conf.d"}, mode...)...))
+		got := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+driver)
+		require.Equal(t, want, got)
+	}
+}
+
+// k3s rewrites the path with its regular expression, and nothing else of that host.
+func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.must(t, "pull", "@up", "-o", "a.tar")
+	text := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "k3s", "--node-ca", "/etc/site.crt")
+	var doc struct {
+		Mirrors map[string]struct {
+			Endpoint []string
+			Rewrite  map[string]string
+		}
+		Configs map[string]struct {
+			TLS struct {
+				CAFile string `yaml:"ca_file"`
+			}
+		}
+	}
+	dec := yaml.NewDecoder(strings.NewReader(text))
+	dec.KnownFields(true)
+	require.NoError(t, dec.Decode(&doc))
+	m := doc.Mirrors["registry.test"]
+	require.Equal(t, []string{"https://" + w.mirror.Host}, m.Endpoint)
+	require.Len(t, m.Rewrite, 1)
+	for pattern, to := range m.Rewrite {
+		rule := regexp.MustCompile(pattern)
+		require.Equal(t, "vdo/drivers/registry.test/csi/driver", rule.ReplaceAllString("csi/driver", to))
+		require.Equal(t, "csi/driver/other", rule.ReplaceAllString("csi/driver/other", to))
+		require.Equal(t, "other", rule.ReplaceAllString("other", to))
+	}
+	require.Equal(t, "/etc/site.crt", doc.Configs[w.mirror.Host].TLS.CAFile)
+	require.NotContains(t, text, w.mirror.Password)
+
+	out := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "k3s", "--with-login", "-o", w.dir+"/k3s")
+	require.NotContains(t, out, w.mirror.Password)
+	require.Contains(t, string(w.read(t, "k3s/registries.yaml")), "password: \""+w.mirror.Password+"\"")
+}

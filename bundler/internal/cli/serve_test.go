@@ -1,0 +1,108 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// serving is a running `vdo-bundle serve`.
+type serving struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+	Address, Reference,
+	Root string
+	TLS, Login   bool
+	Repositories []string
+}
+
+// serve starts it, and waits until it answers.
+func (w *world) serve(t *testing.T, args ...string) *serving {
+	t.Helper()
+	cmd, _, stderr := w.command(t.Context(), append([]string{"serve", "-o", "json", "--listen", "127.0.0.1:0"}, args...)...)
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	s := &serving{cmd: cmd, stderr: stderr}
+	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(s), stderr.String())
+	return s
+}
+
+// end ends it as systemd does.
+func (s *serving) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.cmd.Wait(), s.stderr.String())
+	require.Empty(t, s.stderr.String())
+}
+
+// A served bundle is a bundle in a registry: it can be verified, inspected and
+// pushed on, and gives the same digest.
+func TestServedBundleIsAsGoodAsTheArchive(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.must(t, "keygen", "-o", "k")
+	for _, src := range []string{"a.tar", "oci:a"} {
+		t.Run(src, func(t *testing.T) {
+			root, _, _ := strings.Cut(w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", src), " ")
+			s := w.serve(t, src, "--key", "k.pub", "--as", "site/boot:7")
+			require.Equal(t, root, s.Root)
+			require.Equal(t, s.Address+"/site/boot@"+root, s.Reference)
+			require.False(t, s.TLS || s.Login)
+			require.Contains(t, s.Repositories, "site/boot/registry.test/csi/driver")
+			w.must(t, "verify", s.Address+"/site/boot:7", "--key", "k.pub", "--plain-http", s.Address)
+			pushed := w.must(t, "push", s.Reference, w.mirror.Host+"/vdo/on-"+filepath.Base(strings.ReplaceAll(src, ":", "-"))+":1", "--plain-http", s.Address, "--ca-file", "ca.crt", "--key", "k.pub")
+			require.Contains(t, pushed, "@"+root)
+			s.end(t)
+		})
+	}
+}
+
+// Other tools pull the bundle and its images, over TLS and with a login.
+func TestServedBundleOverTLSWithALogin(t *testing.T) {
+	skopeo, err := exec.LookPath("skopeo")
+	if err != nil {
+		t.Skip("skopeo is not installed")
+	}
+	w := newWorld(t, t.TempDir())
+	cert, key, err := w.mirror.Certificate()
+	require.NoError(t, err)
+	hash, err := bcrypt.GenerateFromPassword([]byte(w.mirror.Password), bcrypt.MinCost)
+	require.NoError(t, err)
+	w.write(t, "tls/host.crt", cert)
+	w.write(t, "tls/host.key", key)
+	w.write(t, "certs/ca.crt", w.mirror.CA())
+	w.write(t, "users", fmt.Appendf(nil, "%s:%s\n", w.mirror.Username, hash))
+	w.must(t, "pull", "@up", "-o", "a.tar")
+	s := w.serve(t, "a.tar", "--tls-cert", "tls/host.crt", "--tls-key", "tls/host.key", "--htpasswd", "users")
+	require.True(t, s.TLS && s.Login)
+
+	copied := func(credentials ...string) (string, error) {
+		args := append([]string{"--insecure-policy", "copy", "--all", "--src-cert-dir", filepath.Join(w.dir, "certs")}, credentials...)
+		cmd := exec.CommandContext(t.Context(), skopeo, append(args, "docker://"+s.Address+"/vdo/drivers/registry.test/csi/driver:v3.5.1", "oci:"+w.dir+"/copy:1")...)
+		cmd.Env = append(os.Environ(), "REGISTRY_AUTH_FILE=/nonexistent", "HOME="+w.dir)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := copied()
+	require.Error(t, err)
+	require.Contains(t, out, "nauthorized")
+	out, err = copied("--src-creds", w.mirror.Username+":"+w.mirror.Password)
+	require.NoError(t, err, out)
+
+	cmd, _, stderr := w.command(t.Context(), "inspect", s.Reference, "--ca-file", "ca.crt")
+	require.Error(t, cmd.Run())
+	require.Equal(t, 6, cmd.ProcessState.ExitCode(), stderr.String())
+	s.end(t)
+}

@@ -1,0 +1,120 @@
+package cli_test
+
+import (
+	"encoding/base64"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// A push of what is there asks the registry a handful of times, not for every part.
+func TestNothingToDoIsFewRequests(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.mirror = registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})
+	w.write(t, "ca.crt", w.mirror.CA())
+	w.write(t, "login/config.json", w.mirror.DockerConfig())
+	w.must(t, "keygen", "-o", "k")
+	w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", "a.tar")
+	dest := w.mirror.Host + "/vdo/drivers:1"
+	w.must(t, "push", "a.tar", dest, "--ca-file", "ca.crt")
+	w.mirror.ForgetRequests()
+	w.must(t, "push", "a.tar", dest, "--ca-file", "ca.crt")
+	requests := w.mirror.Requests()
+	require.Less(t, len(requests), 20, "%v", requests)
+	for _, q := range requests {
+		require.Contains(t, []string{"GET", "HEAD"}, q.Method)
+	}
+}
+
+// proxy is an HTTP proxy that leads every CONNECT to one registry.
+type proxy struct {
+	to string
+
+	mu       sync.Mutex
+	asked    []string
+	password bool
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	p.mu.Lock()
+	p.asked = append(p.asked, req.Method+" "+req.Host)
+	p.password = req.Header.Get("Proxy-Authorization") == "Basic "+base64.StdEncoding.EncodeToString([]byte("user:proxy-secret"))
+	p.mu.Unlock()
+	if req.Method != http.MethodConnect {
+		http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
+		return
+	}
+	server, err := net.Dial("tcp", p.to)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer server.Close() //nolint:errcheck // the tunnel has ended
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close() //nolint:errcheck // the tunnel has ended
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	go func() { _, _ = io.Copy(server, buffered) }()
+	_, _ = io.Copy(conn, server)
+}
+
+// Registries are reached through the proxy of the environment, whose password is
+// shown to nobody.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.mirror = registry.Start(t, registry.Options{TLS: true, Names: []string{"registry.proxied.test"}})
+	w.write(t, "ca.crt", w.mirror.CA())
+	w.must(t, "pull", "@up", "-o", "a.tar")
+	p := &proxy{to: w.mirror.Host}
+	server := httptest.NewServer(p)
+	defer server.Close()
+	address := strings.Replace(server.URL, "http://", "http://user:proxy-secret@", 1)
+	run := func(env string, args ...string) (string, error) {
+		cmd, stdout, stderr := w.command(t.Context(), args...)
+		cmd.Env = append(cmd.Env, env)
+		err := cmd.Run()
+		return stdout.String() + stderr.String(), err
+	}
+	out, err := run("HTTPS_PROXY="+address, "push", "a.tar", "registry.proxied.test/vdo/drivers:1", "--ca-file", "ca.crt")
+	require.NoError(t, err, out)
+	require.Contains(t, p.asked, "CONNECT registry.proxied.test:443")
+	require.True(t, p.password)
+	require.NotContains(t, out, "proxy-secret")
+	out, err = run("HTTPS_PROXY=http://user:proxy-secret@[", "push", "a.tar", "registry.proxied.test/vdo/drivers:1", "--ca-file", "ca.crt")
+	require.Error(t, err)
+	require.NotContains(t, out, "proxy-secret")
+	server.Close()
+	out, err = run("HTTPS_PROXY="+address, "push", "a.tar", "registry.proxied.test/vdo/drivers:1", "--ca-file", "ca.crt", "--retries", "0")
+	require.Error(t, err)
+	require.NotContains(t, out, "proxy-secret")
+}
+
+// A client certificate is named by flags.
+func TestClientCertificateOfTheCommandLine(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	w.mirror = registry.Start(t, registry.Options{TLS: true, ClientCertificates: true})
+	w.write(t, "ca.crt", w.mirror.CA())
+	cert, key := w.mirror.ClientCertificate(t)
+	for name, from := range map[string]string{"client.crt": cert, "client.key": key} {
+		data, err := os.ReadFile(from)
+		require.NoError(t, err)
+		w.write(t, name, data)
+	}
+	w.must(t, "pull", "@up", "-o", filepath.Join(w.dir, "a.tar"))
+	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "--client-cert", "client.crt", "--client-key", "client.key")
+	cmd, _, stderr := w.command(t.Context(), "inspect", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt")
+	require.Error(t, cmd.Run())
+	require.Contains(t, stderr.String(), "--client-cert")
+}

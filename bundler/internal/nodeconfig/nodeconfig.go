@@ -1,0 +1,281 @@
+// Package nodeconfig writes what the nodes of a cluster need to find images under
+// their upstream names in a mirror: pure, from references to files.
+//
+//	containerd   REGISTRY-HOST/hosts.toml below config_path, one for each upstream host
+//	crio         a file for /etc/containers/registries.conf.d
+//	k3s          registries.yaml, which RKE2 reads as well
+//	openshift    an ImageDigestMirrorSet and, where asked for, an ImageTagMirrorSet
+//
+// The mirror is laid out as `push --layout paths` and `serve` do it: below one
+// repository the upstream host, then the upstream path.
+package nodeconfig
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Format is a kind of node.
+type Format string
+
+// The formats.
+const (
+	Containerd Format = "containerd"
+	CRIO       Format = "crio"
+	K3s        Format = "k3s"
+	OpenShift  Format = "openshift"
+)
+
+// Formats are all of them, as flags write them.
+func Formats() []string {
+	return []string{string(Containerd), string(CRIO), string(K3s), string(OpenShift)}
+}
+
+// Input says what the nodes are to find where.
+type Input struct {
+	Mirror image.Reference   // the bundle's repository
+	Images []image.Reference // their upstream names
+	// PlainHTTP: the mirror has no TLS.
+	PlainHTTP bool
+	// Only the mirror is asked, never upstream.
+	Only bool
+	// CA is the path of the mirror's authority on the nodes; "" where they trust it.
+	CA string
+	// Login is written into the files of formats that have a place for it.
+	Login Login
+	// Tags: names with a tag are led to the mirror too (OpenShift).
+	Tags bool
+}
+
+// Login is a user and a password.
+type Login struct{ Username, Password string }
+
+// IsZero reports whether there is no login.
+func (l Login) IsZero() bool { return l == Login{} }
+
+func (l Login) basic() string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(l.Username+":"+l.Password))
+}
+
+// File is one file to put on the nodes, or to apply to the cluster.
+type File struct {
+	Name   string // relative, with slashes
+	Data   []byte
+	Secret bool // a login is in it
+}
+
+// Write returns the files of a format, sorted by name.
+func Write(f Format, in Input) ([]File, error) {
+	repositories, err := in.repositories()
+	if err != nil {
+		return nil, err
+	}
+	switch f {
+	case Containerd:
+		return in.containerd(repositories), nil
+	case CRIO:
+		return in.crio(repositories), nil
+	case K3s:
+		return in.k3s(repositories), nil
+	case OpenShift:
+		return in.openshift(repositories), nil
+	}
+	return nil, fmt.Errorf("%q is none of %s", f, strings.Join(Formats(), ", "))
+}
+
+// a repository is one upstream repository and its place in the mirror.
+type repository struct {
+	host   string // of upstream
+	source string // HOST/PATH
+	mirror string // HOST/PATH
+}
+
+func (in Input) repositories() ([]repository, error) {
+	var out []repository
+	for _, ref := range in.Images {
+		to, err := ref.Below(in.Mirror)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, repository{ref.Host(), ref.Repository(), to.Repository()})
+	}
+	slices.SortFunc(out, func(a, b repository) int { return cmp.Compare(a.source, b.source) })
+	return slices.Compact(out), nil
+}
+
+func hosts(repositories []repository) []string {
+	var out []string
+	for _, r := range repositories {
+		out = append(out, r.host)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (in Input) scheme() string {
+	if in.PlainHTTP {
+		return "http://"
+	}
+	return "https://"
+}
+
+// below is the path of the mirror that stands for an upstream host.
+func (in Input) below(host string) string { return in.Mirror.Path() + "/" + image.HostPath(host) }
+
+// quote writes a string of TOML, YAML or JSON: what JSON writes is all three.
+func quote(s string) string {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return `""` // strings are always written
+	}
+	return string(b)
+}
+
+// upstreamServer is where containerd finds a host's registry.
+func upstreamServer(host string) string {
+	if host == "docker.io" {
+		return "https://registry-1.docker.io"
+	}
+	return "https://" + host
+}
+
+func (in Input) containerd(repositories []repository) []File {
+	var out []File
+	for _, host := range hosts(repositories) {
+		out = append(out, File{Name: containerdFolder(host) + "/hosts.toml", Data: in.hostsTOML(host), Secret: !in.Login.IsZero()})
+	}
+	return out
+}
+
+// containerdFolder is the folder that containerd looks for: a port is written
+// between underscores.
+func containerdFolder(host string) string {
+	name, port, ok := strings.Cut(host, ":")
+	if !ok {
+		return host
+	}
+	return name + "_" + port + "_"
+}
+
+// hostsTOML leads one upstream host to the mirror. Where nothing else may be asked, the
+// mirror stands in upstream's own place too: the server that is asked last.
+func (in Input) hostsTOML(host string) []byte {
+	var b strings.Builder
+	url := in.scheme() + in.Mirror.Host() + "/v2/" + in.below(host)
+	fmt.Fprintf(&b, "# Images of %s are looked for in %s first.\n", host, in.Mirror.Repository())
+	b.WriteString("# containerd reads this at every pull: nothing has to be restarted, once config_path\n# names the folder above this one's.\n")
+	if in.Only {
+		fmt.Fprintf(&b, "# %s itself is never asked.\nserver = %s\n", host, quote(url))
+		in.hostTable(&b, "", "header")
+	} else {
+		fmt.Fprintf(&b, "server = %s\n", quote(upstreamServer(host)))
+	}
+	table := "host." + quote(url)
+	fmt.Fprintf(&b, "\n[%s]\n", table)
+	in.hostTable(&b, "  ", table+".header")
+	return []byte(b.String())
+}
+
+// hostTable writes how the mirror is asked.
+func (in Input) hostTable(b *strings.Builder, indent, header string) {
+	fmt.Fprintf(b, "%[1]scapabilities = [\"pull\", \"resolve\"]\n%[1]soverride_path = true\n", indent)
+	if in.CA != "" && !in.PlainHTTP {
+		fmt.Fprintf(b, "%sca = %s\n", indent, quote(in.CA))
+	}
+	if !in.Login.IsZero() {
+		fmt.Fprintf(b, "%[1]s[%[2]s]\n%[1]s  Authorization = %[3]s\n", indent, header, quote(in.Login.basic()))
+	}
+}
+
+func (in Input) crio(repositories []repository) []File {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Images of the vSphere drivers are looked for in %s.\n", in.Mirror.Repository())
+	b.WriteString("# CRI-O takes this up with `systemctl reload crio`; no pod is touched. A login is\n# kept in CRI-O's global_auth_file, not here.\n")
+	if in.CA != "" {
+		fmt.Fprintf(&b, "# The authority %s belongs to /etc/containers/certs.d/%s/ca.crt.\n", in.CA, in.Mirror.Host())
+	}
+	for _, r := range repositories {
+		fmt.Fprintf(&b, "\n[[registry]]\nprefix = %s\nlocation = %s\n", quote(r.source), quote(r.source))
+		if in.Only {
+			b.WriteString("blocked = true\n")
+		}
+		fmt.Fprintf(&b, "\n[[registry.mirror]]\nlocation = %s\n", quote(r.mirror))
+		if in.PlainHTTP {
+			b.WriteString("insecure = true\n")
+		}
+	}
+	return []File{{Name: "50-vdo.conf", Data: []byte(b.String())}}
+}
+
+func (in Input) k3s(repositories []repository) []File {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# /etc/rancher/k3s/registries.yaml, or /etc/rancher/rke2/registries.yaml: images of\n# the hosts below are looked for in %s first.\n", in.Mirror.Repository())
+	b.WriteString("# It is read when the service starts: restart k3s on one node after the other; pods\n# go on running.\n")
+	if in.Only {
+		b.WriteString("# Start k3s with --disable-default-registry-endpoint, so that nothing else is asked.\n")
+	}
+	b.WriteString("mirrors:\n")
+	for _, host := range hosts(repositories) {
+		fmt.Fprintf(&b, "  %s:\n    endpoint:\n      - %s\n    rewrite:\n      %s: %s\n", quote(host), quote(in.scheme()+in.Mirror.Host()),
+			quote("^("+paths(host, repositories)+")$"), quote(in.below(host)+"/$1"))
+	}
+	if !in.Login.IsZero() || in.CA != "" {
+		fmt.Fprintf(&b, "configs:\n  %s:\n", quote(in.Mirror.Host()))
+	}
+	if !in.Login.IsZero() {
+		fmt.Fprintf(&b, "    auth:\n      username: %s\n      password: %s\n", quote(in.Login.Username), quote(in.Login.Password))
+	}
+	if in.CA != "" {
+		fmt.Fprintf(&b, "    tls:\n      ca_file: %s\n", quote(in.CA))
+	}
+	return []File{{Name: "registries.yaml", Data: []byte(b.String()), Secret: !in.Login.IsZero()}}
+}
+
+// paths is a regular expression of the paths that a host's repositories have: others
+// keep their own path, and are looked for upstream in the end.
+func paths(host string, repositories []repository) string {
+	var out []string
+	for _, r := range repositories {
+		if r.host == host {
+			out = append(out, regexp.QuoteMeta(strings.TrimPrefix(r.source, host+"/")))
+		}
+	}
+	return strings.Join(out, "|")
+}
+
+func (in Input) openshift(repositories []repository) []File {
+	var b strings.Builder
+	in.mirrorSet(&b, "ImageDigestMirrorSet", "imageDigestMirrors", repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
+# Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted.
+`)
+	if in.Tags {
+		b.WriteString("---\n")
+		in.mirrorSet(&b, "ImageTagMirrorSet", "imageTagMirrors", repositories, `# Images that are named by tag, too. Applying this makes the Machine Config Operator
+# drain and REBOOT the nodes, one after the other.
+`)
+	}
+	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
+}
+
+func (in Input) mirrorSet(b *strings.Builder, kind, field string, repositories []repository, comment string) {
+	b.WriteString(comment)
+	b.WriteString("# The mirror's login belongs into the cluster's pull secret, its authority into\n# additionalTrustedCA of image.config.openshift.io/cluster.\n")
+	if in.PlainHTTP {
+		fmt.Fprintf(b, "# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
+	}
+	policy := "AllowContactingSource"
+	if in.Only {
+		policy = "NeverContactSource"
+	}
+	fmt.Fprintf(b, "apiVersion: config.openshift.io/v1\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind, field)
+	for _, r := range repositories {
+		fmt.Fprintf(b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.source), quote(r.mirror), policy)
+	}
+}

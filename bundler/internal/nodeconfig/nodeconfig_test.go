@@ -1,0 +1,121 @@
+package nodeconfig_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
+)
+
+func input(names ...string) nodeconfig.Input {
+	in := nodeconfig.Input{Mirror: image.MustReference("registry.site/vdo/drivers:1")}
+	for _, n := range names {
+		in.Images = append(in.Images, image.MustReference(n))
+	}
+	return in
+}
+
+func write(t *testing.T, f string, in nodeconfig.Input) map[string]string {
+	t.Helper()
+	files, err := nodeconfig.Write(nodeconfig.Format(f), in)
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, file := range files {
+		out[file.Name] = string(file.Data)
+	}
+	return out
+}
+
+func TestContainerdHasAFolderForEachHost(t *testing.T) {
+	in := input("nginx:1", "registry.k8s.io/a:1", "registry.k8s.io/b:1", "host.corp:8443/c:1")
+	files := write(t, "containerd", in)
+	require.Len(t, files, 3)
+	require.Contains(t, files["docker.io/hosts.toml"], `server = "https://registry-1.docker.io"`)
+	require.Contains(t, files["docker.io/hosts.toml"], `[host."https://registry.site/v2/vdo/drivers/docker.io"]`)
+	require.Contains(t, files["host.corp_8443_/hosts.toml"], `server = "https://host.corp:8443"`)
+	require.Contains(t, files["host.corp_8443_/hosts.toml"], `[host."https://registry.site/v2/vdo/drivers/host.corp_8443"]`)
+}
+
+func TestPlainHTTPHasNoAuthority(t *testing.T) {
+	in := input("registry.k8s.io/a:1")
+	in.PlainHTTP, in.CA = true, "/etc/site.crt"
+	require.Contains(t, write(t, "containerd", in)["registry.k8s.io/hosts.toml"], `[host."http://registry.site/v2/`)
+	require.NotContains(t, write(t, "containerd", in)["registry.k8s.io/hosts.toml"], "site.crt")
+	require.Contains(t, write(t, "crio", in)["50-vdo.conf"], "\ninsecure = true\n")
+	require.Contains(t, write(t, "k3s", in)["registries.yaml"], `"http://registry.site"`)
+	require.Contains(t, write(t, "openshift", in)["mirror-set.yaml"], "insecureRegistries")
+}
+
+func TestOnlyFilesWithALoginAreSecret(t *testing.T) {
+	in := input("registry.k8s.io/a:1")
+	in.Login = nodeconfig.Login{Username: "anna", Password: `p"\` + "\n'"}
+	for format, holds := range map[nodeconfig.Format]bool{"containerd": true, "k3s": true, "crio": false, "openshift": false} {
+		files, err := nodeconfig.Write(format, in)
+		require.NoError(t, err)
+		for _, f := range files {
+			require.Equal(t, holds, f.Secret, format)
+			require.Equal(t, holds, strings.Contains(string(f.Data), "anna") || strings.Contains(string(f.Data), "Basic "), format)
+		}
+	}
+	var doc struct {
+		Configs map[string]struct{ Auth nodeconfig.Login }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(write(t, "k3s", in)["registries.yaml"]), &doc))
+	require.Equal(t, in.Login, doc.Configs["registry.site"].Auth)
+}
+
+// The form of config.openshift.io/v1, read strictly.
+func TestOpenShiftSets(t *testing.T) {
+	type mirrors []struct {
+		Source             string
+		Mirrors            []string
+		MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
+	}
+	type set struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name string }
+		Spec       struct {
+			Digests mirrors `yaml:"imageDigestMirrors"`
+			Tags    mirrors `yaml:"imageTagMirrors"`
+		}
+	}
+	read := func(in nodeconfig.Input) (out []set) {
+		dec := yaml.NewDecoder(strings.NewReader(write(t, "openshift", in)["mirror-set.yaml"]))
+		dec.KnownFields(true)
+		for {
+			var s set
+			if err := dec.Decode(&s); err == io.EOF {
+				return out
+			} else {
+				require.NoError(t, err)
+			}
+			out = append(out, s)
+		}
+	}
+	in := input("registry.k8s.io/a:1", "registry.k8s.io/a:2", "registry.k8s.io/b:1")
+	sets := read(in)
+	require.Len(t, sets, 1, "an ImageTagMirrorSet reboots nodes: it is asked for")
+	require.Equal(t, "ImageDigestMirrorSet", sets[0].Kind)
+	require.Len(t, sets[0].Spec.Digests, 2)
+	require.Equal(t, "AllowContactingSource", sets[0].Spec.Digests[0].MirrorSourcePolicy)
+	in.Tags = true
+	sets = read(in)
+	require.Equal(t, "ImageTagMirrorSet", sets[1].Kind)
+	require.Equal(t, []string{"registry.site/vdo/drivers/registry.k8s.io/b"}, sets[1].Spec.Tags[1].Mirrors)
+}
+
+func TestWriteRefuses(t *testing.T) {
+	_, err := nodeconfig.Write("docker", input("registry.k8s.io/a:1"))
+	require.ErrorContains(t, err, `"docker" is none of containerd, crio, k3s, openshift`)
+	for _, f := range nodeconfig.Formats() {
+		_, err = nodeconfig.Write(nodeconfig.Format(f), input("[::1]:5000/a:1"))
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	}
+}

@@ -1,0 +1,46 @@
+package registry
+
+import (
+	"context"
+	"net/http"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+)
+
+// Preflight makes sure that the registry can be reached and that the login may
+// write: it opens an upload, which is the first thing that a read-only registry or
+// one without the right refuses. The first blob that is put uses it; where there is
+// none, the registry forgets it as it forgets all that nobody went on with.
+func (r *Repository) Preflight(ctx context.Context) error {
+	r.mu.Lock()
+	opened := r.spare != nil
+	r.mu.Unlock()
+	if opened {
+		return nil
+	}
+	const op = "begin a push to"
+	return r.client.retry(ctx, r.host, op, r.ref.String(), func(int) error {
+		resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
+			method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
+		})
+		if err != nil {
+			return err
+		}
+		drain(resp.Body)
+		at, err := r.client.location(r.host, resp.Request.URL, resp)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.spare = at
+		return nil
+	})
+}
+
+// Plan tells what Begin returns.
+func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	return r.Begin(ctx, g)
+}

@@ -1,0 +1,139 @@
+package registry
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// HostOptions are what differs for one host. The zero value is what Options say.
+type HostOptions struct {
+	// CAFile are certificates trusted for this host, besides those of all.
+	CAFile string
+	// ClientCert and ClientKey are PEM files that this host, and no other, is shown.
+	ClientCert, ClientKey string
+	// PlainHTTP speaks to it without TLS.
+	PlainHTTP bool
+	// Concurrency is how many blobs are read or written at a time.
+	Concurrency int
+	// ChunkSize is the largest body of a request that sends a part of a blob.
+	ChunkSize int64
+}
+
+// checkHost demands a host as references write it.
+func checkHost(what, name string) error {
+	ref, err := image.ParseReference(name + "/x")
+	if err == nil && ref.Host() == name {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("%s %q", what, name),
+		Hint: "write the host as references do, with the port: registry.site:5000",
+		Err:  errors.New("it is no registry host"),
+	}
+}
+
+// configure reads the settings of hosts.
+func (c *Client) configure(pool *x509.CertPool) error {
+	for _, h := range c.opts.PlainHTTP {
+		if err := checkHost("--plain-http", h); err != nil {
+			return err
+		}
+		c.plain[h] = true
+	}
+	for name, o := range c.opts.Hosts {
+		if err := checkHost("the settings of", name); err != nil {
+			return err
+		}
+		if o.PlainHTTP {
+			c.plain[name] = true
+		}
+		transport, err := c.hostTransport(pool, o)
+		if err != nil {
+			return err
+		}
+		if transport != nil {
+			c.named[name] = transport
+			if name == dockerHub {
+				c.named[dockerHubAPI] = transport
+			}
+		}
+	}
+	return nil
+}
+
+// hostTransport is one for a host that needs its own; else nil.
+func (c *Client) hostTransport(pool *x509.CertPool, o HostOptions) (*http.Transport, error) {
+	if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" {
+		return nil, nil
+	}
+	pool = pool.Clone()
+	if err := addFile(pool, o.CAFile); err != nil {
+		return nil, err
+	}
+	if o.ClientCert == "" && o.ClientKey == "" {
+		o.ClientCert, o.ClientKey = c.opts.ClientCert, c.opts.ClientKey
+	}
+	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
+	if err != nil {
+		return nil, err
+	}
+	return newTransport(pool, certs, c.opts, nil), nil
+}
+
+// clientCertificate reads a pair of files; none for none.
+func clientCertificate(cert, key string) ([]tls.Certificate, error) {
+	bad := func(subject, hint string, err error) ([]tls.Certificate, error) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read client certificate", Subject: subject, Hint: hint, Err: err}
+	}
+	switch {
+	case cert == "" && key == "":
+		return nil, nil
+	case cert == "":
+		return bad(key, "name the certificate of that key as well", errors.New("there is a key and no certificate"))
+	case key == "":
+		return bad(cert, "name the key of that certificate as well", errors.New("there is a certificate and no key"))
+	}
+	certPEM, err := readFile(cert, maxCAFile)
+	if err != nil {
+		return bad(cert, "name a readable PEM file", err)
+	}
+	keyPEM, err := readFile(key, maxCAFile)
+	if err != nil {
+		return bad(key, "name a readable PEM file", err)
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return bad(cert+" and "+key, "give a certificate and its own private key, not encrypted, as PEM", err)
+	}
+	return []tls.Certificate{pair}, nil
+}
+
+// settings returns those of a host.
+func (c *Client) settings(name string) HostOptions {
+	o := c.opts.Hosts[name]
+	if o.Concurrency <= 0 {
+		o.Concurrency = c.opts.Concurrency
+	}
+	if o.ChunkSize <= 0 {
+		o.ChunkSize = c.opts.ChunkSize
+	}
+	return o
+}
+
+// transport returns what carries a request to an address: the address of a host
+// that the user named, or one that a server named.
+func (c *Client) transport(address string, foreign bool) *http.Transport {
+	if t := c.named[address]; t != nil {
+		return t
+	}
+	if foreign {
+		return c.foreign
+	}
+	return c.own
+}

@@ -1,0 +1,137 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+const configHead = "apiVersion: vdo.vmware.com/registries/v1\nkind: RegistryConfig\n"
+
+func TestSettingsOfHosts(t *testing.T) {
+	c, err := registry.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
+  registry.site:5000: {ca: ca.crt, clientCert: /c.crt, clientKey: k/c.key, concurrency: 3, chunkSize: 50MB}
+  registry.k8s.io: {mirror: mirror.corp/k8s}
+  plain.site: {plainHTTP: true}
+`))
+	require.NoError(t, err)
+	require.Equal(t, map[string]registry.HostOptions{
+		"registry.site:5000": {CAFile: "/etc/vdo/ca.crt", ClientCert: "/c.crt", ClientKey: "/etc/vdo/k/c.key", Concurrency: 3, ChunkSize: 50_000_000},
+		"registry.k8s.io":    {}, "plain.site": {PlainHTTP: true},
+	}, c.Hosts)
+	require.Equal(t, map[string]string{"registry.k8s.io": "mirror.corp/k8s"}, c.Mirrors)
+}
+
+func TestBadSettingsOfHosts(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                             {"EOF"},
+		"a: [b":                        {"did not find"},
+		"apiVersion: v1\nkind: Secret": {`it is a "Secret" of "v1"`},
+		configHead + "host: {}":        {"the key host is not known"},
+		configHead + "hosts: {a.b: {password: x}}":                      {"the key password is not known"},
+		configHead + "hosts: {a.b: {concurrency: many}}":                {"concurrency", "many"},
+		configHead + "hosts: {a.b: {concurrency: 0}}":                   {"hosts.a.b: concurrency 0 is not between 1 and 64"},
+		configHead + "hosts: {a.b: {chunkSize: big}}":                   {`hosts.a.b: chunkSize "big": it is no size such as 50MB or 16MiB`},
+		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                   {"it is less than 262144 bytes"},
+		configHead + "hosts: {a.b: {clientKey: x}}":                     {"clientCert and clientKey come together"},
+		configHead + "hosts: {https://a.b: {}, c.d: {concurrency: 99}}": {"it is no registry host", "hosts.c.d: concurrency 99"},
+		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                 {"more than one document"},
+		configHead + "hosts: {a.b: {}, a.b: {}}":                        {"already defined"},
+		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"it is too large"},
+		configHead + "hosts:\n  a.b: {plainHTTP: perhaps}":              {"perhaps"},
+	} {
+		_, err := registry.ParseConfig("r.yaml", []byte(text))
+		require.Error(t, err, text)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), text)
+		require.NotEmpty(t, fault.HintOf(err))
+		for _, w := range want {
+			require.Contains(t, fault.Text(err), w)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(configHead + "hosts: {a.b: {ca: x, concurrency: 1, chunkSize: 1MB}}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := registry.ParseConfig("r.yaml", data)
+		if err != nil {
+			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+			return
+		}
+		for host := range c.Hosts {
+			_, err := image.ParseReference(host + "/x")
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]int64{
+		"0": 0, "17": 17, "17B": 17, "50MB": 50_000_000, "50M": 50_000_000, "16MiB": 16 << 20, "16Mi": 16 << 20, "3k": 3000, "3K": 3000, "2GiB": 2 << 30, "1T": 1e12,
+		"": -1, "MB": -1, "1.5M": -1, "-1": -1, "1iB": -1, "1 MB": -1, "1mb": -1, "99999999T": -1, "1PB": -1,
+	} {
+		got, err := registry.ParseSize(s)
+		if err != nil {
+			got = -1
+		}
+		require.Equal(t, want, got, s)
+	}
+}
+
+// The certificate is shown to the host that it is for, whether for all or for one.
+func TestClientCertificates(t *testing.T) {
+	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
+	cert, key := secure.ClientCertificate(t)
+	resolve := func(o registry.Options) error {
+		c, _ := client(t, o, secure)
+		_, err := repository(c, secure, "a/b:1").Resolve(t.Context())
+		return err
+	}
+	wantFault(t, resolve(registry.Options{}), fault.CertificateInvalid, "--client-cert")
+	wantFault(t, resolve(registry.Options{ClientCert: cert, ClientKey: key}), fault.NotFound)
+	wantFault(t, resolve(registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: {ClientCert: cert, ClientKey: key}}}), fault.NotFound)
+	wantFault(t, resolve(registry.Options{Hosts: map[string]registry.HostOptions{"other.site": {ClientCert: cert, ClientKey: key}}}), fault.CertificateInvalid)
+
+	// What a server points to is not shown it.
+	plain := real.Start(t, real.Options{TLS: true})
+	plain.Fail(real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()})
+	c, _ := client(t, registry.Options{ClientCert: cert, ClientKey: key}, plain, secure)
+	_, err := repository(c, plain, "a/b:1").Resolve(t.Context())
+	wantFault(t, err, fault.CertificateInvalid)
+
+	bad := filepath.Join(t.TempDir(), "bad")
+	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
+	for _, o := range []registry.Options{
+		{ClientCert: cert}, {ClientKey: key}, {ClientCert: cert + ".absent", ClientKey: key}, {ClientCert: cert, ClientKey: bad}, {ClientCert: cert, ClientKey: cert},
+		{Hosts: map[string]registry.HostOptions{"a.b": {CAFile: bad}}}, {Hosts: map[string]registry.HostOptions{"a.b/c": {}}},
+	} {
+		_, err := registry.NewClient(o)
+		wantFault(t, err, fault.InvalidInput)
+	}
+}
+
+// One host may have its own authority, scheme, parts and number of transfers.
+func TestSettingsOfOneHostAreItsOwn(t *testing.T) {
+	one, two := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{TLS: true})
+	plain := real.Start(t, real.Options{})
+	n := &naps{}
+	c, err := registry.NewClient(registry.Options{Sleep: n.sleep, Attempts: 1, Hosts: map[string]registry.HostOptions{
+		one.Host: {CAFile: one.CAFile(t), ChunkSize: 1_000_000}, plain.Host: {PlainHTTP: true},
+	}})
+	require.NoError(t, err)
+	defer c.Close() //nolint:errcheck // idle connections only
+	d, open := randomBlob(1_500_000)
+	require.NoError(t, repository(c, one, "a/b:1").Put(t.Context(), d, open))
+	require.Len(t, sizes(one, "PATCH"), 2)
+	require.NoError(t, repository(c, plain, "a/b:1").Put(t.Context(), d, open))
+	require.Empty(t, sizes(plain, "PATCH"))
+	_, err = repository(c, two, "a/b:1").Resolve(t.Context())
+	wantFault(t, err, fault.CertificateInvalid, "--ca-file")
+}

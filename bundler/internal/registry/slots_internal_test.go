@@ -1,0 +1,99 @@
+package registry
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSlotsShrinkAndGrowAgain(t *testing.T) {
+	s := newSlots(8)
+	var held []func()
+	for range 8 {
+		release, err := s.acquire(t.Context())
+		require.NoError(t, err)
+		held = append(held, release)
+	}
+	s.shrink()
+	s.shrink()
+	require.Equal(t, 2, s.limit)
+	for _, release := range held[:6] {
+		release()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.acquire(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+
+	got := make(chan func())
+	go func() {
+		release, err := s.acquire(t.Context())
+		if err == nil {
+			got <- release
+		}
+	}()
+	held[6]()
+	(<-got)()
+	held[7]()
+	require.Zero(t, s.used)
+	for range 4 {
+		require.Equal(t, 2, s.limit)
+		s.thrive()
+	}
+	require.Equal(t, 3, s.limit)
+	for range 1000 {
+		s.thrive()
+	}
+	require.Equal(t, 8, s.limit)
+	for range 10 {
+		s.shrink()
+	}
+	require.Equal(t, 1, s.limit)
+}
+
+// Who gives up waiting takes no slot along, also when it was given one meanwhile.
+func TestSlotsAreNotLost(t *testing.T) {
+	s := newSlots(1)
+	for range 200 {
+		release, err := s.acquire(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if release, err := s.acquire(ctx); err == nil {
+				release()
+			}
+		}()
+		go cancel()
+		release()
+		<-done
+		require.Zero(t, s.used)
+		require.Empty(t, s.waiting)
+	}
+}
+
+// One pause counts once, however many hear of it.
+func TestOnePauseShrinksOnce(t *testing.T) {
+	h := &host{small: newSlots(12), pull: newSlots(6), push: newSlots(6)}
+	for range 5 {
+		h.throttled(time.Hour)
+	}
+	require.Equal(t, 6, h.small.limit)
+	require.Equal(t, 3, h.pull.limit)
+	require.Equal(t, 3, h.push.limit)
+}
+
+func TestUploadedReadsRanges(t *testing.T) {
+	for header, want := range map[string]int64{
+		"0-99": 100, "bytes=0-99": 100, "0-0": 0, "": -1, "1-99": -1, "0-": -1, "0--5": -1, "0-x": -1, "99": -1,
+	} {
+		got, ok := uploaded(header)
+		if !ok {
+			got = -1
+		}
+		require.Equal(t, want, got, header)
+	}
+}

@@ -1,0 +1,220 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// The codes of the specification that a server of reads has use for.
+const (
+	blobUnknown     = "BLOB_UNKNOWN"
+	digestInvalid   = "DIGEST_INVALID"
+	manifestUnknown = "MANIFEST_UNKNOWN"
+	nameUnknown     = "NAME_UNKNOWN"
+	unauthorized    = "UNAUTHORIZED"
+	unsupported     = "UNSUPPORTED"
+)
+
+// stall is how long a client may take for one write.
+const stall = time.Minute
+
+// ServeHTTP answers one request.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w = &steady{w, http.NewResponseController(w)}
+	rest, ok := strings.CutPrefix(req.URL.Path, "/v2")
+	switch {
+	case !ok || rest != "" && rest[0] != '/':
+		refuse(w, http.StatusNotFound, unsupported, "the API is below /v2/")
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, unsupported, "this registry is read-only")
+	case rest == "" || rest == "/":
+		answer(w, req, "application/json", []byte("{}"))
+	case rest == "/_catalog":
+		page(w, req, r.names, func(names []string) any { return map[string]any{"repositories": names} })
+	default:
+		r.route(w, req, rest[1:])
+	}
+}
+
+// route finds NAME/KIND/REFERENCE: names have slashes, kinds and references none.
+func (r *Registry) route(w http.ResponseWriter, req *http.Request, path string) {
+	parts := strings.Split(path, "/")
+	if len(parts) < 3 {
+		refuse(w, http.StatusNotFound, unsupported, "there is no such endpoint")
+		return
+	}
+	n := len(parts)
+	name, kind, reference := strings.Join(parts[:n-2], "/"), parts[n-2], parts[n-1]
+	serve, ok := map[string]func(http.ResponseWriter, *http.Request, *repository, string){
+		"manifests": r.serveManifest, "blobs": r.serveBlob, "referrers": r.serveReferrers, "tags": r.serveTags,
+	}[kind]
+	switch repo := r.repositories[name]; {
+	case !ok || kind == "tags" && reference != "list":
+		refuse(w, http.StatusNotFound, unsupported, "there is no such endpoint")
+	case repo == nil:
+		refuse(w, http.StatusNotFound, nameUnknown, "this bundle has no such repository")
+	default:
+		serve(w, req, repo, reference)
+	}
+}
+
+func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repo *repository, reference string) {
+	n, ok := repo.manifest(reference)
+	if !ok {
+		refuse(w, http.StatusNotFound, manifestUnknown, "there is no such manifest in this repository")
+		return
+	}
+	if n.Data == nil {
+		n.Data = []byte{}
+	}
+	identify(w, n.Descriptor)
+	answer(w, req, n.Descriptor.MediaType, n.Data)
+}
+
+func (r *Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
+	if !looksLikeDigest(digest) {
+		refuse(w, http.StatusBadRequest, digestInvalid, "it is no digest")
+		return
+	}
+	d, ok := repo.blobs[digest]
+	if !ok {
+		refuse(w, http.StatusNotFound, blobUnknown, "there is no such blob in this repository")
+		return
+	}
+	identify(w, d)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	var from io.ReadSeeker = &content{ctx: req.Context(), source: r.source, d: d}
+	if int64(len(d.Data)) == d.Size {
+		from = bytes.NewReader(d.Data)
+	}
+	if c, ok := from.(*content); ok {
+		defer c.end()
+	}
+	http.ServeContent(w, req, "", time.Time{}, from)
+}
+
+// looksLikeDigest: other algorithms than sha256 are digests too, of what is not here.
+func looksLikeDigest(s string) bool { return strings.Contains(s, ":") }
+
+// identify sets what names content: it never changes.
+func identify(w http.ResponseWriter, d ocispec.Descriptor) {
+	w.Header().Set("Docker-Content-Digest", d.Digest.String())
+	w.Header().Set("ETag", `"`+d.Digest.String()+`"`)
+}
+
+func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *repository, _ string) {
+	name := strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list")
+	page(w, req, slices.Sorted(maps.Keys(repo.tags)), func(tags []string) any {
+		return map[string]any{"name": name, "tags": tags}
+	})
+}
+
+// serveReferrers answers with an empty index where nothing refers, whether the
+// subject is there or not, as the specification has it.
+func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
+	if !looksLikeDigest(digest) {
+		refuse(w, http.StatusBadRequest, digestInvalid, "it is no digest")
+		return
+	}
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
+	want := req.URL.Query().Get("artifactType")
+	for _, d := range repo.referrers[digest] {
+		if want == "" || d.ArtifactType == want {
+			index.Manifests = append(index.Manifests, d)
+		}
+	}
+	if want != "" {
+		w.Header().Set("Oci-Filters-Applied", "artifactType")
+	}
+	data, err := json.Marshal(index)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, unsupported, "the list cannot be written")
+		return
+	}
+	answer(w, req, ocispec.MediaTypeImageIndex, data)
+}
+
+// page answers with at most n items after last, and says where the next page is
+// ("Listing Tags").
+func page(w http.ResponseWriter, req *http.Request, items []string, body func([]string) any) {
+	query := req.URL.Query()
+	if last := query.Get("last"); last != "" {
+		i, found := slices.BinarySearch(items, last)
+		if found {
+			i++
+		}
+		items = items[i:]
+	}
+	if s := query.Get("n"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			refuse(w, http.StatusBadRequest, "PAGINATION_NUMBER_INVALID", "n is no number of items")
+			return
+		}
+		if n < len(items) {
+			items = items[:n]
+			if n > 0 {
+				next := url.Values{"n": {s}, "last": {items[n-1]}}
+				w.Header().Set("Link", "<"+(&url.URL{Path: req.URL.Path, RawQuery: next.Encode()}).String()+`>; rel="next"`)
+			}
+		}
+	}
+	if items == nil {
+		items = []string{}
+	}
+	data, err := json.Marshal(body(items))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, unsupported, "the list cannot be written")
+		return
+	}
+	answer(w, req, "application/json", data)
+}
+
+// answer sends what is in memory; conditions and ranges are http's.
+func answer(w http.ResponseWriter, req *http.Request, mediaType string, data []byte) {
+	w.Header().Set("Content-Type", mediaType)
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	type problem struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	data, err := json.Marshal(map[string][]problem{"errors": {{code, message}}})
+	if err != nil {
+		status = http.StatusInternalServerError
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(status)
+	_, _ = w.Write(data) // the client is gone, or has heard it
+}
+
+// steady ends the connection of a client that takes nothing any more.
+type steady struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (s *steady) Write(p []byte) (int, error) {
+	if err := s.control.SetWriteDeadline(time.Now().Add(stall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, err
+	}
+	return s.ResponseWriter.Write(p)
+}

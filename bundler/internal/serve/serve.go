@@ -1,0 +1,235 @@
+// Package serve is a read-only registry over a bundle that lies on a disk: the pull
+// half of the OCI distribution specification 1.1, and nothing that writes. It
+// unpacks nothing; blobs are read from the archive as they are asked for.
+//
+//	GET HEAD  /v2/                                200, or 401 where a login is needed
+//	GET HEAD  /v2/NAME/manifests/TAG-or-DIGEST
+//	GET HEAD  /v2/NAME/blobs/DIGEST               with Range
+//	GET HEAD  /v2/NAME/tags/list                  n, last
+//	GET HEAD  /v2/NAME/referrers/DIGEST           artifactType
+//	GET HEAD  /v2/_catalog                        n, last
+//
+// Everything else is answered with 404, writing with 405 (UNSUPPORTED), and every
+// error with the specification's JSON.
+//
+// Repositories are laid out as `push --layout paths` does: the whole bundle in one,
+// and each image, with what is attached to it, under its upstream name below that:
+//
+//	vdo/drivers:1
+//	vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
+//
+// Bytes are served as the medium has them; clients check digests, as they must with
+// any registry.
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Source gives the bytes of what a bundle holds, unverified.
+type Source interface {
+	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+}
+
+// Registry is what can be pulled, by repository. It never changes.
+type Registry struct {
+	source       Source
+	repositories map[string]*repository
+	names        []string // sorted
+}
+
+// A repository is the manifests and blobs that one name may give.
+type repository struct {
+	manifests map[string]bundle.Node // by digest
+	blobs     map[string]ocispec.Descriptor
+	tags      map[string]string // tag → digest
+	referrers map[string][]ocispec.Descriptor
+}
+
+// New lays out a bundle below a repository; at's tag is the bundle's.
+func New(g *bundle.Graph, s Source, at image.Reference) (*Registry, error) {
+	r := &Registry{source: s, repositories: map[string]*repository{}}
+	nodes, blobs := map[string]bundle.Node{}, map[string]ocispec.Descriptor{}
+	for _, n := range g.Manifests {
+		nodes[n.Descriptor.Digest.String()] = n
+	}
+	for _, b := range g.Blobs {
+		blobs[b.Digest.String()] = b
+	}
+	add := func(at image.Reference, root ocispec.Descriptor) {
+		repo := r.open(at.Path())
+		repo.take(root.Digest.String(), nodes, blobs)
+		if at.Tag() != "" {
+			repo.tags[at.Tag()] = root.Digest.String()
+		}
+	}
+	add(at, g.Root)
+	var errs []error
+	for _, d := range g.Images() {
+		beside, err := below(at, d)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		add(beside, d)
+	}
+	for _, repo := range r.repositories {
+		for _, a := range g.Attachments {
+			repo.attach(a)
+		}
+	}
+	r.names = slices.Sorted(maps.Keys(r.repositories))
+	return r, fault.Join(errs...)
+}
+
+func below(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
+	ref, err := image.ParseReference(d.Annotations[bundle.AnnotationReference])
+	if err != nil {
+		return ref, err
+	}
+	return ref.Below(at)
+}
+
+func (r *Registry) open(name string) *repository {
+	if r.repositories[name] == nil {
+		r.repositories[name] = &repository{
+			manifests: map[string]bundle.Node{}, blobs: map[string]ocispec.Descriptor{},
+			tags: map[string]string{}, referrers: map[string][]ocispec.Descriptor{},
+		}
+	}
+	return r.repositories[name]
+}
+
+// take adds a manifest and all below it.
+func (r *repository) take(digest string, nodes map[string]bundle.Node, blobs map[string]ocispec.Descriptor) {
+	if b, ok := blobs[digest]; ok {
+		r.blobs[digest] = b
+	}
+	n, ok := nodes[digest]
+	if _, had := r.manifests[digest]; !ok || had {
+		return
+	}
+	r.manifests[digest] = n
+	for _, child := range named(n.Data) {
+		r.take(child.Digest.String(), nodes, blobs)
+	}
+}
+
+// named returns what a manifest or index names; it has been parsed before.
+func named(data []byte) []ocispec.Descriptor {
+	var m struct {
+		Manifests []ocispec.Descriptor `json:"manifests"`
+		Config    ocispec.Descriptor   `json:"config"`
+		Layers    []ocispec.Descriptor `json:"layers"`
+	}
+	if json.Unmarshal(data, &m) != nil {
+		return nil
+	}
+	return append(append(m.Manifests, m.Layers...), m.Config)
+}
+
+// attach adds what is about a manifest that is there.
+func (r *repository) attach(a bundle.Attachment) {
+	if _, ok := r.manifests[a.Subject.String()]; !ok {
+		return
+	}
+	d := a.Node.Descriptor
+	r.manifests[d.Digest.String()] = a.Node
+	for _, b := range a.Blobs {
+		r.blobs[b.Digest.String()] = b
+	}
+	if a.Tag != "" {
+		r.tags[a.Tag] = d.Digest.String()
+	}
+	if refersTo(a.Node.Data, a.Subject) {
+		list := slices.Concat(r.referrers[a.Subject.String()], []ocispec.Descriptor{referrer(a.Node)})
+		slices.SortFunc(list, func(x, y ocispec.Descriptor) int { return cmp.Compare(x.Digest, y.Digest) })
+		r.referrers[a.Subject.String()] = slices.CompactFunc(list, func(x, y ocispec.Descriptor) bool { return x.Digest == y.Digest })
+	}
+}
+
+func refersTo(data []byte, subject image.Digest) bool {
+	var m ocispec.Manifest
+	return json.Unmarshal(data, &m) == nil && m.Subject != nil && m.Subject.Digest.String() == subject.String()
+}
+
+// referrer describes a manifest as the referrers API does ("Listing Referrers").
+func referrer(n bundle.Node) ocispec.Descriptor {
+	var m ocispec.Manifest
+	_ = json.Unmarshal(n.Data, &m) // it has been parsed before
+	d := ocispec.Descriptor{MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: n.Descriptor.Size}
+	d.ArtifactType, d.Annotations = cmp.Or(m.ArtifactType, m.Config.MediaType), m.Annotations
+	return d
+}
+
+// Names lists the repositories, sorted.
+func (r *Registry) Names() []string { return slices.Clone(r.names) }
+
+// manifest finds a manifest by tag or digest.
+func (r *repository) manifest(reference string) (bundle.Node, bool) {
+	if digest, ok := r.tags[reference]; ok {
+		reference = digest
+	}
+	n, ok := r.manifests[reference]
+	return n, ok
+}
+
+// content reads a blob from any position, as http.ServeContent asks for it.
+type content struct {
+	ctx    context.Context //nolint:containedctx // of the one request that it answers
+	source Source
+	d      ocispec.Descriptor
+	at     int64
+	open   io.ReadCloser
+}
+
+func (c *content) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += c.at
+	case io.SeekEnd:
+		offset += c.d.Size
+	}
+	if offset < 0 {
+		return c.at, fmt.Errorf("offset %d is before the beginning", offset)
+	}
+	if offset != c.at {
+		c.end()
+	}
+	c.at = offset
+	return offset, nil
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if c.at >= c.d.Size {
+		return 0, io.EOF
+	}
+	if c.open == nil {
+		var err error
+		if c.open, err = c.source.FetchFrom(c.ctx, c.d, c.at); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.open.Read(p)
+	c.at += int64(n)
+	return n, err
+}
+
+func (c *content) end() {
+	if c.open != nil {
+		_ = c.open.Close() // only read
+		c.open = nil
+	}
+}

@@ -1,0 +1,92 @@
+package bundler
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+)
+
+// stream gives a target everything in the target's own order.
+func stream(ctx context.Context, what string, g *bundle.Graph, missing []ocispec.Descriptor, target Streamer, origins func(ocispec.Descriptor) []origin, o Options) error {
+	o.progress().Phase(what, len(missing), sizeOf(missing))
+	err := target.Stream(ctx, &originFetcher{origins: origins, names: owners(g), progress: o.progress()})
+	if err != nil && ctx.Err() != nil {
+		return interrupted(ctx)
+	}
+	return err
+}
+
+// originFetcher reads from the first origin that works, and goes on with the next
+// where one breaks off.
+type originFetcher struct {
+	origins  func(ocispec.Descriptor) []origin
+	names    ownership
+	progress Progress
+}
+
+// Fetch returns the bytes of a descriptor, not verified.
+func (f *originFetcher) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	r := &originReader{ctx: ctx, d: d, left: f.origins(d), name: f.names.of(d), progress: f.progress}
+	if err := r.next(nil); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+type originReader struct {
+	ctx      context.Context //nolint:containedctx // a stream outlives the call that opened it, within the caller's context
+	d        ocispec.Descriptor
+	left     []origin
+	name     string
+	progress Progress
+
+	from   io.ReadCloser
+	offset int64
+	err    error // what ended it
+}
+
+// next opens the next origin where the last one stopped, or says why there is none.
+func (r *originReader) next(why error) error {
+	for len(r.left) > 0 && r.ctx.Err() == nil {
+		from := r.left[0]
+		r.left = r.left[1:]
+		if r.from, why = from.from.FetchFrom(r.ctx, r.d, r.offset); why == nil {
+			return nil
+		}
+	}
+	r.from, r.err = nil, why
+	if why == nil {
+		r.err = r.ctx.Err()
+	}
+	return r.err
+}
+
+func (r *originReader) Read(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	n, err := r.from.Read(p)
+	r.offset += int64(n)
+	r.progress.Moved(int64(n))
+	if err != nil && !errors.Is(err, io.EOF) {
+		_ = r.from.Close()
+		err = r.next(err)
+	}
+	return n, err
+}
+
+func (r *originReader) Close() error {
+	var err error
+	if r.from != nil {
+		err = r.from.Close()
+	}
+	if r.err == nil && r.offset < r.d.Size {
+		return err // given up by who reads
+	}
+	r.progress.Done(r.name, r.err)
+	return err
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// limits are what the machine can do, in bytes a second.
+type limits struct{ sha256, disk, loopback float64 }
+
+func measureLimits(dir string) (l limits, err error) {
+	say("measuring the machine's limits")
+	l.sha256 = sha256Speed()
+	if l.disk, err = diskSpeed(dir); err != nil {
+		return l, err
+	}
+	l.loopback, err = loopbackSpeed()
+	return l, err
+}
+
+// sha256Speed hashes on all cores.
+func sha256Speed() float64 {
+	const each = 1 << 30
+	var group errgroup.Group
+	began := time.Now()
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() error {
+			b, sum := make([]byte, 1<<20), sha256.New()
+			for range each / len(b) {
+				sum.Write(b)
+			}
+			sum.Sum(nil)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return float64(each*runtime.GOMAXPROCS(0)) / time.Since(began).Seconds()
+}
+
+// diskSpeed writes a file to the last flush.
+func diskSpeed(dir string) (float64, error) {
+	const size = 1 << 30
+	unix.Sync()
+	f, err := os.Create(filepath.Join(dir, "speed"))
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // scratch
+	b := make([]byte, 1<<20)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	began := time.Now()
+	for range size / len(b) {
+		if _, err := f.Write(b); err != nil {
+			return 0, errors.Join(err, f.Close())
+		}
+	}
+	err = f.Sync()
+	took := time.Since(began)
+	return size / took.Seconds(), errors.Join(err, f.Close())
+}
+
+// loopbackSpeed sends over one connection.
+func loopbackSpeed() (float64, error) {
+	const size = 2 << 30
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close() //nolint:errcheck // the end
+	var group errgroup.Group
+	began := time.Now()
+	group.Go(func() error {
+		c, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 256<<10)
+		for sent := 0; sent < size && err == nil; sent += len(b) {
+			_, err = c.Write(b)
+		}
+		return errors.Join(err, c.Close())
+	})
+	c, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 256<<10))
+	return size / time.Since(began).Seconds(), errors.Join(err, group.Wait(), c.Close())
+}
+
+func printHead(o options, tools []tool) {
+	fmt.Printf("Scale %v, %d cores, %s; ", o.scale, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.name + " " + t.version
+	}
+	fmt.Printf("%s.\n", strings.Join(names, ", "))
+}
+
+func printLimits(before, after limits) {
+	fmt.Printf("\n| limit of the machine | before | after |\n|---|---|---|\n")
+	for _, l := range []struct {
+		name          string
+		before, after float64
+	}{
+		{"sha256, all cores", before.sha256, after.sha256},
+		{"disk, one file to the flush", before.disk, after.disk},
+		{"loopback, one connection", before.loopback, after.loopback},
+	} {
+		fmt.Printf("| %s | %.0f MB/s | %.0f MB/s |\n", l.name, l.before/1e6, l.after/1e6)
+	}
+}
+
+// table is the results of one set over one link.
+type table struct {
+	set   *set
+	over  string
+	order []string
+	rows  map[string][]string
+}
+
+func newTable(s *set, over string) *table {
+	return &table{set: s, over: over, rows: map[string][]string{},
+		order: []string{"pull", "resume a pull", "push, empty registry", "push, full registry", "verify"}}
+}
+
+func (t *table) add(job, tool string, s sample) {
+	row := fmt.Sprintf("| %s | %s | | | | | | |", tool, s.failed)
+	if s.failed == "" {
+		row = fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d |", tool, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu),
+			mib(s.memory), mb(s.written), mb(s.wire), s.requests)
+	}
+	say("  %s: %s", job, row)
+	t.rows[job] = append(t.rows[job], row)
+}
+
+func (t *table) print() {
+	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s MB", t.set.name, t.over, t.set.images, t.set.blobs, mb(t.set.bytes))
+	if o := speeds[t.over]; o.BitsPerSecond > 0 {
+		fmt.Printf("; the link alone needs %s s", seconds(time.Duration(float64(t.set.bytes)*8/o.BitsPerSecond*1e9)))
+	}
+	fmt.Printf("\n\n| | wall s | on disk s | CPU s | memory MiB | written MB | wire MB | requests |\n|---|---|---|---|---|---|---|---|\n")
+	for _, job := range t.order {
+		for i, row := range t.rows[job] {
+			if i == 0 {
+				fmt.Printf("| *%s* | | | | | | | |\n", job)
+			}
+			fmt.Println(row)
+		}
+	}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }
+func mb(n int64) string {
+	if n < 10e6 {
+		return fmt.Sprintf("%.2f", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.0f", float64(n)/1e6)
+}
+func mib(n int64) string { return fmt.Sprintf("%d", n>>20) }

@@ -1,0 +1,75 @@
+package link_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
+)
+
+func echo(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+func TestBytesArriveAsTheyWereSent(t *testing.T) {
+	for _, o := range []link.Options{{}, {RoundTrip: 4 * time.Millisecond, BitsPerSecond: 1e9}} {
+		l, err := link.New(echo(t), o)
+		require.NoError(t, err)
+		data := make([]byte, 3<<20)
+		_, _ = rand.Read(data)
+		resp, err := http.Post("http://"+l.Host, "", bytes.NewReader(data))
+		require.NoError(t, err)
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.True(t, bytes.Equal(data, got))
+		require.Greater(t, l.Bytes(), int64(2*len(data)))
+		require.Positive(t, l.Connections())
+		http.DefaultClient.CloseIdleConnections()
+		require.NoError(t, l.Close())
+	}
+}
+
+// A link may be slower than it says on a busy machine, never faster.
+func TestNothingArrivesEarlier(t *testing.T) {
+	l, err := link.New(echo(t), link.Options{RoundTrip: 30 * time.Millisecond, BitsPerSecond: 80e6})
+	require.NoError(t, err)
+	defer l.Close() //nolint:errcheck // the end
+	began := time.Now()
+	resp, err := http.Post("http://"+l.Host, "", bytes.NewReader(make([]byte, 1<<20)))
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	// One round trip for the connection, one for the exchange, 105 ms for 1 MiB, less
+	// what a sender may be late.
+	require.Greater(t, time.Since(began), 155*time.Millisecond)
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestAnEndIsPassedOn(t *testing.T) {
+	l, err := link.New("127.0.0.1:1", link.Options{})
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", l.Host)
+	require.NoError(t, err)
+	_, err = io.ReadAll(conn)
+	_ = err // a reset or an end: both are one
+	require.NoError(t, conn.Close())
+	require.NoError(t, l.Close())
+	_, err = net.Dial("tcp", l.Host)
+	require.Error(t, err)
+}
