@@ -455,3 +455,66 @@ func highest(stop <-chan struct{}) (peak uint64) {
 		}
 	}
 }
+
+// What lies where a part will go is not ours to take, unless it may be replaced.
+func TestAFileInThePlaceOfAPartIsRefusedBeforeTheFirstByte(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 75})
+	for _, name := range []string{".002", ".p001"} {
+		path := filepath.Join(t.TempDir(), "b.tar")
+		require.NoError(t, os.WriteFile(path+name, []byte("mine"), 0o600))
+		o := Options{VolumeSize: 30_000, Recovery: 1}
+		w, err := CreateFile(path, o)
+		require.NoError(t, err)
+		_, err = w.Begin(t.Context(), b.Graph)
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+		require.Contains(t, err.Error(), path+name)
+		require.Equal(t, "mine", string(read(t, path+name)))
+		o.Replace = true
+		w, err = CreateFile(path, o)
+		require.NoError(t, err)
+		require.NoError(t, pull(t.Context(), w, b, 1))
+		require.NoError(t, verifyPath(t.Context(), path))
+	}
+}
+
+// A pull that replaces another one and is stopped leaves that one as it was.
+func TestAnInterruptedReplacementLeavesTheOldParts(t *testing.T) {
+	path := inParts(t, bundles.New(t, bundles.Options{Seed: 76}), Options{VolumeSize: 30_000, Recovery: 1})
+	tar := strings.TrimSuffix(path, parts.Suffix)
+	other := bundles.New(t, bundles.Options{Seed: 77})
+	o := Options{VolumeSize: 30_000, Recovery: 1, Replace: true}
+	w, err := CreateFile(tar, o)
+	require.NoError(t, err)
+	_, err = w.Begin(t.Context(), other.Graph)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	for i := range 3 { // stopped even before these were made
+		require.NoError(t, os.Remove(fmt.Sprintf("%s.%03d.partial", tar, i+1)))
+	}
+	w, err = CreateFile(tar, o)
+	require.NoError(t, err)
+	_, err = w.Begin(t.Context(), other.Graph)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, verifyPath(t.Context(), path))
+	w, err = CreateFile(tar, o)
+	require.NoError(t, err)
+	require.NoError(t, pull(t.Context(), w, other, 1))
+	require.True(t, bytes.Equal(streamed(t, other), cat(t, path)))
+}
+
+func TestASignatureThatWouldMakeTooManyPartsIsRefusedBeforeAnythingChanges(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 78})
+	size := int64(len(streamed(t, b)))
+	volume := size/250 + 1
+	count := (size-1)/volume + 1
+	path := inParts(t, b, Options{VolumeSize: volume, Recovery: int(parts.MaxShards - count)})
+	before := read(t, path)
+	f, err := OpenFile(path)
+	require.NoError(t, err)
+	err = f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 1))
+	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	require.NoError(t, f.Close())
+	require.Equal(t, before, read(t, path))
+	require.NoError(t, verifyPath(t.Context(), path))
+}

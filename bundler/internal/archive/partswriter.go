@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -71,6 +72,11 @@ func (w *FileWriter) openParts() (map[string]progress, error) {
 	if err != nil {
 		return nil, storageFault("write", w.journalPath(), err)
 	}
+	for i := range list.All() {
+		if err := checkTarget(filepath.Join(filepath.Dir(w.path), list.Name(i)), w.o); err != nil {
+			return nil, err
+		}
+	}
 	if w.fresh = !ours; w.fresh {
 		if err := w.newJournal(); err != nil {
 			return nil, err
@@ -92,8 +98,12 @@ func (w *FileWriter) openParts() (map[string]progress, error) {
 	return at, nil
 }
 
-// rollBack takes back the names that an interrupted Commit gave.
+// rollBack takes back the names that an interrupted Commit gave. Where there is a
+// parts file they are not ours: that goes before the first name is given.
 func (w *FileWriter) rollBack(l *parts.List) error {
+	if isThere(w.path + parts.Suffix) {
+		return nil
+	}
 	for i := range int(l.Count()) {
 		name := filepath.Join(filepath.Dir(w.path), l.Name(i))
 		if info, err := os.Lstat(name); err != nil || info.Size() != l.PartSize(i) || isThere(w.partPath(i)) {
@@ -359,6 +369,9 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
+	if err := v.roomFor(att); err != nil {
+		return err
+	}
 	v.list.Changing = true
 	if err := writeWhole(v.partsPath, v.list.Text()); err != nil {
 		return err
@@ -375,6 +388,19 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment) error {
 		return err
 	}
 	return v.seal(ctx, l)
+}
+
+// roomFor refuses, before anything is changed, what would make too many parts.
+func (v *volumes) roomFor(att bundle.Attachment) error {
+	size, err := storageSize(v.path, v)
+	if err != nil {
+		return err
+	}
+	for _, d := range append(slices.Clone(att.Blobs), att.Node.Descriptor) {
+		size += 3*blockSize + padded(d.Size)
+	}
+	_, err = parts.New(v.list.File(), size, v.volume, v.list.Recovery())
+	return err
 }
 
 // seal writes the recovery parts and the list of parts that have been changed.
