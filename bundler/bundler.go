@@ -16,7 +16,7 @@
 //
 // Everything that is to be moved is known before the first byte moves (see
 // [bundle.Graph]). Blobs of all images go into one queue for each host that they
-// come from, largest first, each digest once; a blob that fails does not stop the
+// come from, largest first, each digest once, the small ones beside the large; a blob that fails does not stop the
 // others; and the result of a run in which something failed names all of it and is
 // never a complete bundle. No blob is held in memory.
 package bundler
@@ -184,7 +184,7 @@ func (Silent) Say(string) {}
 
 // Options are common to the flows.
 type Options struct {
-	Concurrency int              // transfers at a time for each host; 0: 6
+	Concurrency int              // transfers of large blobs at a time for each host, four times as many of small things; 0: 6
 	Progress    Progress         // nil: Silent
 	Now         func() time.Time // nil: time.Now
 	DryRun      bool             // pull and push write nothing, and tell what they would move
@@ -198,6 +198,10 @@ func (o Options) limit() int {
 	}
 	return o.Concurrency
 }
+
+// small is how many small things are under way at a time: they cost round trips,
+// not bytes.
+func (o Options) small() int { return 4 * o.limit() }
 
 func (o Options) progress() Progress {
 	if o.Progress == nil {

@@ -54,8 +54,9 @@ type InspectedImage struct {
 	Platforms []string        `json:"platforms"`
 	Bytes     int64           `json:"bytes"` // of its manifests, configurations and layers
 	UsedBy    []string        `json:"usedBy"`
-	Source    string          `json:"source,omitempty"` // where it was taken from, if elsewhere
-	Reason    string          `json:"reason,omitempty"` // why
+	Source    string          `json:"source,omitempty"`   // where it was taken from, if elsewhere
+	Reason    string          `json:"reason,omitempty"`   // why
+	Attached  []Signature     `json:"attached,omitempty"` // upstream's signatures, attestations, SBOMs
 }
 
 // Signature is something attached to the root.
@@ -89,8 +90,26 @@ func Inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
 	}
 	i.Releases = inspectReleases(c.Lock, doc)
 	i.Images = inspectImages(ctx, s, g, c.Lock)
-	i.Signatures, err = inspectSignatures(ctx, s, i.Root)
-	return i, err
+	if i.Signatures, err = inspectSignatures(ctx, s, i.Root); err != nil {
+		return i, err
+	}
+	return i, i.beside(ctx, s, g, o)
+}
+
+// beside finds what travels with the images.
+func (i *Inspection) beside(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
+	subjects, err := subjectsOf(ctx, s, g)
+	if err != nil {
+		return err
+	}
+	return forEach(ctx, o.limit(), len(i.Images), func(n int) error {
+		if !slices.Contains(subjects, i.Images[n].Digest) {
+			return nil
+		}
+		var err error
+		i.Images[n].Attached, err = inspectSignatures(ctx, s, i.Images[n].Digest)
+		return err
+	})
 }
 
 func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []InspectedRelease {

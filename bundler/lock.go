@@ -149,7 +149,7 @@ func resolveImages(ctx context.Context, images []catalog.Image, p image.Platform
 	o.progress().Phase("images", len(images), 0)
 	var mu sync.Mutex
 	resolved := map[image.Reference]ocispec.Descriptor{}
-	err := forEach(ctx, o.limit(), len(images), func(i int) error {
+	err := forEach(ctx, o.small(), len(images), func(i int) error {
 		d, err := resolveImage(ctx, images[i], p, registry)
 		o.progress().Done(images[i].Reference.String(), err)
 		mu.Lock()

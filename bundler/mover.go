@@ -99,7 +99,7 @@ type failure struct {
 	err  error
 }
 
-// queues runs one queue for each host, largest first.
+// queues runs two queues for each host, largest first: large and small items.
 func (m *mover) queues(ctx context.Context, items []item) {
 	byHost := map[string][]item{}
 	for _, i := range items {
@@ -108,13 +108,19 @@ func (m *mover) queues(ctx context.Context, items []item) {
 	var hosts errgroup.Group
 	for _, queue := range byHost {
 		slices.SortStableFunc(queue, largestFirst)
-		hosts.Go(func() error {
-			m.queue(ctx, queue)
-			return nil
-		})
+		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
+		if first < 0 {
+			first = len(queue)
+		}
+		hosts.Go(func() error { return m.queue(ctx, queue[:first], m.options.limit()) })
+		hosts.Go(func() error { return m.queue(ctx, queue[first:], m.options.small()) })
 	}
 	_ = hosts.Wait() // failures are in m.failed
 }
+
+// smallItem is up to how many bytes an item costs a round trip rather than a part
+// of the link: those do not wait behind the large ones.
+const smallItem = 128 << 10
 
 func largestFirst(a, b item) int {
 	if a.descriptor.Size != b.descriptor.Size {
@@ -126,9 +132,10 @@ func largestFirst(a, b item) int {
 	return strings.Compare(a.descriptor.Digest.String(), b.descriptor.Digest.String())
 }
 
-func (m *mover) queue(ctx context.Context, queue []item) {
+// queue puts items, so many at a time. Failures are in m.failed.
+func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
 	var group errgroup.Group
-	group.SetLimit(m.options.limit())
+	group.SetLimit(limit)
 	for _, i := range queue {
 		if ctx.Err() != nil {
 			break
@@ -138,7 +145,7 @@ func (m *mover) queue(ctx context.Context, queue []item) {
 			return nil
 		})
 	}
-	_ = group.Wait() // failures are in m.failed
+	return group.Wait()
 }
 
 func (m *mover) inOrder(ctx context.Context, items []item) {
@@ -206,6 +213,26 @@ func (m *mover) mount(ctx context.Context, i item) (bool, error) {
 	return false, nil
 }
 
+// remedy says what to do about what is missing: first what the faults ask for, unless
+// one of them may pass by itself.
+func (m *mover) remedy() string {
+	const again = "run the same command again: it goes on with what is missing"
+	hint := ""
+	for _, f := range m.failed {
+		switch fault.ReasonOf(f.err) {
+		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
+			return again
+		}
+		if hint == "" {
+			hint = fault.HintOf(f.err)
+		}
+	}
+	if hint == "" {
+		return again
+	}
+	return hint + "; then " + again
+}
+
 // result says what is missing, when anything is.
 func (m *mover) result(ctx context.Context, items int) error {
 	if len(m.failed) == 0 {
@@ -226,7 +253,7 @@ func (m *mover) result(ctx context.Context, items int) error {
 	}
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
-		Err: fault.Join(errs...), Hint: "run the same command again: it goes on with what is missing",
+		Err: fault.Join(errs...), Hint: m.remedy(),
 	}
 }
 

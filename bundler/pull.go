@@ -27,6 +27,12 @@ type PullInput struct {
 	SourceOf func(image.Reference) image.Reference
 	Signer   *trust.Signer // nil: not signed
 	Target   Target
+	// Upstream, where it is given, says whose signatures the images need; nothing is
+	// written before all of them are verified.
+	Upstream *UpstreamPolicy
+	Carry    Carry // what of upstream's signatures travels; "": none
+	// Provenance, where it is given, is attached as a statement signed by Signer.
+	Provenance *Builder
 	// Reference is the target's, where the target is a registry, and Mirror opens it
 	// to look at what arrived.
 	Reference image.Reference
@@ -44,6 +50,10 @@ type Pulled struct {
 	Missing int             // items that had to be written now
 	Left    *Left           // of a delta
 	Receipt *bundle.Receipt // of a push
+	// Verified are the images whose own signatures were checked, where a policy asked
+	// for that; Attached is how many signatures and the like of images went along.
+	Verified []VerifiedImage
+	Attached int
 	// Plan is what would have to be written, in a dry run; nothing was.
 	Plan []Planned
 }
@@ -74,15 +84,27 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
+	beside, err := readUpstream(ctx, in, trees, o)
+	if err != nil {
+		return nil, err
+	}
+	g.Attachments = append(g.Attachments, beside.attachments...)
 	if err := presign(g, in.Signer, in.Reference); err != nil {
+		return nil, err
+	}
+	if err := in.attest(g, beside, o.now()); err != nil {
 		return nil, err
 	}
 	if err := leave(g, in.Base, o.progress()); err != nil {
 		return nil, err
 	}
-	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees), o)
-	if err != nil || in.Mirror == nil || o.DryRun {
+	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees, beside), o)
+	if err != nil {
 		return pulled, err
+	}
+	pulled.Verified, pulled.Attached = beside.verified, len(beside.attachments)
+	if in.Mirror == nil || o.DryRun {
+		return pulled, nil
 	}
 	return pulled, arrived(ctx, in.Target, in.Mirror, in.Reference, g.Root, in.Lock, o)
 }
@@ -264,7 +286,7 @@ func whereabouts(i bundle.Image) image.Reference {
 func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, error) {
 	o.progress().Phase("image manifests", len(in.Lock.Images), 0)
 	trees := make([]bundle.Tree, len(in.Lock.Images))
-	err := forEach(ctx, o.limit(), len(trees), func(n int) error {
+	err := forEach(ctx, o.small(), len(trees), func(n int) error {
 		i := in.Lock.Images[n]
 		tree, err := bundle.ReadTree(ctx, in.Registry(whereabouts(i)), imageDescriptor(i))
 		o.progress().Done(i.Reference.String(), err)
@@ -280,7 +302,7 @@ func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, err
 
 // originsOf says where each part of a graph is fetched from: what is at hand, else
 // every image that has it.
-func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree) func(ocispec.Descriptor) []origin {
+func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree, beside upstreams) func(ocispec.Descriptor) []origin {
 	known := atHandOf(g)
 	upstreams := map[string][]origin{}
 	for n, tree := range trees {
@@ -289,6 +311,10 @@ func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree) func(ocispec.
 		for _, d := range tree.Blobs {
 			upstreams[d.Digest.String()] = append(upstreams[d.Digest.String()], o)
 		}
+	}
+	for digest, i := range beside.from {
+		where := whereabouts(i)
+		upstreams[digest] = append(upstreams[digest], origin{host: in.SourceOf(where).Host(), from: in.Registry(where)})
 	}
 	return func(d ocispec.Descriptor) []origin {
 		if data, ok := known[d.Digest.String()]; ok {

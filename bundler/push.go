@@ -31,7 +31,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := attachments(ctx, in.Source, g); err != nil {
+	if err := attachments(ctx, in.Source, g, o); err != nil {
 		return nil, err
 	}
 	if err := checkBase(ctx, g, in.Target, in.Reference, o.progress()); err != nil {
@@ -78,7 +78,7 @@ func arrived(ctx context.Context, target Target, registry Registry, at image.Ref
 // REPOSITORY@DIGEST.
 func confirmAll(ctx context.Context, registry Registry, at image.Reference, want []ocispec.Descriptor, o Options) error {
 	o.progress().Phase("check", len(want), 0)
-	err := forEach(ctx, o.limit(), len(want), func(n int) error {
+	err := forEach(ctx, o.small(), len(want), func(n int) error {
 		pinned, err := pin(at, want[n])
 		if err == nil {
 			err = confirm(ctx, registry(pinned), want[n])

@@ -17,5 +17,5 @@ func Whole(ctx context.Context, s Source) (*bundle.Graph, *bundle.Lock, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return g, contents.Lock, attachments(ctx, s, g)
+	return g, contents.Lock, attachments(ctx, s, g, Options{})
 }

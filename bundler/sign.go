@@ -3,11 +3,11 @@ package bundler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
@@ -89,6 +89,11 @@ func signature(signer *trust.Signer, subject image.Digest, identity string, exis
 	if err != nil {
 		return bundle.Attachment{}, fmt.Errorf("sign %s: %w", subject, err)
 	}
+	return attachmentOf(subject, signed), nil
+}
+
+// attachmentOf is what was signed as the media take it.
+func attachmentOf(subject image.Digest, signed trust.Signed) bundle.Attachment {
 	a := bundle.Attachment{
 		Subject: subject, Tag: signed.Tag,
 		Node: bundle.Node{Descriptor: signed.Descriptor, Data: signed.Manifest},
@@ -102,7 +107,7 @@ func signature(signer *trust.Signer, subject image.Digest, identity string, exis
 		d.Data = data[d.Digest.String()]
 		a.Blobs = append(a.Blobs, d)
 	}
-	return a, nil
+	return a
 }
 
 // presign signs a graph before it is written, so that a bundle never shows without
@@ -123,24 +128,22 @@ func presign(g *bundle.Graph, signer *trust.Signer, target image.Reference) erro
 	return nil
 }
 
-// attachments adds to a graph what is attached to its root in a source.
-func attachments(ctx context.Context, s Source, g *bundle.Graph) error {
-	subject, err := image.ParseDigest(g.Root.Digest.String())
+// attachments adds to a graph what is attached to its root, its images and what they
+// consist of in a source.
+func attachments(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
+	subjects, err := subjectsOf(ctx, s, g)
 	if err != nil {
 		return err
 	}
-	attached, err := s.Attachments(ctx, subject)
-	if err != nil {
-		return err
-	}
-	var problems []error
-	for _, d := range attached {
-		a, err := bundle.ReadAttachment(ctx, s, subject, d)
+	found := make([][]bundle.Attachment, len(subjects))
+	err = forEach(ctx, o.limit(), len(subjects), func(n int) error {
+		attached, err := s.Attachments(ctx, subjects[n])
 		if err != nil {
-			problems = append(problems, fmt.Errorf("signature %s: %w", d.Digest, err))
-			continue
+			return err
 		}
-		g.Attachments = append(g.Attachments, a)
-	}
-	return fault.Join(problems...)
+		found[n], err = readAttachments(ctx, s, subjects[n], attached)
+		return err
+	})
+	g.Attachments = append(g.Attachments, slices.Concat(found...)...)
+	return err
 }

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -23,10 +24,14 @@ import (
 // cannot count in any case (another predicate, a damaged claim) is kept, so that a
 // refusal can say what was found.
 type Evidence struct {
-	subjects   []image.Digest // that the claim names
-	message    []byte         // what was signed
-	signatures [][]byte       // over it
-	problem    string         // why it cannot count, or ""
+	subjects   []image.Digest      // that the claim names
+	message    []byte              // what was signed
+	signatures [][]byte            // over it
+	voucher    *voucher            // of who made the first of the signatures, or nil
+	bundle     *protobundle.Bundle // the same with log entry and time stamps, or nil
+	artifact   []byte              // what bundle signs, where it is no statement
+	doubt      string              // why the certificate that came along cannot count, or ""
+	problem    string              // why it cannot count, or ""
 }
 
 const (
@@ -91,9 +96,41 @@ func signatureLayers(data []byte) ([]ocispec.Descriptor, error) {
 
 func readLayer(layer ocispec.Descriptor, claim []byte) Evidence {
 	if layer.MediaType == SimpleSigningMediaType {
-		return readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
+		e := readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
+		e.attest(layer.Annotations)
+		e.bundleOf(layer.Annotations, claim)
+		return e
 	}
 	return readSigstoreBundle(claim)
+}
+
+// attest adds the certificate that came with a signature. One that is damaged does
+// not spoil the signature: a key of the policy may have made it.
+func (e *Evidence) attest(annotations map[string]string) {
+	if e.problem != "" {
+		return
+	}
+	stamps, err := readStamp(annotations[TimestampAnnotation])
+	if err == nil {
+		e.voucher, err = readVoucher([]byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation]), stamps)
+	}
+	if err != nil {
+		e.doubt = "with a damaged certificate: " + err.Error()
+	}
+}
+
+// readStamp reads the annotation in which cosign keeps a time stamp.
+func readStamp(annotation string) ([][]byte, error) {
+	if annotation == "" {
+		return nil, nil
+	}
+	var a struct {
+		Stamp []byte `json:"SignedRFC3161Timestamp"`
+	}
+	if len(annotation) > 2*maxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
+		return nil, errors.New("its time stamp cannot be read")
+	}
+	return [][]byte{a.Stamp}, nil
 }
 
 // readSimpleSigning reads a claim as cosign sign writes it, and its signature.
@@ -156,7 +193,40 @@ func readSigstoreBundle(data []byte) Evidence {
 	for _, s := range env.GetSignatures() {
 		e.signatures = append(e.signatures, s.GetSig())
 	}
+	var err error
+	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
+		e.doubt = "with a damaged certificate: " + err.Error()
+	}
+	if e.voucher != nil {
+		e.bundle = &b
+	}
 	return e
+}
+
+// voucherOf reads the certificate of a sigstore bundle; nil where it has none.
+func voucherOf(m *protobundle.VerificationMaterial) (*voucher, error) {
+	raw := m.GetX509CertificateChain().GetCertificates()
+	if c := m.GetCertificate(); c != nil {
+		raw = append(raw, c)
+	}
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	if len(raw) > maxCertificates {
+		return nil, fmt.Errorf("there are more than %d certificates", maxCertificates)
+	}
+	chain := make([]*x509.Certificate, len(raw))
+	for i, r := range raw {
+		var err error
+		if chain[i], err = x509.ParseCertificate(r.GetRawBytes()); err != nil {
+			return nil, err
+		}
+	}
+	var stamps [][]byte
+	for _, t := range m.GetTimestampVerificationData().GetRfc3161Timestamps() {
+		stamps = append(stamps, t.GetSignedTimestamp())
+	}
+	return newVoucher(chain[0], chain[1:], stamps)
 }
 
 // readStatement returns the subjects of an in-toto statement that accepts them.

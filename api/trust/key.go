@@ -49,12 +49,10 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 			Reason: fault.InvalidInput, Op: "read public key", Subject: fmt.Sprintf("%q", id), Hint: hint, Err: why,
 		}
 	}
-	switch {
-	case id == "":
-		return bad(errors.New("it has no id"), "give each key an id")
-	case len(id) > maxKeyID || strings.ContainsFunc(id, notInID):
-		return bad(errors.New("its id is not a name"), "an id is 1 to 63 letters, digits and . _ -")
-	case !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter):
+	if err := checkID(id); err != nil {
+		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
+	}
+	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
 		return bad(errors.New("notBefore is not before notAfter"), "swap them")
 	}
 	public, err := parsePublic(publicPEM)
@@ -69,6 +67,16 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 		id: id, public: public, fingerprint: print,
 		notBefore: o.NotBefore.UTC(), notAfter: o.NotAfter.UTC(), revoked: o.Revoked,
 	}, nil
+}
+
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("it has no id")
+	case len(id) > maxKeyID || strings.ContainsFunc(id, notInID):
+		return errors.New("its id is not a name")
+	}
+	return nil
 }
 
 func notInID(r rune) bool {

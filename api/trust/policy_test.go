@@ -1,14 +1,17 @@
 package trust_test
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
 const header = "apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\n"
@@ -93,6 +96,9 @@ func FuzzParsePolicy(f *testing.F) {
 	require.NoError(f, err)
 	f.Add([]byte(header + "keys:\n- id: a\n  publicKey: |\n" + indent(string(pub))))
 	f.Add([]byte(header + "threshold: 1\nkeys:\n- id: a\n  file: x\n  revoked: true\nrevokedDigests: [sha256:" + strings.Repeat("0", 64) + "]\n"))
+	root := pki.Root(f, "root")
+	f.Add([]byte(header + "certificates:\n- id: a\n  roots: |\n" + indent(string(root.PEM())) +
+		"  identities:\n  - email: a@b\n  extendedKeyUsage: 1.2.3\n  revokedSerials: ['0a:1']\n"))
 	f.Add([]byte("a: &a [*a, *a]\nb: !!binary x\n? {}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := trust.ParsePolicy("fuzz", data, func(string) ([]byte, error) { return pub, nil })
@@ -121,17 +127,25 @@ func FuzzReadEvidence(f *testing.F) {
 	require.NoError(f, err)
 	k, err := trust.NewKey("k", pub, trust.KeyOptions{})
 	require.NoError(f, err)
-	p, err := trust.NewPolicy(1, k)
+	root := pki.Root(f, "root")
+	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})
+	a, err := trust.NewAuthority("a", trust.AuthorityOptions{
+		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
+	})
 	require.NoError(f, err)
-	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA")
+	p, err := trust.ComposePolicy(1, []trust.Key{k}, []trust.Authority{a})
+	require.NoError(f, err)
+	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", "", []byte(nil))
+	f.Add(signed.Manifest, signed.Blobs[1].Data, trust.SimpleSigningMediaType, "AAAA", string(leaf.PEM()), leaf.Stamp(f, []byte("x"), now))
 	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}]}`),
 		[]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","dsseEnvelope":{"payload":"e30=","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"AA=="}]}}`),
-		trust.BundleMediaType, "")
-	f.Fuzz(func(t *testing.T, manifest, claim []byte, mediaType, signature string) {
+		trust.BundleMediaType, "", "", []byte(nil))
+	f.Fuzz(func(t *testing.T, manifest, claim []byte, mediaType, signature, certificate string, stamp []byte) {
 		blobs := store{}
 		own := blobs.add("", manifest)
 		layer := blobs.add(mediaType, claim)
-		layer.Annotations = map[string]string{trust.SignatureAnnotation: signature}
+		layer.Annotations = map[string]string{trust.SignatureAnnotation: signature, trust.CertificateAnnotation: certificate}
+		stamped(layer.Annotations, stamp)
 		evidence, err := trust.ReadEvidence(t.Context(), blobs, blobs.manifest(t, layer))
 		require.NoError(t, err)
 		more, err := trust.ReadEvidence(t.Context(), blobs, own)
@@ -139,6 +153,35 @@ func FuzzReadEvidence(f *testing.F) {
 			evidence = append(evidence, more...)
 		}
 		_, err = p.Verify(subject("root"), evidence, now)
+		requireUntrusted(t, err)
+	})
+}
+
+// FuzzTimeStamp feeds time stamps to the verifier, with a certificate that has
+// expired and a signature that is right: nothing but a true stamp makes it count.
+func FuzzTimeStamp(f *testing.F) {
+	root := pki.Root(f, "root")
+	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning, NotAfter: now.AddDate(-1, 0, 0)})
+	a, err := trust.NewAuthority("a", trust.AuthorityOptions{
+		Roots: root.PEM(), TimestampRoots: root.PEM(), Identities: []trust.Identity{{Email: "a@b"}},
+	})
+	require.NoError(f, err)
+	p, err := trust.ComposePolicy(1, nil, []trust.Authority{a})
+	require.NoError(f, err)
+	s, err := trust.LoadSigner("k", leaf.KeyPEM(f), nil)
+	require.NoError(f, err)
+	signed, err := s.Sign(subject("root"), "", nil)
+	require.NoError(f, err)
+	f.Add(leaf.Stamp(f, []byte("x"), now))
+	f.Add([]byte{0x30, 0x80, 0x24, 0x80})
+	f.Fuzz(func(t *testing.T, stamp []byte) {
+		blobs := store{}
+		blobs.keep(signed)
+		var m ocispec.Manifest
+		require.NoError(t, json.Unmarshal(signed.Manifest, &m))
+		m.Layers[0].Annotations[trust.CertificateAnnotation] = string(leaf.PEM())
+		stamped(m.Layers[0].Annotations, stamp)
+		_, err := p.Verify(subject("root"), blobs.evidence(t, blobs.manifest(t, m.Layers...)), now)
 		requireUntrusted(t, err)
 	})
 }

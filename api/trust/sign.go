@@ -12,8 +12,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -28,6 +30,7 @@ import (
 const (
 	sigstorePrivateKey = "ENCRYPTED SIGSTORE PRIVATE KEY"
 	cosignPrivateKey   = "ENCRYPTED COSIGN PRIVATE KEY"
+	pkcs8PrivateKey    = "ENCRYPTED PRIVATE KEY"
 )
 
 // DefaultIdentity is what a signed claim calls its subject when the signer does not
@@ -38,6 +41,7 @@ const DefaultIdentity = "vdo.vmware.com/bundle"
 type Signer struct {
 	key     Key
 	private crypto.Signer
+	vouched map[string]string // annotations of a certificate for the key
 }
 
 // String names the key by its public fingerprint, so that printing a Signer never
@@ -47,9 +51,10 @@ func (s *Signer) String() string { return "signer " + s.key.fingerprint }
 // GoString is String.
 func (s *Signer) GoString() string { return s.String() }
 
-// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8, SEC 1 (EC) or
-// PKCS #1 (RSA). name is the file's, for messages. password is asked only where the
-// key is encrypted.
+// LoadSigner reads a private key: cosign's encrypted PEM, PKCS #8 (plain, or
+// encrypted with PBES2), SEC 1 (EC) or PKCS #1 (RSA). name is the file's, for
+// messages. password is asked only where the key is encrypted; its error is handed
+// on as it is.
 func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error)) (*Signer, error) {
 	bad := func(reason fault.Reason, hint string, why error) (*Signer, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read private key", Subject: name, Hint: hint, Err: why}
@@ -63,7 +68,10 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 		return bad(fault.InvalidInput, formats, errors.New("there is no PEM block of a private key"))
 	}
 	der, err := decrypt(block, password)
+	var asked askError
 	switch {
+	case errors.As(err, &asked):
+		return nil, fmt.Errorf("read private key %s: %w", name, asked.error)
 	case errors.Is(err, errPassword):
 		return bad(fault.Unauthorized, "give the password that the key was made with", err)
 	case err != nil:
@@ -73,11 +81,65 @@ func LoadSigner(name string, privatePEM []byte, password func() ([]byte, error))
 	if err != nil {
 		return bad(fault.InvalidInput, formats, err)
 	}
+	return NewSigner(name, private)
+}
+
+// NewSigner makes a signer of a private key that somebody else holds, such as a
+// hardware token. name is for messages.
+func NewSigner(name string, private crypto.Signer) (*Signer, error) {
+	bad := func(why error) (*Signer, error) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "use private key", Subject: name, Err: why,
+			Hint: "use an ECDSA key of P-256, P-384 or P-521, an RSA key of 2048 bits or more, or Ed25519",
+		}
+	}
+	if err := checkPublic(private.Public()); err != nil {
+		return bad(err)
+	}
 	print, err := fingerprint(private.Public())
 	if err != nil {
-		return bad(fault.InvalidInput, formats, err)
+		return bad(err)
 	}
 	return &Signer{key: Key{id: name, public: private.Public(), fingerprint: print}, private: private}, nil
+}
+
+// WithCertificate returns the signer with a certificate for its key, which its
+// signatures carry from now on, as those of cosign sign --certificate do. chain are
+// the authorities between the certificate and the root, with or without the root,
+// nearest first.
+func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
+	bad := func(why error, hint string) (*Signer, error) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "use certificate", Subject: name, Hint: hint, Err: why}
+	}
+	v, err := readVoucher(certificate, chain, nil)
+	switch {
+	case err != nil:
+		return bad(err, "give PEM: one certificate, and beside it the chain of those that issued it")
+	case v == nil:
+		return bad(errors.New("there is no certificate in it"), "give the certificate of the signing key, in PEM")
+	}
+	if print, err := fingerprint(v.leaf.PublicKey); err != nil || print != s.key.fingerprint {
+		return bad(errors.New("it is for another key than the one that signs"), "give the certificate that was issued for this key")
+	}
+	at := v.leaf
+	for _, c := range v.chain {
+		if err := at.CheckSignatureFrom(c); err != nil {
+			return bad(fmt.Errorf("%q did not issue %q", c.Subject, at.Subject), "give the chain with the issuer of the certificate first, then its issuer")
+		}
+		at = c
+	}
+	switch {
+	case now.After(v.leaf.NotAfter):
+		return bad(fmt.Errorf("it expired %s", v.leaf.NotAfter.UTC().Format(time.RFC3339)), "have a new one issued")
+	case now.Before(v.leaf.NotBefore):
+		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+	}
+	out := *s
+	out.vouched = map[string]string{CertificateAnnotation: string(pemOf([]*x509.Certificate{v.leaf}))}
+	if len(v.chain) > 0 {
+		out.vouched[ChainAnnotation] = string(pemOf(v.chain))
+	}
+	return &out, nil
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl
@@ -96,21 +158,37 @@ var errPassword = errors.New("the password does not open the key")
 
 // decrypt returns the DER of a private key block.
 func decrypt(block *pem.Block, password func() ([]byte, error)) ([]byte, error) {
+	open := openSealed
 	switch {
-	case block.Headers["DEK-Info"] != "" || block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, errors.New("keys encrypted by openssl are not supported: import it with `cosign import-key-pair`")
+	case block.Headers["DEK-Info"] != "":
+		return nil, errors.New("it is encrypted in openssl's old form: write it as PKCS #8 with `openssl pkcs8 -topk8 -v2 aes-256-cbc`")
+	case block.Type == pkcs8PrivateKey:
+		sealed, err := parsePBES2(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		open = func(_, password []byte) ([]byte, error) { return sealed.open(password) }
 	case block.Type != sigstorePrivateKey && block.Type != cosignPrivateKey:
 		return block.Bytes, nil
 	case !json.Valid(block.Bytes):
 		return nil, errors.New("the encrypted key is damaged")
-	case password == nil:
+	}
+	if password == nil {
 		return nil, errPassword
 	}
 	pass, err := password()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the password: %w", err)
+		return nil, askError{err}
 	}
-	der, err := encrypted.Decrypt(block.Bytes, pass)
+	return open(block.Bytes, pass)
+}
+
+// askError is why there is no password: it has reason and hint of its own.
+type askError struct{ error }
+
+// openSealed opens cosign's form: scrypt and secretbox, in JSON.
+func openSealed(data, password []byte) ([]byte, error) {
+	der, err := encrypted.Decrypt(data, password)
 	if err != nil && strings.Contains(err.Error(), "decryption failed") {
 		return nil, errPassword // the library has no error value for it
 	}
@@ -125,7 +203,7 @@ func parsePrivate(kind string, der []byte) (crypto.Signer, error) {
 		private, err = x509.ParseECPrivateKey(der)
 	case "RSA PRIVATE KEY":
 		private, err = x509.ParsePKCS1PrivateKey(der)
-	case "PRIVATE KEY", sigstorePrivateKey, cosignPrivateKey:
+	case "PRIVATE KEY", pkcs8PrivateKey, sigstorePrivateKey, cosignPrivateKey:
 		private, err = x509.ParsePKCS8PrivateKey(der)
 	default:
 		return nil, fmt.Errorf("a PEM block of type %q is not supported", kind)
@@ -149,7 +227,7 @@ func (s *Signer) PublicPEM() []byte { return s.key.PEM() }
 // sign signs a message so that cosign verify and verify-blob accept it without
 // being told an algorithm: SHA-256, or plain Ed25519.
 func (s *Signer) sign(message []byte) ([]byte, error) {
-	if _, ok := s.private.(ed25519.PrivateKey); ok {
+	if _, ok := s.private.Public().(ed25519.PublicKey); ok {
 		return s.private.Sign(rand.Reader, message, crypto.Hash(0))
 	}
 	return s.private.Sign(rand.Reader, sum(crypto.SHA256, message), crypto.SHA256)
@@ -185,7 +263,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 	if _, err := image.ParseReference(identity); err != nil {
 		return Signed{}, err
 	}
-	m, err := existingManifest(existing)
+	m, err := existingManifest(existing, SimpleSigningMediaType)
 	if err != nil {
 		return Signed{}, &fault.Error{
 			Reason: fault.Conflict, Op: "add a signature to", Subject: SignatureTag(subject), Err: err,
@@ -204,7 +282,7 @@ func (s *Signer) Sign(subject image.Digest, identity string, existing []byte) (S
 			Manifest: existing, Descriptor: describe(ocispec.MediaTypeImageManifest, existing), Tag: SignatureTag(subject),
 		}, nil
 	}
-	return seal(m, subject, claim)
+	return seal(m, SignatureTag(subject), Blob{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim})
 }
 
 // claimOf returns the bytes that are signed: those of cosign sign.
@@ -221,7 +299,8 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	layer := describe(SimpleSigningMediaType, claim)
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
-		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw)
+		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw) &&
+			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation])
 	}) {
 		return false, nil
 	}
@@ -236,12 +315,14 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 		return false, fmt.Errorf("sign: %w", err)
 	}
 	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
+	maps.Copy(layer.Annotations, s.vouched)
 	m.Layers = append(m.Layers, layer)
 	return true, nil
 }
 
-// existingManifest returns the manifest to add to: empty, or what data holds.
-func existingManifest(data []byte) (ocispec.Manifest, error) {
+// existingManifest returns the manifest to add to: empty, or what data holds, whose
+// layers are all of one type.
+func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
 	empty := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
 	if data == nil {
 		return empty, nil
@@ -254,8 +335,8 @@ func existingManifest(data []byte) (ocispec.Manifest, error) {
 		return empty, fmt.Errorf("it is no image manifest: %w", err)
 	}
 	for _, l := range m.Layers {
-		if l.MediaType != SimpleSigningMediaType {
-			return empty, fmt.Errorf("it has a layer of type %q, which is no signature", l.MediaType)
+		if l.MediaType != mediaType {
+			return empty, fmt.Errorf("it has a layer of type %q, which is not %s", l.MediaType, mediaType)
 		}
 	}
 	m.SchemaVersion, m.MediaType = 2, ocispec.MediaTypeImageManifest
@@ -263,7 +344,7 @@ func existingManifest(data []byte) (ocispec.Manifest, error) {
 }
 
 // seal makes the config that cosign makes, and the manifest's bytes.
-func seal(m ocispec.Manifest, subject image.Digest, claim []byte) (Signed, error) {
+func seal(m ocispec.Manifest, tag string, added Blob) (Signed, error) {
 	config, err := configOf(m.Layers)
 	if err != nil {
 		return Signed{}, err
@@ -276,11 +357,8 @@ func seal(m ocispec.Manifest, subject image.Digest, claim []byte) (Signed, error
 	return Signed{
 		Manifest:   data,
 		Descriptor: describe(ocispec.MediaTypeImageManifest, data),
-		Tag:        SignatureTag(subject),
-		Blobs: []Blob{
-			{Descriptor: m.Config, Data: config},
-			{Descriptor: describe(SimpleSigningMediaType, claim), Data: claim},
-		},
+		Tag:        tag,
+		Blobs:      []Blob{{Descriptor: m.Config, Data: config}, added},
 	}, nil
 }
 

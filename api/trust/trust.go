@@ -28,6 +28,10 @@
 // a claim names is not compared with anything: bundles move from registry to
 // registry on their way.
 //
+// [Signer.Attest] writes such statements, as cosign attest does: an in-toto statement
+// in a DSSE envelope, a layer of type application/vnd.dsse.envelope.v1+json of the
+// manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
+//
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
 // the file. A signature file may hold several, one a line.
 //
@@ -58,10 +62,56 @@
 //	revokedDigests:                     # never accepted, whoever signed them
 //	- sha256:…
 //
+//	certificates:                       # private certificate authorities
+//	- id: release-pki
+//	  roots: |                          # PEM, one or several; or rootsFile: a path
+//	  intermediates: |                  # optional, besides those that come along; or intermediatesFile
+//	  identities:                       # whose certificates count: at least one, exact
+//	  - email: release@corp.example     # one of email, uri and dns each: a subject
+//	  - uri: spiffe://corp/release      # alternative name, character by character
+//	  - dns: build.corp.example
+//	  extendedKeyUsage: codeSigning     # the default; emailProtection, clientAuth, or an OID
+//	  timestampRoots: |                 # RFC 3161 authorities, optional; or timestampRootsFile
+//	  revokedSerials: ["1f:03"]         # of leaves and intermediates, hex
+//	  # notBefore, notAfter and revoked as for keys
+//
+//	keyless:                            # short-lived certificates of a sigstore
+//	- id: kubernetes
+//	  trustedRootFile: trusted_root.json  # or trustedRoot: its text; never fetched
+//	  identities:                       # at least one, exact
+//	  - subject: krel-trust@k8s-releng-prod.iam.gserviceaccount.com
+//	    issuer: https://accounts.google.com
+//	  withoutTransparencyLog: false     # true: a time stamp of the trusted root's authorities is enough
+//	  withoutCertificateLog: false      # true: for a sigstore that has none
+//	  # notBefore, notAfter and revoked as for keys
+//
 // Two entries with the same public key count once, and if one of them is revoked
-// the key is. A key's time is that of the check: signatures carry no time that could
-// be trusted without a time-stamping authority. Other kinds of authority will be
-// further top-level keys; a reader that does not know them refuses the file.
+// the key is, with a certificate or without. A key's time is that of the check:
+// signatures carry no time that could be trusted without a time-stamping authority.
+// Other kinds of authority will be further top-level keys; a reader that does not
+// know them refuses the file.
+//
+// # Certificates
+//
+// A signature may come with a certificate for its key: in the annotations
+// dev.sigstore.cosign/certificate and dev.sigstore.cosign/chain of a claim, or in a
+// sigstore bundle. It counts for an entry of certificates whose roots the chain
+// leads to, that has one of the entry's identities, that lists the extended key
+// usage itself, is no authority's, and is in time at the check. One that has expired
+// counts where a time stamp over the signature
+// (dev.sigstore.cosign/rfc3161timestamp, or in the sigstore bundle) by one of the
+// entry's timestampRoots says that it was in time then; else the refusal says so.
+//
+// For the threshold an entry counts once, whichever of its identities signed, and a
+// key counts once, whoever vouches for it. To count persons, give each an entry. One
+// identity in two entries is an error.
+//
+// Keyless signatures are checked against the trusted root of their entry, in both
+// forms of signature (the old one with its annotation dev.sigstore.cosign/bundle): the
+// certificate, its entry in a certificate log, the signature's entry in a transparency
+// log, and the time that the log or a time stamp gives. What the trusted root does not
+// have is not trusted. Programs that read such policies use package
+// api/trust/keyless; see [WithSigstore].
 package trust
 
 import (

@@ -18,6 +18,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -567,7 +569,6 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
 	block := func(kind string, body []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: body}) }
-	asked := errors.New("no terminal")
 	for _, c := range []struct {
 		name     string
 		data     []byte
@@ -577,12 +578,13 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 	}{
 		{"wrong password", sealed, func() ([]byte, error) { return []byte("other"), nil }, fault.Unauthorized, "does not open"},
 		{"no password", sealed, nil, fault.Unauthorized, "does not open"},
-		{"no terminal", sealed, func() ([]byte, error) { return nil, asked }, fault.InvalidInput, "no terminal"},
 		{"public", public, nil, fault.InvalidInput, "no PEM block of a private key"},
 		{"nothing", nil, nil, fault.InvalidInput, "no PEM block"},
 		{"huge", bytes.Repeat([]byte("x"), 1<<20), nil, fault.InvalidInput, "longer than"},
 		{"small", block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small)), nil, fault.InvalidInput, "1024 bits"},
-		{"openssl", block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "cosign import-key-pair"},
+		{"no PBES2", block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "openssl pkcs8 -topk8"},
+		{"openssl's old form", pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Headers: map[string]string{"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-256-CBC,00"}, Bytes: []byte("x")}),
+			nil, fault.InvalidInput, "openssl pkcs8 -topk8"},
 		{"kind", block("DSA PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, `"DSA PRIVATE KEY" is not supported`},
 		{"damaged", block("PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "cannot be read"},
 		{"damaged seal", block("ENCRYPTED SIGSTORE PRIVATE KEY", []byte("x")), nil, fault.InvalidInput, "damaged"},
@@ -597,6 +599,59 @@ func TestBadPrivateKeysAreExplained(t *testing.T) {
 			require.NotEmpty(t, fault.HintOf(err))
 		})
 	}
+}
+
+// Why there is no password is known to who was asked: its reason and hint stay.
+func TestErrorOfAskingForThePasswordStays(t *testing.T) {
+	sealed, _, err := trust.GenerateKey([]byte("secret"))
+	require.NoError(t, err)
+	_, err = trust.LoadSigner("k.pem", sealed, func() ([]byte, error) {
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "pass", Hint: "name the file", Err: errors.New("no such file")}
+	})
+	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+	require.Equal(t, "name the file", fault.HintOf(err))
+	require.EqualError(t, err, "read private key k.pem: read pass: no such file")
+}
+
+// What openssl writes is read, with every hash that it has for the password.
+func TestEncryptedPKCS8OfOpenSSL(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		t.Skip("openssl is not there")
+	}
+	for kind, private := range keysOfAllKinds(t) {
+		for _, args := range [][]string{
+			{"-v2", "aes-256-cbc"}, {"-v2", "aes-128-cbc", "-v2prf", "hmacWithSHA1"}, {"-v2", "aes-192-cbc", "-v2prf", "hmacWithSHA512"},
+		} {
+			t.Run(kind+strings.Join(args, " "), func(t *testing.T) {
+				cmd := exec.CommandContext(t.Context(), openssl, append([]string{"pkcs8", "-topk8", "-passout", "env:PASS"}, args...)...)
+				cmd.Env = append(os.Environ(), "PASS=secret")
+				cmd.Stdin = bytes.NewReader(pemOf(t, private))
+				sealed, err := cmd.Output()
+				require.NoError(t, err)
+				require.Contains(t, string(sealed), "BEGIN ENCRYPTED PRIVATE KEY")
+				s, err := trust.LoadSigner("k.pem", sealed, func() ([]byte, error) { return []byte("secret"), nil })
+				require.NoError(t, err)
+				require.Equal(t, signer(t, private).PublicPEM(), s.PublicPEM())
+				_, err = trust.LoadSigner("k.pem", sealed, func() ([]byte, error) { return []byte("other"), nil })
+				require.Equal(t, fault.Unauthorized, fault.ReasonOf(err), "%v", err)
+			})
+		}
+	}
+}
+
+func FuzzLoadSigner(f *testing.F) {
+	sealed, _, err := trust.GenerateKey(nil)
+	require.NoError(f, err)
+	f.Add(sealed)
+	f.Add(pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{0x30, 0}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// The password is not given: deriving a key from it is slow by design.
+		_, err := trust.LoadSigner("k", data, func() ([]byte, error) { return nil, errors.New("not asked") })
+		if err != nil {
+			require.NotEqual(t, fault.Reason(""), fault.ReasonOf(err))
+		}
+	})
 }
 
 func TestPrintingASignerPrintsNoPrivateKey(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Verify checks that enough distinct keys of the policy have signed subject. All of
-// the evidence is looked at. The error is a fault with reason Untrusted that says
+// Verify checks that enough distinct signers of the policy have signed subject: keys,
+// or holders of certificates. All of the evidence is looked at. The error is a fault with reason Untrusted that says
 // what was found.
 func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time) (Verified, error) {
 	if err := p.admits(subject); err != nil {
@@ -24,7 +25,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
-	t := tally{subject: subject, found: map[string]int{}, counted: map[string]string{}}
+	t := newTally(subject)
 	for _, e := range evidence {
 		t.add(p, e, now)
 	}
@@ -34,7 +35,7 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 // admits refuses a subject before any signature is looked at.
 func (p *Policy) admits(subject image.Digest) error {
 	switch {
-	case p == nil || p.threshold < 1 || len(p.keys) == 0:
+	case p == nil || p.threshold < 1 || len(p.keys)+len(p.authorities)+len(p.keyless) == 0:
 		return untrusted(subject, errors.New("the trust policy is empty: it accepts nothing"), "add the publisher's public key to it")
 	case subject.IsZero():
 		return untrusted(subject, errors.New("there is no digest to verify"), "")
@@ -52,9 +53,13 @@ func untrusted(subject image.Digest, why error, hint string) error {
 type tally struct {
 	subject image.Digest
 	total   int
-	found   map[string]int    // what was found that does not count -> how often
-	counted map[string]string // fingerprint -> id of keys whose signatures count
-	lapsed  bool              // a key of the policy signed, but does not count (any more)
+	found   map[string]int // what was found that does not count -> how often
+	counts  count
+	lapsed  bool // a signer of the policy signed, but does not count (any more)
+}
+
+func newTally(subject image.Digest) tally {
+	return tally{subject: subject, found: map[string]int{}, counts: count{}}
 }
 
 func (t *tally) add(p *Policy, e Evidence, now time.Time) {
@@ -67,76 +72,164 @@ func (t *tally) add(p *Policy, e Evidence, now time.Time) {
 	case !slices.Contains(e.subjects, t.subject):
 		t.found["of another digest, "+e.subjects[0].String()]++
 	default:
-		t.addSigned(p, e.message, e.signatures, now)
+		t.addSigned(p, e, now)
 	}
 }
 
-// addSigned looks for the keys that made the signatures over a message that binds
-// the subject.
-func (t *tally) addSigned(p *Policy, message []byte, signatures [][]byte, now time.Time) {
-	known := false
-	for _, k := range p.keys {
-		if !slices.ContainsFunc(signatures, func(s []byte) bool { return k.signed(message, s) }) {
-			continue
-		}
-		known = true
-		if why := k.standing(now); why != "" {
-			t.found["by the key "+k.id+", "+why]++
-			t.lapsed = true
-			continue
-		}
-		if t.counted[k.fingerprint] == "" { // several entries or signatures of one key count once
-			t.counted[k.fingerprint] = k.id
-		}
+// addSigned looks for the signers of a message that binds the subject.
+func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
+	known := t.addKeys(p, e, now)
+	vouchers := len(p.authorities)+len(p.keyless) > 0
+	if e.voucher != nil && len(e.signatures) > 0 && vouchers {
+		known = t.addVouched(p, e, now) || known
 	}
-	if !known {
+	switch {
+	case known:
+	case e.doubt != "":
+		t.found[e.doubt]++
+	case e.voucher != nil && vouchers: // addVouched has said why
+	default:
 		t.found["by no key of the policy"]++
 	}
 }
 
-func (t *tally) keys() []string {
-	ids := make([]string, 0, len(t.counted))
-	for _, id := range t.counted {
-		ids = append(ids, id)
+// addKeys counts the policy's keys that made the signatures.
+func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
+	for _, k := range p.keys {
+		if !slices.ContainsFunc(e.signatures, func(s []byte) bool { return k.signed(e.message, s) }) {
+			continue
+		}
+		known = true
+		if why := k.standing(now); why != "" {
+			t.lapse("by the key " + k.id + ", " + why)
+			continue
+		}
+		t.counts.add(k.fingerprint, k.id)
 	}
-	sort.Strings(ids)
-	return ids
+	return known
+}
+
+// addVouched counts the authorities that vouch for who made the signature. A
+// revoked key does not come back with a certificate.
+func (t *tally) addVouched(p *Policy, e Evidence, now time.Time) (known bool) {
+	print, ok := e.voucher.signed(e.message, e.signatures[0])
+	if !ok {
+		t.found["by another key than that of its certificate"]++
+		return false
+	}
+	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.revoked && k.fingerprint == print }) {
+		t.lapse("by a certificate whose key is revoked")
+		return true
+	}
+	strange := ""
+	hear := func(id string, why *refusal) {
+		switch {
+		case why == nil:
+			known = true
+			t.counts.add(print, id)
+		case why.known:
+			known = true
+			t.lapse(why.why)
+		default:
+			strange = why.why
+		}
+	}
+	for _, a := range p.authorities {
+		hear(a.id, a.vouches(e.voucher, e.signatures[0], now))
+	}
+	for _, k := range p.keyless {
+		hear(k.id, k.vouches(e, t.subject, now))
+	}
+	if !known {
+		t.found[strange]++
+	}
+	return known
+}
+
+func (t *tally) lapse(why string) {
+	t.found[why]++
+	t.lapsed = true
+}
+
+// count is which public keys (by fingerprint) signed under which ids of the policy.
+// Several entries of one key count once, and so do several keys that one authority
+// vouches for: what counts is how many keys and ids can be paired off.
+type count map[string][]string
+
+func (c count) add(print, id string) {
+	if !slices.Contains(c[print], id) {
+		c[print] = append(c[print], id)
+	}
+}
+
+// distinct returns the ids of a largest pairing, sorted.
+func (c count) distinct() []string {
+	taken := map[string]string{} // id -> fingerprint
+	for _, print := range slices.Sorted(maps.Keys(c)) {
+		c.place(print, taken, map[string]bool{})
+	}
+	return slices.Sorted(maps.Keys(taken))
+}
+
+// place finds an id for a key, moving others to ids that they also have.
+func (c count) place(print string, taken map[string]string, tried map[string]bool) bool {
+	for _, id := range c[print] {
+		if tried[id] {
+			continue
+		}
+		tried[id] = true
+		if other, ok := taken[id]; !ok || c.place(other, taken, tried) {
+			taken[id] = print
+			return true
+		}
+	}
+	return false
 }
 
 func (t *tally) verdict(p *Policy, now time.Time) (Verified, error) {
-	if len(t.counted) >= p.threshold {
-		return Verified{subject: t.subject, keys: t.keys(), at: now}, nil
+	ids := t.counts.distinct()
+	if len(ids) >= p.threshold {
+		return Verified{subject: t.subject, keys: ids, at: now}, nil
 	}
-	return Verified{}, untrusted(t.subject, errors.New(t.explain(p, now)), t.hint())
+	return Verified{}, untrusted(t.subject, errors.New(t.explain(p, ids, now)), t.hint())
 }
 
 // explain says what was found where it is not enough.
-func (t *tally) explain(p *Policy, now time.Time) string {
+func (t *tally) explain(p *Policy, ids []string, now time.Time) string {
 	var text strings.Builder
 	switch {
 	case t.total == 0:
 		text.WriteString("it has no signature")
-	case len(t.counted) == 0:
+	case len(ids) == 0:
 		fmt.Fprintf(&text, "%s, none by a key of the policy that counts", plural(t.total, "signature"))
 	default:
-		fmt.Fprintf(&text, "signed by %s (%s) where the policy wants %d", plural(len(t.counted), "distinct key"),
-			strings.Join(t.keys(), ", "), p.threshold)
+		fmt.Fprintf(&text, "signed by %s (%s) where the policy wants %d", plural(len(ids), "distinct key"),
+			strings.Join(ids, ", "), p.threshold)
 	}
-	fmt.Fprintf(&text, "; keys tried: %s", strings.Join(p.describeKeys(now), ", "))
+	fmt.Fprintf(&text, "; keys tried: %s", strings.Join(p.describe(now), ", "))
 	for _, line := range t.findings() {
 		text.WriteString("; " + line)
 	}
 	return text.String()
 }
 
-func (p *Policy) describeKeys(now time.Time) []string {
-	out := make([]string, 0, len(p.keys))
-	for _, k := range p.keys {
-		name := k.id
-		if why := k.standing(now); why != "" {
+// describe lists the keys and authorities of the policy, with why they do not count.
+func (p *Policy) describe(now time.Time) []string {
+	out := make([]string, 0, len(p.keys)+len(p.authorities))
+	add := func(name, why string) {
+		if why != "" {
 			name += " (" + why + ")"
 		}
 		out = append(out, name)
+	}
+	for _, k := range p.keys {
+		add(k.id, k.standing(now))
+	}
+	for _, a := range p.authorities {
+		add("certificates of "+a.id, a.standing(now))
+	}
+	for _, k := range p.keyless {
+		add("keyless "+k.id, k.standing(now))
 	}
 	return out
 }
@@ -160,8 +253,8 @@ func (t *tally) hint() string {
 	case t.total == 0:
 		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and bring its signature along (tag " + SignatureTag(t.subject) + ")"
 	case t.lapsed:
-		return "have it signed with a key that is in force"
-	case len(t.counted) > 0:
+		return "have it signed with a key or certificate that is in force"
+	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
 	return "add the public key of who signed it to the trust policy if you trust them, else refuse the bundle"
@@ -187,7 +280,7 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than %d", len(lines), maxSignatures),
 			"give the file that holds the signatures")
 	}
-	t := tally{subject: subject, found: map[string]int{}, counted: map[string]string{}}
+	t := newTally(subject)
 	for _, line := range lines {
 		t.total++
 		raw, err := decodeSignature(string(line))
@@ -195,7 +288,7 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 			t.found["damaged: it "+err.Error()]++
 			continue
 		}
-		t.addSigned(p, data, [][]byte{raw}, now)
+		t.addSigned(p, Evidence{message: data, signatures: [][]byte{raw}}, now)
 	}
 	return t.verdict(p, now)
 }

@@ -14,10 +14,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
 )
 
 // limits are what the machine can do, in bytes a second.
-type limits struct{ sha256, disk, loopback float64 }
+type limits struct{ sha256, disk, loopback, link float64 }
 
 func measureLimits(dir string) (l limits, err error) {
 	say("measuring the machine's limits")
@@ -25,8 +27,49 @@ func measureLimits(dir string) (l limits, err error) {
 	if l.disk, err = diskSpeed(dir); err != nil {
 		return l, err
 	}
-	l.loopback, err = loopbackSpeed()
+	if l.loopback, err = loopbackSpeed(); err != nil {
+		return l, err
+	}
+	l.link, err = linkSpeed()
 	return l, err
+}
+
+// linkSpeed is what the relay of 1 Gbit/s lets through on this machine, over as many
+// connections as vdo-bundle uses.
+func linkSpeed() (float64, error) {
+	const connections, each = 6, 50 << 20
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close() //nolint:errcheck // the end
+	l, err := link.New(listener.Addr().String(), speeds["20ms"])
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close() //nolint:errcheck // the end
+	var group errgroup.Group
+	began := time.Now()
+	for range connections {
+		group.Go(func() error {
+			c, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			_, err = c.Write(make([]byte, each))
+			return errors.Join(err, c.Close())
+		})
+		group.Go(func() error {
+			c, err := net.Dial("tcp", l.Host)
+			if err != nil {
+				return err
+			}
+			_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 256<<10))
+			return errors.Join(err, c.Close())
+		})
+	}
+	err = group.Wait()
+	return connections * each / time.Since(began).Seconds(), err
 }
 
 // sha256Speed hashes on all cores.
@@ -119,6 +162,7 @@ func printLimits(before, after limits) {
 		{"sha256, all cores", before.sha256, after.sha256},
 		{"disk, one file to the flush", before.disk, after.disk},
 		{"loopback, one connection", before.loopback, after.loopback},
+		{"the relay of 1 Gbit/s, six connections", before.link, after.link},
 	} {
 		fmt.Printf("| %s | %.0f MB/s | %.0f MB/s |\n", l.name, l.before/1e6, l.after/1e6)
 	}

@@ -24,10 +24,10 @@ var floors = [][]string{
 	{"api/fault", "deploy"},
 	{"api/image", "api/v1alpha1", "matrix"},
 	{"api/trust"},
-	{"api/bundle"},
-	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
+	{"api/bundle", "api/trust/keyless"},
+	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
 	{"operator/internal/plan"},
-	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
+	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
 	{"operator/internal/controller/..."},
 	{"bundler/internal/cli/...", "operator"},
 	{"bundler/cmd/...", "operator/cmd/..."},
@@ -89,7 +89,7 @@ func TestDependenciesThatMayNotBe(t *testing.T) {
 		"api/trust":                 {"k8s.io/client-go", "sigs.k8s.io/controller-runtime"},
 		"api/bundle":                {"k8s.io/client-go", "sigs.k8s.io/controller-runtime"},
 		"bundler/cmd/vdo-bundle":    {"sigs.k8s.io/controller-runtime", "github.com/vmware/govmomi", module + "/operator"},
-		"operator/cmd/vdo-operator": {module + "/bundler"},
+		"operator/cmd/vdo-operator": {module + "/bundler", "github.com/sigstore/sigstore-go"},
 	} {
 		cmd := exec.Command("go", "list", "-deps", module+"/"+from)
 		cmd.Dir = root()

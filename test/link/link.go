@@ -28,7 +28,7 @@ type Options struct {
 const (
 	chunk  = 32 << 10             // bytes that travel together
 	window = 4 << 20              // bytes of one connection and direction under way
-	slip   = 2 * time.Millisecond // that a sender may be late without losing bandwidth
+	slip   = 8 * time.Millisecond // that a sender may be late without losing bandwidth
 )
 
 // Link is a running relay.

@@ -118,7 +118,7 @@ func (d *Dir) FetchFrom(ctx context.Context, desc ocispec.Descriptor, offset int
 			Hint: "make the bundle again with `vdo-bundle pull`", Err: fmt.Errorf("it holds no %s", desc.Digest)}
 	}
 	if err != nil {
-		return nil, storageFault("read", filepath.Join(d.path, name), err)
+		return nil, d.unopened(name, err)
 	}
 	if err := checkBlobFile(d.path, f, desc); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -127,6 +127,15 @@ func (d *Dir) FetchFrom(ctx context.Context, desc ocispec.Descriptor, offset int
 		return nil, errors.Join(storageFault("read", filepath.Join(d.path, name), err), f.Close())
 	}
 	return f, nil
+}
+
+// unopened says why a blob cannot be opened. A link that leads out of the folder is
+// nobody's accident: it would have other files read as content.
+func (d *Dir) unopened(name string, err error) error {
+	if info, statErr := d.root.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return brokenFile(d.path, "%s is a link out of the folder", name)
+	}
+	return storageFault("read", filepath.Join(d.path, name), err)
 }
 
 func checkBlobFile(path string, f *os.File, d ocispec.Descriptor) error {
@@ -143,6 +152,9 @@ func checkBlobFile(path string, f *os.File, d ocispec.Descriptor) error {
 	}
 	return nil
 }
+
+// Attached returns the digests that something is attached to, sorted.
+func (d *Dir) Attached(ctx context.Context) ([]image.Digest, error) { return d.index().attached(ctx) }
 
 // Attachments returns the manifests of signatures and other things about subject.
 func (d *Dir) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {

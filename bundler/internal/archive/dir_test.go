@@ -195,7 +195,8 @@ func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	_, err = s.Fetch(t.Context(), d)
-	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "is a link out of the folder")
 }
 
 var _ bundle.Fetcher = (*Dir)(nil)

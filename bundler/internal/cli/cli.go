@@ -199,7 +199,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 	})
 	root.AddCommand(
 		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
-		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(),
+		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(), a.sbomCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		a.serveCommand(), a.mirrorConfigCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),

@@ -168,9 +168,21 @@ An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.
 
 With --base or --have it makes a delta: layers that an earlier bundle has, or that
-the receipt of a push names, are left out. push demands them in the registry.`,
+the receipt of a push names, are left out. push demands them in the registry.
+
+--verify-upstream FILE checks the images' own signatures before anything is written;
+all that fail are named together. An image without a rule is refused. The file:
+
+  apiVersion: vdo.vmware.com/upstream/v1
+  kind: UpstreamPolicy
+  rules:                                 # the most specific one holds
+  - images: registry.k8s.io              # HOST or HOST/PATH, and all below it
+    policy: kubernetes.yaml              # a trust policy, as of verify --policy
+  - images: registry.k8s.io/csi-vsphere
+    unsigned: true                       # taken as it is`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
+  vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
   vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
@@ -188,12 +200,15 @@ the receipt of a push names, are left out. push demands them in the registry.`,
 	fl := cmd.Flags()
 	fl.StringVarP(&a.flags.dest, "output", "o", "", "where to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
-	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key")
+	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key (as sign --key)")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
 	a.flags.deltaFlags(cmd)
 	a.flags.volumeFlags(cmd)
 	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
+	a.flags.upstreamFlags(cmd)
+	a.flags.provenanceFlag(cmd)
 	a.flags.formatFlag(cmd, "")
 	a.flags.quietFlag(cmd)
 	return cmd
@@ -216,22 +231,30 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if signer == nil && a.flags.provenance {
+		return usage(cmd, "--provenance wants --sign-key: a statement that nobody signed proves nothing")
+	}
+	upstream, err := a.flags.upstreamPolicy()
+	if err != nil {
+		return err
+	}
 	target, err := a.openTarget(dest, w.client)
 	if err != nil {
 		return err
 	}
 	progress := a.reporter()
-	pulled, err := a.pullInto(ctx, target, dest, w, signer, progress)
+	pulled, err := a.pullInto(ctx, target, dest, w, signer, upstream, progress)
 	err = fault.Join(err, target.Close())
 	progress.end()
 	if err != nil {
 		return err
 	}
+	a.sayUpstream(pulled)
 	return a.printMoved(a.flags.inParts(dest), pulled)
 }
 
 // pullInto pulls into an open target.
-func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, p bundler.Progress) (*bundler.Pulled, error) {
+func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, upstream *bundler.UpstreamPolicy, p bundler.Progress) (*bundler.Pulled, error) {
 	if err := bundler.Preflight(ctx, target); err != nil {
 		return nil, err
 	}
@@ -241,7 +264,7 @@ func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w
 	}
 	in := bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference, Base: w.base,
+		Signer: signer, Target: target, Reference: dest.reference, Base: w.base, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)
@@ -286,6 +309,9 @@ type moved struct {
 	Bytes     int64        `json:"bytes"`    // of the bundle
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
+	// Upstream are the images whose own signatures were checked.
+	Upstream []bundler.VerifiedImage `json:"upstream,omitempty"`
+	Attached int                     `json:"attached,omitempty"` // signatures and the like of images
 	// Of a dry run, in which nothing was moved: what would be.
 	DryRun bool              `json:"dryRun,omitempty"`
 	Plan   []bundler.Planned `json:"plan,omitempty"`
@@ -298,7 +324,7 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if err != nil {
 		return err
 	}
-	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Left: p.Left}
+	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Left: p.Left, Upstream: p.Verified, Attached: p.Attached}
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
@@ -348,14 +374,16 @@ func (a app) signCommand() *cobra.Command {
 beside it: into the archive or folder without rewriting the rest, or into the
 registry under cosign's tag. Signatures that are there stay.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
-  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key`,
+  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&a.flags.key, "key", "", "private key to sign with (cosign's, or PEM)")
+	fl.StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
 	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
 	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
 	a.flags.registryFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	return cmd

@@ -43,6 +43,7 @@ type flags struct {
 	concurrency int
 	retries     int
 	rateLimit   string
+	ranges      int
 	timeout     time.Duration
 	clientCert  string
 	clientKey   string
@@ -62,11 +63,16 @@ type flags struct {
 	keep       int
 	yes        bool
 	// keys
-	key          string
-	passwordFile string
-	keys         []string
-	policy       string
-	identity     string
+	key                           string
+	passwordFile                  string
+	passwordEnv                   string
+	certificate, certificateChain string
+	// upstream's own signatures
+	verifyUpstream, carry string
+	provenance            bool
+	keys                  []string
+	policy                string
+	identity              string
 }
 
 // formatFlag binds --format; -o is short for it where -o is not a destination.
@@ -109,10 +115,11 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.caFile, "ca-file", "", "PEM file of certificate authorities to trust besides the system's")
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
-	fl.IntVar(&f.concurrency, "concurrency", 6, "transfers at a time, for each host")
+	fl.IntVar(&f.concurrency, "concurrency", 6, "large blobs at a time, for each host; of small things four times as many")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
 	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent before a request is made again")
 	fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second that all transfers together may take: 10MB, 500KiB")
+	fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over this many connections, for hosts that hold each one back")
 	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
 	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
 	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
@@ -125,10 +132,6 @@ func (f *flags) targetFlags(cmd *cobra.Command) {
 	fl.StringVar(&f.chunkSize, "chunk-size", "", "send larger blobs in parts of this size: 50MB, 16MiB (default: where a whole blob is refused)")
 	fl.BoolVar(&f.omitRefused, "omit-refused", false, "push without the signatures and other attachments that the registry does not take, and name them")
 	fl.BoolVar(&f.checkAll, "check-all", false, "ask the registry for every part, even where an earlier push has noted that all is there")
-}
-
-func (f *flags) passwordFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.passwordFile, "key-password-file", "", "file with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
 }
 
 // trustFlags say whose signatures are needed.

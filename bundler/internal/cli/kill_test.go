@@ -134,6 +134,30 @@ func TestKilledPullGoesOn(t *testing.T) {
 	}
 }
 
+// The same for a folder and for a registry that is pulled into.
+func TestKilledPullIntoAFolderOrRegistryGoesOn(t *testing.T) {
+	w := newKillWorld(t)
+	random := chance(t)
+	w.must(t, "keygen", "-o", "k")
+	for _, dest := range []string{"oci:a", w.mirror.Host + "/vdo/killed:1"} {
+		pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", dest, "--retries", "0", "--sign-key", "k.key", "--ca-file", "ca.crt"}
+		for round := range 3 {
+			fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: random.IntN(15)}
+			if round%2 == 0 {
+				fault.After, fault.HoldAt = random.IntN(4), 1+random.Int64N(1<<20)
+			}
+			if !w.kill(t, w.upstream, fault, pull...) {
+				break
+			}
+			cmd, _, stderr := w.command(t.Context(), "inspect", dest, "--ca-file", "ca.crt")
+			require.Error(t, cmd.Run(), "a part of a bundle looks complete")
+			require.NotContains(t, stderr.String(), "panic")
+		}
+		w.must(t, pull...)
+		w.must(t, "verify", dest, "--key", "k.pub", "--ca-file", "ca.crt", "-q")
+	}
+}
+
 // The network is gone from a random point on: the program says what is missing, and
 // the next run goes on.
 func TestPullGoesOnAfterTheNetworkWasCut(t *testing.T) {

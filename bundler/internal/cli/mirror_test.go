@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/crypto/bcrypt"
 )
 
 const driver = "registry.test/csi/driver:v3.5.1"
@@ -37,6 +39,11 @@ func TestPushWithPathsPutsEveryImageUnderItsUpstreamName(t *testing.T) {
 		upstream := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/"+want)
 		mirrored := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+w.mirror.Host+"/vdo/drivers/"+name)
 		require.Equal(t, upstream, mirrored, name)
+	}
+	for _, r := range w.mirror.Requests() {
+		if strings.HasPrefix(r.Path, "/v2/vdo/drivers/") && strings.Contains(r.Path, "/blobs/") && !strings.HasPrefix(r.Path, "/v2/vdo/drivers/blobs/") {
+			require.Zero(t, r.Received, "%s %s: what the bundle's repository has is mounted", r.Method, r.Path)
+		}
 	}
 	// Again, there is nothing to send.
 	w.mirror.ForgetRequests()
@@ -178,4 +185,27 @@ func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
 	out := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "k3s", "--with-login", "-o", w.dir+"/k3s")
 	require.NotContains(t, out, w.mirror.Password)
 	require.Contains(t, string(w.read(t, "k3s/registries.yaml")), "password: \""+w.mirror.Password+"\"")
+}
+
+// A node can be led to a served bundle as to a mirror: the layout is the same.
+func TestContainerdPullsFromAServedBundle(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	ctr := startContainerd(t)
+	w.must(t, "pull", "@up", "-o", "a.tar")
+	cert, key, err := w.mirror.Certificate()
+	require.NoError(t, err)
+	hash, err := bcrypt.GenerateFromPassword([]byte(w.mirror.Password), bcrypt.MinCost)
+	require.NoError(t, err)
+	w.write(t, "host.crt", cert)
+	w.write(t, "host.key", key)
+	w.write(t, "users", fmt.Appendf(nil, "%s:%s\n", w.mirror.Username, hash))
+	s := w.serve(t, "a.tar", "--tls-cert", "host.crt", "--tls-key", "host.key", "--htpasswd", "users")
+	w.write(t, "login/config.json", bytes.ReplaceAll(w.mirror.DockerConfig(), []byte(w.mirror.Host), []byte(s.Address)))
+	certs := filepath.Join(w.dir, "certs.d")
+	w.must(t, "mirror-config", "a.tar", s.Address+"/vdo/drivers", "--format", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "ca.crt"), "--with-login", "--mirror-only")
+	for _, name := range []string{driver, "registry.test/cloud/ccm:v1.34.0"} {
+		said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
+		require.NoError(t, err, said)
+	}
+	s.end(t)
 }

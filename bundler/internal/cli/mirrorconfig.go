@@ -36,6 +36,10 @@ func (a *app) pushPaths(ctx context.Context, source bundler.Source, to place, cl
 	if a.flags.layout != layoutPaths {
 		return nil
 	}
+	if a.flags.dryRun {
+		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		return nil
+	}
 	_, err := bundler.PushPaths(ctx, bundler.PathsInput{
 		Source: source, Reference: to.reference, Registry: direct(client),
 		Open: func(ref image.Reference) bundler.Target { return client.Repository(ref) },

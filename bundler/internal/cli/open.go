@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -11,13 +10,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/mattn/go-isatty"
-	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -34,6 +31,7 @@ import (
 // Bounds of files that the user names, in bytes.
 const (
 	maxKeyFile       = 64 << 10
+	maxTrustFile     = 1 << 20 // keys, certificates and trusted roots that a policy names
 	maxPolicyFile    = 1 << 20
 	maxSignatureFile = 1 << 20
 	maxCAFile        = 4 << 20
@@ -78,7 +76,7 @@ func unreadable(flag, name string, err error) error {
 func (f *flags) client() (*registry.Client, error) {
 	o := registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
-		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout,
+		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
 		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused,
 	}
 	var problems []error
@@ -92,6 +90,9 @@ func (f *flags) client() (*registry.Client, error) {
 	}
 	if f.retries < 0 || f.retries > 100 {
 		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+	}
+	if f.ranges < 1 || f.ranges > 8 {
+		bad("--ranges", fmt.Sprint(f.ranges), errors.New("it is not between 1 and 8"), "1 is right unless the registry holds each connection back")
 	}
 	if f.timeout < time.Second || f.timeout > time.Hour {
 		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
@@ -222,16 +223,7 @@ func (f *flags) trustPolicy() (*trust.Policy, error) {
 	case f.policy != "" && len(f.keys) > 0:
 		return nil, badFlag("--policy", f.policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
 	case f.policy != "":
-		data, err := readFile("--policy", f.policy, maxPolicyFile)
-		if err != nil {
-			return nil, err
-		}
-		return trust.ParsePolicy(f.policy, data, func(path string) ([]byte, error) {
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(filepath.Dir(f.policy), path)
-			}
-			return readFile("--policy", path, maxKeyFile)
-		})
+		return parsePolicy("--policy", f.policy)
 	case len(f.keys) == 0:
 		return nil, nil
 	}
@@ -285,46 +277,6 @@ func keyID(name string) string {
 	}, filepath.Base(name))
 	return id[:min(len(id), 48)]
 }
-
-// signer reads the private key of a flag; nil where none is given.
-func (a *app) signer(flag, name string) (*trust.Signer, error) {
-	if name == "" {
-		return nil, nil
-	}
-	pem, err := readFile(flag, name, maxKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	// The password's key derivation takes 64 MiB; they are given back before layers move.
-	defer debug.FreeOSMemory()
-	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
-}
-
-// password finds the password of a private key: the file, the environment, the
-// terminal; never the arguments.
-func (a *app) password(prompt string) ([]byte, error) {
-	if a.flags.passwordFile != "" {
-		data, err := readFile("--key-password-file", a.flags.passwordFile, maxPassword)
-		return bytes.TrimRight(data, "\r\n"), err
-	}
-	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
-		if value, ok := a.getenv(name); ok {
-			return []byte(value), nil
-		}
-	}
-	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
-		a.ask(prompt)
-		password, err := term.ReadPassword(int(a.in.Fd()))
-		a.ask("\n")
-		return password, err
-	}
-	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
-		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
-	}
-}
-
-func (a *app) ask(s string) { _, _ = io.WriteString(a.err, s) }
 
 // openSource opens a bundle for reading.
 func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (bundler.Signable, error) {

@@ -63,7 +63,23 @@ func printInspection(w io.Writer, i *bundler.Inspection) error {
 			line("  because %s", m.Reason)
 		}
 	}
+	for _, m := range i.Images {
+		if len(m.Attached) > 0 {
+			line("")
+			line("upstream's: %s", m.Reference)
+			for _, s := range m.Attached {
+				line("  %s", attachedLine(s))
+			}
+		}
+	}
 	return t.Flush()
+}
+
+func attachedLine(s bundler.Signature) string {
+	if s.Tag == "" {
+		return s.Type + " " + short(s.Digest.String())
+	}
+	return s.Tag
 }
 
 func joined[T fmt.Stringer](values []T) string {
@@ -91,10 +107,7 @@ func signatureLine(signatures []bundler.Signature) string {
 	}
 	out := make([]string, len(signatures))
 	for i, s := range signatures {
-		out[i] = s.Tag
-		if s.Tag == "" {
-			out[i] = s.Type + " " + short(s.Digest.String())
-		}
+		out[i] = attachedLine(s)
 	}
 	return strings.Join(out, ", ") + " (see verify for whose)"
 }

@@ -30,6 +30,7 @@ func TestNothingToDoIsFewRequests(t *testing.T) {
 	w.mirror.ForgetRequests()
 	w.must(t, "push", "a.tar", dest, "--ca-file", "ca.crt")
 	requests := w.mirror.Requests()
+	t.Logf("%d requests", len(requests))
 	require.Less(t, len(requests), 20, "%v", requests)
 	for _, q := range requests {
 		require.Contains(t, []string{"GET", "HEAD"}, q.Method)

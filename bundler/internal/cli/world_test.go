@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // binary is the real program, built once for all tests of this package.
@@ -47,6 +48,7 @@ func run(m *testing.M) int {
 // world is what one test has: an upstream registry without TLS, and a site's mirror
 // with TLS and a login.
 type world struct {
+	t                testing.TB
 	dir              string
 	upstream, mirror *registry.Registry
 }
@@ -132,6 +134,7 @@ const distant = "2099-01-01T00:00:00Z"
 func newWorld(t testing.TB, dir string) *world {
 	t.Helper()
 	w := &world{
+		t:        t,
 		dir:      dir,
 		upstream: registry.Start(t, registry.Options{}),
 		mirror:   registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic}),
@@ -212,6 +215,11 @@ type key struct{}
 //	truncate FILE N    cut a file to N bytes, or by -N
 //	tool CODE NAME …   run skopeo or cosign and demand its exit code
 //	upimage REF SEED   push another image upstream
+//	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
+//	                   code signing that began D days ago and ends the day after:
+//	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
+//	statement FILE     print the statement inside of what cosign verify-attestation printed
+//	digests REPO LOCK  set $CCM and $DRIVER to REPO@DIGEST of those images of a lock
 //	mounted CODE OPTIONS ARGS…
 //	                   like vdo, with a tmpfs of mount OPTIONS at ./small
 //	smaller A B        demand that file A has fewer bytes than file B
@@ -232,6 +240,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
 			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
+			"issue": issue, "digests": digests, "statement": statement,
 		},
 	})
 }
@@ -355,6 +364,10 @@ func truncate(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func tool(ts *testscript.TestScript, _ bool, args []string) {
+	if args[1] == "cosign" {
+		expectCode(ts, args[0], toolchain.Path(of(ts).t, "cosign"), args[2:])
+		return
+	}
 	name, err := exec.LookPath(args[1])
 	ts.Check(err)
 	expectCode(ts, args[0], name, args[2:])

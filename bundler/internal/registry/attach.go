@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -139,10 +140,11 @@ func merge(ours bundle.Node, theirs []byte) (node bundle.Node, config []byte, er
 }
 
 // lacking returns the layers of b that a lacks. The same payload under another
-// signature is another layer: the signature is in the annotations.
+// signature, or with another certificate or time stamp, is another layer: those are
+// in the annotations.
 func lacking(a, b []ocispec.Descriptor) []ocispec.Descriptor {
 	same := func(x, y ocispec.Descriptor) bool {
-		return x.Digest == y.Digest && x.Annotations["dev.cosignproject.cosign/signature"] == y.Annotations["dev.cosignproject.cosign/signature"]
+		return x.Digest == y.Digest && maps.Equal(x.Annotations, y.Annotations)
 	}
 	var out []ocispec.Descriptor
 	for _, l := range b {

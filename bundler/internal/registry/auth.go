@@ -23,9 +23,12 @@ type host struct {
 	name string   // as references write it
 	base *url.URL // of its API: https://registry-1.docker.io
 
-	small, pull, push *slots
-	gate              chan struct{} // held while the host is asked how, or for a token
+	small                *slots        // for what is answered at once
+	pull, push           *slots        // for large blobs
+	pullSmall, pushSmall *slots        // for small ones
+	gate                 chan struct{} // held while the host is asked how, or for a token
 
+	noRanges    atomic.Bool  // the host does not give ranges of blobs
 	noReferrers atomic.Bool  // the host answered that it has no referrers API
 	chunk       atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
@@ -59,7 +62,8 @@ func (c *Client) host(name string) *host {
 	set := c.settings(name)
 	h := &host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
-		small: newSlots(2 * set.Concurrency), pull: newSlots(set.Concurrency), push: newSlots(set.Concurrency),
+		small: newSlots(manySmall * set.Concurrency), pull: newSlots(set.Concurrency), push: newSlots(set.Concurrency),
+		pullSmall: newSlots(manySmall * set.Concurrency), pushSmall: newSlots(manySmall * set.Concurrency),
 		gate:   make(chan struct{}, 1),
 		tokens: map[string]bearer{}, logins: map[string]Credential{}, noMount: map[string]bool{},
 	}

@@ -114,8 +114,13 @@ type Options struct {
 	// UserAgent is sent with each request. Empty: "vdo-bundle".
 	UserAgent string
 	// Concurrency is how many blobs are read from, and how many written to, one
-	// host at a time. Zero: 6.
+	// host at a time; of blobs up to 128 KiB and of other small requests, four times
+	// as many. Zero: 6.
 	Concurrency int
+	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
+	// the slots of Concurrency are free: for hosts that hold each connection to a part
+	// of what the link can do. Each takes 4 MiB of memory. Zero: one.
+	Ranges int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
 	// proxy before it, does not take a whole one.
@@ -271,7 +276,7 @@ func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, contr
 		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        90 * time.Second,
-		MaxIdleConnsPerHost:    3 * o.Concurrency,
+		MaxIdleConnsPerHost:    (2 + 2*manySmall) * o.Concurrency,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // a blob's bytes are its bytes
 		Protocols:              protocols,

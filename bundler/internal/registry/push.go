@@ -18,6 +18,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
 const opPush = "push"
@@ -190,30 +191,55 @@ func (r *Repository) Commit(ctx context.Context) error {
 }
 
 // putAttachments writes all that the registry takes, and tells of all that it does
-// not take: some refuse every manifest with a subject.
+// not take: some refuse every manifest with a subject. What is about one subject is
+// written one after the other, since it may share a tag; subjects side by side.
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
-	var problems []error
+	about := map[image.Digest][]bundle.Attachment{}
 	for _, a := range p.graph.Attachments {
-		if p.confirmed && a.Subject.String() != p.graph.Root.Digest.String() {
-			continue
+		if !p.confirmed || a.Subject.String() == p.graph.Root.Digest.String() {
+			about[a.Subject] = append(about[a.Subject], a)
 		}
-		err := r.putAttachment(ctx, a)
-		if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
-			problems = append(problems, err)
-			continue
-		}
-		digest := a.Node.Descriptor.Digest.String()
-		if r.client.opts.OmitRefused {
-			p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
-			continue
-		}
-		problems = append(problems, &fault.Error{
-			Reason: fault.Refused, Op: opPush, Subject: r.at(digest),
-			Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
-			Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+	}
+	problems := make([]error, len(p.graph.Attachments))
+	var group errgroup.Group
+	group.SetLimit(r.host.small.most)
+	next := 0
+	for _, subject := range slices.SortedFunc(maps.Keys(about), func(a, b image.Digest) int { return strings.Compare(a.String(), b.String()) }) {
+		attachments := about[subject]
+		slots := problems[next : next+len(attachments)]
+		next += len(attachments)
+		group.Go(func() error {
+			for i, a := range attachments {
+				slots[i] = r.putOrOmit(ctx, p, a)
+			}
+			return nil
 		})
 	}
+	_ = group.Wait() // problems has them all
 	return fault.Join(problems...)
+}
+
+// putOrOmit writes an attachment, or says that the registry takes none such.
+func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
+	digest := a.Node.Descriptor.Digest.String()
+	if p.confirmed && a.Tag == "" { // it was listed when that was noted
+		if _, found, err := r.stat(ctx, opPush, r.at(digest), digest, r.pushes()); err != nil || found {
+			return err
+		}
+	}
+	err := r.putAttachment(ctx, a)
+	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
+		return err
+	}
+	if r.client.opts.OmitRefused {
+		p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: opPush, Subject: r.at(digest),
+		Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
+		Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
+	}
 }
 
 // omit takes note that the registry does not take an attachment.

@@ -17,6 +17,30 @@ type slots struct {
 	waiting []chan struct{} // in the order of their coming
 }
 
+const (
+	// smallBlob is up to how many bytes a blob costs a round trip rather than a part
+	// of the link: so many more of them are under way at a time.
+	smallBlob = 128 << 10
+	manySmall = 4
+)
+
+// pulls returns the slots for reading a blob.
+func (h *host) pulls(size int64) *slots {
+	if size <= smallBlob {
+		return h.pullSmall
+	}
+	return h.pull
+}
+
+// pushes returns the slots for writing a blob. They are not those for reading: a
+// blob may be read from the host that it is written to.
+func (h *host) pushes(size int64) *slots {
+	if size <= smallBlob {
+		return h.pushSmall
+	}
+	return h.push
+}
+
 func newSlots(most int) *slots { return &slots{most: most, limit: most} }
 
 // acquire takes a slot until release is called.
@@ -40,6 +64,17 @@ func (s *slots) acquire(ctx context.Context) (release func(), err error) {
 		s.leave(turn)
 		return nil, context.Cause(ctx)
 	}
+}
+
+// try takes a slot if one is free at once; else it returns nil.
+func (s *slots) try() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used >= s.limit || len(s.waiting) > 0 {
+		return nil
+	}
+	s.used++
+	return s.release
 }
 
 // leave gives up waiting, or the slot that was given meanwhile.
@@ -99,9 +134,9 @@ func (h *host) throttled(wait time.Duration) {
 	defer h.mu.Unlock()
 	now := time.Now()
 	if !now.Before(h.notBefore) { // one pause counts once, however many hear of it
-		h.small.shrink()
-		h.pull.shrink()
-		h.push.shrink()
+		for _, s := range h.slots() {
+			s.shrink()
+		}
 	}
 	if until := now.Add(wait); until.After(h.notBefore) {
 		h.notBefore = until
@@ -110,9 +145,13 @@ func (h *host) throttled(wait time.Duration) {
 
 // thrive takes note that the host has answered.
 func (h *host) thrive() {
-	h.small.thrive()
-	h.pull.thrive()
-	h.push.thrive()
+	for _, s := range h.slots() {
+		s.thrive()
+	}
+}
+
+func (h *host) slots() [5]*slots {
+	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
 // ready waits until the host may be asked again.

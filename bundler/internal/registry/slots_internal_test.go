@@ -77,7 +77,7 @@ func TestSlotsAreNotLost(t *testing.T) {
 
 // One pause counts once, however many hear of it.
 func TestOnePauseShrinksOnce(t *testing.T) {
-	h := &host{small: newSlots(12), pull: newSlots(6), push: newSlots(6)}
+	h := &host{small: newSlots(12), pull: newSlots(6), push: newSlots(6), pullSmall: newSlots(12), pushSmall: newSlots(12)}
 	for range 5 {
 		h.throttled(time.Hour)
 	}

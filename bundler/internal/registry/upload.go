@@ -67,7 +67,7 @@ type mark struct {
 
 // putBlob uploads a blob, as often as it takes.
 func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	release, err := r.host.push.acquire(ctx)
+	release, err := r.host.pushes(d.Size).acquire(ctx)
 	if err != nil {
 		return r.client.explain(ctx, r.host, opPush, r.at(d.Digest.String()), err)
 	}

@@ -2,7 +2,6 @@ package matrixcmd
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -55,13 +54,8 @@ func (w IO) signFile(file, key, passwordFile string) error {
 	if err != nil {
 		return err
 	}
-	var unasked error // says more than what LoadSigner makes of it
-	signer, err := trust.LoadSigner(key, private, func() (password []byte, err error) {
-		password, err = w.password(key, passwordFile)
-		unasked = err
-		return password, err
-	})
-	if err = cmp.Or(unasked, err); err != nil {
+	signer, err := trust.LoadSigner(key, private, func() ([]byte, error) { return w.password(key, passwordFile) })
+	if err != nil {
 		return err
 	}
 	signature, err := signer.SignBlob(data)

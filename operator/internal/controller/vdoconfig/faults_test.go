@@ -146,6 +146,35 @@ func TestUnverifiedCredentialsDoNotReplaceThoseThatWork(t *testing.T) {
 	require.NotContains(t, describe(v)+w.events.all(), "secret-", "no secret in status or events")
 }
 
+// Whatever is missing of what was said of a vCenter, the rest is repaired, and nothing
+// that only stands in its place reaches the cluster.
+func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		missing      func(w *world) client.Object
+	}{
+		{"the Secret", "there is no Secret vc-one-creds", func(w *world) client.Object { return get(w, &corev1.Secret{}, w.ns, "vc-one-creds") }},
+		{"the VsphereCloudConfig", "VsphereCloudConfig vc-one", func(w *world) client.Object { return get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := start(t, pair)
+			v := w.ready(w.config("site"))
+			conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data
+			deployment := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec
+			require.NoError(t, w.Delete(context.Background(), c.missing(w)))
+			require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+			require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "kube-system", "vsphere-cloud-secret")))
+			w.look(v)
+			require.Contains(t, cond(t, v, "Resolved").Message, c.reason)
+			get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+			require.Equal(t, conf, get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data)
+			require.Equal(t, deployment, get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec)
+			err := w.Get(context.Background(), client.ObjectKey{Namespace: "kube-system", Name: "vsphere-cloud-secret"}, &corev1.Secret{})
+			require.True(t, apierrors.IsNotFound(err), "no made-up account is given to a driver: %v", err)
+		})
+	}
+}
+
 func TestSuspendedNothingIsWrittenAndHealthIsStillAssessed(t *testing.T) {
 	w := start(t, pair)
 	v := w.config("site")

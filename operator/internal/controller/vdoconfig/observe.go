@@ -58,6 +58,9 @@ type site struct {
 	hold error
 	// unverified is set where configuration must not replace what works.
 	unverified bool
+	// placeholder is set where what was said of a vCenter is missing in part, and
+	// something that is no configuration stands in its place.
+	placeholder bool
 }
 
 // observe reads everything that decisions depend on. It fails only where the API
@@ -253,6 +256,7 @@ func (p *pass) observeVCenters(ctx context.Context) error {
 				Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
 				Hint: "create it, or correct the name in the VDOConfig",
 			})
+			p.site.vcenters[name] = p.stand(render.VCenter{Server: "missing.invalid", Insecure: true, Datacenters: []string{"missing"}})
 			continue
 		}
 		p.verified(&vcc)
@@ -261,6 +265,19 @@ func (p *pass) observeVCenters(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stand completes what is known of a vCenter with what is no configuration, so that
+// all else that is installed can be rendered, and so repaired, meanwhile.
+func (p *pass) stand(vc render.VCenter) render.VCenter {
+	p.site.placeholder = true
+	if vc.Credentials == (render.Credentials{}) {
+		vc.Credentials = render.Credentials{Username: "missing@missing.invalid", Password: "missing"}
+	}
+	if len(vc.CA) == 0 && vc.Thumbprint == "" {
+		vc.Insecure = true
+	}
+	return vc
 }
 
 func (p *pass) unverified(err error) {
@@ -306,9 +323,10 @@ func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudCon
 	if len(vc.Thumbprint) > sha1Thumbprint && vcc.Status.Thumbprint != "" {
 		vc.Thumbprint = vcc.Status.Thumbprint // drivers know the SHA-1 form only
 	}
-	if creds != nil {
-		p.site.vcenters[vcc.Name] = vc
+	if creds == nil || (vcc.Spec.CA != nil && len(ca) == 0) {
+		vc = p.stand(vc)
 	}
+	p.site.vcenters[vcc.Name] = vc
 	return nil
 }
 

@@ -92,6 +92,9 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	if p.site.unverified {
 		keepConfiguration(rendered, live)
 	}
+	if p.site.placeholder {
+		dropPlaceholders(rendered, live)
+	}
 	dry, err := p.Cluster.DryRun(ctx, rendered.Objects(), live)
 	if err != nil {
 		return nil, err
@@ -158,6 +161,18 @@ func keepConfiguration(rendered *render.Rendered, live plan.Live) {
 		if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
 			_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // the path was just read
 		}
+	}
+}
+
+// dropPlaceholders leaves out configuration that would be written with what only
+// stands in the place of what is missing.
+func dropPlaceholders(rendered *render.Rendered, live plan.Live) {
+	for i := range rendered.Stages {
+		s := &rendered.Stages[i]
+		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
+			key := plan.IDOf(o.Unstructured).Key
+			return live[key] == nil && slices.Contains(configuration, key)
+		})
 	}
 }
 

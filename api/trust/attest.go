@@ -1,0 +1,103 @@
+package trust
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Attestations as cosign attest writes them.
+const (
+	EnvelopeMediaType   = "application/vnd.dsse.envelope.v1+json"
+	PredicateAnnotation = "predicateType"
+
+	maxPredicate = 8 << 20 // bytes
+)
+
+// AttestationTag returns the tag under which cosign keeps the attestations of a
+// digest: sha256-HEX.att.
+func AttestationTag(subject image.Digest) string { return "sha256-" + subject.Hex() + ".att" }
+
+type statement struct {
+	Type          string             `json:"_type"`
+	Subject       []statementSubject `json:"subject"`
+	PredicateType string             `json:"predicateType"`
+	Predicate     json.RawMessage    `json:"predicate"`
+}
+
+type statementSubject struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"`
+}
+
+// Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
+// attest does: something that is said of it, which never makes it acceptable.
+// existing is the manifest that is under the tag already, or nil: its attestations
+// are kept.
+func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {
+	tag := AttestationTag(subject)
+	bad := func(reason fault.Reason, why error, hint string) (Signed, error) {
+		return Signed{}, &fault.Error{Reason: reason, Op: "attest", Subject: tag, Hint: hint, Err: why}
+	}
+	switch {
+	case subject.IsZero():
+		return bad(fault.InvalidInput, errors.New("there is no digest to attest"), "")
+	case predicateType == "" || predicateType == SignPredicateType:
+		return bad(fault.InvalidInput, fmt.Errorf("%q is no type of a statement", predicateType), "sign it to accept it")
+	case len(predicate) > maxPredicate || !json.Valid(predicate):
+		return bad(fault.InvalidInput, fmt.Errorf("the predicate is no JSON of at most %d bytes", maxPredicate), "")
+	case identity == "":
+		identity = DefaultIdentity
+	}
+	m, err := existingManifest(existing, EnvelopeMediaType)
+	if err != nil {
+		return bad(fault.Conflict, err, "remove what is under this tag")
+	}
+	if len(m.Layers) >= maxSignatures {
+		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
+	}
+	envelope, err := s.envelope(statement{
+		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
+		Subject: []statementSubject{{Name: identity, Digest: map[string]string{"sha256": subject.Hex()}}},
+	})
+	if err != nil {
+		return Signed{}, err
+	}
+	layer := describe(EnvelopeMediaType, envelope)
+	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
+	maps.Copy(layer.Annotations, s.vouched)
+	m.Layers = append(m.Layers, layer)
+	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
+}
+
+// envelope signs a statement.
+func (s *Signer) envelope(st statement) ([]byte, error) {
+	payload, err := json.Marshal(st)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.sign(dsse.PAE(inTotoPayload, payload))
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	type signature struct {
+		KeyID string `json:"keyid"`
+		Sig   []byte `json:"sig"`
+	}
+	return json.Marshal(struct {
+		PayloadType string      `json:"payloadType"`
+		Payload     []byte      `json:"payload"`
+		Signatures  []signature `json:"signatures"`
+	}{inTotoPayload, payload, []signature{{Sig: raw}}})
+}
+
+func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
+}

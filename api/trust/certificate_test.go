@@ -1,0 +1,472 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/digitorus/timestamp"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+var codeSigning = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
+
+// office is a private PKI: a root, an issuing authority, and one who signs.
+type office struct{ root, issuer, desk pki.Authority }
+
+func newOffice(t *testing.T) office {
+	t.Helper()
+	root := pki.Root(t, "Corp Root")
+	issuer := root.Issue(t, pki.Spec{Name: "Corp Issuing", CA: true})
+	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning})}
+}
+
+func (o office) authority(t *testing.T, options trust.AuthorityOptions) trust.Authority {
+	t.Helper()
+	if options.Roots == nil {
+		options.Roots = o.root.PEM()
+	}
+	if options.Identities == nil {
+		options.Identities = []trust.Identity{{Email: "release@corp.example"}}
+	}
+	a, err := trust.NewAuthority("corp", options)
+	require.NoError(t, err)
+	return a
+}
+
+func certificates(t *testing.T, threshold int, authorities ...trust.Authority) *trust.Policy {
+	t.Helper()
+	p, err := trust.ComposePolicy(threshold, nil, authorities)
+	require.NoError(t, err)
+	return p
+}
+
+// certified signs with a certificate and returns the evidence; change may alter the
+// signature's layer.
+func (o office) certified(t *testing.T, blobs store, leaf pki.Authority, change func(layer map[string]string)) []trust.Evidence {
+	t.Helper()
+	s := signer(t, leaf.Key)
+	signed := sign(t, s, subject("root"), nil)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(signed.Manifest, &m))
+	m.Layers[0].Annotations[trust.CertificateAnnotation] = string(leaf.PEM())
+	m.Layers[0].Annotations[trust.ChainAnnotation] = string(o.issuer.PEM())
+	if change != nil {
+		change(m.Layers[0].Annotations)
+	}
+	blobs.keep(signed)
+	return blobs.evidence(t, blobs.manifest(t, m.Layers...))
+}
+
+func rawSignature(t *testing.T, layer map[string]string) []byte {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(layer[trust.SignatureAnnotation])
+	require.NoError(t, err)
+	return raw
+}
+
+func stamped(layer map[string]string, stamp []byte) {
+	layer[trust.TimestampAnnotation] = fmt.Sprintf(`{"SignedRFC3161Timestamp":%q}`, base64.StdEncoding.EncodeToString(stamp))
+}
+
+func TestCertificateOfAnExactIdentityCounts(t *testing.T) {
+	o, blobs := newOffice(t), store{}
+	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), append(o.issuer.PEM(), o.root.PEM()...), now)
+	require.NoError(t, err)
+	evidence := blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil)))
+
+	v, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("root"), evidence, now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(subject("other"), evidence, now)
+	requireUntrusted(t, err, "of another digest")
+}
+
+// Each way in which a certificate is not the one that the policy means.
+func TestCertificatesThatDoNotCount(t *testing.T) {
+	o := newOffice(t)
+	stranger := newOffice(t)
+	who := func(s pki.Spec) pki.Authority { return o.issuer.Issue(t, s) }
+	email := []string{"release@corp.example"}
+	for _, c := range []struct {
+		name    string
+		leaf    pki.Authority
+		options trust.AuthorityOptions
+		change  func(map[string]string)
+		want    string
+	}{
+		{"another root", stranger.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
+		}, "that the authority corp does not vouch for"},
+		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"intern@corp.example"},
+		{"an identity that only begins like it", who(pki.Spec{Email: []string{"release@corp.example.evil"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"none of the identities of corp"},
+		{"an identity that only ends like it", who(pki.Spec{Email: []string{"not-release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"none of the identities of corp"},
+		{"an identity of another kind", who(pki.Spec{DNS: []string{"release@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"none of the identities of corp"},
+		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"by a certificate of nobody"},
+		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.AuthorityOptions{}, nil,
+			"does not vouch for"},
+		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.AuthorityOptions{}, nil,
+			"did not issue for codeSigning"},
+		{"no use", who(pki.Spec{Email: email}), trust.AuthorityOptions{}, nil, "did not issue for codeSigning"},
+		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
+			"did not issue for codeSigning"},
+		{"no chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "does not vouch for"},
+		{"no certificate", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by no key of the policy"},
+		{"the certificate of somebody else", o.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
+		}, "by another key than that of its certificate"},
+		{"two certificates", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
+		{"a damaged certificate", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "no PEM block"},
+		{"a long chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+			l[trust.ChainAnnotation] = strings.Repeat(string(o.issuer.PEM()), 20)
+		}, "more than 16 certificates"},
+		{"a huge chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
+		{"revoked by serial", o.desk, trust.AuthorityOptions{RevokedSerials: []string{o.desk.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"its issuer revoked by serial", o.desk, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"the entry revoked", o.desk, trust.AuthorityOptions{Revoked: true}, nil, "corp (revoked)"},
+		{"the entry out of time", o.desk, trust.AuthorityOptions{NotAfter: now.Add(-time.Hour)}, nil, "expired 2026-08-01T11"},
+		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.AuthorityOptions{}, nil, "is not valid before"},
+		{"another object identifier", o.desk, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), o.certified(t, store{}, c.leaf, c.change), now)
+			requireUntrusted(t, err, c.want)
+		})
+	}
+}
+
+func TestIdentitiesAndUsagesOfAllKinds(t *testing.T) {
+	o := newOffice(t)
+	oid := asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 99999, 1}
+	for _, c := range []struct {
+		name    string
+		leaf    pki.Spec
+		options trust.AuthorityOptions
+	}{
+		{"uri", pki.Spec{URI: []string{"spiffe://corp/release"}, Usage: codeSigning}, trust.AuthorityOptions{Identities: []trust.Identity{{URI: "spiffe://corp/release"}}}},
+		{"dns", pki.Spec{DNS: []string{"a", "build.corp.example"}, Usage: codeSigning}, trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "x"}, {DNS: "build.corp.example"}}}},
+		{"client", pki.Spec{DNS: []string{"b"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: "clientAuth"}},
+		{"own use", pki.Spec{DNS: []string{"b"}, UnknownUsage: []asn1.ObjectIdentifier{oid}},
+			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, ExtendedKeyUsage: oid.String()}},
+		{"intermediates of the policy", pki.Spec{DNS: []string{"b"}, Usage: codeSigning},
+			trust.AuthorityOptions{Identities: []trust.Identity{{DNS: "b"}}, Intermediates: o.issuer.PEM()}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			evidence := o.certified(t, store{}, o.issuer.Issue(t, c.leaf), func(l map[string]string) {
+				if c.options.Intermediates != nil {
+					delete(l, trust.ChainAnnotation)
+				}
+			})
+			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), evidence, now)
+			require.NoError(t, err)
+		})
+	}
+}
+
+func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
+	o := newOffice(t)
+	stampRoot := pki.Root(t, "TSA Root")
+	stamping := pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}
+	tsa := stampRoot.Issue(t, stamping)
+	ended := now.Add(-24 * time.Hour)
+	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ended})
+	before, after := ended.Add(-time.Hour), ended.Add(time.Hour)
+	stampers := trust.AuthorityOptions{TimestampRoots: stampRoot.PEM()}
+	// An authority that issues for several uses: its code-signing leaves are no clocks.
+	mixed := stampRoot.Issue(t, pki.Spec{Name: "code", Usage: codeSigning})
+
+	// The forgery is one that a verifier could fall for: as a time stamp it is whole.
+	forged, err := timestamp.ParseResponse(mixed.StampBehind(t, []byte("x"), before, tsa))
+	require.NoError(t, err)
+	require.Equal(t, tsa.Certificate.Raw, forged.Certificates[0].Raw)
+
+	for _, c := range []struct {
+		name    string
+		options trust.AuthorityOptions
+		stamp   func(signature []byte) []byte
+		want    string // "" is accepted
+	}{
+		{"stamped in time", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, before) }, ""},
+		{"no authority", trust.AuthorityOptions{}, nil, "has no time-stamping authority"},
+		{"no stamp", stampers, nil, "the signature has no time stamp"},
+		{"stamped too late", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, after) }, "no time stamp by an authority of corp"},
+		{"of another signature", stampers, func([]byte) []byte { return tsa.Stamp(t, []byte("other"), before) }, "no time stamp by an authority of corp"},
+		{"by a stranger", stampers, func(s []byte) []byte { return pki.Root(t, "x").Issue(t, stamping).Stamp(t, s, before) }, "no time stamp by"},
+		{"by a leaf for another use", stampers, func(s []byte) []byte { return mixed.Stamp(t, s, before) }, "no time stamp by"},
+		{"by a leaf for another use that hides behind the right one", stampers, func(s []byte) []byte {
+			return mixed.StampBehind(t, s, before, tsa)
+		}, "no time stamp by"},
+		{"of the future", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, now.Add(time.Hour)) }, "no time stamp by"},
+		{"damaged", stampers, func([]byte) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "no time stamp by"},
+		{"huge", stampers, func([]byte) []byte { return make([]byte, 100<<10) }, "damaged certificate"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			evidence := o.certified(t, store{}, leaf, func(l map[string]string) {
+				if c.stamp != nil {
+					stamped(l, c.stamp(rawSignature(t, l)))
+				}
+			})
+			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), evidence, now)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			requireUntrusted(t, err, c.want)
+		})
+	}
+}
+
+// A new bundle with a certificate: the same rules.
+func TestSigstoreBundleWithCertificateChain(t *testing.T) {
+	o := newOffice(t)
+	bundle := func(leaf pki.Authority, predicate string) []trust.Evidence {
+		payload, err := json.Marshal(statement(predicate, subject("root")))
+		require.NoError(t, err)
+		sig, err := signer(t, leaf.Key).SignBlob(dsse.PAE("application/vnd.in-toto+json", payload))
+		require.NoError(t, err)
+		raw, err := base64.StdEncoding.DecodeString(string(sig))
+		require.NoError(t, err)
+		data, err := protojson.Marshal(&protobundle.Bundle{
+			MediaType: trust.BundleMediaType,
+			VerificationMaterial: &protobundle.VerificationMaterial{Content: &protobundle.VerificationMaterial_X509CertificateChain{
+				X509CertificateChain: &protocommon.X509CertificateChain{Certificates: []*protocommon.X509Certificate{
+					{RawBytes: leaf.Certificate.Raw}, {RawBytes: o.issuer.Certificate.Raw},
+				}},
+			}},
+			Content: &protobundle.Bundle_DsseEnvelope{DsseEnvelope: &protodsse.Envelope{
+				Payload: payload, PayloadType: "application/vnd.in-toto+json", Signatures: []*protodsse.Signature{{Sig: raw}},
+			}},
+		})
+		require.NoError(t, err)
+		blobs := store{}
+		return blobs.evidence(t, blobs.manifest(t, blobs.add(trust.BundleMediaType, data)))
+	}
+	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{}))
+	_, err := p.Verify(subject("root"), bundle(o.desk, trust.SignPredicateType), now)
+	require.NoError(t, err)
+	_, err = p.Verify(subject("root"), bundle(o.desk, "https://spdx.dev/Document"), now)
+	requireUntrusted(t, err, "an attestation of type")
+	_, err = p.Verify(subject("root"), bundle(newOffice(t).desk, trust.SignPredicateType), now)
+	requireUntrusted(t, err, "does not vouch for")
+}
+
+func TestThresholdOverKeysAndCertificates(t *testing.T) {
+	o, blobs := newOffice(t), store{}
+	alice := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example"}, Usage: codeSigning})
+	alice2 := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example"}, Usage: codeSigning})
+	both := o.issuer.Issue(t, pki.Spec{Email: []string{"alice@corp.example", "bob@corp.example"}, Usage: codeSigning})
+	bob := o.issuer.Issue(t, pki.Spec{Email: []string{"bob@corp.example"}, Usage: codeSigning})
+	entry := func(id string, names ...string) trust.Authority {
+		options := trust.AuthorityOptions{Roots: o.root.PEM()}
+		for _, n := range names {
+			options.Identities = append(options.Identities, trust.Identity{Email: n + "@corp.example"})
+		}
+		a, err := trust.NewAuthority(id, options)
+		require.NoError(t, err)
+		return a
+	}
+	by := func(leaves ...pki.Authority) (all []trust.Evidence) {
+		for _, leaf := range leaves {
+			all = append(all, o.certified(t, blobs, leaf, nil)...)
+		}
+		return all
+	}
+	two := certificates(t, 2, entry("alice", "alice"), entry("bob", "bob"))
+	_, err := two.Verify(subject("root"), by(alice, alice2), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (alice)")
+	_, err = two.Verify(subject("root"), by(both), now)
+	requireUntrusted(t, err, "signed by 1 distinct key")
+	v, err := two.Verify(subject("root"), by(both, alice), now)
+	require.NoError(t, err, "two keys, which two entries can be paired with")
+	require.Equal(t, []string{"alice", "bob"}, v.Keys())
+	_, err = two.Verify(subject("root"), by(alice, bob), now)
+	require.NoError(t, err)
+
+	// One entry counts once; a key counts once, as a key and with its certificate.
+	team, err := trust.ComposePolicy(2, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{})},
+		[]trust.Authority{entry("team", "alice", "bob")})
+	require.NoError(t, err)
+	_, err = team.Verify(subject("root"), by(alice), now)
+	requireUntrusted(t, err, "signed by 1 distinct key")
+	_, err = team.Verify(subject("root"), by(bob, alice2), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (team)")
+	_, err = team.Verify(subject("root"), by(alice, bob), now)
+	require.NoError(t, err)
+
+	// A revoked key does not come back with a certificate.
+	revoked, err := trust.ComposePolicy(1, []trust.Key{key(t, "key", signer(t, alice.Key), trust.KeyOptions{Revoked: true})},
+		[]trust.Authority{entry("team", "alice", "bob")})
+	require.NoError(t, err)
+	_, err = revoked.Verify(subject("root"), by(alice), now)
+	requireUntrusted(t, err, "whose key is revoked")
+}
+
+func TestBadAuthoritiesAreExplained(t *testing.T) {
+	o := newOffice(t)
+	head := header + "certificates:\n- id: corp\n"
+	roots := "  roots: |\n" + indent(string(o.root.PEM()))
+	names := "  identities:\n  - email: a@b\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"no identities", head + roots, "every certificate of the authority would be accepted"},
+		{"empty identities", head + roots + "  identities: []\n", "every certificate of the authority would be accepted"},
+		{"an empty identity", head + roots + "  identities:\n  - email: \"\"\n", "exactly one of email, uri and dns"},
+		{"an identity of two", head + roots + "  identities:\n  - {email: a, dns: b}\n", "exactly one of email, uri and dns"},
+		{"a wildcard", head + roots + "  identities:\n  - dns: '*.corp'\n", "no exact name"},
+		{"a regular expression", head + roots + "  identities:\n  - email: '.*@corp'\n", "no exact name"},
+		{"no roots", head + names, "it has no roots"},
+		{"a leaf as root", head + "  roots: |\n" + indent(string(o.desk.PEM())) + names, "is no certificate authority's"},
+		{"no PEM", head + "  roots: x\n" + names, "no PEM block"},
+		{"a key as root", head + "  roots: |\n" + indent(string(o.desk.KeyPEM(t))) + names, "is no certificate"},
+		{"both", head + roots + "  rootsFile: x\n" + names, "not both"},
+		{"absent file", head + "  rootsFile: x\n" + names, "by file cannot be read here"},
+		{"a use", head + roots + names + "  extendedKeyUsage: everything\n", "is none of codeSigning"},
+		{"a serial", head + roots + names + "  revokedSerials: [xyz]\n", "no serial number in hex"},
+		{"stamps without root", head + roots + names + "  timestampRoots: |\n" + indent(string(o.issuer.PEM())), "none of its certificates is self-signed"},
+		{"no id", header + "certificates:\n- id: ''\n" + roots + names, "it has no id"},
+		{"one id twice", head + roots + names + "- id: corp\n" + roots + "  identities:\n  - email: c@d\n", `two entries have the id "corp"`},
+		{"one identity twice", head + roots + names + "- id: b\n" + roots + names, "email a@b is in two entries, corp and b"},
+		{"threshold", head + roots + names + "threshold: 2\n", "can never be met"},
+		{"unknown field", head + roots + "  identityRegexp: x\n", "the key identityRegexp is not known"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := trust.ParsePolicy("policy.yaml", []byte(c.text), nil)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "policy.yaml")
+		})
+	}
+	p, err := trust.ParsePolicy("policy.yaml", []byte(head+roots+names+"  intermediatesFile: i\n  extendedKeyUsage: emailProtection\n  revokedSerials: ['1f:03']\n  notAfter: 2030-01-01T00:00:00Z\n"),
+		func(string) ([]byte, error) { return o.issuer.PEM(), nil })
+	require.NoError(t, err)
+	once, err := p.YAML()
+	require.NoError(t, err)
+	again, err := trust.ParsePolicy("policy.yaml", once, nil)
+	require.NoError(t, err)
+	twice, err := again.YAML()
+	require.NoError(t, err)
+	require.Equal(t, string(once), string(twice))
+	require.Contains(t, string(once), "1f03")
+}
+
+func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
+	o := newOffice(t)
+	s := signer(t, o.desk.Key)
+	for _, c := range []struct {
+		name        string
+		leaf, chain []byte
+		at          time.Time
+		want        string
+	}{
+		{"nothing", nil, nil, now, "there is no certificate"},
+		{"another key", o.root.PEM(), nil, now, "for another key"},
+		{"a key", o.desk.KeyPEM(t), nil, now, "is no certificate"},
+		{"disorder", o.desk.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=desk"`},
+		{"expired", o.desk.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "expired 2040"},
+		{"early", o.desk.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "is not valid before 2020"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := s.WithCertificate("desk.crt", c.leaf, c.chain, c.at)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "desk.crt")
+		})
+	}
+}
+
+// Both ways: cosign accepts what is signed here with a certificate, and the other
+// way round; each refuses another identity.
+func TestCertificatesInteropWithCosign(t *testing.T) {
+	o, dir := newOffice(t), t.TempDir()
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	roots, issuers := file("root.crt", o.root.PEM()), file("issuing.crt", o.issuer.PEM())
+	leaf, chain := file("desk.crt", o.desk.PEM()), file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...))
+	keyFile, _ := keyFiles(t, o.desk.Key)
+	r := newRepo(t)
+	verify := func(d image.Digest, identity string) (string, error) {
+		return cosign(t, "verify", "--ca-roots", roots, "--ca-intermediates", issuers, "--certificate-identity", identity,
+			"--certificate-oidc-issuer-regexp", ".*", "--insecure-ignore-sct", "--insecure-ignore-tlog=true", r.Digest(d.String()).String())
+	}
+
+	ours := r.push(t)
+	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), append(o.issuer.PEM(), o.root.PEM()...), time.Now())
+	require.NoError(t, err)
+	r.put(t, sign(t, s, ours, nil))
+	out, err := verify(ours, "release@corp.example")
+	require.NoError(t, err, out)
+	_, err = verify(ours, "intern@corp.example")
+	require.Error(t, err)
+
+	theirs := r.push(t)
+	mustCosign(t, "sign", "--key", keyFile, "--certificate", leaf, "--certificate-chain", chain, "--tlog-upload=false", "-y", r.Digest(theirs.String()).String())
+	out, err = verify(theirs, "release@corp.example")
+	require.NoError(t, err, out)
+	v, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(theirs, r.evidence(t, theirs), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{Identities: []trust.Identity{{Email: "x@corp.example"}}})).
+		Verify(theirs, r.evidence(t, theirs), now)
+	requireUntrusted(t, err, "none of the identities")
+
+	// A second signature by the same key, now with its certificate, is added.
+	plain := r.push(t)
+	r.put(t, sign(t, signer(t, o.desk.Key), plain, nil))
+	existing, err := remote.Get(r.Tag(trust.SignatureTag(plain)))
+	require.NoError(t, err)
+	r.put(t, sign(t, s, plain, existing.Manifest))
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(plain, r.evidence(t, plain), now)
+	require.NoError(t, err)
+}
+
+// What cosign signs with a time stamp counts after the certificate has expired.
+func TestTimeStampsOfCosign(t *testing.T) {
+	o, dir := newOffice(t), t.TempDir()
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		return path
+	}
+	stampRoot := pki.Root(t, "TSA Root")
+	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	ends := time.Now().Add(time.Hour)
+	desk := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
+	keyFile, _ := keyFiles(t, desk.Key)
+	r := newRepo(t)
+	root := r.push(t)
+	mustCosign(t, "sign", "--key", keyFile, "--certificate", file("desk.crt", desk.PEM()),
+		"--certificate-chain", file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...)),
+		"--timestamp-server-url", tsa.ServeStamps(t), "--tlog-upload=false", "-y", r.Digest(root.String()).String())
+	late := ends.Add(time.Hour)
+	v, err := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: stampRoot.PEM()})).Verify(root, r.evidence(t, root), late)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(root, r.evidence(t, root), late)
+	requireUntrusted(t, err, "has no time-stamping authority")
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: pki.Root(t, "other").PEM()})).Verify(root, r.evidence(t, root), late)
+	requireUntrusted(t, err, "no time stamp by an authority of corp")
+}

@@ -1,0 +1,216 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+)
+
+// forge is a folder that somebody changes who has no key of the policy.
+type forge struct {
+	t   *testing.T
+	dir string
+}
+
+func (f forge) read(d ocispec.Descriptor) []byte {
+	f.t.Helper()
+	data, err := os.ReadFile(filepath.Join(f.dir, "blobs", "sha256", d.Digest.Encoded()))
+	require.NoError(f.t, err)
+	return data
+}
+
+func (f forge) put(mediaType string, data []byte) ocispec.Descriptor {
+	f.t.Helper()
+	d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	require.NoError(f.t, os.WriteFile(filepath.Join(f.dir, "blobs", "sha256", d.Digest.Encoded()), data, 0o600))
+	return d
+}
+
+func (f forge) putJSON(mediaType string, v any) ocispec.Descriptor {
+	f.t.Helper()
+	data, err := json.Marshal(v)
+	require.NoError(f.t, err)
+	return f.put(mediaType, data)
+}
+
+// index changes index.json.
+func (f forge) index(change func(*ocispec.Index)) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, "index.json")
+	data, err := os.ReadFile(path)
+	require.NoError(f.t, err)
+	var index ocispec.Index
+	require.NoError(f.t, json.Unmarshal(data, &index))
+	change(&index)
+	data, err = json.Marshal(index)
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(path, data, 0o600))
+}
+
+// named finds an entry of index.json by the end of its name.
+func (f forge) named(end string) (found ocispec.Descriptor) {
+	f.t.Helper()
+	f.index(func(i *ocispec.Index) {
+		for _, d := range i.Manifests {
+			if strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end) {
+				found = d
+			}
+		}
+	})
+	require.NotEmpty(f.t, found.Digest, end)
+	return found
+}
+
+// signature is the one signature's layer, with its claim.
+func (f forge) signature() (layer ocispec.Descriptor, claim []byte) {
+	f.t.Helper()
+	var m ocispec.Manifest
+	require.NoError(f.t, json.Unmarshal(f.read(f.named(".sig")), &m))
+	return m.Layers[0], f.read(m.Layers[0])
+}
+
+// sign puts a signature manifest with these layers under the tag of the root.
+func (f forge) sign(root ocispec.Descriptor, layers ...ocispec.Descriptor) {
+	f.t.Helper()
+	config := f.put(ocispec.MediaTypeImageConfig, []byte("{}"))
+	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: layers}
+	m.SchemaVersion = 2
+	d := f.putJSON(ocispec.MediaTypeImageManifest, m)
+	tag := "sha256-" + root.Digest.Encoded() + ".sig"
+	d.Annotations = map[string]string{ocispec.AnnotationRefName: tag}
+	f.index(func(i *ocispec.Index) {
+		i.Manifests = append(withoutName(i.Manifests, ".sig"), d)
+	})
+}
+
+func withoutName(in []ocispec.Descriptor, end string) (out []ocispec.Descriptor) {
+	for _, d := range in {
+		if !strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// TestAttackersBundlesAreRefused changes bundles as one can who has the medium, other
+// bundles that were signed, and keys of his own, and demands that verify and push
+// refuse each, with the reason.
+func TestAttackersBundlesAreRefused(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	env := os.Environ()
+	for name, value := range w.env() {
+		env = append(env, name+"="+value)
+	}
+	run := func(t *testing.T, code int, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), binary, w.expand(args)...)
+		cmd.Dir, cmd.Env = w.dir, env
+		out, _ := cmd.CombinedOutput()
+		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
+		return string(out)
+	}
+	run(t, 0, "keygen", "-o", "release")
+	run(t, 0, "keygen", "-o", "mallory")
+	// Two honest bundles: one of an older selection, signed; one of today, signed.
+	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "-o", "oci:older")
+	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--provenance", "-o", "oci:today")
+	older := forge{t, filepath.Join(w.dir, "older")}
+	layer, claim := older.signature()
+
+	for name, attack := range map[string]struct {
+		change func(t *testing.T, f forge, root ocispec.Descriptor)
+		code   int
+		want   string
+	}{
+		"stripped": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
+			f.index(func(i *ocispec.Index) { i.Manifests = withoutName(i.Manifests, ".sig") })
+		}, 3, "it has no signature"},
+		"transplanted from another bundle": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			f.put(layer.MediaType, claim)
+			f.sign(root, layer)
+		}, 3, "of another digest"},
+		"transplanted, with the claim made to fit": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			forged := bytes.ReplaceAll(claim, []byte(older.named("bundle").Digest), []byte(root.Digest))
+			d := f.put(layer.MediaType, forged)
+			d.Annotations = layer.Annotations
+			f.sign(root, d)
+		}, 3, "by no key of the policy"},
+		"an attestation of the acceptance key in the place of the signature": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			var m ocispec.Manifest
+			require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
+			for _, mediaType := range []string{layer.MediaType, "application/vnd.dev.sigstore.bundle.v0.3+json"} {
+				m.Layers[0].MediaType = mediaType
+				f.sign(root, m.Layers[0])
+			}
+		}, 3, "none by a key of the policy"},
+		"signed by the attacker": {func(t *testing.T, _ forge, _ ocispec.Descriptor) {
+			run(t, 0, "sign", "oci:forged", "--key", "mallory.key")
+			f := forge{t, filepath.Join(w.dir, "forged")}
+			var m ocispec.Manifest
+			require.NoError(t, json.Unmarshal(f.read(f.named(".sig")), &m))
+			f.sign(f.named("bundle"), m.Layers[1])
+		}, 3, "by no key of the policy"},
+		"another root under the signed name": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			var index ocispec.Index
+			require.NoError(t, json.Unmarshal(f.read(root), &index))
+			index.Manifests = index.Manifests[:len(index.Manifests)-1]
+			d := f.putJSON(ocispec.MediaTypeImageIndex, index)
+			f.index(func(i *ocispec.Index) {
+				for n := range i.Manifests {
+					if i.Manifests[n].Digest == root.Digest {
+						i.Manifests[n].Digest, i.Manifests[n].Size = d.Digest, d.Size
+					}
+				}
+			})
+		}, 3, "it has no signature"},
+		"other bytes under the root's digest": {func(t *testing.T, f forge, root ocispec.Descriptor) {
+			data := f.read(root)
+			data[len(data)/2] ^= 1
+			require.NoError(t, os.WriteFile(filepath.Join(f.dir, "blobs", "sha256", root.Digest.Encoded()), data, 0o600))
+		}, 3, "digest"},
+		"a blob that is a link out of the folder": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
+			path := filepath.Join(f.dir, "blobs", "sha256", layerOf(f).Digest.Encoded())
+			require.NoError(t, os.Rename(path, filepath.Join(w.dir, "outside")))
+			require.NoError(t, os.Symlink(filepath.Join(w.dir, "outside"), path))
+		}, 3, "link"},
+		"a name that climbs": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
+			f.index(func(i *ocispec.Index) { i.Manifests[1].Digest = "sha256:../../../../etc/passwd" })
+		}, 3, "digest"},
+		"a size that is not": {func(t *testing.T, f forge, _ ocispec.Descriptor) {
+			f.index(func(i *ocispec.Index) { i.Manifests[0].Size = 1 << 50 })
+		}, 3, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "forged")))
+			require.NoError(t, os.CopyFS(filepath.Join(w.dir, "forged"), os.DirFS(filepath.Join(w.dir, "today"))))
+			run(t, 0, "verify", "-q", "oci:forged", "--key", "release.pub")
+			f := forge{t, filepath.Join(w.dir, "forged")}
+			attack.change(t, f, f.named("bundle"))
+			require.Contains(t, run(t, attack.code, "verify", "-q", "oci:forged", "--key", "release.pub"), attack.want)
+			run(t, attack.code, "push", "-q", "oci:forged", w.mirror.Host+"/vdo/forged:1", "--ca-file", "ca.crt", "--key", "release.pub")
+			run(t, 4, "inspect", w.mirror.Host+"/vdo/forged:1", "--ca-file", "ca.crt")
+		})
+	}
+}
+
+// layerOf is a layer of some image of the bundle.
+func layerOf(f forge) (found ocispec.Descriptor) {
+	f.index(func(i *ocispec.Index) {
+		for _, d := range i.Manifests {
+			var m ocispec.Manifest
+			if json.Unmarshal(f.read(d), &m) == nil && len(m.Layers) > 0 && !strings.HasPrefix(d.Annotations[ocispec.AnnotationRefName], "sha256-") {
+				found = m.Layers[0]
+			}
+		}
+	})
+	require.NotEmpty(f.t, found.Digest)
+	return found
+}

@@ -1,0 +1,119 @@
+package cli_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+const pin = "klown-pin"
+
+// softToken makes a SoftHSM token with an EC and an RSA key, and returns what the
+// program needs to find it, and the library's path.
+func softToken(t *testing.T, dir string) (env []string, module string) {
+	t.Helper()
+	util, err := exec.LookPath("softhsm2-util")
+	if err != nil {
+		needed(t, "softhsm2-util")
+	}
+	for _, path := range []string{"/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so", "/usr/local/lib/softhsm/libsofthsm2.so"} {
+		if _, err := os.Stat(path); err == nil {
+			module = path
+		}
+	}
+	if module == "" {
+		needed(t, "libsofthsm2.so")
+	}
+	config := filepath.Join(dir, "softhsm2.conf")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "tokens"), 0o700))
+	require.NoError(t, os.WriteFile(config, []byte("directories.tokendir = "+filepath.Join(dir, "tokens")+"\nobjectstore.backend = file\n"), 0o600))
+	env = append(os.Environ(), "SOFTHSM2_CONF="+config)
+	run := func(args ...string) {
+		cmd := exec.CommandContext(t.Context(), util, args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	run("--init-token", "--free", "--label", "desk", "--so-pin", "12345678", "--pin", pin)
+	desk := pki.Root(t, "desk")
+	plain := filepath.Join(dir, "plain.key")
+	require.NoError(t, os.WriteFile(plain, desk.KeyPEM(t), 0o600))
+	run("--import", plain, "--token", "desk", "--label", "release", "--id", "01", "--pin", pin)
+	openssl(t, "genrsa", "-out", filepath.Join(dir, "rsa.key"), "2048")
+	openssl(t, "pkcs8", "-topk8", "-nocrypt", "-in", filepath.Join(dir, "rsa.key"), "-out", filepath.Join(dir, "rsa8.key"))
+	run("--import", filepath.Join(dir, "rsa8.key"), "--token", "desk", "--label", "rsa", "--id", "02", "--pin", pin)
+	openssl(t, "pkey", "-in", plain, "-pubout", "-out", filepath.Join(dir, "release.pub"))
+	openssl(t, "pkey", "-in", filepath.Join(dir, "rsa8.key"), "-pubout", "-out", filepath.Join(dir, "rsa.pub"))
+	return env, module
+}
+
+// needed skips a test for a program that is not there; where CI runs it has to be.
+func needed(t *testing.T, program string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s is not there", program)
+	}
+	t.Skipf("%s is not there", program)
+}
+
+func openssl(t *testing.T, args ...string) {
+	t.Helper()
+	path, err := exec.LookPath("openssl")
+	if err != nil {
+		needed(t, "openssl")
+	}
+	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// TestSignsWithAHardwareToken builds the program with support for tokens and signs
+// with SoftHSM; the program without it verifies.
+func TestSignsWithAHardwareToken(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		needed(t, "gcc")
+	}
+	w := newWorld(t, t.TempDir())
+	env, module := softToken(t, w.dir)
+	for name, value := range w.env() {
+		env = append(env, name+"="+value)
+	}
+	env = append(env, "PIN="+pin, "COSIGN_PKCS11_MODULE_PATH="+module)
+	withTokens := filepath.Join(w.dir, "vdo-bundle-pkcs11")
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "pkcs11", "-o", withTokens,
+		"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
+	build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	run := func(program string, code int, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, w.expand(args)...)
+		cmd.Dir, cmd.Env = w.dir, env
+		out, _ := cmd.CombinedOutput()
+		require.Equal(t, code, cmd.ProcessState.ExitCode(), "%s", out)
+		require.NotContains(t, string(out), pin, "the PIN is told")
+		return string(out)
+	}
+	w.write(t, "pin", []byte(pin+"\n"))
+	w.write(t, "wrong", []byte("9999\n"))
+	run(binary, 0, "pull", "@up", "-q", "-o", "one.tar")
+
+	run(withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release", "--key-password-env", "PIN")
+	run(binary, 0, "verify", "-q", "one.tar", "--key", "release.pub")
+	run(withTokens, 0, "sign", "one.tar", "--key", "pkcs11:token=desk;id=%02?module-path="+module+"&pin-source=file:"+filepath.Join(w.dir, "pin"))
+	run(binary, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
+	run(withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=desk;object=release", "--password-file", "pin")
+	run(binary, 0, "verify", "-q", "two.tar", "--key", "release.pub")
+
+	require.Contains(t, run(binary, 8, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release"), "-tags pkcs11")
+	require.Contains(t, run(binary, 2, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release?pin-value="+pin), "pin-value puts the PIN")
+	require.Contains(t, run(withTokens, 6, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release", "--password-file", "wrong"), "PIN")
+	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=desk;object=none", "--password-file", "pin"), "no private key")
+	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=none;object=none", "--password-file", "pin"), "check that the token is there")
+	require.Contains(t, run(withTokens, 4, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release?module-path=/none.so", "--password-file", "pin"), "no such file")
+}

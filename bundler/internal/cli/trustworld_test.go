@@ -1,0 +1,58 @@
+package cli_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+func issue(ts *testscript.TestScript, _ bool, args []string) {
+	t := of(ts).t
+	days, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	root := pki.Root(t, args[0]+" root")
+	issuing := root.Issue(t, pki.Spec{Name: args[0] + " issuing", CA: true})
+	began := time.Now().Add(-time.Duration(days) * 24 * time.Hour)
+	desk := issuing.Issue(t, pki.Spec{
+		Name: args[0], Email: []string{args[1]}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+		NotBefore: began.Add(-time.Hour), NotAfter: began.Add(24 * time.Hour),
+	})
+	for name, data := range map[string][]byte{
+		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": desk.PEM(), ".key": desk.KeyPEM(t),
+	} {
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
+	}
+}
+
+func digests(ts *testscript.TestScript, _ bool, args []string) {
+	lock, err := bundle.ParseLock(args[1], []byte(ts.ReadFile(args[1])))
+	ts.Check(err)
+	for _, i := range lock.Images {
+		switch {
+		case strings.Contains(i.Reference.String(), "/ccm:"):
+			ts.Setenv("CCM", args[0]+"@"+i.Digest.String())
+		case strings.Contains(i.Reference.String(), "/driver:"):
+			ts.Setenv("DRIVER", args[0]+"@"+i.Digest.String())
+		}
+	}
+}
+
+// statement reads what cosign verify-attestation printed and makes the statement
+// inside, indented, the output to look at.
+func statement(ts *testscript.TestScript, _ bool, args []string) {
+	var envelope struct{ Payload []byte }
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &envelope))
+	var text bytes.Buffer
+	ts.Check(json.Indent(&text, envelope.Payload, "", "  "))
+	ts.Check(os.WriteFile(ts.MkAbs("statement.json"), text.Bytes(), 0o600))
+	ts.Check(ts.Exec("cat", ts.MkAbs("statement.json")))
+}

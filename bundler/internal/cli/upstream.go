@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust/keyless"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+)
+
+// upstreamFlags say what is asked of upstream's own signatures.
+func (f *flags) upstreamFlags(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	f.carry = string(bundler.CarryNone)
+	fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy file says")
+	fl.Var(&choice{to: &f.carry, of: []string{string(bundler.CarryNone), string(bundler.CarryImages), string(bundler.CarryAll)}},
+		"upstream-signatures", "take upstream's signatures, attestations and SBOMs along: of no image, of images, or of all their platforms' manifests too")
+}
+
+// upstreamPolicy reads the policy of --verify-upstream; nil where it is not given.
+func (f *flags) upstreamPolicy() (*bundler.UpstreamPolicy, error) {
+	if f.verifyUpstream == "" {
+		return nil, nil
+	}
+	data, err := readFile("--verify-upstream", f.verifyUpstream, maxPolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	return bundler.ParseUpstreamPolicy(f.verifyUpstream, data, func(path string) (*trust.Policy, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(f.verifyUpstream), path)
+		}
+		return parsePolicy("--verify-upstream", path)
+	})
+}
+
+// parsePolicy reads a trust policy file, and the keys that it names beside it.
+func parsePolicy(flag, name string) (*trust.Policy, error) {
+	data, err := readFile(flag, name, maxPolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	return trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(name), path)
+		}
+		return readFile(flag, path, maxTrustFile)
+	}, trust.WithSigstore(keyless.Open))
+}
+
+// sayUpstream tells what was found of upstream's signatures.
+func (a *app) sayUpstream(p *bundler.Pulled) {
+	signed := 0
+	for _, v := range p.Verified {
+		if len(v.SignedBy) > 0 {
+			signed++
+		}
+	}
+	if len(p.Verified) > 0 {
+		a.say("upstream: %d images signed as the policy demands, %d taken unsigned as it allows", signed, len(p.Verified)-signed)
+	}
+	if p.Attached > 0 {
+		a.say("upstream: %s taken along", plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))
+	}
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

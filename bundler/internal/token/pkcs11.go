@@ -1,0 +1,84 @@
+//go:build pkcs11 && cgo
+
+package token
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/ThalesGroup/crypto11"
+	"github.com/miekg/pkcs11"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Available reports whether this build can open tokens.
+const Available = true
+
+// Open logs in to a token and finds the private key.
+func Open(u URI, pin []byte) (Key, error) {
+	bad := func(reason fault.Reason, hint string, err error) (Key, error) {
+		return nil, &fault.Error{Reason: reason, Op: "open key", Subject: u.String(), Hint: hint, Err: err}
+	}
+	if u.Module == "" {
+		return bad(fault.InvalidInput, "name the token's library with ?module-path=/path.so, or in COSIGN_PKCS11_MODULE_PATH",
+			errors.New("it is not known how to speak to the token"))
+	}
+	if _, err := os.Stat(u.Module); err != nil {
+		return bad(fault.NotFound, "install the token's library, or correct module-path", err)
+	}
+	token, err := crypto11.Configure(&crypto11.Config{
+		Path: u.Module, TokenLabel: u.Token, TokenSerial: u.Serial, SlotNumber: u.Slot, Pin: string(pin),
+	})
+	if err != nil {
+		reason, hint := explain(err)
+		return bad(reason, hint, errors.New(strings.ReplaceAll(err.Error(), string(pin), "…")))
+	}
+	var id, label []byte
+	if len(u.ID) > 0 {
+		id = u.ID
+	}
+	if u.Object != "" {
+		label = []byte(u.Object)
+	}
+	signer, err := token.FindKeyPair(id, label)
+	if err != nil || signer == nil {
+		_ = token.Close()
+		return bad(fault.NotFound, "list its objects with `pkcs11-tool --list-objects --login`",
+			errors.New("the token has no private key of that name with its public key beside it"))
+	}
+	return &key{signer, token}, nil
+}
+
+// explain gives reason and hint of an error of a token.
+func explain(err error) (fault.Reason, string) {
+	var code pkcs11.Error
+	if !errors.As(err, &code) {
+		return fault.NotFound, "check that the token is there, and its label, serial or slot"
+	}
+	switch code {
+	case pkcs11.CKR_PIN_INCORRECT, pkcs11.CKR_PIN_INVALID, pkcs11.CKR_PIN_LEN_RANGE:
+		return fault.Unauthorized, "give the token's user PIN; several wrong ones lock it"
+	case pkcs11.CKR_PIN_LOCKED:
+		return fault.AccountLocked, "have the token's security officer unlock it"
+	}
+	return fault.Unreachable, "check that the token is connected and that its library works"
+}
+
+type key struct {
+	crypto11.Signer
+	token *crypto11.Context
+}
+
+// Close logs out.
+func (k *key) Close() error {
+	if err := k.token.Close(); err != nil {
+		return fmt.Errorf("close token: %w", err)
+	}
+	return nil
+}
+
+var _ crypto.Signer = (*key)(nil)

@@ -1,0 +1,181 @@
+// Package token signs with private keys that a hardware token keeps (PKCS #11).
+//
+//	uri, err := token.ParseURI("pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so")
+//	key, err := token.Open(uri, pin)
+//
+// A key is named by a URI of RFC 7512. Of the path, token, serial or slot-id choose
+// the token, object and id the key; others only have to be right in form. Of the
+// query, module-path names the token's library and pin-source the file with the PIN.
+// A URI with pin-value is refused: other users of the machine see arguments.
+//
+// The libraries of tokens are C. So that the programs stay one static file for every
+// machine, [Open] is in builds with the tag pkcs11 and cgo only:
+//
+//	CGO_ENABLED=1 go build -tags pkcs11 ./bundler/cmd/vdo-bundle
+package token
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Scheme is what every URI starts with.
+const Scheme = "pkcs11:"
+
+const maxURI = 4 << 10
+
+// URI names a private key on a token.
+type URI struct {
+	Module string // path of the token's library; "" where the URI does not say
+	Token  string // label, or
+	Serial string // serial number, or
+	Slot   *int   // number of the slot
+	Object string // label of the key, and/or
+	ID     []byte // id of the key
+	// PINFile is the file that pin-source names, or "".
+	PINFile string
+}
+
+// String names the key, without where its PIN is.
+func (u URI) String() string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+"="+url.PathEscape(value))
+		}
+	}
+	add("token", u.Token)
+	add("serial", u.Serial)
+	if u.Slot != nil {
+		add("slot-id", strconv.Itoa(*u.Slot))
+	}
+	add("object", u.Object)
+	add("id", string(u.ID))
+	return Scheme + strings.Join(parts, ";")
+}
+
+// Key is a private key on a token, open until it is closed.
+type Key interface {
+	crypto.Signer
+	Close() error
+}
+
+// ParseURI reads a URI.
+func ParseURI(s string) (URI, error) {
+	u, err := parseURI(s)
+	if err != nil {
+		shown, _, _ := strings.Cut(s, "?") // what follows may hold a PIN
+		return URI{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read token URI", Subject: fmt.Sprintf("%.200q", shown), Err: err,
+			Hint: "write it as pkcs11:token=LABEL;object=KEY?module-path=/path/of/the/token/library.so",
+		}
+	}
+	return u, nil
+}
+
+func parseURI(s string) (u URI, err error) {
+	rest, ok := strings.CutPrefix(s, Scheme)
+	if !ok || len(s) > maxURI {
+		return u, fmt.Errorf("it does not begin with %s, or is longer than %d bytes", Scheme, maxURI)
+	}
+	path, query, _ := strings.Cut(rest, "?")
+	if err := u.read(path, ";", (*URI).setPath); err != nil {
+		return u, err
+	}
+	if err := u.read(query, "&", (*URI).setQuery); err != nil {
+		return u, err
+	}
+	chosen := 0
+	for _, given := range []bool{u.Token != "", u.Serial != "", u.Slot != nil} {
+		if given {
+			chosen++
+		}
+	}
+	switch {
+	case chosen != 1:
+		return u, errors.New("it does not choose a token by exactly one of token, serial and slot-id")
+	case u.Object == "" && len(u.ID) == 0:
+		return u, errors.New("it names no key: object or id is missing")
+	}
+	return u, nil
+}
+
+// read reads NAME=VALUE pairs, each name once.
+func (u *URI) read(text, separator string, set func(u *URI, name, value string) error) error {
+	seen := map[string]bool{}
+	for _, pair := range strings.Split(text, separator) {
+		if pair == "" {
+			continue
+		}
+		name, raw, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(raw)
+		switch {
+		case !ok || err != nil:
+			return fmt.Errorf("the attribute %.60q is not NAME=VALUE with %%XX escapes", name)
+		case seen[name]:
+			return fmt.Errorf("the attribute %.60q is there twice", name)
+		}
+		seen[name] = true
+		if err := set(u, name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *URI) setPath(name, value string) error {
+	switch name {
+	case "token":
+		u.Token = value
+	case "serial":
+		u.Serial = value
+	case "object":
+		u.Object = value
+	case "id":
+		u.ID = []byte(value)
+	case "slot-id":
+		n, err := strconv.ParseUint(value, 10, 31)
+		if err != nil {
+			return errors.New("slot-id is no number")
+		}
+		slot := int(n) //nolint:gosec // 31 bits
+		u.Slot = &slot
+	case "type":
+		if value != "private" {
+			return fmt.Errorf("its type %.60q is not private", value)
+		}
+	case "manufacturer", "model", "library-manufacturer", "library-description", "library-version",
+		"slot-manufacturer", "slot-description": // what names the token more closely than is needed
+	default:
+		return fmt.Errorf("the attribute %.60q is not known", name)
+	}
+	return nil
+}
+
+func (u *URI) setQuery(name, value string) error {
+	switch name {
+	case "module-path":
+		if !filepath.IsAbs(value) {
+			return errors.New("module-path is no absolute path")
+		}
+		u.Module = value
+	case "pin-source":
+		file := strings.TrimPrefix(strings.TrimPrefix(value, "file:"), "//")
+		if !filepath.IsAbs(file) {
+			return errors.New("pin-source is no file: URI or absolute path")
+		}
+		u.PINFile = file
+	case "pin-value":
+		return errors.New("pin-value puts the PIN where everyone on this machine can see it: use pin-source, a file, or the environment")
+	default:
+		return fmt.Errorf("the attribute %.60q is not known", name)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package bundler
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Types of the provenance statement: SLSA's predicate, and how a bundle is built.
+const (
+	ProvenanceType = "https://slsa.dev/provenance/v1"
+	BuildType      = "https://vdo.vmware.com/bundle/pull/v1"
+	builderID      = "https://github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/vdo-bundle"
+)
+
+// Builder is the program that builds a bundle.
+type Builder struct {
+	Version  string
+	Revision string // of its source; "" where it is not known
+}
+
+// provenance is the predicate https://slsa.dev/provenance/v1.
+type provenance struct {
+	BuildDefinition struct {
+		BuildType            string               `json:"buildType"`
+		ExternalParameters   externalParameters   `json:"externalParameters"`
+		ResolvedDependencies []resourceDescriptor `json:"resolvedDependencies"`
+	} `json:"buildDefinition"`
+	RunDetails struct {
+		Builder struct {
+			ID      string            `json:"id"`
+			Version map[string]string `json:"version"`
+		} `json:"builder"`
+		Metadata struct {
+			StartedOn string `json:"startedOn"`
+		} `json:"metadata"`
+	} `json:"runDetails"`
+}
+
+// externalParameters are what the user asked for, fixed by the lock.
+type externalParameters struct {
+	Lock           resourceDescriptor `json:"lock"`
+	Matrix         int64              `json:"matrixSerial"`
+	Platforms      []image.Platform   `json:"platforms"`
+	Releases       []string           `json:"releases"`
+	UpstreamPolicy bool               `json:"upstreamVerified"` // images' own signatures were checked
+}
+
+// resourceDescriptor is in-toto's.
+type resourceDescriptor struct {
+	Name             string            `json:"name,omitempty"`
+	URI              string            `json:"uri,omitempty"`
+	Digest           map[string]string `json:"digest"`
+	DownloadLocation string            `json:"downloadLocation,omitempty"`
+	Annotations      map[string]any    `json:"annotations,omitempty"`
+}
+
+func sha256Of(d image.Digest) map[string]string { return map[string]string{"sha256": d.Hex()} }
+
+// attest adds the signed statement of how the bundle was built.
+func (in PullInput) attest(g *bundle.Graph, beside upstreams, now time.Time) error {
+	if in.Provenance == nil {
+		return nil
+	}
+	if in.Signer == nil {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "attest provenance", Err: errors.New("there is no key to sign it with"), Hint: "give a private key",
+		}
+	}
+	subject, err := image.ParseDigest(g.Root.Digest.String())
+	if err != nil {
+		return err
+	}
+	p, err := in.provenance(beside, now)
+	if err != nil {
+		return err
+	}
+	predicate, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), ProvenanceType, predicate, nil)
+	if err != nil {
+		return err
+	}
+	g.Attachments = append(g.Attachments, attachmentOf(subject, signed))
+	return nil
+}
+
+// provenance says what the bundle was made of: every byte of it is one of the
+// resolved dependencies, or made of the lock.
+func (in PullInput) provenance(beside upstreams, now time.Time) (provenance, error) {
+	var p provenance
+	lock, err := in.Lock.JSON()
+	if err != nil {
+		return p, err
+	}
+	def := &p.BuildDefinition
+	def.BuildType = BuildType
+	def.ExternalParameters = externalParameters{
+		Lock:   resourceDescriptor{Name: "lock", Digest: sha256Of(image.DigestOf(lock))},
+		Matrix: in.Lock.Matrix.Serial, Platforms: in.Lock.Platforms, UpstreamPolicy: in.Upstream != nil,
+	}
+	def.ResolvedDependencies = append(def.ResolvedDependencies,
+		resourceDescriptor{Name: "matrix", Digest: sha256Of(in.Lock.Matrix.Digest)})
+	for _, r := range in.Lock.Releases {
+		def.ExternalParameters.Releases = append(def.ExternalParameters.Releases, r.ID())
+		for _, f := range r.Manifests {
+			def.ResolvedDependencies = append(def.ResolvedDependencies, resourceDescriptor{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
+		}
+	}
+	for n, i := range in.Lock.Images {
+		d := resourceDescriptor{Name: i.Reference.String(), URI: "oci://" + whereabouts(i).String(), Digest: sha256Of(i.Digest)}
+		if from := in.SourceOf(whereabouts(i)).String(); "oci://"+from != d.URI {
+			d.DownloadLocation = "oci://" + from
+		}
+		if n < len(beside.verified) && len(beside.verified[n].SignedBy) > 0 {
+			d.Annotations = map[string]any{"signedBy": beside.verified[n].SignedBy}
+		}
+		def.ResolvedDependencies = append(def.ResolvedDependencies, d)
+	}
+	run := &p.RunDetails
+	run.Builder.ID, run.Builder.Version = builderID, map[string]string{"vdo-bundle": in.Provenance.Version}
+	if in.Provenance.Revision != "" {
+		run.Builder.Version["revision"] = in.Provenance.Revision
+	}
+	run.Metadata.StartedOn = now.UTC().Format(time.RFC3339)
+	return p, nil
+}
