@@ -120,6 +120,24 @@ type LayoutChecker interface {
 	CheckLayout(ctx context.Context) error
 }
 
+// Delta is implemented by media that may leave layers to another bundle.
+type Delta interface {
+	// Base returns what is left out; nil where everything is there.
+	Base() *bundle.Base
+}
+
+// Keeper is implemented by targets that can say what they hold.
+type Keeper interface {
+	// Lacks returns those that are not there.
+	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+}
+
+// Diagnoser is implemented by media that are made of parts.
+type Diagnoser interface {
+	// Damage reads everything and names the parts that are not what they were.
+	Damage(ctx context.Context) error
+}
+
 // Upstream is one repository that images are read from.
 type Upstream interface {
 	// Resolve returns what the repository's reference names now.

@@ -23,6 +23,7 @@ type Inspection struct {
 	Releases   []InspectedRelease `json:"releases"`
 	Images     []InspectedImage   `json:"images"`
 	Signatures []Signature        `json:"signatures"`
+	Left       *Left              `json:"leftToBase,omitempty"` // of a delta: what is not there
 }
 
 // InspectedMatrix is the matrix document of a bundle.
@@ -79,7 +80,7 @@ func Inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Inspection{Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms}
+	i := &Inspection{Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: leftOf(g)}
 	if i.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
 		return nil, err
 	}

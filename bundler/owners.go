@@ -63,6 +63,15 @@ func children(data []byte) []ocispec.Descriptor {
 	return out
 }
 
+// artifactType returns what an index says that it is, or "".
+func artifactType(data []byte) string {
+	var m struct {
+		ArtifactType string `json:"artifactType"`
+	}
+	_ = json.Unmarshal(data, &m) // what cannot be read says nothing
+	return m.ArtifactType
+}
+
 // of names a descriptor: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
 func (o ownership) of(d ocispec.Descriptor) string {
 	return fmt.Sprintf("%s of %s", part(d.MediaType), strings.Join(o.images(d), ", "))

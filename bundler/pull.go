@@ -37,15 +37,19 @@ type PullInput struct {
 	// to look at what arrived.
 	Reference image.Reference
 	Mirror    Registry
+	// Base has layers that are left out; nil: nothing is.
+	Base *Base
 }
 
 // Pulled is a bundle that was written.
 type Pulled struct {
 	Root    ocispec.Descriptor
 	Images  int
-	Bytes   int64 // of the whole bundle
-	Moved   int64 // of what had to be written now
-	Missing int   // items that had to be written now
+	Bytes   int64           // of the whole bundle
+	Moved   int64           // of what had to be written now
+	Missing int             // items that had to be written now
+	Left    *Left           // of a delta
+	Receipt *bundle.Receipt // of a push
 	// Verified are the images whose own signatures were checked, where a policy asked
 	// for that; Attached is how many signatures and the like of images went along.
 	Verified []VerifiedImage
@@ -91,6 +95,9 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err := in.attest(g, beside, o.now()); err != nil {
 		return nil, err
 	}
+	if err := leave(g, in.Base, o.progress()); err != nil {
+		return nil, err
+	}
 	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees, beside), o)
 	if err != nil {
 		return pulled, err
@@ -116,8 +123,8 @@ func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, o
 		return nil, err
 	}
 	done := &Pulled{
-		Root: g.Root, Images: imageCount(g), Bytes: graphSize(g),
-		Moved: sizeOf(missing), Missing: len(missing),
+		Root: g.Root, Images: imageCount(g), Bytes: heldSize(g),
+		Moved: sizeOf(missing), Missing: len(missing), Left: leftOf(g),
 	}
 	if o.DryRun {
 		done.Plan = planned(g, missing)

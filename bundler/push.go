@@ -34,6 +34,9 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err := attachments(ctx, in.Source, g, o); err != nil {
 		return nil, err
 	}
+	if err := checkBase(ctx, g, in.Target, in.Reference, o.progress()); err != nil {
+		return nil, err
+	}
 	known := atHandOf(g)
 	pushed, err := deliver(ctx, "push", g, in.Target, func(d ocispec.Descriptor) []origin {
 		if data, ok := known[d.Digest.String()]; ok {
@@ -41,9 +44,13 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		}
 		return []origin{{from: in.Source}}
 	}, o)
-	if err != nil || o.DryRun {
-		return pushed, err
+	if err != nil {
+		return nil, diagnosed(ctx, in.Source, err)
 	}
+	if o.DryRun {
+		return pushed, nil
+	}
+	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
 	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, contents.Lock, o)
 }
 

@@ -53,8 +53,20 @@ func open(ctx context.Context, s Source) (ocispec.Descriptor, *bundle.Graph, err
 	if err != nil {
 		return root, nil, err
 	}
+	g, err := load(ctx, s, root)
+	return root, g, diagnosed(ctx, s, err)
+}
+
+// load reads the graph below a root, of a delta as such.
+func load(ctx context.Context, s Source, root ocispec.Descriptor) (*bundle.Graph, error) {
 	g, err := bundle.Load(ctx, s, root)
-	return root, g, err
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := s.(Delta); ok {
+		err = g.LeaveTo(d.Base())
+	}
+	return g, err
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.

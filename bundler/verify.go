@@ -36,6 +36,7 @@ type Verification struct {
 	Images         int          `json:"images"`
 	Blobs          int          `json:"blobs"`
 	Bytes          int64        `json:"bytes"`
+	Left           *Left        `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
 }
 
 // Verify checks the signature of a bundle's root and then every byte below it, and
@@ -51,9 +52,9 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 	}
 	untrusted := v.signatures(ctx, s, rules.Policy, o.now())
 	layout := checkLayout(ctx, s)
-	g, err := bundle.Load(ctx, s, root)
+	g, err := load(ctx, s, root)
 	if err != nil || g == nil {
-		return nil, fault.Join(untrusted, layout, err)
+		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
 	}
 	content := v.contents(ctx, s, g, rules.Matrix, o.now())
 	blobs := v.blobs(ctx, s, g, o)
@@ -61,9 +62,19 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 		return nil, interrupted(ctx)
 	}
 	if err := fault.Join(untrusted, layout, content, blobs); err != nil {
-		return nil, once(err)
+		return nil, once(diagnosed(ctx, s, err))
 	}
 	return v, nil
+}
+
+// diagnosed adds to what is wrong with content the parts of the medium that are
+// damaged: that is what the user has to copy again.
+func diagnosed(ctx context.Context, s Source, err error) error {
+	d, ok := s.(Diagnoser)
+	if !ok || !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason == fault.Corrupt }) {
+		return err
+	}
+	return fault.Join(err, d.Damage(ctx))
 }
 
 // once drops a fault that says what another one says already.
@@ -134,10 +145,10 @@ func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, 
 // blobs reads every blob, in parallel: on all cores, since hashing is what takes the
 // time, and the largest first, so that no core is left alone with one at the end.
 func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
-	names := owners(g)
-	o.progress().Phase("verify", len(g.Blobs), sizeOf(g.Blobs))
-	v.Blobs, v.Bytes = len(g.Blobs), graphSize(g)
-	blobs := slices.SortedStableFunc(slices.Values(g.Blobs), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
+	names, held := owners(g), g.Held()
+	o.progress().Phase("verify", len(held), sizeOf(held))
+	v.Blobs, v.Bytes, v.Left = len(held), heldSize(g), leftOf(g)
+	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
 	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
 	return forEach(ctx, max(o.limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
 		d := blobs[n]

@@ -74,6 +74,41 @@
 // org.opencontainers.image.ref.name; the layout of the tar, byte for byte, is
 // specified by the package that writes it, in the order of [Graph.Order].
 //
+// # Deltas
+//
+// A medium on disk may be a delta: it holds everything but some layers of its
+// images, which an earlier bundle, its base, has. Nothing else is ever left out:
+// manifests, configs, the contents and all attachments are there, and so root and
+// signatures are those of the whole bundle. The index.json of a delta has two
+// annotations at its top:
+//
+//	vdo.vmware.com/base         the digest of the base's root
+//	vdo.vmware.com/base.layers  the digests of the layers left out, sorted, with
+//	                            one space between them; at least one
+//
+// A layer that is neither there nor listed is missing. The annotations are signed
+// by nobody and need not be: a layer has the digest that the signed root gives it,
+// wherever it comes from; a false list only makes a delta that cannot be pushed.
+// Whoever writes a delta into a registry asks for every listed layer in the target
+// repository first. See [Base].
+//
+// # Receipts
+//
+// A receipt says what a repository holds after a push, so that a delta can be made
+// where the repository cannot be reached. It is JSON:
+//
+//	{
+//	  "apiVersion": "vdo.vmware.com/receipt/v1",
+//	  "kind": "PushReceipt",
+//	  "repository": "registry.site:5000/vdo/drivers",
+//	  "root": "sha256:…",
+//	  "blobs": [{"digest": "sha256:…", "size": 123}, …]
+//	}
+//
+// with the keys in this order and no other, and the blobs (configs and layers)
+// sorted by digest, each once. A receipt is not signed, for the reason above. See
+// [Receipt].
+//
 // # Bounds
 //
 // All that is read is bounded ([MaxManifestSize], [MaxNodes], [MaxDepth],

@@ -52,6 +52,8 @@ type Graph struct {
 	// Attachments are the signatures, attestations and SBOMs that travel with the
 	// bundle. They are not reached from the root; who has them adds them.
 	Attachments []Attachment
+	// Base is what is left out of a delta; nil of a whole bundle. See [Graph.LeaveTo].
+	Base *Base
 }
 
 // Node is one manifest of a Graph.
@@ -494,26 +496,20 @@ func (d *differ) images(lock *Lock, images []ocispec.Descriptor) {
 
 // Order returns everything that a medium holds, each digest once, in the order in
 // which an archive holds it: manifests; configs and the contents' layers; image
-// layers; then what attachments add, each class sorted by digest. What is at hand
-// carries Data.
+// layers, without those that are left to a base; then what attachments add, each
+// class sorted by digest. What is at hand carries Data.
 func (g *Graph) Order() []ocispec.Descriptor {
-	configs := map[string]bool{}
+	configs := g.configs()
 	var classes [4][]ocispec.Descriptor
 	for _, n := range g.Manifests {
-		classes[0] = append(classes[0], n.withData())
-		if m, err := decodeManifest(n.Descriptor, n.Data); err == nil && m.Config != nil {
-			configs[m.Config.Digest.String()] = true
-		}
+		classes[classManifests] = append(classes[classManifests], n.withData())
 	}
-	for _, b := range g.Blobs {
-		class := 2
-		if configs[b.Digest.String()] || strings.HasPrefix(b.MediaType, "application/vnd.vdo.") {
-			class = 1
-		}
+	for _, b := range g.Held() {
+		class := classOf(b, configs)
 		classes[class] = append(classes[class], b)
 	}
 	for _, a := range g.Attachments {
-		classes[3] = append(append(classes[3], a.Node.withData()), a.Blobs...)
+		classes[classAttached] = append(append(classes[classAttached], a.Node.withData()), a.Blobs...)
 	}
 	var out []ocispec.Descriptor
 	seen := map[string]bool{}
@@ -524,6 +520,32 @@ func (g *Graph) Order() []ocispec.Descriptor {
 				seen[d.Digest.String()] = true
 				out = append(out, d)
 			}
+		}
+	}
+	return out
+}
+
+// Classes of what a medium holds, in their order.
+const (
+	classManifests = iota
+	classSmall     // configs, and the contents' layers
+	classLayers    // of images
+	classAttached
+)
+
+func classOf(d ocispec.Descriptor, configs map[string]bool) int {
+	if configs[d.Digest.String()] || strings.HasPrefix(d.MediaType, "application/vnd.vdo.") {
+		return classSmall
+	}
+	return classLayers
+}
+
+// configs are the digests of all configs.
+func (g *Graph) configs() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range g.Manifests {
+		if m, err := decodeManifest(n.Descriptor, n.Data); err == nil && m.Config != nil {
+			out[m.Config.Digest.String()] = true
 		}
 	}
 	return out

@@ -20,7 +20,8 @@
 //
 // index.json is JSON without insignificant space, its keys in the order of the OCI
 // specification: first the root and the images as bundle.Graph.Names gives them,
-// then the attachments sorted by tag and digest. The slack after it are spaces
+// then the attachments sorted by tag and digest; of a delta (see package bundle)
+// also its annotations. The slack after it are spaces
 // and, as the last byte, a newline: the entry has as many bytes as the JSON of its
 // creation and 16 KiB more, rounded up to a block.
 //
@@ -53,6 +54,18 @@
 // of were flushed. A writer that is started again goes on where the journal says,
 // after reading the last 4 KiB of each blob only. FILE appears complete, or not at
 // all.
+//
+// # Parts
+//
+// A file may be in parts: byte ranges of the tar, listed with their sha256 in a
+// parts file, perhaps with recovery parts; see package parts. [FileWriter] fills
+// FILE.001.partial and so on in the same way, so that no byte is written twice and
+// no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
+// parts as they are, and names each that is missing or has another size;
+// [File.Damage] names those whose bytes are not what they were. A signature is
+// added in place: the parts are held against their sums first, "changing" is
+// written into the parts file, then the tar is signed as above, in its first and
+// last part, then the sums and the recovery parts are made anew.
 //
 // # The folder
 //
@@ -93,12 +106,16 @@ const (
 type Options struct {
 	Replace bool // replace a target that is there, once the new one is complete
 	Restart bool // drop what an interrupted run left there of another bundle
+
+	VolumeSize int64 // bytes of each part of a file; 0: one file
+	Recovery   int   // recovery parts beside them
 }
 
 // An index is what an index.json names, and the way to the bytes.
 type index struct {
 	medium  string // for errors: the path
 	entries []ocispec.Descriptor
+	base    *bundle.Base // of a delta
 	fetch   bundle.Fetcher
 
 	mu       sync.Mutex
@@ -127,7 +144,11 @@ func parseIndex(medium string, data []byte, fetch bundle.Fetcher) (*index, error
 			return bad("%w", err)
 		}
 	}
-	return &index{medium: medium, entries: doc.Manifests, fetch: fetch, subjects: map[string]string{}}, nil
+	base, err := bundle.ParseBase(doc.Annotations)
+	if err != nil {
+		return bad("%w", err)
+	}
+	return &index{medium: medium, entries: doc.Manifests, base: base, fetch: fetch, subjects: map[string]string{}}, nil
 }
 
 // root finds the one bundle among the entries.
@@ -339,12 +360,13 @@ func entriesOf(g *bundle.Graph) []ocispec.Descriptor {
 	return entries
 }
 
-func indexJSON(entries []ocispec.Descriptor) ([]byte, error) {
+func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(ocispec.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: entries,
+		Annotations: base.Annotations(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write index.json: %w", err)

@@ -573,7 +573,7 @@ func TestArchivesOfOtherToolsAreRead(t *testing.T) {
 		}
 		h.Name, h.Mode = "./"+h.Name, 0o600
 		if h.Name == "./index.json" {
-			text, err := indexJSON([]ocispec.Descriptor{{MediaType: ocispec.MediaTypeImageIndex, Digest: b.Graph.Root.Digest, Size: b.Graph.Root.Size}})
+			text, err := indexJSON([]ocispec.Descriptor{{MediaType: ocispec.MediaTypeImageIndex, Digest: b.Graph.Root.Digest, Size: b.Graph.Root.Size}}, nil)
 			require.NoError(t, err)
 			data, h.Size = text, int64(len(text))
 		}

@@ -19,6 +19,12 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if v, ok := a.fetcher().r.(*volumes); ok {
+		if err := attachToParts(ctx, v.partsPath, att); err != nil {
+			return err
+		}
+		return a.reopen(v.partsPath)
+	}
 	f, err := os.OpenFile(a.path, os.O_RDWR, 0)
 	if err != nil {
 		return storageFault("sign", a.path, err)
@@ -30,12 +36,12 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := errors.Join(err, storageFault("sign", a.path, f.Close())); err != nil {
 		return err
 	}
-	return a.reopen()
+	return a.reopen(a.path)
 }
 
 // reopen reads the file again, which may be another one by now.
-func (a *File) reopen() error {
-	now, err := OpenFile(a.path)
+func (a *File) reopen(path string) error {
+	now, err := OpenFile(path)
 	if err != nil {
 		return err
 	}
@@ -46,8 +52,8 @@ func (a *File) reopen() error {
 	return nil
 }
 
-func attachTo(path string, f *os.File, att bundle.Attachment) error {
-	s, err := scanFile(path, f)
+func attachTo(path string, f storage, att bundle.Attachment) error {
+	s, err := scanStorage(path, f)
 	if err != nil {
 		return err
 	}
@@ -55,7 +61,7 @@ func attachTo(path string, f *os.File, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
-	text, err := indexJSON(with(s.index.entries, att))
+	text, err := indexJSON(with(s.index.entries, att), s.index.base)
 	if err != nil {
 		return err
 	}
@@ -66,7 +72,13 @@ func attachTo(path string, f *os.File, att bundle.Attachment) error {
 	if s.fits(text) {
 		return s.inPlace(path, f, tail, text)
 	}
-	return s.rewrite(path, f, tail, text)
+	file, ok := f.(*os.File)
+	if !ok {
+		return &fault.Error{Reason: fault.Refused, Op: "sign", Subject: path,
+			Hint: "join the parts with `cat`, sign the archive, and split it with `vdo-bundle split`",
+			Err:  errors.New("the room for signatures in its index.json is used up")}
+	}
+	return s.rewrite(path, file, tail, text)
 }
 
 // fits reports whether an index.json can be written where the old one is: ours
@@ -79,7 +91,7 @@ func (s *scan) fits(text []byte) bool {
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (s *scan) inPlace(path string, f *os.File, tail *Layout, text []byte) error {
+func (s *scan) inPlace(path string, f storage, tail *Layout, text []byte) error {
 	if err := checkSpace(path, tail.size); err != nil {
 		return err
 	}
@@ -101,7 +113,7 @@ func (s *scan) inPlace(path string, f *os.File, tail *Layout, text []byte) error
 	return removeIfThere(indexCopy(path))
 }
 
-func (s *scan) appendTail(f *os.File, tail *Layout) error {
+func (s *scan) appendTail(f storage, tail *Layout) error {
 	var out bytes.Buffer
 	if err := tail.Stream(context.Background(), &out, nil); err != nil {
 		return err
@@ -114,7 +126,7 @@ func (s *scan) appendTail(f *os.File, tail *Layout) error {
 			return err
 		}
 		if _, err = f.WriteAt(b[part[0]:part[1]], s.end+int64(part[0])); err == nil {
-			err = flushData(f)
+			err = flushStorage(f)
 		}
 	}
 	return err

@@ -3,7 +3,9 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,10 +36,29 @@ func (a *File) CheckLayout(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
+	if err := g.LeaveTo(f.index.base); err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
 	if err := c.order(g); err != nil {
 		return err
 	}
-	return fault.Join(c.index(), c.rest(ctx, g), checkNames(ctx, f.path, f.index, g))
+	return fault.Join(c.index(), c.rest(ctx, g), checkNames(ctx, f.path, f.index, g), c.parts(ctx))
+}
+
+// parts checks what belongs to the archive and is not in it: the parts file's mark,
+// and recovery parts. Those may be left behind, and must not be damaged.
+func (c *layoutCheck) parts(ctx context.Context) error {
+	v, ok := c.f.r.(*volumes)
+	if !ok {
+		return nil
+	}
+	if v.list.Changing {
+		return &fault.Error{Reason: fault.Incomplete, Op: "verify", Subject: v.partsPath,
+			Hint: "run that `vdo-bundle sign` again", Err: errors.New("a signature was being added, and that was interrupted")}
+	}
+	return damaged(ctx, v, func(i int) bool {
+		return i >= int(v.list.Count()) && isThere(filepath.Join(filepath.Dir(v.partsPath), v.list.Name(i)))
+	})
 }
 
 const layoutHint = "take it from where it was made again; an archive that another tool wrote is written anew by copying it"
@@ -121,7 +142,7 @@ func (c *layoutCheck) index() error {
 	if data, err = c.f.small(c.f.path, c.f.r, indexName, maxIndexSize); err != nil {
 		return err
 	}
-	text, err := indexJSON(c.f.index.entries)
+	text, err := indexJSON(c.f.index.entries, c.f.index.base)
 	if err != nil {
 		return err
 	}
@@ -198,7 +219,7 @@ func checkAttached(ctx context.Context, medium string, x *index, d ocispec.Descr
 }
 
 func sameEntry(a, b ocispec.Descriptor) bool {
-	text, err := indexJSON([]ocispec.Descriptor{a})
-	other, otherErr := indexJSON([]ocispec.Descriptor{b})
+	text, err := indexJSON([]ocispec.Descriptor{a}, nil)
+	other, otherErr := indexJSON([]ocispec.Descriptor{b}, nil)
 	return err == nil && otherErr == nil && bytes.Equal(text, other)
 }

@@ -176,8 +176,11 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.path, err)
 	}
-	return checkNames(ctx, d.path, x, g)
+	return fault.Join(g.LeaveTo(x.base), checkNames(ctx, d.path, x, g))
 }
+
+// Base returns what a delta leaves out; nil of a whole bundle.
+func (d *Dir) Base() *bundle.Base { return d.index().base }
 
 // Attach adds a signature, in the place of what had its tag: its blobs, then
 // index.json.
@@ -195,7 +198,7 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 			return err
 		}
 	}
-	text, err := indexJSON(with(d.index().entries, att))
+	text, err := indexJSON(with(d.index().entries, att), d.index().base)
 	if err != nil {
 		return err
 	}
@@ -411,7 +414,7 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: w.path, Hint: "run the same command again: it goes on from here",
 			Err: fmt.Errorf("%d of %d blobs are missing", lack, len(w.blobs))}
 	}
-	text, err := indexJSON(entriesOf(w.graph))
+	text, err := indexJSON(entriesOf(w.graph), w.graph.Base)
 	if err != nil {
 		return err
 	}

@@ -27,10 +27,10 @@ var layoutForm = regexp.MustCompile(`"imageLayoutVersion"\s*:\s*"1\.0\.0"`)
 // File is an archive open for reading. Its methods are safe for concurrent use.
 type File struct {
 	path string
-	f    *os.File
+	f    storage
 
 	mu  sync.RWMutex // Attach replaces f and scan
-	old []*os.File   // what Attach replaced, for those who still read it
+	old []storage    // what Attach replaced, for those who still read it
 	*scan
 }
 
@@ -44,13 +44,18 @@ type scan struct {
 	*index
 }
 
-// OpenFile opens an archive and reads its headers and index.json.
+// OpenFile opens an archive and reads its headers and index.json. The archive may
+// be in parts: path is then the parts file, or the archive's name where only the
+// parts file of that name is there.
 func OpenFile(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, path, err := openStorage(path, os.O_RDONLY)
 	if err != nil {
-		return nil, openFault(path, err)
+		return nil, err
 	}
-	s, err := scanFile(path, f)
+	s, err := scanStorage(path, f)
+	if v, ok := f.(*volumes); ok && err != nil && !v.list.Changing {
+		err = fault.Join(err, damaged(context.Background(), v, func(i int) bool { return i < int(v.list.Count()) }))
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -68,19 +73,12 @@ func (a *File) Close() error {
 	return errors.Join(errs...)
 }
 
-func scanFile(path string, f *os.File) (*scan, error) {
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return nil, openFault(path, err)
-	case info.IsDir():
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-			Hint: "name a folder as oci:" + path, Err: errors.New("it is a folder")}
-	case !info.Mode().IsRegular():
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-			Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
+func scanStorage(path string, f storage) (*scan, error) {
+	size, err := storageSize(path, f)
+	if err != nil {
+		return nil, err
 	}
-	s, err := scanTar(path, f, info.Size())
+	s, err := scanTar(path, f, size)
 	if err != nil {
 		return nil, err
 	}
@@ -332,6 +330,9 @@ func (a *File) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, 
 func (a *File) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
 	return a.fetcher().from(ctx, d, offset)
 }
+
+// Base returns what a delta leaves out; nil of a whole bundle.
+func (a *File) Base() *bundle.Base { return a.fetcher().index.base }
 
 // Attached returns the digests that something is attached to, sorted.
 func (a *File) Attached(ctx context.Context) ([]image.Digest, error) {

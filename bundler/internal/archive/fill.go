@@ -10,7 +10,6 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
-	"os"
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -26,7 +25,7 @@ const (
 // A slot is the place of one blob in a file, and how far the blob has come.
 type slot struct {
 	mu      sync.Mutex // held by the one who fills it
-	f       *os.File
+	f       storage
 	entry   entry
 	note    func(*slot) error // remembers the progress
 	offset  int64
@@ -35,7 +34,7 @@ type slot struct {
 	done    bool
 }
 
-func newSlot(f *os.File, e entry, note func(*slot) error) *slot {
+func newSlot(f storage, e entry, note func(*slot) error) *slot {
 	return &slot{f: f, entry: e, note: note, sum: sha256.New()}
 }
 

@@ -29,7 +29,7 @@ import (
 // of 0 takes back what was said.
 type journal struct {
 	f    *os.File
-	data *os.File // flushed before a line is written
+	data storage // flushed before a line is written
 
 	mu      sync.Mutex
 	pending map[string]string // blob → newest line
@@ -153,7 +153,7 @@ func openJournal(path, layout string) (*os.File, map[string]progress, error) {
 
 // startJournal writes lines from now on, in the background: what comes while a
 // flush runs waits for the next one, so that one flush serves many blobs.
-func startJournal(f, data *os.File) *journal {
+func startJournal(f *os.File, data storage) *journal {
 	j := &journal{f: f, data: data, pending: map[string]string{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	go j.run()
 	return j
@@ -187,7 +187,7 @@ func (j *journal) flush() {
 	if failed || len(batch) == 0 {
 		return
 	}
-	err := flushData(j.data)
+	err := flushStorage(j.data)
 	if err == nil {
 		var out strings.Builder
 		for _, line := range batch {

@@ -48,7 +48,7 @@ func padded(n int64) int64 { return (n + blockSize - 1) / blockSize * blockSize 
 
 // NewLayout lays a graph out.
 func NewLayout(g *bundle.Graph) (*Layout, error) {
-	text, err := indexJSON(entriesOf(g))
+	text, err := indexJSON(entriesOf(g), g.Base)
 	if err != nil {
 		return nil, err
 	}

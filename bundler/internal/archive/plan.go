@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // Plan tells what Begin would return, without writing anything, and refuses what
@@ -26,7 +27,7 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSpace(w.path, layout.size-there); err != nil {
+	if err := checkSpace(w.path, layout.size+recoverySize(layout, w.o)-there); err != nil {
 		return nil, err
 	}
 	var out []ocispec.Descriptor
@@ -42,7 +43,14 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 // earlier reads what an interrupted run has left: how far each blob is, and how
 // many bytes of the file have a place on the disk.
 func (w *FileWriter) earlier(layout *Layout) (at map[string]progress, there int64, err error) {
-	data, err := os.Open(w.partial())
+	first := w.partial()
+	if w.o.VolumeSize > 0 {
+		if _, err := parts.New(filepath.Base(w.path), layout.size, w.o.VolumeSize, w.o.Recovery); err != nil {
+			return nil, 0, err
+		}
+		first = w.partPath(0)
+	}
+	data, err := os.Open(first)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -60,10 +68,10 @@ func (w *FileWriter) earlier(layout *Layout) (at map[string]progress, there int6
 		about, at, _ = readJournal(f)
 	}
 	switch {
-	case about == layout.identity():
-		return at, allocated(data), nil
+	case about == identity(layout, w.o):
+		return at, w.takenBy(data), nil
 	case w.o.Restart:
-		return nil, allocated(data), nil // its space is given back
+		return nil, w.takenBy(data), nil // its space is given back
 	}
 	return nil, 0, w.otherBundle()
 }

@@ -88,7 +88,7 @@ func OpenStream(ctx context.Context, name string, from *os.File) (*File, error) 
 			return nil, err
 		}
 	}
-	s, err := scanFile(name, f)
+	s, err := scanStorage(name, f)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

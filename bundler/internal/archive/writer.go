@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // FileWriter writes an archive. Begin comes first; Put may be called concurrently.
@@ -23,7 +24,7 @@ type FileWriter struct {
 	o    Options
 
 	layout  *Layout
-	f       *os.File
+	f       storage
 	fresh   bool // no earlier run left anything
 	journal *journal
 	blobs   map[string]*slot // by hex
@@ -35,7 +36,7 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
-	if err := checkTarget(path, o); err != nil {
+	if err := checkTargets(path, o); err != nil {
 		return nil, err
 	}
 	return &FileWriter{path: path, o: o}, nil
@@ -94,7 +95,7 @@ func (w *FileWriter) giveUp(err error) error {
 	fresh := w.fresh
 	err = errors.Join(err, w.Close())
 	if fresh {
-		err = errors.Join(err, removeIfThere(w.partial()), removeIfThere(w.journalPath()))
+		err = errors.Join(err, w.removePartial(), removeIfThere(w.journalPath()))
 	}
 	return err
 }
@@ -102,6 +103,9 @@ func (w *FileWriter) giveUp(err error) error {
 // open opens the partial file, keeps others off it, and reads its journal. A new
 // file gets its journal first: a partial file without one is not ours.
 func (w *FileWriter) open() (map[string]progress, error) {
+	if w.o.VolumeSize > 0 {
+		return w.openParts()
+	}
 	_, err := os.Lstat(w.partial())
 	w.fresh = errors.Is(err, fs.ErrNotExist)
 	if w.fresh {
@@ -109,13 +113,14 @@ func (w *FileWriter) open() (map[string]progress, error) {
 			return nil, err
 		}
 	}
-	if w.f, err = os.OpenFile(w.partial(), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
-		w.f = nil
+	f, err := os.OpenFile(w.partial(), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
 		if w.fresh {
 			err = errors.Join(err, removeIfThere(w.journalPath()))
 		}
 		return nil, storageFault("write", w.partial(), err)
 	}
+	w.f = f
 	at, err := w.openJournal()
 	if err != nil {
 		return nil, errors.Join(err, w.closeFile())
@@ -124,13 +129,13 @@ func (w *FileWriter) open() (map[string]progress, error) {
 }
 
 func (w *FileWriter) openJournal() (map[string]progress, error) {
-	if err := lockFile(w.f); err != nil {
+	if err := lockStorage(w.f); err != nil {
 		return nil, err
 	}
-	f, at, err := openJournal(w.journalPath(), w.layout.identity())
+	f, at, err := openJournal(w.journalPath(), identity(w.layout, w.o))
 	if errors.Is(err, errOtherJournal) && w.o.Restart {
 		if err = errors.Join(w.f.Truncate(0), w.newJournal()); err == nil {
-			f, at, err = openJournal(w.journalPath(), w.layout.identity())
+			f, at, err = openJournal(w.journalPath(), identity(w.layout, w.o))
 		}
 	}
 	if errors.Is(err, errOtherJournal) {
@@ -144,7 +149,7 @@ func (w *FileWriter) openJournal() (map[string]progress, error) {
 }
 
 func (w *FileWriter) newJournal() error {
-	return writeWhole(w.journalPath(), []byte(sealed(journalMagic+" "+w.layout.identity())))
+	return writeWhole(w.journalPath(), []byte(sealed(journalMagic+" "+identity(w.layout, w.o))))
 }
 
 func (w *FileWriter) otherBundle() error {
@@ -163,7 +168,7 @@ func (w *FileWriter) closeFile() error {
 
 // prepare gives the file its size and writes all that is not fetched.
 func (w *FileWriter) prepare() error {
-	if err := checkSpace(w.path, w.layout.size-allocated(w.f)); err != nil {
+	if err := checkSpace(w.path, w.layout.size+recoverySize(w.layout, w.o)-allocatedStorage(w.f)); err != nil {
 		return err
 	}
 	if err := w.f.Truncate(w.layout.size); err != nil {
@@ -246,13 +251,19 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := w.f.Sync(); err != nil {
 		return storageFault("write", w.partial(), err)
 	}
-	if err := checkTarget(w.path, w.o); err != nil {
+	if err := checkTargets(w.path, w.o); err != nil {
 		return err
+	}
+	if v, ok := w.f.(*volumes); ok {
+		if err := w.commitParts(ctx, v); err != nil {
+			return err
+		}
+		return errors.Join(w.Close(), removeIfThere(w.journalPath()))
 	}
 	if err := os.Rename(w.partial(), w.path); err != nil {
 		return storageFault("write", w.path, err)
 	}
-	err := errors.Join(w.Close(), syncDir(filepath.Dir(w.path)))
+	err := errors.Join(w.Close(), removeParts(w.path+parts.Suffix, nil), syncDir(filepath.Dir(w.path)))
 	return errors.Join(err, removeIfThere(w.journalPath()))
 }
 

@@ -175,10 +175,12 @@ Kubernetes: the right versions of the cloud provider (cpi), the storage driver
 (csi), the snapshot controller and, where asked for, a network (cni), with their
 manifests and all their images, each by digest.
 
-Connected host:  lock, pull, sign, inspect
-Isolated host:   verify, inspect, push, serve, mirror-config
+Connected host:  lock, pull, sign, inspect, diff, split
+Isolated host:   verify, inspect, diff, repair, push, serve, mirror-config
+The registry:    list, prune
 
-A bundle is FILE.tar, oci:DIR, or HOST/REPOSITORY:TAG in a registry.
+A bundle is FILE.tar or its parts, FILE.tar.parts; oci:DIR; or HOST/REPOSITORY:TAG
+in a registry.
 Registry logins are those of docker and podman (docker login, podman login).`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle sign drivers.tar --key release.key
@@ -197,7 +199,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 	})
 	root.AddCommand(
 		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
-		a.sbomCommand(),
+		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(), a.sbomCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		a.serveCommand(), a.mirrorConfigCommand(),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),

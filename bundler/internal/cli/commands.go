@@ -95,6 +95,7 @@ type world struct {
 	registry  bundler.Registry
 	sourceOf  func(image.Reference) image.Reference
 	manifests bundler.Manifests
+	base      *bundler.Base // of a delta
 }
 
 // world opens it, and reports all flags that are wrong.
@@ -166,6 +167,9 @@ REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
 A bundle that is there already is not replaced unless --replace is given.
 
+With --base or --have it makes a delta: layers that an earlier bundle has, or that
+the receipt of a push names, are left out. push demands them in the registry.
+
 --verify-upstream FILE checks the images' own signatures before anything is written;
 all that fail are named together. An image without a rule is refused. The file:
 
@@ -182,7 +186,9 @@ all that fail are named together. An image without a rule is refused. The file:
   vdo-bundle pull --k8s 1.33 --source-map registry.k8s.io=mirror.corp/k8s -o oci:drivers
   vdo-bundle pull --lock lock.yaml -o registry.site/vdo/drivers:1
   vdo-bundle pull --lock lock.yaml -o drivers.tar --dry-run
-  vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1`,
+  vdo-bundle pull --lock lock.yaml -o - | ssh desk vdo-bundle push - registry.site/vdo/drivers:1
+  vdo-bundle pull --lock lock.yaml --volume-size 4GB --parity 1 -o drivers.tar
+  vdo-bundle pull --lock new.yaml --base drivers.tar -o delta.tar`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pull(cmd) },
 	}
@@ -197,6 +203,8 @@ all that fail are named together. An image without a rule is refused. The file:
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key (as sign --key)")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
 	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
+	a.flags.deltaFlags(cmd)
+	a.flags.volumeFlags(cmd)
 	a.flags.passwordFlag(cmd)
 	a.flags.certificateFlags(cmd)
 	a.flags.upstreamFlags(cmd)
@@ -214,6 +222,9 @@ func (a *app) pull(cmd *cobra.Command) error {
 	}
 	w, err := a.world()
 	if err != nil {
+		return err
+	}
+	if w.base, err = a.openBase(ctx, w.client); err != nil {
 		return err
 	}
 	signer, err := a.signer("--sign-key", a.flags.key)
@@ -239,7 +250,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 		return err
 	}
 	a.sayUpstream(pulled)
-	return a.printMoved(dest, pulled)
+	return a.printMoved(a.flags.inParts(dest), pulled)
 }
 
 // pullInto pulls into an open target.
@@ -253,7 +264,7 @@ func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w
 	}
 	in := bundler.PullInput{
 		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
+		Signer: signer, Target: target, Reference: dest.reference, Base: w.base, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)
@@ -269,7 +280,8 @@ func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
 	if flag, ok := selects(cmd); ok && a.flags.lock != "" {
 		return place{}, usage(cmd, fmt.Sprintf("--lock and %s contradict each other: the lock says what is pulled", flag))
 	}
-	return parseDestination(a.flags.dest)
+	dest, err := parseDestination(a.flags.dest)
+	return dest, fault.Join(err, a.flags.checkVolumes(cmd, dest), a.flags.checkBase(dest))
 }
 
 // pullLock reads the lock of --lock, or makes one.
@@ -303,6 +315,8 @@ type moved struct {
 	// Of a dry run, in which nothing was moved: what would be.
 	DryRun bool              `json:"dryRun,omitempty"`
 	Plan   []bundler.Planned `json:"plan,omitempty"`
+
+	Left *bundler.Left `json:"leftToBase,omitempty"` // of a delta
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {
@@ -310,7 +324,7 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 	if err != nil {
 		return err
 	}
-	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Upstream: p.Verified, Attached: p.Attached}
+	m := moved{Root: root, Reference: to.String(), Images: p.Images, Bytes: p.Bytes, Moved: p.Moved, NewItems: p.Missing, Left: p.Left, Upstream: p.Verified, Attached: p.Attached}
 	if to.medium == inRegistry {
 		m.Reference = to.reference.Pin(root).String()
 	}
@@ -325,6 +339,9 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 		return writeJSON(out, m)
 	}
 	a.say("%d images, %s; %s of it was not there yet", m.Images, size(m.Bytes), size(m.Moved))
+	if m.Left != nil {
+		a.say("a delta: %s", leftLine(m.Left))
+	}
 	if to.medium == inRegistry {
 		_, err = fmt.Fprintln(out, m.Reference)
 	} else {
@@ -489,23 +506,49 @@ func (a app) inspectCommand() *cobra.Command {
 		Short: "Show what is in a bundle",
 		Long: `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
 the matrix and its expiry, and which signatures are there. It proves nothing: see
-verify.`,
+verify.
+
+--format html makes one self-contained page, for an auditor to file: which releases
+serve which versions and on whose word, images, signatures, and where every byte came
+from. With --key or --policy the bundle is verified first, and the page says by whom
+it is signed. The page is the same whenever and wherever it is made.`,
 		Example: `  vdo-bundle inspect drivers.tar
-  vdo-bundle inspect registry.site/vdo/drivers:1 -o json`,
+  vdo-bundle inspect registry.site/vdo/drivers:1 -o json
+  vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
 	}
+	a.flags.trustFlags(cmd)
+	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
-	a.flags.formatFlag(cmd, "o")
+	a.flags.inspectOutputFlags(cmd)
 	return cmd
 }
 
 func (a *app) inspect(ctx context.Context, src string) error {
+	rules, err := a.verifyRules()
+	if err := fault.Join(err, a.flags.checkPage()); err != nil {
+		return err
+	}
 	source, _, _, err := a.source(ctx, src)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // only read
+	var proven *bundler.Verification
+	if rules.Policy != nil {
+		if proven, err = bundler.Verify(ctx, source, rules, a.options(nil)); err != nil {
+			return err
+		}
+		a.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
+	}
+	if a.flags.format == formatHTML {
+		e, err := bundler.CollectEvidence(ctx, source, proven, a.options(nil))
+		if err != nil {
+			return err
+		}
+		return a.writePage(e)
+	}
 	i, err := bundler.Inspect(ctx, source, a.options(nil))
 	if err != nil {
 		return err
@@ -526,13 +569,18 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
+A delta is pushed only where the repository has every layer that it left to its
+base; what is missing is named before anything is sent.
+
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
 configuration (see mirror-config) find it there.
 
-It prints the reference by digest, which is what a DriverBundle should name.`,
+It prints the reference by digest, which is what a DriverBundle should name.
+--receipt writes down what the repository holds now, for pull --have.`,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
+  vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
   vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
@@ -541,6 +589,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
+	cmd.Flags().StringVar(&a.flags.receipt, "receipt", "", "write what the repository holds after the push into this file")
 	a.flags.layoutFlag(cmd)
 	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
@@ -551,7 +600,7 @@ It prints the reference by digest, which is what a DriverBundle should name.`,
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
 	to, destErr := pushDestination(dest)
-	if err := fault.Join(err, destErr); err != nil {
+	if err := fault.Join(err, destErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
 	source, _, client, err := a.source(ctx, src)
@@ -578,6 +627,9 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 		err = a.pushPaths(ctx, source, to, client, progress)
 	}
 	progress.end()
+	if err == nil {
+		err = a.flags.writeReceipt(pushed.Receipt)
+	}
 	if err != nil {
 		return err
 	}

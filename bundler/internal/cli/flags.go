@@ -55,6 +55,13 @@ type flags struct {
 	replace     bool
 	restart     bool
 	layout      string // of a push
+	// media
+	base, have string
+	receipt    string
+	volumeSize bytesFlag
+	parity     int
+	keep       int
+	yes        bool
 	// keys
 	key                           string
 	passwordFile                  string

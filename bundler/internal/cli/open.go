@@ -304,7 +304,7 @@ func (a *app) openInput(ctx context.Context) (bundler.Signable, error) {
 
 // openTarget opens a place for writing.
 func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, error) {
-	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart}
+	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart, VolumeSize: int64(a.flags.volumeSize), Recovery: a.flags.parity}
 	switch p.medium {
 	case inFile:
 		w, err := archive.CreateFile(p.path, o)

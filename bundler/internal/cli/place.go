@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // medium is the kind of a place.
@@ -19,8 +20,8 @@ const (
 	inStream
 )
 
-// place is where a bundle is, or will be: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG|@DIGEST],
-// or - for standard input and output.
+// place is where a bundle is, or will be: FILE.tar, FILE.tar.parts, oci:DIR,
+// REGISTRY/REPO[:TAG|@DIGEST], or - for standard input and output.
 type place struct {
 	medium    medium
 	path      string          // of a file or folder
@@ -42,7 +43,7 @@ func (p place) String() string {
 
 const placeHint = "write FILE.tar or ./FILE for an archive, oci:DIR for a folder, or HOST/REPOSITORY:TAG with the registry's host name (and port) for a registry"
 
-// parsePlace reads a place. What ends in .tar, or starts as a path, is a file.
+// parsePlace reads a place. What ends in .tar or .parts, or starts as a path, is a file.
 // A registry's host has a dot or a port, or is localhost, so that a mistyped file
 // name is never taken for a repository of Docker Hub.
 func parsePlace(s string) (place, error) {
@@ -64,7 +65,7 @@ func parsePlace(s string) (place, error) {
 	switch {
 	case s == "":
 		return bad("it is empty")
-	case strings.HasSuffix(s, ".tar") || strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../"):
+	case strings.HasSuffix(s, ".tar") || strings.HasSuffix(s, parts.Suffix) || strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../"):
 		return place{medium: inFile, path: s}, nil
 	case strings.Contains(s, "://"):
 		return bad("a registry is named without a scheme")

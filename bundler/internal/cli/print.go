@@ -21,7 +21,15 @@ func printVerification(w io.Writer, v *bundler.Verification) error {
 	}
 	row("matrix", "%s", matrix)
 	row("content", "%d images, %d blobs, %s: every digest checked", v.Images, v.Blobs, size(v.Bytes))
+	if v.Left != nil {
+		row("delta", "%s, not checked", leftLine(v.Left))
+	}
 	return t.Flush()
+}
+
+// leftLine says what a delta does not hold.
+func leftLine(l *bundler.Left) string {
+	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size(l.Bytes), l.Base)
 }
 
 func printInspection(w io.Writer, i *bundler.Inspection) error {
@@ -29,6 +37,9 @@ func printInspection(w io.Writer, i *bundler.Inspection) error {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
 	line("bundle\t%s", i.Root)
 	line("size\t%s in %d blobs", size(i.Bytes), i.Blobs)
+	if i.Left != nil {
+		line("delta\t%s", leftLine(i.Left))
+	}
 	line("platforms\t%s", joined(i.Platforms))
 	line("matrix\t%s", matrixLine(i.Matrix))
 	line("signatures\t%s", signatureLine(i.Signatures))

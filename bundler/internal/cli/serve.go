@@ -99,6 +99,9 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseDelta(graph); err != nil {
+		return err
+	}
 	listener, err := setup.listen(ctx, f)
 	if err != nil {
 		return err

@@ -1,0 +1,145 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Annotations of the index.json of a delta.
+const (
+	AnnotationBase       = "vdo.vmware.com/base"
+	AnnotationBaseLayers = "vdo.vmware.com/base.layers"
+)
+
+// Base is what a delta leaves out, and where it is instead.
+type Base struct {
+	Root   image.Digest   // of the bundle that has the layers
+	Layers []image.Digest // that are left out: sorted, each once, at least one
+}
+
+// Annotations says so in an index.json.
+func (b *Base) Annotations() map[string]string {
+	if b == nil {
+		return nil
+	}
+	layers := make([]string, len(b.Layers))
+	for i, l := range b.Layers {
+		layers[i] = l.String()
+	}
+	return map[string]string{AnnotationBase: b.Root.String(), AnnotationBaseLayers: strings.Join(layers, " ")}
+}
+
+// ParseBase reads what Annotations wrote. It returns nil where there is neither of
+// the annotations: the index.json of a whole bundle.
+func ParseBase(annotations map[string]string) (*Base, error) {
+	root, isDelta := annotations[AnnotationBase]
+	text, hasLayers := annotations[AnnotationBaseLayers]
+	if !isDelta && !hasLayers {
+		return nil, nil
+	}
+	if len(text) > MaxBlobs*len(" sha256:")*10 {
+		return nil, fmt.Errorf("%s names more than %d layers", AnnotationBaseLayers, MaxBlobs)
+	}
+	b := &Base{}
+	var err error
+	if b.Root, err = image.ParseDigest(root); err != nil {
+		return nil, fmt.Errorf("%s %.100q is no digest", AnnotationBase, root)
+	}
+	for _, s := range strings.Split(text, " ") {
+		d, err := image.ParseDigest(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s names %.100q, which is no digest", AnnotationBaseLayers, s)
+		}
+		if n := len(b.Layers); n > 0 && b.Layers[n-1].String() >= d.String() {
+			return nil, fmt.Errorf("%s is not sorted, or names a layer twice: %s", AnnotationBaseLayers, d)
+		}
+		b.Layers = append(b.Layers, d)
+	}
+	return b, nil
+}
+
+// Without returns the base of a delta of this graph: the layers of its images that
+// has knows, left to the bundle with that root. It returns nil where there is none.
+func (g *Graph) Without(root image.Digest, has func(image.Digest) bool) *Base {
+	b := &Base{Root: root}
+	for _, d := range g.imageLayers() {
+		if digest := digestOf(d); has(digest) {
+			b.Layers = append(b.Layers, digest)
+		}
+	}
+	if len(b.Layers) == 0 {
+		return nil
+	}
+	return b
+}
+
+// LeaveTo makes the graph that of a delta: [Graph.Order] is without the base's
+// layers. A base that leaves out anything but layers of its images is a fault.
+func (g *Graph) LeaveTo(b *Base) error {
+	if b == nil {
+		g.Base = nil
+		return nil
+	}
+	known := map[string]bool{}
+	for _, d := range g.imageLayers() {
+		known[d.Digest.String()] = true
+	}
+	for _, l := range b.Layers {
+		if !known[l.String()] {
+			return &fault.Error{
+				Reason: fault.Corrupt, Op: "read delta of", Subject: g.Root.Digest.String(),
+				Hint: "copy it again from where it was made",
+				Err:  fmt.Errorf("it leaves %s to its base, and that is no layer of its images", l),
+			}
+		}
+	}
+	if len(b.Layers) == 0 || b.Root.IsZero() {
+		return &fault.Error{Reason: fault.Internal, Op: "read delta of", Subject: g.Root.Digest.String(), Err: errors.New("its base has nothing")}
+	}
+	g.Base = b
+	return nil
+}
+
+// Left returns the layers that are left to the base, sorted by digest.
+func (g *Graph) Left() []ocispec.Descriptor {
+	if g.Base == nil {
+		return nil
+	}
+	left := g.leftOut()
+	var out []ocispec.Descriptor
+	for _, b := range g.Blobs {
+		if left[b.Digest.String()] {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// Held returns the blobs that are not left to a base, sorted by digest.
+func (g *Graph) Held() []ocispec.Descriptor {
+	left := g.leftOut()
+	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return left[d.Digest.String()] })
+}
+
+func (g *Graph) leftOut() map[string]bool {
+	out := map[string]bool{}
+	if g.Base != nil {
+		for _, l := range g.Base.Layers {
+			out[l.String()] = true
+		}
+	}
+	return out
+}
+
+// imageLayers returns the blobs that are layers of images and nothing else.
+func (g *Graph) imageLayers() []ocispec.Descriptor {
+	configs := g.configs()
+	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
+}

@@ -1,0 +1,176 @@
+package bundler
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Evidence is everything that a bundle says of itself, down to where each of its
+// bytes came from: what an auditor files. The same bundle gives the same evidence
+// at any time and on any machine.
+type Evidence struct {
+	*Inspection
+	Grid     matrix.Grid     `json:"grid"` // what this bundle serves
+	Listed   []ListedRelease `json:"listed"`
+	Files    []EvidenceFile  `json:"files"`
+	Parts    []EvidencePart  `json:"parts"` // every manifest and blob: together all bytes of the bundle
+	Verified *Verification   `json:"verified,omitempty"`
+}
+
+// ListedRelease is what the matrix says of a release of the bundle, and on whose word.
+type ListedRelease struct {
+	Name       string   `json:"name"`
+	State      string   `json:"state"`
+	Reason     string   `json:"reason,omitempty"`
+	Kubernetes Range    `json:"kubernetes"`
+	VSphere    Range    `json:"vSphere"`
+	Requires   []string `json:"requires,omitempty"`
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// Range is a range of versions.
+type Range struct {
+	Range   string `json:"range"`
+	Basis   string `json:"basis"`             // where it comes from
+	Derived bool   `json:"derived,omitempty"` // a conclusion, which no vendor states
+}
+
+// EvidenceFile is an upstream manifest file.
+type EvidenceFile struct {
+	Release string       `json:"release"`
+	Name    string       `json:"name"`
+	URL     string       `json:"url,omitempty"` // it was fetched from there, or it comes with the bundler
+	Digest  image.Digest `json:"digest"`
+	Size    int64        `json:"size"`
+}
+
+// EvidencePart is one manifest or blob.
+type EvidencePart struct {
+	Digest    string   `json:"digest"`
+	MediaType string   `json:"mediaType"`
+	Size      int64    `json:"size"`
+	PartOf    []string `json:"partOf"` // images by reference, or what else it is
+	From      []string `json:"from"`   // where it was taken from
+	Left      bool     `json:"leftToBase,omitempty"`
+}
+
+// CollectEvidence reads what a bundle says of itself; v is what was proven of it
+// before, or nil.
+func CollectEvidence(ctx context.Context, s Source, v *Verification, o Options) (*Evidence, error) {
+	i, err := Inspect(ctx, s, o)
+	if err != nil {
+		return nil, err
+	}
+	d, err := describe(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	i.Matrix.Expired = false // depends on the day on which it is asked
+	lock := d.contents.Lock
+	e := &Evidence{Inspection: i, Verified: v, Listed: listedOf(lock, d.matrix), Parts: partsOf(d.graph, lock)}
+	available := matrix.Available{}
+	for _, r := range lock.Releases {
+		available[matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()] = true
+		for _, f := range r.Manifests {
+			e.Files = append(e.Files, EvidenceFile{Release: r.ID(), Name: f.Name, URL: f.URL, Digest: f.Digest, Size: f.Size})
+		}
+	}
+	e.Grid = matrix.NewGrid(d.matrix, matrix.GridOptions{Available: available})
+	return e, nil
+}
+
+func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
+	out := []ListedRelease{}
+	for _, r := range doc.Releases {
+		if !slices.ContainsFunc(lock.Releases, func(l bundle.Release) bool { return l.Driver == r.Driver && l.Version.Equal(r.Version) }) {
+			continue
+		}
+		l := ListedRelease{
+			Name: r.ReleaseID.String(), State: string(r.State), Reason: r.Reason, Notes: r.Notes,
+			Kubernetes: Range{r.Kubernetes.String(), r.Kubernetes.Basis, r.Kubernetes.Derived},
+			VSphere:    Range{r.VSphere.String(), r.VSphere.Basis, r.VSphere.Derived},
+		}
+		for _, q := range r.Requires {
+			text := q.String()
+			if q.Optional {
+				text += " (recommended)"
+			}
+			l.Requires = append(l.Requires, text)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// partsOf says of every manifest and blob what it is part of and where it was taken
+// from, in the order of an archive.
+func partsOf(g *bundle.Graph, lock *bundle.Lock) []EvidencePart {
+	names, origins := owners(g), originNames(g, lock)
+	left := map[string]bool{}
+	for _, d := range g.Left() {
+		left[d.Digest.String()] = true
+	}
+	out := make([]EvidencePart, 0, len(g.Manifests)+len(g.Blobs))
+	for _, d := range append(bundleOrder(g), g.Left()...) {
+		p := EvidencePart{
+			Digest: d.Digest.String(), MediaType: d.MediaType, Size: d.Size, Left: left[d.Digest.String()],
+			PartOf: slices.Sorted(slices.Values(names[d.Digest.String()])),
+		}
+		if d.Digest == g.Root.Digest {
+			p.PartOf = []string{"the root"}
+		}
+		for _, name := range p.PartOf {
+			if from := origins[name]; from != "" && !slices.Contains(p.From, from) {
+				p.From = append(p.From, from)
+			}
+		}
+		if own := origins[p.Digest]; own != "" {
+			p.From = []string{own}
+		}
+		slices.Sort(p.From)
+		out = append(out, p)
+	}
+	return out
+}
+
+// bundleOrder is the order of the archive without attachments: those are not
+// reached from the root.
+func bundleOrder(g *bundle.Graph) []ocispec.Descriptor {
+	bare := *g
+	bare.Attachments = nil
+	return bare.Order()
+}
+
+const madeHere = "made by vdo-bundle from the lock"
+
+// originNames says where things come from: images by reference, and the bundle's
+// own parts by digest.
+func originNames(g *bundle.Graph, lock *bundle.Lock) map[string]string {
+	out := map[string]string{"the root": madeHere, "the bundle's contents": madeHere}
+	for _, i := range lock.Images {
+		out[i.Reference.String()] = whereabouts(i).Repository()
+	}
+	out[lock.Matrix.Digest.String()] = "the publisher of the compatibility matrix"
+	for _, b := range g.Blobs {
+		if b.MediaType == bundle.MatrixSigMediaType {
+			out[b.Digest.String()] = "the publisher of the compatibility matrix"
+		}
+	}
+	for _, r := range lock.Releases {
+		for _, f := range r.Manifests {
+			key, from := f.Digest.String(), cmp.Or(f.URL, "vdo-bundle, which carries it")
+			if was := out[key]; was != "" && was != from {
+				from = was + " and " + from // one file under two addresses
+			}
+			out[key] = from
+		}
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+)
+
+// shelf is a repository with all its tags.
+type shelf struct {
+	*registry.Repository
+	client *registry.Client
+}
+
+// At opens what a tag or a digest names.
+func (s shelf) At(identifier string) (bundler.Source, error) {
+	ref := s.Reference()
+	if digest, err := image.ParseDigest(identifier); err == nil {
+		return s.client.Repository(ref.Pin(digest)), nil
+	}
+	ref, err := ref.WithTag(identifier)
+	if err != nil {
+		return nil, err
+	}
+	return s.client.Repository(ref), nil
+}
+
+// shelf opens REGISTRY/REPO.
+func (a *app) shelf(arg string) (shelf, error) {
+	p, err := parsePlace(arg)
+	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
+	if err == nil && (p.medium != inRegistry || !bare) {
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: "read place", Subject: fmt.Sprintf("%q", arg), Err: errors.New("it is no repository"),
+			Hint: "write HOST/REPOSITORY, without tag and digest",
+		}
+	}
+	client, clientErr := a.flags.client()
+	if err := fault.Join(err, clientErr); err != nil {
+		return shelf{}, err
+	}
+	return shelf{client.Repository(p.reference), client}, nil
+}
+
+func (a app) listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list REGISTRY/REPO",
+		Short: "List the bundles in a repository",
+		Long: `list shows the bundles of a repository, newest first: tags, digest, the matrix's
+serial and date, releases, signatures and size. Newest means by the matrix's serial
+and date, then by tag, since registries keep no date of a push. It proves nothing:
+see verify.`,
+		Example: `  vdo-bundle list registry.site/vdo/drivers
+  vdo-bundle list registry.site/vdo/drivers -o json`,
+		Args: exactly("REGISTRY/REPO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.list(cmd.Context(), args[0]) },
+	}
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	return cmd
+}
+
+func (a *app) list(ctx context.Context, arg string) error {
+	s, err := a.shelf(arg)
+	if err != nil {
+		return err
+	}
+	l, err := bundler.List(ctx, s, a.options(nil))
+	if l == nil {
+		return err
+	}
+	if a.flags.format == formatJSON {
+		return fault.Join(err, writeJSON(a.out, l))
+	}
+	return fault.Join(err, printListing(a.out, l))
+}
+
+func printListing(w io.Writer, l *bundler.Listing) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "TAGS\tDIGEST\tSERIAL\tISSUED\tSIGNATURES\tIMAGES\tSIZE\tRELEASES") // Flush tells what is wrong
+	for _, b := range l.Bundles {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", strings.Join(b.Tags, " "), short(b.Root.String()), b.Serial,
+			b.Issued.UTC().Format(time.DateOnly), len(b.Signatures), b.Images, size(b.Bytes), strings.Join(b.Releases, " "))
+	}
+	if len(l.Others) > 0 {
+		_, _ = fmt.Fprintf(t, "\nnot bundles: %s\n", strings.Join(l.Others, " "))
+	}
+	return t.Flush()
+}
+
+func (a app) pruneCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "prune REGISTRY/REPO --keep N",
+		Short: "Delete old bundles from a repository",
+		Long: `prune keeps the newest N bundles of a repository, as list orders them, and says
+which others it would delete; with --yes it deletes them, with their images and
+signatures. What a kept bundle, its signatures, or any other tag of the repository
+needs stays. Where anything cannot be read, or somebody changed a tag meanwhile,
+nothing is deleted. Manifests are deleted; the bytes of layers are freed by the
+registry's own garbage collection.`,
+		Example: `  vdo-bundle prune registry.site/vdo/drivers --keep 3
+  vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,
+		Args: exactly("REGISTRY/REPO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.prune(cmd, args[0]) },
+	}
+	cmd.Flags().IntVar(&a.flags.keep, "keep", 0, "how many bundles stay, at least 1")
+	cmd.Flags().BoolVar(&a.flags.yes, "yes", false, "delete; without it prune only says what it would delete")
+	a.flags.registryFlags(cmd)
+	a.flags.formatFlag(cmd, "o")
+	a.flags.quietFlag(cmd)
+	return cmd
+}
+
+func (a *app) prune(cmd *cobra.Command, arg string) error {
+	if !cmd.Flags().Changed("keep") {
+		return usage(cmd, "there is no --keep N")
+	}
+	if a.flags.keep < 1 {
+		return badFlag("--keep", fmt.Sprint(a.flags.keep), errors.New("it is less than 1"), "to remove all, delete the repository with the registry's own tools")
+	}
+	s, err := a.shelf(arg)
+	if err != nil {
+		return err
+	}
+	progress := a.reporter()
+	defer progress.end()
+	plan, err := bundler.PlanPrune(cmd.Context(), s, a.flags.keep, a.options(progress))
+	if err != nil {
+		return err
+	}
+	if a.flags.yes && len(plan.Delete) > 0 {
+		if err := bundler.Prune(cmd.Context(), s, plan, a.options(progress)); err != nil {
+			return err
+		}
+	}
+	progress.end()
+	if a.flags.format == formatJSON {
+		return writeJSON(a.out, plan)
+	}
+	return a.printPrune(plan)
+}
+
+func (a *app) printPrune(p *bundler.PrunePlan) error {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	verb := "delete"
+	if p.Done {
+		verb = "deleted"
+	}
+	row := func(verb string, b bundler.Listed) { // Flush tells what is wrong
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\tserial %d\t%s\n", verb, short(b.Root.String()), strings.Join(b.Tags, " "), b.Serial, strings.Join(b.Releases, " "))
+	}
+	for _, b := range p.Keep {
+		row("keep", b)
+	}
+	for _, b := range p.Delete {
+		row(verb, b)
+	}
+	for _, tag := range p.Others {
+		_, _ = fmt.Fprintf(t, "keep\t-\t%s\tno bundle\n", tag)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case len(p.Delete) == 0:
+		a.say("there is nothing to delete")
+	case p.Done:
+		a.say("deleted %d bundles: %d manifests, %d signatures and the like; garbage collection of the registry frees %s", len(p.Delete), p.Manifests, p.Attached, size(p.Bytes))
+	default:
+		a.say("this would delete %d bundles: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it", len(p.Delete), p.Manifests, p.Attached, size(p.Bytes))
+	}
+	return nil
+}

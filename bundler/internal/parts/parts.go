@@ -1,0 +1,277 @@
+// Package parts is the format of a parts file: the list of the parts that an
+// archive was split into, so that media of any size carry it.
+//
+// # The parts
+//
+// The archive FILE of SIZE bytes is cut into plain byte ranges of VOLUME bytes, the
+// last one shorter: FILE.001, FILE.002, … (three digits, at most 999). One after
+// the other they are the archive again:
+//
+//	cat drivers.tar.[0-9]* > drivers.tar
+//
+// Recovery parts FILE.p001, FILE.p002, … may follow. Each is as long as the longest
+// part. Byte i of all parts (a part that ends before i has a zero there) and byte i
+// of the recovery parts are one codeword of a systematic Reed-Solomon code over
+// GF(2^8) with the polynomial x^8+x^4+x^3+x^2+1, whose matrix is the Vandermonde
+// matrix made systematic, as github.com/klauspost/reedsolomon makes it by default.
+// From as many of all parts as there are data parts, all others are rebuilt. Parts
+// and recovery parts are at most 256 together where there are recovery parts.
+//
+// # The parts file
+//
+// FILE.parts lies beside them. It is text, each line ended by one newline:
+//
+//	# vdo-bundle parts 1
+//	# file drivers.tar
+//	# size 5000000000
+//	# volume 2000000000
+//	# recovery 1
+//	HEX  drivers.tar.001
+//	HEX  drivers.tar.002
+//	HEX  drivers.tar.003
+//	HEX  drivers.tar.p001
+//	# sum HEX
+//
+// Numbers are decimal without leading zeros. HEX of a part is the sha256 of its
+// bytes; of the last line it is the sha256 of all lines before it. The lines that
+// begin with # are comments to sha256sum, so `sha256sum -c drivers.tar.parts`
+// checks the parts where nothing else is at hand. After "# recovery" may come the
+// line "# changing": somebody adds a signature at this moment, or was stopped while
+// doing so; the sums and SIZE are then those from before. There is one way to write
+// a list, and a reader refuses every other.
+//
+// # What it proves
+//
+// Nothing but that no accident happened: nobody signs a parts file. What is signed
+// is the digest of the bundle's root inside of the archive, and by digests
+// everything else; so the parts are signed together with the bundle, and whoever
+// verifies the bundle has verified every byte of every part that is not a recovery
+// part.
+package parts
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Suffix of the parts file's name, after the archive's.
+const Suffix = ".parts"
+
+// Bounds of the format.
+const (
+	MaxSize      = 1 << 20 // bytes of a parts file
+	MaxParts     = 999     // without recovery parts
+	MaxShards    = 256     // parts and recovery parts, where there are any
+	MinVolume    = 512     // bytes
+	MaxArchive   = 1 << 46 // bytes
+	maxName      = 200     // bytes of FILE
+	magic        = "# vdo-bundle parts 1"
+	changingLine = "# changing"
+)
+
+// Sum is the sha256 of a part.
+type Sum [sha256.Size]byte
+
+// String is the sum in hex.
+func (s Sum) String() string { return hex.EncodeToString(s[:]) }
+
+// List is a parts file. Only [New] and [Parse] make one.
+type List struct {
+	file         string
+	size, volume int64
+	recovery     int
+
+	Sums     []Sum // of the parts, then of the recovery parts
+	Changing bool  // a signature is being added
+}
+
+// New plans how an archive is split; the sums are zero.
+func New(file string, size, volume int64, recovery int) (*List, error) {
+	l := &List{file: file, size: size, volume: volume, recovery: recovery}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	l.Sums = make([]Sum, l.All())
+	return l, nil
+}
+
+// check holds the list against the bounds.
+func (l *List) check() error {
+	bad := func(hint, format string, args ...any) error {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "split", Subject: l.file, Hint: hint, Err: fmt.Errorf(format, args...)}
+	}
+	badName := l.file == "" || l.file == "." || l.file == ".." || len(l.file) > maxName || !utf8.ValidString(l.file) || l.file != filepath.Base(l.file) ||
+		strings.ContainsFunc(l.file, func(r rune) bool { return !unicode.IsPrint(r) || r == '\\' || r == '/' })
+	n := l.Count()
+	switch {
+	case badName:
+		return bad("choose a plain file name", "%.100q is no name for an archive in parts", l.file)
+	case l.size < 1 || l.size > MaxArchive:
+		return bad("", "its size of %d bytes cannot be", l.size)
+	case l.volume < MinVolume || l.volume > MaxArchive:
+		return bad("choose a larger size", "parts of %d bytes cannot be; the smallest are %d", l.volume, MinVolume)
+	case n > MaxParts:
+		return bad("choose a larger size", "it would have %d parts, more than %d", n, MaxParts)
+	case l.recovery < 0 || (l.recovery > 0 && n+int64(l.recovery) > MaxShards):
+		return bad("choose a larger size or fewer recovery parts", "%d parts and %d recovery parts are more than %d together", n, l.recovery, MaxShards)
+	}
+	return nil
+}
+
+// File is the name of the archive, without a folder.
+func (l *List) File() string { return l.file }
+
+// Size is the number of bytes of the archive.
+func (l *List) Size() int64 { return l.size }
+
+// Volume is the number of bytes of each part but the last.
+func (l *List) Volume() int64 { return l.volume }
+
+// Recovery is the number of recovery parts.
+func (l *List) Recovery() int { return l.recovery }
+
+// Count is the number of parts, without recovery parts.
+func (l *List) Count() int64 {
+	if l.volume < 1 || l.size < 1 {
+		return 0
+	}
+	return (l.size-1)/l.volume + 1
+}
+
+// All is the number of parts and recovery parts.
+func (l *List) All() int { return int(l.Count()) + l.recovery }
+
+// Name is the name of part i, counted from 0; recovery parts come after the parts.
+func (l *List) Name(i int) string {
+	if n := int(l.Count()); i >= n {
+		return fmt.Sprintf("%s.p%03d", l.file, i-n+1)
+	}
+	return fmt.Sprintf("%s.%03d", l.file, i+1)
+}
+
+// PartSize is the number of bytes of part i.
+func (l *List) PartSize(i int) int64 {
+	switch n := int(l.Count()); {
+	case i >= n, i < n-1:
+		return min(l.volume, l.size)
+	default:
+		return l.size - int64(n-1)*l.volume
+	}
+}
+
+// Text is the parts file.
+func (l *List) Text() []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s\n# file %s\n# size %d\n# volume %d\n# recovery %d\n", magic, l.file, l.size, l.volume, l.recovery)
+	if l.Changing {
+		out.WriteString(changingLine + "\n")
+	}
+	for i, s := range l.Sums {
+		fmt.Fprintf(&out, "%s  %s\n", s, l.Name(i))
+	}
+	fmt.Fprintf(&out, "# sum %s\n", Sum(sha256.Sum256(out.Bytes())))
+	return out.Bytes()
+}
+
+// Parse reads a parts file; name is for messages.
+func Parse(name string, data []byte) (*List, error) {
+	l, err := parse(data)
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "read parts file", Subject: name, Err: err,
+			Hint: "copy it again from where it was made; without it, `cat` of the parts in order is the archive",
+		}
+	}
+	return l, nil
+}
+
+func parse(data []byte) (*List, error) {
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("it has more than %d bytes", MaxSize)
+	}
+	lines := strings.Split(string(data), "\n")
+	if lines[0] != magic {
+		return nil, fmt.Errorf("it does not begin with %q", magic)
+	}
+	if err := checkSum(data); err != nil {
+		return nil, err
+	}
+	l := &List{}
+	if err := l.head(lines); err != nil {
+		return nil, err
+	}
+	if err := l.check(); err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	rest := lines[5:]
+	if len(rest) > 0 && rest[0] == changingLine {
+		l.Changing, rest = true, rest[1:]
+	}
+	if len(rest) < l.All() {
+		return nil, fmt.Errorf("it lists %d parts of %d", len(rest), l.All())
+	}
+	for _, line := range rest[:l.All()] {
+		var s Sum
+		if n, err := hex.Decode(s[:], []byte(line[:min(len(line), 2*len(s))])); err != nil || n != len(s) {
+			return nil, fmt.Errorf("the line %.100q has no sha256", line)
+		}
+		l.Sums = append(l.Sums, s)
+	}
+	if !bytes.Equal(l.Text(), data) {
+		return nil, errors.New("it is not written as a parts file is: other names, order or lines")
+	}
+	return l, nil
+}
+
+// checkSum holds the last line against those before it.
+func checkSum(data []byte) error {
+	const last = len("# sum \n") + 2*sha256.Size
+	if len(data) < last {
+		return errors.New("it is cut off")
+	}
+	body := data[:len(data)-last]
+	if got := fmt.Sprintf("# sum %s\n", Sum(sha256.Sum256(body))); got != string(data[len(body):]) {
+		return errors.New("it is cut off, or was changed: its last line does not fit the others")
+	}
+	return nil
+}
+
+// head reads the lines of the numbers.
+func (l *List) head(lines []string) error {
+	if len(lines) < 6 {
+		return errors.New("it is cut off")
+	}
+	var recovery int64
+	for i, field := range []struct {
+		key string
+		to  *int64
+	}{{"file", nil}, {"size", &l.size}, {"volume", &l.volume}, {"recovery", &recovery}} {
+		value, ok := strings.CutPrefix(lines[i+1], "# "+field.key+" ")
+		if !ok {
+			return fmt.Errorf("line %d is not %q", i+2, "# "+field.key)
+		}
+		if field.to == nil {
+			l.file = value
+			continue
+		}
+		var err error
+		if *field.to, err = strconv.ParseInt(value, 10, 64); err != nil {
+			return fmt.Errorf("%s %.50q is no number", field.key, value)
+		}
+	}
+	if recovery < 0 || recovery > MaxShards {
+		return fmt.Errorf("%d recovery parts cannot be", recovery)
+	}
+	l.recovery = int(recovery)
+	return nil
+}
