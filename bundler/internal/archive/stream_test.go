@@ -49,11 +49,11 @@ func TestStreamIsTheFileAndIsReadFromAPipe(t *testing.T) {
 	require.NoError(t, f.Close())
 
 	ctx, cancel := context.WithCancel(t.Context())
-	r, w, err = os.Pipe()
+	silent, open, err := os.Pipe()
 	require.NoError(t, err)
-	defer w.Close() //nolint:errcheck // nothing is written
+	defer open.Close() //nolint:errcheck // nothing is written
 	cancel()
-	_, err = OpenStream(ctx, "standard input", r)
+	_, err = OpenStream(ctx, "standard input", silent)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
