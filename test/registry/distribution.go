@@ -10,8 +10,7 @@ import (
 	"sync"
 
 	"github.com/distribution/distribution/v3/configuration"
-	_ "github.com/distribution/distribution/v3/registry/auth/htpasswd" // the login "htpasswd"
-	_ "github.com/distribution/distribution/v3/registry/auth/token"    // the login "token"
+	_ "github.com/distribution/distribution/v3/registry/auth/token" // the login "token"
 	"github.com/distribution/distribution/v3/registry/handlers"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage "filesystem"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/inmemory"   // the storage "inmemory"
@@ -68,12 +67,6 @@ func (r *Registry) configuration() (*configuration.Configuration, error) {
 
 func (r *Registry) configureAuth(c *configuration.Configuration) error {
 	switch r.opts.Auth {
-	case Basic:
-		file, err := r.htpasswd()
-		if err != nil {
-			return err
-		}
-		c.Auth = configuration.Auth{"htpasswd": {"realm": "registry", "path": file}}
 	case Token:
 		tokens, err := newTokenService(r)
 		if err != nil {
@@ -83,7 +76,7 @@ func (r *Registry) configureAuth(c *configuration.Configuration) error {
 		c.Auth = configuration.Auth{"token": {
 			"realm": r.URL() + "/auth/token", "service": tokenAudience, "issuer": tokenIssuer, "rootcertbundle": tokens.bundle,
 		}}
-	case None:
+	case None, Basic:
 	}
 	return nil
 }

@@ -35,7 +35,6 @@ import (
 	"time"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
-	"golang.org/x/crypto/bcrypt"
 )
 
 // Kind is an implementation of a registry.
@@ -57,7 +56,7 @@ type Auth int
 // The ways.
 const (
 	None  Auth = iota
-	Basic      // htpasswd
+	Basic      // name and password
 	Token      // bearer tokens of a token service at /auth/token (Distribution only)
 )
 
@@ -214,18 +213,21 @@ func hostOnly(address string) string {
 	return h
 }
 
-func (r *Registry) newApp() (http.Handler, error) {
+func (r *Registry) newApp() (h http.Handler, err error) {
 	if r.opts.Kind == Distribution {
-		return r.newDistribution()
+		h, err = r.newDistribution()
+	} else {
+		h = ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)), ggcr.WithReferrersSupport(r.opts.Kind == Referrers))
 	}
-	h := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)), ggcr.WithReferrersSupport(r.opts.Kind == Referrers))
-	if r.opts.Auth == Basic {
+	if err == nil && r.opts.Auth == Basic {
 		h = r.requireBasic(h)
 	}
-	return h, nil
+	return h, err
 }
 
-// requireBasic is the login of the registries that have none of their own.
+// requireBasic is the login by name and password. The reference implementation's own
+// hashes the password with bcrypt at each request: most of a test's time, under the
+// race detector.
 func (r *Registry) requireBasic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if u, p, ok := req.BasicAuth(); ok && u == r.Username && p == r.Password {
@@ -241,16 +243,6 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, `{"errors":[{"code":%q,"message":%q}]}`, code, strings.ToLower(http.StatusText(status)))
-}
-
-// htpasswd writes the password file and returns its name.
-func (r *Registry) htpasswd() (string, error) {
-	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password), bcrypt.MinCost)
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(r.scratch, "htpasswd")
-	return name, os.WriteFile(name, fmt.Appendf(nil, "%s:%s\n", r.Username, hash), 0o600)
 }
 
 // Close ends the registry and removes what it kept outside Options.Dir.

@@ -36,7 +36,10 @@ func (w *world) serve(t *testing.T, args ...string) *serving {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	s := &serving{cmd: cmd, stderr: stderr}
-	require.NoError(t, json.NewDecoder(bufio.NewReader(out)).Decode(s), stderr.String())
+	if err := json.NewDecoder(bufio.NewReader(out)).Decode(s); err != nil {
+		_ = cmd.Wait() // what it wrote is read once it has ended
+		require.NoError(t, err, stderr.String())
+	}
 	return s
 }
 
