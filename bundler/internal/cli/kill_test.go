@@ -21,9 +21,10 @@ import (
 )
 
 // newKillWorld is a world with one image of large layers, so that a run can end in
-// the middle of several blobs and of the journal's steps.
+// the middle of several blobs and of the journal's steps. Its registries are on disk:
+// the one in memory copies what it has at each write.
 func newKillWorld(t *testing.T) *world {
-	w := newWorld(t, t.TempDir())
+	w := newWorldOf(t, t.TempDir(), registry.Options{Dir: t.TempDir()}, registry.Options{Dir: t.TempDir(), TLS: true, Auth: registry.Basic})
 	images.Push(t, w.upstream, "x/cloud/ccm:v1.33.1", images.Spec{Seed: 9, Layers: []int64{20 << 20, 12 << 20, 3 << 20, 1 << 20}})
 	w.must(t, "lock", "@up", "-q", "-o", "lock.yaml")
 	w.must(t, "pull", "@up", "-q", "--lock", "lock.yaml", "-o", "whole.tar")

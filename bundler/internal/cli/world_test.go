@@ -133,12 +133,12 @@ const distant = "2099-01-01T00:00:00Z"
 // newWorld starts the registries and writes matrix, manifests, CA and login into dir.
 func newWorld(t testing.TB, dir string) *world {
 	t.Helper()
-	w := &world{
-		t:        t,
-		dir:      dir,
-		upstream: registry.Start(t, registry.Options{}),
-		mirror:   registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic}),
-	}
+	return newWorldOf(t, dir, registry.Options{}, registry.Options{TLS: true, Auth: registry.Basic})
+}
+
+func newWorldOf(t testing.TB, dir string, upstream, mirror registry.Options) *world {
+	t.Helper()
+	w := &world{t: t, dir: dir, upstream: registry.Start(t, upstream), mirror: registry.Start(t, mirror)}
 	w.write(t, "matrix.yaml", matrixDocument(t, 7, distant))
 	w.write(t, "expired.yaml", matrixDocument(t, 7, "2026-01-02T00:00:00Z"))
 	w.write(t, "other.yaml", matrixDocument(t, 8, distant))
