@@ -166,6 +166,22 @@ func (l *line) showLog() {
 	if log, err := os.ReadFile(l.path("site/operator.log")); err == nil && l.t.Failed() {
 		l.t.Logf("the operator's log ends with:\n%s", log[max(0, len(log)-8<<10):])
 		l.t.Logf("stand-in drivers: %v", l.site.Drivers.Err())
+		l.showPods()
+	}
+}
+
+func (l *line) showPods() {
+	var pods corev1.PodList
+	if err := l.client.List(l.ctx, &pods); err != nil {
+		l.t.Log(err)
+	}
+	for _, p := range pods.Items {
+		l.t.Logf("pod %s/%s on %q: %s, deleted %v, owners %v, conditions %+v", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp, p.OwnerReferences, p.Status.Conditions)
+	}
+	for _, name := range []string{"kwok", "kube-controller-manager", "kube-scheduler"} {
+		if log, err := os.ReadFile(l.path("site/cluster/" + name + ".log")); err == nil {
+			l.t.Logf("%s's log ends with:\n%s", name, log[max(0, len(log)-4<<10):])
+		}
 	}
 }
 

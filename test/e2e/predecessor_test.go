@@ -15,7 +15,6 @@ import (
 // a ConfigMap that says where the matrix is, a Secret in kube-system, a
 // VsphereCloudConfig with a thumbprint, a VDOConfig. Only the URL is another one.
 func TestThePredecessorsFourSteps(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct{ name, configMap string }{
 		{"as the former README names it", "comp-matrix-config"},
 		{"as the former code names it", "compat-matrix-config"},
