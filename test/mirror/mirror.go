@@ -8,8 +8,12 @@ package mirror
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -196,9 +200,14 @@ func (m taggable) MediaType() (types.MediaType, error) { return m.mediaType, nil
 // NewKey makes a signer and its public key in PEM.
 func NewKey(t testing.TB) (*trust.Signer, string) {
 	t.Helper()
-	private, public, err := trust.GenerateKey([]byte("k"))
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	s, err := trust.LoadSigner("test.key", private, func() ([]byte, error) { return []byte("k"), nil })
+	// Not encrypted: scrypt is seconds of work under the race detector.
+	private, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	return s, strings.TrimSpace(string(public)) + "\n"
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	require.NoError(t, err)
+	s, err := trust.LoadSigner("test.key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), nil)
+	require.NoError(t, err)
+	return s, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
 }
