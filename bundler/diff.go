@@ -69,30 +69,6 @@ func (w *Weight) add(d ocispec.Descriptor) {
 	w.Bytes += d.Size
 }
 
-// opened is a bundle as far as it is read to describe it.
-type opened struct {
-	graph    *bundle.Graph
-	contents *bundle.Contents
-	matrix   *matrix.Document
-	root     image.Digest
-}
-
-func describe(ctx context.Context, s Source) (*opened, error) {
-	root, g, err := open(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	o := &opened{graph: g}
-	if o.root, err = image.ParseDigest(root.Digest.String()); err != nil {
-		return nil, err
-	}
-	if o.contents, err = g.Contents(ctx, s); err != nil {
-		return nil, err
-	}
-	o.matrix, err = matrix.Parse("the bundle's matrix", o.contents.Matrix)
-	return o, err
-}
-
 // Diff says what changes from one bundle to another.
 func Diff(ctx context.Context, from, to Source) (*Difference, error) {
 	a, err := describe(ctx, from)

@@ -64,11 +64,11 @@ type EvidencePart struct {
 // CollectEvidence reads what a bundle says of itself; v is what was proven of it
 // before, or nil.
 func CollectEvidence(ctx context.Context, s Source, v *Verification, o Options) (*Evidence, error) {
-	i, err := Inspect(ctx, s, o)
+	d, err := describe(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	d, err := describe(ctx, s)
+	i, err := d.inspect(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func CollectEvidence(ctx context.Context, s Source, v *Verification, o Options) 
 	e := &Evidence{Inspection: i, Verified: v, Listed: listedOf(lock, d.matrix), Parts: partsOf(d.graph, lock)}
 	available := matrix.Available{}
 	for _, r := range lock.Releases {
-		available[matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()] = true
+		available[r.ID()] = true
 		for _, f := range r.Manifests {
 			e.Files = append(e.Files, EvidenceFile{Release: r.ID(), Name: f.Name, URL: f.URL, Digest: f.Digest, Size: f.Size})
 		}

@@ -68,28 +68,23 @@ type Signature struct {
 
 // Inspect reads what a bundle says of itself.
 func Inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
-	root, g, err := open(ctx, s)
+	d, err := describe(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.Contents(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := matrix.Parse("the bundle's matrix", c.Matrix)
-	if err != nil {
-		return nil, err
-	}
-	i := &Inspection{Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: leftOf(g)}
-	if i.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
-		return nil, err
-	}
+	return d.inspect(ctx, s, o)
+}
+
+func (d *opened) inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
+	g, c, doc := d.graph, d.contents, d.matrix
+	i := &Inspection{Root: d.root, Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: leftOf(g)}
 	i.Matrix = InspectedMatrix{
 		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
 		Expired: !o.now().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
 	}
 	i.Releases = inspectReleases(c.Lock, doc)
 	i.Images = inspectImages(ctx, s, g, c.Lock)
+	var err error
 	if i.Signatures, err = inspectSignatures(ctx, s, i.Root); err != nil {
 		return i, err
 	}

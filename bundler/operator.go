@@ -60,28 +60,19 @@ type Install struct {
 // image as it is addressed in a repository that the bundle was pushed to,
 // HOST/PATH@DIGEST. Antrea's rights are left out unless they are asked for.
 func ReadInstall(ctx context.Context, s Source, repository string, antrea bool) (*Install, error) {
-	root, g, err := open(ctx, s)
+	o, err := read(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.Contents(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	in := &Install{}
-	if in.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
-		return nil, err
-	}
-	for _, r := range c.Lock.Releases {
+	for _, r := range o.contents.Lock.Releases {
 		if r.Driver != bundle.Operator {
 			continue
 		}
-		in.Version = r.Version
-		in.Manifests, err = installManifests(c, r, repository, antrea)
-		return in, err
+		manifests, err := installManifests(o.contents, r, repository, antrea)
+		return &Install{Root: o.root, Version: r.Version, Manifests: manifests}, err
 	}
 	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "look for the operator", Subject: root.Digest.String(), Err: errors.New("the bundle does not hold it"),
+		Reason: fault.NotFound, Op: "look for the operator", Subject: o.root.String(), Err: errors.New("the bundle does not hold it"),
 		Hint: "make the bundle with `vdo-bundle pull --operator IMAGE`",
 	}
 }

@@ -23,15 +23,8 @@ type PushInput struct {
 // Push copies a bundle, with what is attached to it, into a registry, and then
 // looks at it there as the operator will. Every byte is verified as it streams.
 func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
-	_, g, err := open(ctx, in.Source)
+	g, lock, err := whole(ctx, in.Source, o)
 	if err != nil {
-		return nil, err
-	}
-	contents, err := g.Contents(ctx, in.Source)
-	if err != nil {
-		return nil, err
-	}
-	if err := attachments(ctx, in.Source, g, o); err != nil {
 		return nil, err
 	}
 	if err := checkBase(ctx, g, in.Target, in.Reference, o.progress()); err != nil {
@@ -51,7 +44,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		return pushed, nil
 	}
 	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
-	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, contents.Lock, o)
+	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, lock, o)
 }
 
 // arrived looks at a bundle in a registry, and has the registry remember what was

@@ -9,13 +9,13 @@ import (
 // Whole returns everything that a bundle holds, with what is attached to it, and
 // its lock, held against each other. Layers are not read.
 func Whole(ctx context.Context, s Source) (*bundle.Graph, *bundle.Lock, error) {
-	_, g, err := open(ctx, s)
+	return whole(ctx, s, Options{})
+}
+
+func whole(ctx context.Context, s Source, o Options) (*bundle.Graph, *bundle.Lock, error) {
+	b, err := read(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
-	contents, err := g.Contents(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	return g, contents.Lock, attachments(ctx, s, g, Options{})
+	return b.graph, b.contents.Lock, attachments(ctx, s, b.graph, o)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // maxSignatureManifest bounds the manifest under a signature's tag, in bytes.
@@ -55,6 +56,38 @@ func open(ctx context.Context, s Source) (ocispec.Descriptor, *bundle.Graph, err
 	}
 	g, err := load(ctx, s, root)
 	return root, g, diagnosed(ctx, s, err)
+}
+
+// opened is a bundle as far as it is read to describe it.
+type opened struct {
+	graph    *bundle.Graph
+	contents *bundle.Contents
+	matrix   *matrix.Document // of describe only
+	root     image.Digest
+}
+
+// read reads the structure of a bundle and what it holds apart from images.
+func read(ctx context.Context, s Source) (*opened, error) {
+	root, g, err := open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{graph: g}
+	if o.root, err = image.ParseDigest(root.Digest.String()); err != nil {
+		return nil, err
+	}
+	o.contents, err = g.Contents(ctx, s)
+	return o, err
+}
+
+// describe is read, with the matrix.
+func describe(ctx context.Context, s Source) (*opened, error) {
+	o, err := read(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	o.matrix, err = matrix.Parse("the bundle's matrix", o.contents.Matrix)
+	return o, err
 }
 
 // load reads the graph below a root, of a delta as such.

@@ -361,14 +361,7 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 	p, err := trust.ParsePolicy("policy.yaml", []byte(head+roots+names+"  intermediatesFile: i\n  extendedKeyUsage: emailProtection\n  revokedSerials: ['1f:03']\n  notAfter: 2030-01-01T00:00:00Z\n"),
 		func(string) ([]byte, error) { return o.issuer.PEM(), nil })
 	require.NoError(t, err)
-	once, err := p.YAML()
-	require.NoError(t, err)
-	again, err := trust.ParsePolicy("policy.yaml", once, nil)
-	require.NoError(t, err)
-	twice, err := again.YAML()
-	require.NoError(t, err)
-	require.Equal(t, string(once), string(twice))
-	require.Contains(t, string(once), "1f03")
+	require.Contains(t, written(t, p), "1f03")
 }
 
 func TestBadCertificatesToSignWithAreExplained(t *testing.T) {

@@ -54,7 +54,7 @@ type line struct {
 	passes       int
 }
 
-// programs builds the two programs once for all tests.
+// programs builds the two programs; Go builds what has not changed once.
 func programs(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "bin")
