@@ -88,15 +88,7 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{c.startEtcd, c.startAPIServer} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	if len(c.opts.Nodes) == 0 {
-		return nil
-	}
-	for _, step := range []func(context.Context) error{c.startControllers, c.startKWOK, c.registerNodes} {
+	for _, step := range []func(context.Context) error{c.startEtcd, c.serve, c.registerNodes} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -121,12 +113,31 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 func (c *Cluster) Version() string { return c.version }
 
 // Upgrade replaces the API server by one of another version, over the same data
-// and on the same address, and waits until it serves.
+// and on the same address, and waits until it serves. What works behind it is started
+// anew: left to themselves, the controller manager, the scheduler and KWOK each look
+// for the API server again after up to half a minute, one after another.
 func (c *Cluster) Upgrade(ctx context.Context, version string) error {
-	c.stop("kube-apiserver")
+	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager"} {
+		c.stop(name)
+	}
+	c.end("kube-apiserver", (*process).kill) // asked to, it would wait for all watches first
 	c.version = version
-	if err := c.startAPIServer(ctx); err != nil {
+	if err := c.serve(ctx); err != nil {
 		return fmt.Errorf("cluster: upgrade to %s: %w", version, err)
+	}
+	return nil
+}
+
+// serve starts the API server and what works behind it.
+func (c *Cluster) serve(ctx context.Context) error {
+	steps := []func(context.Context) error{c.startAPIServer}
+	if len(c.opts.Nodes) > 0 {
+		steps = append(steps, c.startControllers, c.startKWOK)
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -141,13 +152,15 @@ func (c *Cluster) Stop() {
 	}
 }
 
-func (c *Cluster) stop(name string) {
+func (c *Cluster) stop(name string) { c.end(name, (*process).stop) }
+
+func (c *Cluster) end(name string, how func(*process)) {
 	c.mu.Lock()
 	p := c.processes[name]
 	delete(c.processes, name)
 	c.mu.Unlock()
 	if p != nil {
-		p.stop()
+		how(p)
 	}
 }
 
@@ -205,6 +218,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(ports[0]), "--cert-dir", c.pki.dir,
 			"--service-account-private-key-file", c.pki.path("sa.key"), "--root-ca-file", c.pki.path("ca.crt"),
 			"--authentication-skip-lookup", "--kube-api-qps", "200", "--kube-api-burst", "400",
+			"--node-monitor-grace-period", "1h", // nodes do not fail here; a machine that is busy must not make it look so
 		}, httpProbe(c.pki.client(""), fmt.Sprintf("https://127.0.0.1:%d/healthz", ports[0]))
 	}); err != nil {
 		return err
@@ -224,9 +238,10 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "40"}
+	// Without leases: one that is started anew would wait until its predecessor's end.
+	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0"}
 	for _, stage := range []string{
-		"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease",
+		"node/fast/node-initialize", "node/heartbeat/node-heartbeat",
 		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
 	} {
 		args = append(args, "-c", filepath.Join(module, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))

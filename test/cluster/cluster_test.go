@@ -60,7 +60,7 @@ func TestDaemonSetRollsOutOnNodesAndSurvivesAnUpgrade(t *testing.T) {
 	_, err = client.AppsV1().DaemonSets("kube-system").Get(ctx, ds.Name, metav1.GetOptions{})
 	require.NoError(t, err, "data survive")
 
-	// The controllers find the new API server by themselves.
+	// The controllers go on with the new API server.
 	_, err = client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "y"},
 		Spec: appsv1.DeploymentSpec{

@@ -87,6 +87,11 @@ func (p *process) stop() {
 		return
 	case <-time.After(5 * time.Second):
 	}
+	p.kill()
+}
+
+// kill ends the process without asking it.
+func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }

@@ -54,28 +54,38 @@ type line struct {
 	passes       int
 }
 
-// programs builds the two programs; Go builds what has not changed once.
-func programs(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "bin")
-	require.NoError(t, os.MkdirAll(bin, 0o755))
+// bin has the two programs, built once for all tests.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "vdo-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // scratch
+	bin = dir
 	build := &world.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	_, err := build.Run(context.Background(), "go", "build", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator")
-	require.NoError(t, err)
-	return bin
+	if _, err := build.Run(context.Background(), "go", "build", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
 }
 
-// newLine starts a world with the releases upstream.
-func newLine(t *testing.T, releases ...string) *line {
+// newLine starts a world with the releases upstream. In a hurry the upstream's
+// manifests let nothing settle.
+func newLine(t *testing.T, hurry bool, releases ...string) *line {
 	t.Helper()
 	ctx := context.Background()
 	l := &line{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
-	bin := programs(t)
 	for _, dir := range []string{"connected", "site"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
 	var err error
-	l.upstream, err = world.NewUpstream(ctx, world.UpstreamOptions{Dir: l.dir, Manifests: upstream.Dir(t), Releases: releases})
+	l.upstream, err = world.NewUpstream(ctx, world.UpstreamOptions{Dir: l.dir, Manifests: upstream.Dir(t), Releases: releases, Hurry: hurry})
 	require.NoError(t, err)
 	t.Cleanup(l.upstream.Close)
 	l.site, err = world.NewSite(ctx, world.SiteOptions{Dir: l.path("site"), Progress: os.Stderr})

@@ -24,7 +24,7 @@ import (
 // The whole line in one world, step after step: each step starts from what the one
 // before has left, as at a real site.
 func TestMainJob(t *testing.T) {
-	l := newLine(t, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
+	l := newLine(t, false, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
 	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
 	l.prepare()
 	l.startOperator()

@@ -20,7 +20,7 @@ func TestThePredecessorsFourSteps(t *testing.T) {
 		{"as the former code names it", "compat-matrix-config"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLine(t, "cpi@1.33.1", "csi@3.5.1", "snapshot-controller@8.2.0")
+			l := newLine(t, true, "cpi@1.33.1", "csi@3.5.1", "snapshot-controller@8.2.0")
 			l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
 			l.prepare()
 			l.startOperator()

@@ -67,6 +67,10 @@ type UpstreamOptions struct {
 	Manifests string
 	// Releases to have, such as csi@3.5.1.
 	Releases []string
+	// Hurry sets minReadySeconds of the manifests to 0. Upstream lets the
+	// snapshot-controller settle for 35 seconds; apart from that the real ones stay
+	// as they are.
+	Hurry bool
 	// Program is a static executable that the images are made of; "" takes layers
 	// of random bytes.
 	Program string
@@ -94,6 +98,9 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	read := standIn
 	if u.Real {
 		read = realIn(o.Manifests)
+	}
+	if o.Hurry {
+		read = hurried(read)
 	}
 	if err := u.publish(releases, read); err != nil {
 		return nil, err
@@ -160,6 +167,15 @@ func realIn(dir string) func(string, *matrix.Release) ([]byte, error) {
 			return nil, fmt.Errorf("world: %s: %v", r, err) //nolint:errorlint // absent is no reason to leave it out here
 		}
 		return data, nil
+	}
+}
+
+var minReady = regexp.MustCompile(`minReadySeconds: \d+`)
+
+func hurried(read func(string, *matrix.Release) ([]byte, error)) func(string, *matrix.Release) ([]byte, error) {
+	return func(name string, r *matrix.Release) ([]byte, error) {
+		data, err := read(name, r)
+		return minReady.ReplaceAll(data, []byte("minReadySeconds: 0")), err
 	}
 }
 

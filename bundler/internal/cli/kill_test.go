@@ -139,7 +139,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 func TestKilledPullIntoAFolderOrRegistryGoesOn(t *testing.T) {
 	w := newKillWorld(t)
 	random := chance(t)
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	for _, dest := range []string{"oci:a", w.mirror.Host + "/vdo/killed:1"} {
 		pull := []string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", dest, "--retries", "0", "--sign-key", "k.key", "--ca-file", "ca.crt"}
 		for round := range 3 {

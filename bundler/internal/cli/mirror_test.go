@@ -24,7 +24,7 @@ func (w *world) pushPaths(t *testing.T) {
 	t.Helper()
 	w.write(t, "certs/ca.crt", w.mirror.CA())
 	w.write(t, "conf.d/50-vdo.conf", nil)
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", "a.tar")
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--layout", "paths", "--ca-file", "ca.crt")
 }

@@ -17,7 +17,7 @@ func TestThePageForAnAuditor(t *testing.T) {
 	hostile := strings.Replace(string(w.read(t, "matrix.yaml")), "state: current",
 		"state: deprecated\n    reason: \"<script>alert(1)</script><img src=http://evil.test/x>\"", 1)
 	w.write(t, "hostile.yaml", []byte(hostile))
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	w.must(t, "lock", "@up", "-q", "--matrix", "hostile.yaml", "-o", "lock.yaml", "--release", "csi@3.5.1", "--release", "cpi@1.33.1", "--release", "cpi@1.34.0")
 	w.must(t, "pull", "@up", "-q", "--matrix", "hostile.yaml", "--lock", "lock.yaml", "--sign-key", "k.key", "-o", "a.tar")
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "-q")

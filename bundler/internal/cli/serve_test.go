@@ -55,7 +55,7 @@ func (s *serving) end(t *testing.T) {
 // pushed on, and gives the same digest.
 func TestServedBundleIsAsGoodAsTheArchive(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	for _, src := range []string{"a.tar", "oci:a"} {
 		t.Run(src, func(t *testing.T) {
 			root, _, _ := strings.Cut(w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", src), " ")

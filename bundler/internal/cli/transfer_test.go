@@ -23,7 +23,7 @@ func TestNothingToDoIsFewRequests(t *testing.T) {
 	w.mirror = registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})
 	w.write(t, "ca.crt", w.mirror.CA())
 	w.write(t, "login/config.json", w.mirror.DockerConfig())
-	w.must(t, "keygen", "-o", "k")
+	w.key(t, "k")
 	w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", "a.tar")
 	dest := w.mirror.Host + "/vdo/drivers:1"
 	w.must(t, "push", "a.tar", dest, "--ca-file", "ca.crt")

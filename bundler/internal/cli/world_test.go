@@ -3,6 +3,11 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -184,6 +189,21 @@ func (w *world) write(t testing.TB, name string, data []byte) {
 	require.NoError(t, os.WriteFile(path, data, 0o600))
 }
 
+// key writes a key pair, NAME.key and NAME.pub, that is not encrypted: to open one of
+// keygen's takes a quarter of a second by design. Where that is a test's subject, or
+// cosign has to read it, the test makes its key with keygen.
+func (w *world) key(t testing.TB, name string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	sealed, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	public, err := x509.MarshalPKIXPublicKey(private.Public())
+	require.NoError(t, err)
+	w.write(t, name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: sealed}))
+	w.write(t, name+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+}
+
 // env is what the program needs to find its way in the world.
 func (w *world) env() map[string]string {
 	return map[string]string{
@@ -215,6 +235,7 @@ type key struct{}
 //	truncate FILE N    cut a file to N bytes, or by -N
 //	tool CODE NAME …   run skopeo or cosign and demand its exit code
 //	upimage REF SEED   push another image upstream
+//	key NAME           make NAME.key, not encrypted, and NAME.pub
 //	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
 //	                   code signing that began D days ago and ends the day after:
 //	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
@@ -240,7 +261,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
 			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
-			"issue": issue, "digests": digests, "statement": statement,
+			"key": newKey, "issue": issue, "digests": digests, "statement": statement,
 		},
 	})
 }
@@ -405,6 +426,8 @@ func dropBlob(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	ts.Check(os.Remove(chosen))
 }
+
+func newKey(ts *testscript.TestScript, _ bool, args []string) { of(ts).key(of(ts).t, args[0]) }
 
 func smaller(ts *testscript.TestScript, _ bool, args []string) {
 	a, err := os.Stat(ts.MkAbs(args[0]))
