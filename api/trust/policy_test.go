@@ -21,10 +21,7 @@ func indent(s string) string {
 }
 
 func TestParsePolicyReadsAllFields(t *testing.T) {
-	_, a, err := trust.GenerateKey(nil)
-	require.NoError(t, err)
-	_, b, err := trust.GenerateKey(nil)
-	require.NoError(t, err)
+	a, b := publicKey(t), publicKey(t)
 	text := header + "threshold: 2\nkeys:\n- id: a\n  publicKey: |\n" + indent(string(a)) +
 		"- id: b\n  file: keys/b.pub\n  notBefore: 2026-01-01T00:00:00Z\n  notAfter: 2027-01-01T02:00:00+02:00\n" +
 		"- id: c\n  file: keys/b.pub\n  revoked: true\n" +
@@ -56,8 +53,7 @@ func written(t *testing.T, p *trust.Policy) string {
 }
 
 func TestBadPoliciesAreExplained(t *testing.T) {
-	_, pub, err := trust.GenerateKey(nil)
-	require.NoError(t, err)
+	pub := publicKey(t)
 	good := "- id: a\n  publicKey: |\n" + indent(string(pub))
 	missing := errors.New("no such file")
 	for _, c := range []struct {
@@ -93,13 +89,12 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 			}
 		})
 	}
-	_, err = trust.ParsePolicy("p", []byte(header+"keys:\n- id: a\n  file: x\n"), nil)
+	_, err := trust.ParsePolicy("p", []byte(header+"keys:\n- id: a\n  file: x\n"), nil)
 	require.ErrorContains(t, err, "a key by file cannot be read here")
 }
 
 func FuzzParsePolicy(f *testing.F) {
-	_, pub, err := trust.GenerateKey(nil)
-	require.NoError(f, err)
+	pub := publicKey(f)
 	f.Add([]byte(header + "keys:\n- id: a\n  publicKey: |\n" + indent(string(pub))))
 	f.Add([]byte(header + "threshold: 1\nkeys:\n- id: a\n  file: x\n  revoked: true\nrevokedDigests: [sha256:" + strings.Repeat("0", 64) + "]\n"))
 	root := pki.Root(f, "root")
@@ -125,13 +120,11 @@ func FuzzParsePolicy(f *testing.F) {
 // FuzzReadEvidence feeds a signature manifest and a claim to the reader and the
 // verifier: whatever they are, nothing is accepted and nothing breaks.
 func FuzzReadEvidence(f *testing.F) {
-	private, pub, err := trust.GenerateKey(nil)
-	require.NoError(f, err)
-	s, err := trust.LoadSigner("k", private, func() ([]byte, error) { return nil, nil })
+	s, err := trust.LoadSigner("k", pki.Root(f, "any").KeyPEM(f), nil)
 	require.NoError(f, err)
 	signed, err := s.Sign(subject("other"), "", nil)
 	require.NoError(f, err)
-	k, err := trust.NewKey("k", pub, trust.KeyOptions{})
+	k, err := s.Key("k", trust.KeyOptions{})
 	require.NoError(f, err)
 	root := pki.Root(f, "root")
 	leaf := root.Issue(f, pki.Spec{Email: []string{"a@b"}, Usage: codeSigning})

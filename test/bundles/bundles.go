@@ -61,6 +61,7 @@ type Options struct {
 	Seed      int64
 	LayerSize int64 // bytes of each layer; default 5000
 	Layers    int   // of each manifest; default 3
+	PlainSize int64 // bytes of each layer of the plain manifest; default LayerSize
 }
 
 // Bundle is a bundle and all its bytes.
@@ -81,9 +82,13 @@ func New(t testing.TB, o Options) *Bundle {
 	if o.Layers == 0 {
 		o.Layers = 3
 	}
+	large := o
+	if o.PlainSize > 0 {
+		large.LayerSize = o.PlainSize
+	}
 	src := rand.NewSource(o.Seed)
 	store := Store{}
-	plain := mutate.MediaType(randomImage(t, o, src), types.OCIManifestSchema1)
+	plain := mutate.MediaType(randomImage(t, large, src), types.OCIManifestSchema1)
 	plain = mutate.ConfigMediaType(plain, types.OCIConfigJSON)
 	images := map[string]ocispec.Descriptor{
 		"registry.test/oci/index:v1":     addIndex(t, store, randomIndex(t, o, src, types.OCIImageIndex)),

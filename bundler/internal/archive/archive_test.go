@@ -269,7 +269,7 @@ func TestInterruptedWritesGoOnWithoutFetchingAgain(t *testing.T) {
 }
 
 func TestAKilledProcessLosesLittle(t *testing.T) {
-	b := bundles.New(t, bundles.Options{Seed: 5, LayerSize: 3 * checkpoint, Layers: 1})
+	b := bundles.New(t, bundles.Options{Seed: 5, PlainSize: 3 * checkpoint, Layers: 1})
 	path := filepath.Join(t.TempDir(), "b.tar")
 	w, err := CreateFile(path, Options{})
 	require.NoError(t, err)
@@ -840,19 +840,82 @@ func TestEntriesBeyondEightGiBAreReadByAll(t *testing.T) {
 }
 
 func FuzzScan(f *testing.F) {
-	b := bundles.New(f, bundles.Options{Seed: 21, LayerSize: 10, Layers: 1})
-	f.Add(streamed(f, b))
+	blob := []byte("a blob")
+	f.Add(tarOf(f, layoutName, `{"imageLayoutVersion":"1.0.0"}`, blobPrefix+image.DigestOf(blob).Hex(), string(blob),
+		indexName, `{"schemaVersion":2,"manifests":[{"mediaType":"m","size":6,"digest":"`+image.DigestOf(blob).String()+`"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := scanTar("fuzz", bytes.NewReader(data), int64(len(data)))
+		for _, data := range [][]byte{data, summed(data)} { // mutants with right checksums of headers too
+			s, err := scanTar("fuzz", bytes.NewReader(data), int64(len(data)))
+			if err == nil {
+				err = s.readIndex("fuzz", bytes.NewReader(data))
+			}
+			if err != nil {
+				require.NotEqual(t, fault.Internal, fault.ReasonOf(err), err)
+				continue
+			}
+			for _, e := range s.entries {
+				require.LessOrEqual(t, e.scannedData()+e.size, int64(len(data)))
+			}
+		}
+	})
+}
+
+func tarOf(t testing.TB, namesAndContents ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for i := 0; i < len(namesAndContents); i += 2 {
+		content := namesAndContents[i+1]
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: namesAndContents[i], Mode: 0o644, Size: int64(len(content))}))
+		_, err := w.Write([]byte(content))
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+// summed writes the checksum of every block that looks like a tar header.
+func summed(data []byte) []byte {
+	out := bytes.Clone(data)
+	for at := 0; at+512 <= len(out); at += 512 {
+		block := out[at : at+512]
+		if !bytes.Equal(block[257:262], []byte("ustar")) {
+			continue
+		}
+		copy(block[148:156], "        ")
+		sum := 0
+		for _, b := range block {
+			sum += int(b)
+		}
+		copy(block[148:156], fmt.Sprintf("%06o\x00 ", sum))
+	}
+	return out
+}
+
+func FuzzParseIndex(f *testing.F) {
+	b := bundles.New(f, bundles.Options{Seed: 21, LayerSize: 10, Layers: 1})
+	root := b.Graph.Root
+	f.Add(fmt.Appendf(nil, `{"schemaVersion":2,"manifests":[{"mediaType":%q,"size":%d,"digest":%q,"annotations":{"org.opencontainers.image.ref.name":"x"}}]}`, root.MediaType, root.Size, root.Digest))
+	f.Add(fmt.Appendf(nil, `{"schemaVersion":2,"manifests":[],"annotations":{%q:%q}}`, bundle.AnnotationBase, root.Digest))
+	f.Add(fmt.Appendf(nil, `{"schemaVersion":2,"manifests":[{"mediaType":%q,"size":%d,"digest":%q},{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":%d,"digest":%q,"annotations":{"org.opencontainers.image.ref.name":"sha256-%s.sig"}}]}`,
+		root.MediaType, root.Size, root.Digest, b.Graph.Manifests[0].Descriptor.Size, b.Graph.Manifests[0].Descriptor.Digest, root.Digest.Encoded()))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		x, err := parseIndex("fuzz", data, b.Store)
 		if err == nil {
-			err = s.readIndex("fuzz", bytes.NewReader(data))
+			var d ocispec.Descriptor
+			if d, err = x.root(t.Context()); err == nil {
+				require.Equal(t, root.Digest, d.Digest)
+			}
+			if err == nil {
+				_, err = x.attached(t.Context())
+			}
+			if err == nil {
+				_, err = x.attachments(t.Context(), image.MustDigest(root.Digest.String()))
+			}
 		}
 		if err != nil {
 			require.NotEqual(t, fault.Internal, fault.ReasonOf(err), err)
-			return
-		}
-		for _, e := range s.entries {
-			require.LessOrEqual(t, e.scannedData()+e.size, int64(len(data)))
+			require.NotEmpty(t, fault.Text(err))
 		}
 	})
 }

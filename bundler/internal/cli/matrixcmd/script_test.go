@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,14 +63,23 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// keys puts a key pair of password "secret" into a folder.
+type keyPair struct{ private, public []byte }
+
+// made is one key pair of password "secret" for all scripts: it costs scrypt, more
+// than a second under the race detector.
+var made = sync.OnceValues(func() (pair keyPair, err error) {
+	pair.private, pair.public, err = trust.GenerateKey([]byte("secret"))
+	return pair, err
+})
+
+// keys puts the key pair into a folder.
 func keys(dir string) error {
-	private, public, err := trust.GenerateKey([]byte("secret"))
+	pair, err := made()
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "release.key"), private, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "release.key"), pair.private, 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "release.pub"), public, 0o600)
+	return os.WriteFile(filepath.Join(dir, "release.pub"), pair.public, 0o600)
 }
