@@ -9,6 +9,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 TESTFLAGS ?=
 # What the tests need besides Go's own test runner: see test/README.md.
 TEST_TIMEOUT ?= 40m
+# Packages at once: one more than processors, since those that run control planes wait
+# more than they work. They go first, so that others use the processors meanwhile.
+TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+TEST_FIRST := ./test/e2e ./operator/internal/controller/vdoconfig ./bundler/internal/cli
 
 .DEFAULT_GOAL := help
 
@@ -35,7 +39,7 @@ tools: ## Build the control plane and tools that the tests use (once a machine)
 .PHONY: test
 test: ## Run all tests with the race detector (builds its control plane once)
 	$(GO) run ./scripts/toolchain
-	$(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
+	$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
