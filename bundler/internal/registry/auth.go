@@ -37,11 +37,11 @@ type host struct {
 	challenge challenge
 	tokens    map[string]bearer // by path and actions
 	logins    map[string]Credential
-	secrets   []string        // to be kept out of messages
-	notBefore time.Time       // it has asked for a pause until then
+	secrets   []string  // to be kept out of messages
+	notBefore time.Time // it has asked for a pause until then
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
-	noMount   map[string]bool // repositories that it does not let blobs be taken over from
+	noMount       map[string]bool // repositories that it does not let blobs be taken over from
 }
 
 // bearer is a token of a token service.

@@ -11,8 +11,8 @@ import (
 // one with two rounds of successes.
 type slots struct {
 	mu       sync.Mutex
-	most     int // what the user allows
-	limit    int // what the host takes now
+	most     int  // what the user allows
+	limit    int  // what the host takes now
 	cautious bool // the host has once said that it was too many
 	used     int
 	good     int             // successes since the limit last changed
