@@ -92,7 +92,7 @@ func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, err
 	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
 		return bundle.IsManifest(d.MediaType) || d.Size > smallBlob
 	})
-	if len(small) < emptyLeast {
+	if len(small) < emptyLeast || r.client.opts.CheckAll {
 		return false, nil
 	}
 	sample := append(pick(small, emptySample), g.Root)
