@@ -89,6 +89,11 @@ type wrongSumError struct{ got string }
 func (e *wrongSumError) Error() string { return "its bytes have the digest sha256:" + e.got }
 
 func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
+	if s.offset == 0 {
+		if _, err := s.f.WriteAt(s.entry.header, s.entry.offset); err != nil {
+			return storageFault("write", s.f.Name(), err)
+		}
+	}
 	for stalls := 0; s.offset < s.entry.size; {
 		before := s.offset
 		err := s.stream(ctx, open)
@@ -131,15 +136,15 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 		return err
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	buf, free := buffer(s.entry.size)
+	defer free()
 	next := s.offset + checkpoint
 	for s.offset < s.entry.size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, readErr := io.ReadFull(rc, (*buf)[:min(int64(len(*buf)), s.entry.size-s.offset)])
-		if err := s.write((*buf)[:n]); err != nil {
+		n, readErr := io.ReadFull(rc, buf[:min(int64(len(buf)), s.entry.size-s.offset)])
+		if err := s.write(buf[:n]); err != nil {
 			return err
 		}
 		if readErr != nil && s.offset < s.entry.size {
@@ -155,11 +160,22 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 	return noMore(rc, s.entry.d)
 }
 
+// write writes and hashes side by side: for one large blob that is nearly twice as
+// fast as one after the other.
 func (s *slot) write(b []byte) error {
-	n, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
-	s.sum.Write(b[:n])
-	s.offset += int64(n)
-	return storageFault("write", s.f.Name(), err)
+	hashed := make(chan struct{})
+	go func() {
+		s.sum.Write(b)
+		close(hashed)
+	}()
+	_, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
+	<-hashed
+	if err != nil { // the hash is of more than was written: what was noted last counts
+		s.offset, s.sum, s.resumed = 0, sha256.New(), false
+		return storageFault("write", s.f.Name(), err)
+	}
+	s.offset += int64(len(b))
+	return nil
 }
 
 // noMore refuses a source that gives more bytes than the descriptor says.
