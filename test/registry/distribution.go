@@ -13,7 +13,6 @@ import (
 	_ "github.com/distribution/distribution/v3/registry/auth/token" // the login "token"
 	"github.com/distribution/distribution/v3/registry/handlers"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage "filesystem"
-	_ "github.com/distribution/distribution/v3/registry/storage/driver/inmemory"   // the storage "inmemory"
 	"github.com/sirupsen/logrus"
 )
 
@@ -51,13 +50,13 @@ func (r *Registry) configuration() (*configuration.Configuration, error) {
 		return nil, err
 	}
 	c := &configuration.Configuration{Storage: configuration.Storage{
-		"inmemory":    nil,
+		memory:        nil,
 		"delete":      {"enabled": true},
 		"redirect":    {"disable": true},
 		"maintenance": {"uploadpurging": map[any]any{"enabled": false}, "readonly": map[any]any{"enabled": r.opts.ReadOnly}},
 	}}
 	if r.opts.Dir != "" {
-		delete(c.Storage, "inmemory")
+		delete(c.Storage, memory)
 		c.Storage["filesystem"] = configuration.Parameters{"rootdirectory": r.opts.Dir}
 	}
 	c.HTTP.Secret = hex.EncodeToString(secret)
