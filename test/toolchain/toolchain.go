@@ -68,7 +68,7 @@ func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
 		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes,
-		"kubectl", "etcd", "kwok", "cosign", "controller-gen",
+		"kubectl", "etcd", "kwok", "cosign", "crane", "regctl", "controller-gen",
 	}
 }
 
