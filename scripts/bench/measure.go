@@ -231,7 +231,7 @@ type mirror struct {
 
 // withMirror gives an empty one.
 func (j job) withMirror(speed link.Options, use func(mirror) error) (err error) {
-	dir := filepath.Join(j.set.dir, "mirror")
+	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
 	reg, err := registry.New(registry.Options{Dir: dir})
 	if err != nil {
 		return err

@@ -33,14 +33,15 @@ import (
 
 // set is images in a registry, and what leads vdo-bundle to them.
 type set struct {
-	name     string
-	tag      string // of everything in it: "1", and "2" of the newer version
-	upstream *registry.Registry
-	dir      string // matrix.yaml, manifests/, keys
-	images   int
-	blobs    int   // different ones; of a newer version those that the older one lacks
-	bytes    int64 // of them
-	newer    *set  // the version after this one; nil where this is that
+	name        string
+	tag         string // of everything in it: "1", and "2" of the newer version
+	upstream    *registry.Registry
+	dir         string // matrix.yaml, manifests/, keys
+	registryDir string // what the registry keeps
+	images      int
+	blobs       int   // different ones; of a newer version those that the older one lacks
+	bytes       int64 // of them
+	newer       *set  // the version after this one; nil where this is that
 }
 
 // layer is what a layer's bytes are made from.
@@ -158,12 +159,12 @@ func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &set{name: name, tag: "1", dir: filepath.Join(o.dir, name), images: len(layers)}
+	s := &set{name: name, tag: "1", dir: filepath.Join(o.dir, name), registryDir: filepath.Join(o.registryDir, name, "upstream"), images: len(layers)}
 	s.newer = &set{name: name, tag: "2", dir: filepath.Join(s.dir, "newer"), images: len(layers)}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
-	if s.upstream, err = registry.New(registry.Options{Dir: filepath.Join(s.dir, "upstream")}); err != nil {
+	if s.upstream, err = registry.New(registry.Options{Dir: s.registryDir}); err != nil {
 		return nil, err
 	}
 	s.newer.upstream = s.upstream
@@ -179,7 +180,9 @@ func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 	return s, s.newer.fill(ctx, newer(layers), blobs)
 }
 
-func (s *set) close() error { return errors.Join(s.upstream.Close(), os.RemoveAll(s.dir)) }
+func (s *set) close() error {
+	return errors.Join(s.upstream.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
+}
 
 // fill makes what a set consists of; blobs are those of the versions before.
 func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Layer) error {
