@@ -569,8 +569,10 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
-A delta is pushed only where the repository has every layer that it left to its
-base; what is missing is named before anything is sent.
+A delta is pushed only where the registry has every layer that it left to its base:
+in the repository itself, in one that --mount-from names, or in those below it that
+--layout paths made. What is elsewhere is mounted, or read from there where the registry
+does not mount; what is nowhere is named before anything is sent.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
@@ -581,6 +583,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
   vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
+  vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
   vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
@@ -591,6 +594,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 	a.flags.registryFlags(cmd)
 	cmd.Flags().StringVar(&a.flags.receipt, "receipt", "", "write what the repository holds after the push into this file")
 	a.flags.layoutFlag(cmd)
+	a.flags.mountFlag(cmd)
 	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
@@ -600,7 +604,8 @@ It prints the reference by digest, which is what a DriverBundle should name.
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
 	to, destErr := pushDestination(dest)
-	if err := fault.Join(err, destErr, a.flags.checkReceipt()); err != nil {
+	mountFrom, mountErr := a.flags.mountRefs(to)
+	if err := fault.Join(err, destErr, mountErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
 	source, _, client, err := a.source(ctx, src)
@@ -621,7 +626,7 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 		}
 	}
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
-		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
+		Source: source, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
 	}, a.options(progress))
 	if err == nil {
 		err = a.pushPaths(ctx, source, to, client, progress)

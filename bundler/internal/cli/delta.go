@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 )
@@ -93,6 +94,30 @@ func (f *flags) writeReceipt(r *bundle.Receipt) error {
 		return err
 	}
 	return writeFile(f.receipt, data, 0o644)
+}
+
+func (f *flags) mountFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.mountFrom, "mount-from", nil, "take over what this REGISTRY/REPO, of the same registry, has already: mounted there, or read from it (may be repeated)")
+}
+
+// mountRefs are the repositories of --mount-from.
+func (f *flags) mountRefs(to place) (refs []image.Reference, err error) {
+	var problems []error
+	for _, s := range f.mountFrom {
+		p, err := parsePlace(s)
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+		case p.medium != inRegistry:
+			problems = append(problems, badFlag("--mount-from", s, errors.New("it is no repository"), "write REGISTRY/REPO"))
+		case to.medium == inRegistry && p.reference.Host() != to.reference.Host():
+			problems = append(problems, badFlag("--mount-from", s, fmt.Errorf("it is not on %s", to.reference.Host()),
+				"a registry takes over only what it has itself: name another repository of it"))
+		default:
+			refs = append(refs, p.reference)
+		}
+	}
+	return refs, fault.Join(problems...)
 }
 
 // refuseDelta is for commands that need every layer of a bundle.

@@ -58,6 +58,7 @@ type flags struct {
 	// media
 	base, have string
 	receipt    string
+	mountFrom  []string
 	volumeSize bytesFlag
 	parity     int
 	keep       int

@@ -208,7 +208,7 @@ type key struct{}
 //
 //	vdo CODE ARGS…     run vdo-bundle and demand its exit code; @up stands for the
 //	                   flags that lead to the upstream world
-//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, times, cut, tamper
+//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, query, times, cut, tamper
 //	heal REG           end all faults of a registry
 //	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end,
 //	                   a text is looked for
@@ -319,6 +319,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 			f.Match.Method = value
 		case "path":
 			f.Match.Path = value
+		case "query":
+			f.Match.Query = value
 		case "tamper":
 			f.Tamper, f.TamperAt = true, int64(n)
 		case "retryafter":
