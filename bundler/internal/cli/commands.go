@@ -101,12 +101,12 @@ type world struct {
 // world opens it, and reports all flags that are wrong.
 func (a *app) world() (world, error) {
 	var w world
-	var errs [4]error
+	var errs [3]error
 	w.matrix, errs[0] = a.openMatrix()
 	w.client, errs[1] = a.flags.client()
 	w.registry, w.sourceOf, errs[2] = a.flags.upstream(w.client)
 	if errs[1] == nil {
-		w.manifests, errs[3] = a.flags.manifests()
+		w.manifests = a.flags.manifests(w.client)
 	}
 	_, _, err := a.flags.request()
 	_, operatorErr := a.flags.operatorInput()

@@ -123,7 +123,7 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over this many connections, for hosts that hold each one back")
 	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
 	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
-	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
+	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 }
 
 // targetFlags say how a bundle is written to where it goes.

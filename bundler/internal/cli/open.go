@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -165,23 +164,14 @@ func direct(client *registry.Client) bundler.Registry {
 	return func(ref image.Reference) bundler.Upstream { return client.Repository(ref) }
 }
 
-// manifests returns what fetches manifest files.
-func (f *flags) manifests() (bundler.Manifests, error) {
-	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP, Attempts: f.retries + 1}
-	if f.caFile != "" {
-		pem, err := readFile("--ca-file", f.caFile, maxCAFile)
-		if err != nil {
-			return nil, err
-		}
-		if o.CA, err = x509.SystemCertPool(); err != nil {
-			o.CA = x509.NewCertPool()
-		}
-		o.CA.AppendCertsFromPEM(pem) // the registry client has refused a file without one
-	}
+// manifests returns what fetches manifest files, with the settings of their hosts.
+func (f *flags) manifests(client *registry.Client) bundler.Manifests {
+	web := client.Web()
+	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: f.retries + 1}
 	for _, m := range deploy.Manifests() {
 		o.Own = append(o.Own, m.Data)
 	}
-	return manifests.New(o), nil
+	return manifests.New(o)
 }
 
 // openMatrix reads the matrix that is asked for, or the one that is built in.
