@@ -127,6 +127,6 @@ func refuseDelta(g *bundle.Graph) error {
 	}
 	return &fault.Error{
 		Reason: fault.Refused, Op: "serve", Subject: g.Root.Digest.String(), Err: fmt.Errorf("it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root),
-		Hint: "push it into the registry that holds its base, or serve a bundle that was pulled without --base and --have",
+		Hint: "name the bundle that has them with --base, push it into the registry that holds its base, or serve a bundle that was pulled without --base and --have",
 	}
 }
