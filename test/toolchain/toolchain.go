@@ -85,6 +85,22 @@ func Path(t testing.TB, name string) string {
 	return path
 }
 
+// Installed returns the path of a program that packages of the machine give: skopeo,
+// containerd. A test that needs one is skipped where it is not there; in CI, where
+// .ci/run installs them (CI set), it fails.
+func Installed(t testing.TB, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("%s is not installed; .ci/run installs what tests need", program)
+	default:
+		t.Skipf("%s is not installed", program)
+	}
+	return path
+}
+
 // Ensure returns the path of a tool. Where it has to be built, what is going on is
 // told on progress, a line now and then.
 func Ensure(ctx context.Context, progress io.Writer, tool Tool) (string, error) {

@@ -126,11 +126,7 @@ func TestRegctlCopiesBundles(t *testing.T) {
 // another. It says so rather than write something else, as long as it is told to
 // preserve digests. It copies the images, and a bundle's signature.
 func TestSkopeoCopiesImagesOfBundles(t *testing.T) {
-	path, err := exec.LookPath("skopeo")
-	if err != nil {
-		require.Empty(t, os.Getenv("CI"), "skopeo is not installed")
-		t.Skip("skopeo is not installed")
-	}
+	path := toolchain.Installed(t, "skopeo")
 	c := newCopies(t, registry.Distribution, "--platform", "linux/amd64")
 	from, to := "docker://"+c.from, "docker://"+c.to
 	skopeo := func(args ...string) []string {

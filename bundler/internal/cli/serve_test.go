@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -84,10 +85,7 @@ func TestServedBundleIsAsGoodAsTheArchive(t *testing.T) {
 
 // Other tools pull the bundle and its images, over TLS and with a login.
 func TestServedBundleOverTLSWithALogin(t *testing.T) {
-	skopeo, err := exec.LookPath("skopeo")
-	if err != nil {
-		t.Skip("skopeo is not installed")
-	}
+	skopeo := toolchain.Installed(t, "skopeo")
 	w := newWorld(t, t.TempDir())
 	cert, key, err := w.mirror.Certificate()
 	require.NoError(t, err)
