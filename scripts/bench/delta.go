@@ -55,19 +55,23 @@ func (j job) copyTo(next job) error {
 	if j.tool.delta != nil {
 		return nil
 	}
-	return filepath.WalkDir(j.bundle(), func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		to := next.bundle() + strings.TrimPrefix(name, j.bundle())
+	from, err := os.OpenRoot(j.bundle())
+	if err != nil {
+		return err
+	}
+	defer from.Close() //nolint:errcheck // only read
+	return fs.WalkDir(from.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		to := filepath.Join(next.bundle(), name)
 		switch {
+		case err != nil:
+			return err
 		case d.IsDir():
-			return os.MkdirAll(to, 0o755)
-		case strings.Contains(name, "/blobs/"):
-			return os.Link(name, to)
+			return os.MkdirAll(to, 0o755) //nolint:gosec // scratch of our own
+		case strings.HasPrefix(name, "blobs/"):
+			return os.Link(filepath.Join(j.bundle(), name), to) //nolint:gosec // scratch of our own
 		}
-		data, err := os.ReadFile(name)
-		return errors.Join(err, os.WriteFile(to, data, 0o600))
+		data, err := from.ReadFile(name)
+		return errors.Join(err, os.WriteFile(to, data, 0o600)) //nolint:gosec // scratch of our own
 	})
 }
 
