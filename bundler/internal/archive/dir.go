@@ -276,7 +276,7 @@ func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 	bad := func(why string) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
-			Hint: "remove it or choose another name", Err: errors.New(why)}
+			Hint: "name another folder, that is empty or not there yet", Err: errors.New(why)}
 	}
 	list, err := os.ReadDir(w.path)
 	if errors.Is(err, fs.ErrNotExist) || w.o.Replace || (err == nil && len(list) == 0) {

@@ -603,7 +603,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
-	to, destErr := pushDestination(dest)
+	to, destErr := registryDestination("push to", dest)
 	mountFrom, mountErr := a.flags.mountRefs(to)
 	if err := fault.Join(err, destErr, mountErr, a.flags.checkReceipt()); err != nil {
 		return err
@@ -641,13 +641,14 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	return a.printMoved(to, pushed)
 }
 
-func pushDestination(s string) (place, error) {
+func registryDestination(what, s string) (place, error) {
 	to, err := parseDestination(s)
 	if err == nil && to.medium != inRegistry {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "push to", Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"),
-			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port); to make an archive or a folder use `vdo-bundle pull`",
+		hint := "write HOST/REPOSITORY:TAG with the registry's host name (and port)"
+		if what == "push to" {
+			hint += "; to make an archive or a folder use `vdo-bundle pull`"
 		}
+		err = &fault.Error{Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"), Hint: hint}
 	}
 	return to, err
 }
@@ -704,7 +705,14 @@ func writeFile(name string, data []byte, mode os.FileMode) error {
 			Hint: "check that the folder is there, can be written to, and has space",
 		}
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if done, err := writeInPlace(name, data); done {
+		if err != nil {
+			return failed(err)
+		}
+		return nil
+	}
+	to := behind(name)
+	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
 	if err != nil {
 		return failed(err)
 	}
@@ -713,10 +721,34 @@ func writeFile(name string, data []byte, mode os.FileMode) error {
 	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return failed(err)
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
+	if err := os.Rename(f.Name(), to); err != nil {
 		return failed(err)
 	}
 	return nil
+}
+
+// writeInPlace writes into what is there under a name and is no regular file: a pipe,
+// a device such as /dev/stdout. Its name is not given to another file. It tells
+// whether there is such a thing.
+func writeInPlace(name string, data []byte) (bool, error) {
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return false, nil //nolint:nilerr // a file is made, or it is said why not
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
+	if err != nil {
+		return true, err
+	}
+	_, err = f.Write(data)
+	return true, errors.Join(err, f.Close())
+}
+
+// behind returns what a link leads to, so that the link stays.
+func behind(name string) string {
+	if to, err := filepath.EvalSymlinks(name); err == nil {
+		return to
+	}
+	return name
 }
 
 func unwrapPath(err error) error {
@@ -771,6 +803,10 @@ func (a *app) version(w io.Writer) error {
 	if b.FIPS140 {
 		mode = " FIPS 140"
 	}
-	_, err := fmt.Fprintf(w, "vdo-bundle %s %s %s %s%s\n", b.Version, b.Revision, b.Go, b.Platform, mode)
+	of := ""
+	if b.Revision != "" {
+		of = " " + b.Revision
+	}
+	_, err := fmt.Fprintf(w, "vdo-bundle %s%s %s %s%s\n", b.Version, of, b.Go, b.Platform, mode)
 	return err
 }

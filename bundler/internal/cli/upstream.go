@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -42,6 +44,9 @@ func parsePolicy(flag, name string) (*trust.Policy, error) {
 	data, err := readFile(flag, name, maxPolicyFile)
 	if err != nil {
 		return nil, err
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("-----BEGIN ")) && flag == "--policy" {
+		return nil, badFlag(flag, name, errors.New("it is a key or certificate, no trust policy"), "give a public key with --key, or name it in a policy")
 	}
 	return trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {

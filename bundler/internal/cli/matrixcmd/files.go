@@ -47,7 +47,11 @@ func writeFile(name string, data []byte) error {
 }
 
 func replaceFile(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if done, err := writeInPlace(name, data); done {
+		return err
+	}
+	to := behind(name)
+	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,31 @@ func replaceFile(name string, data []byte) error {
 	if err := errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), name)
+	return os.Rename(f.Name(), to)
+}
+
+// writeInPlace writes into what is there under a name and is no regular file: a pipe,
+// a device such as /dev/stdout. Its name is not given to another file. It tells
+// whether there is such a thing.
+func writeInPlace(name string, data []byte) (bool, error) {
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().IsRegular() || info.IsDir() {
+		return false, nil //nolint:nilerr // a file is made, or it is said why not
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
+	if err != nil {
+		return true, err
+	}
+	_, err = f.Write(data)
+	return true, errors.Join(err, f.Close())
+}
+
+// behind returns what a link leads to, so that the link stays.
+func behind(name string) string {
+	if to, err := filepath.EvalSymlinks(name); err == nil {
+		return to
+	}
+	return name
 }
 
 // withoutPath drops the path that the fault names already.
