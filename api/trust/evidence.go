@@ -124,9 +124,7 @@ func readStamp(annotation string) ([][]byte, error) {
 	if annotation == "" {
 		return nil, nil
 	}
-	var a struct {
-		Stamp []byte `json:"SignedRFC3161Timestamp"`
-	}
+	var a stampAnnotation
 	if len(annotation) > 2*maxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
 		return nil, errors.New("its time stamp cannot be read")
 	}

@@ -42,6 +42,7 @@ type Signer struct {
 	key     Key
 	private crypto.Signer
 	vouched map[string]string // annotations of a certificate for the key
+	stamp   func(signature []byte) ([]byte, error)
 }
 
 // String names the key by its public fingerprint, so that printing a Signer never
@@ -140,6 +141,44 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 		out.vouched[ChainAnnotation] = string(pemOf(v.chain))
 	}
 	return &out, nil
+}
+
+// WithTimestamps returns the signer with a time-stamping authority: stamp is shown
+// each signature that is made from now on, and returns the authority's answer (RFC
+// 3161), which the signature then carries, as those of cosign sign
+// --timestamp-server-url do. A time stamp counts beside a certificate; see
+// [CheckTimestamp] for what stamp has to look at.
+func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
+	out := *s
+	out.stamp = stamp
+	return &out
+}
+
+// stampAnnotation is the form in which cosign keeps a time stamp.
+type stampAnnotation struct {
+	Stamp []byte `json:"SignedRFC3161Timestamp"`
+}
+
+// carried returns the annotations that go with a signature: certificate, chain, and
+// time stamp.
+func (s *Signer) carried(signature []byte) (map[string]string, error) {
+	out := maps.Clone(s.vouched)
+	if s.stamp == nil {
+		return out, nil
+	}
+	stamp, err := s.stamp(signature)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(stampAnnotation{stamp})
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		out = map[string]string{}
+	}
+	out[TimestampAnnotation] = string(text)
+	return out, nil
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl
@@ -300,7 +339,8 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw) &&
-			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation])
+			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation]) &&
+			(s.stamp == nil || l.Annotations[TimestampAnnotation] != "")
 	}) {
 		return false, nil
 	}
@@ -314,8 +354,12 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	if err != nil {
 		return false, fmt.Errorf("sign: %w", err)
 	}
+	carried, err := s.carried(raw)
+	if err != nil {
+		return false, err
+	}
 	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
-	maps.Copy(layer.Annotations, s.vouched)
+	maps.Copy(layer.Annotations, carried)
 	m.Layers = append(m.Layers, layer)
 	return true, nil
 }
