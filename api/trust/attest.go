@@ -63,39 +63,43 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if len(m.Layers) >= maxSignatures {
 		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
 	}
-	envelope, err := s.envelope(statement{
+	envelope, raw, err := s.envelope(statement{
 		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
 		Subject: []statementSubject{{Name: identity, Digest: map[string]string{"sha256": subject.Hex()}}},
 	})
 	if err != nil {
 		return Signed{}, err
 	}
+	carried, err := s.carried(raw)
+	if err != nil {
+		return Signed{}, err
+	}
 	layer := describe(EnvelopeMediaType, envelope)
 	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
-	maps.Copy(layer.Annotations, s.vouched)
+	maps.Copy(layer.Annotations, carried)
 	m.Layers = append(m.Layers, layer)
 	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
 }
 
-// envelope signs a statement.
-func (s *Signer) envelope(st statement) ([]byte, error) {
+// envelope signs a statement, and returns the bare signature as well.
+func (s *Signer) envelope(st statement) (envelope, raw []byte, err error) {
 	payload, err := json.Marshal(st)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	raw, err := s.sign(dsse.PAE(inTotoPayload, payload))
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
+	if raw, err = s.sign(dsse.PAE(inTotoPayload, payload)); err != nil {
+		return nil, nil, fmt.Errorf("sign: %w", err)
 	}
 	type signature struct {
 		KeyID string `json:"keyid"`
 		Sig   []byte `json:"sig"`
 	}
-	return json.Marshal(struct {
+	envelope, err = json.Marshal(struct {
 		PayloadType string      `json:"payloadType"`
 		Payload     []byte      `json:"payload"`
 		Signatures  []signature `json:"signatures"`
 	}{inTotoPayload, payload, []signature{{Sig: raw}}})
+	return envelope, raw, err
 }
 
 func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {

@@ -41,7 +41,7 @@ const DefaultIdentity = "vdo.vmware.com/bundle"
 type Signer struct {
 	key     Key
 	private crypto.Signer
-	vouched map[string]string // annotations of a certificate for the key
+	vouched *voucher // a certificate for the key, or nil
 	stamp   func(signature []byte) ([]byte, error)
 }
 
@@ -136,10 +136,7 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
 	}
 	out := *s
-	out.vouched = map[string]string{CertificateAnnotation: string(pemOf([]*x509.Certificate{v.leaf}))}
-	if len(v.chain) > 0 {
-		out.vouched[ChainAnnotation] = string(pemOf(v.chain))
-	}
+	out.vouched = v
 	return &out, nil
 }
 
@@ -162,7 +159,13 @@ type stampAnnotation struct {
 // carried returns the annotations that go with a signature: certificate, chain, and
 // time stamp.
 func (s *Signer) carried(signature []byte) (map[string]string, error) {
-	out := maps.Clone(s.vouched)
+	out := map[string]string{}
+	if s.vouched != nil {
+		out[CertificateAnnotation] = string(pemOf([]*x509.Certificate{s.vouched.leaf}))
+		if len(s.vouched.chain) > 0 {
+			out[ChainAnnotation] = string(pemOf(s.vouched.chain))
+		}
+	}
 	if s.stamp == nil {
 		return out, nil
 	}
@@ -171,14 +174,8 @@ func (s *Signer) carried(signature []byte) (map[string]string, error) {
 		return nil, err
 	}
 	text, err := json.Marshal(stampAnnotation{stamp})
-	if err != nil {
-		return nil, err
-	}
-	if out == nil {
-		out = map[string]string{}
-	}
 	out[TimestampAnnotation] = string(text)
-	return out, nil
+	return out, err
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl
@@ -339,7 +336,7 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw) &&
-			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation]) &&
+			(s.vouched == nil || l.Annotations[CertificateAnnotation] == string(pemOf([]*x509.Certificate{s.vouched.leaf}))) &&
 			(s.stamp == nil || l.Annotations[TimestampAnnotation] != "")
 	}) {
 		return false, nil
@@ -434,15 +431,6 @@ func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 
 func describe(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-}
-
-// SignBlob signs a file as cosign sign-blob does: base64, without a line end.
-func (s *Signer) SignBlob(data []byte) ([]byte, error) {
-	raw, err := s.sign(data)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	return []byte(base64.StdEncoding.EncodeToString(raw)), nil
 }
 
 // GenerateKey makes a key pair as cosign generate-key-pair does: ECDSA P-256, the

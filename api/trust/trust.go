@@ -33,7 +33,8 @@
 // manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
 //
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
-// the file. A signature file may hold several, one a line.
+// the file, or where a certificate vouches for the key a sigstore bundle (JSON) with a
+// message signature. A signature file may hold several, one a line.
 //
 // ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; on reading, the
 // hash that belongs to the curve is accepted too, since cosign writes it. RSA keys

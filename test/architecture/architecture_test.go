@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"api/image", "api/v1alpha1", "matrix"},
 	{"api/trust"},
 	{"api/bundle", "api/trust/keyless"},
-	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
+	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
 	{"operator/internal/plan"},
 	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
 	{"operator/internal/controller/..."},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
@@ -81,7 +81,7 @@ func (a *app) lock(ctx context.Context) error {
 		_, err := a.out.Write(data)
 		return err
 	}
-	if err := writeFile(a.flags.dest, data, 0o644); err != nil {
+	if err := userfile.Write(a.flags.dest, data, 0o644); err != nil {
 		return err
 	}
 	a.say("wrote %s: %d releases, %d images", a.flags.dest, len(locked.Lock.Releases), len(locked.Lock.Images))
@@ -293,7 +293,7 @@ func (a *app) pullLock(ctx context.Context, w world, p bundler.Progress) (*bundl
 		}
 		return locked.Lock, locked.Files, nil
 	}
-	data, err := readFile("--lock", a.flags.lock, bundle.MaxLockSize)
+	data, err := userfile.Read("--lock", a.flags.lock, bundle.MaxLockSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -380,11 +380,8 @@ registry under cosign's tag. Signatures that are there stay.`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
-	fl := cmd.Flags()
-	fl.StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
-	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
-	a.flags.passwordFlag(cmd)
-	a.flags.certificateFlags(cmd)
+	cmd.Flags().StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
+	a.keyFlags(cmd)
 	a.flags.registryFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	return cmd
@@ -447,7 +444,7 @@ func (a app) verifyCommand() *cobra.Command {
 		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
 then every byte below it: all digests and sizes, the lock against the index, the
 manifests against the lock, the matrix against the lock, its signature (with
---matrix-key) and its expiry. It reports all that is wrong at once, and changes
+--matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at once, and changes
 nothing.`,
 		Example: `  vdo-bundle verify drivers.tar --key release.pub
   vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
@@ -465,7 +462,7 @@ nothing.`,
 // verifyMatrixFlags are the flags for the matrix that a bundle carries.
 func (f *flags) verifyMatrixFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the bundle's matrix")
+	f.matrixTrustFlags(cmd)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
 }
 
@@ -681,44 +678,13 @@ func (a *app) keygen() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(private, key, 0o600); err != nil {
+	if err := userfile.Write(private, key, 0o600); err != nil {
 		return err
 	}
-	if err := writeFile(public, pub, 0o644); err != nil {
+	if err := userfile.Write(public, pub, 0o644); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public)
-	return err
-}
-
-// writeFile writes a file so that it is there whole, or not at all.
-func writeFile(name string, data []byte, mode os.FileMode) error {
-	failed := func(err error) error {
-		return &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: name, Err: unwrapPath(err),
-			Hint: "check that the folder is there, can be written to, and has space",
-		}
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return failed(err)
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return failed(err)
-	}
-	return nil
-}
-
-func unwrapPath(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
 	return err
 }
 

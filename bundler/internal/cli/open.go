@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -37,40 +36,6 @@ const (
 	maxCAFile        = 4 << 20
 	maxPassword      = 4 << 10
 )
-
-// readFile reads a file that the user named, at most limit bytes of it.
-func readFile(flag, name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
-	if err != nil {
-		return nil, unreadable(flag, name, err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, unreadable(flag, name, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit),
-			Hint: fmt.Sprintf("check that %s names the right file", flag),
-		}
-	}
-	return data, nil
-}
-
-func unreadable(flag, name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	reason := fault.Storage
-	if errors.Is(err, fs.ErrNotExist) {
-		reason = fault.NotFound
-	}
-	return &fault.Error{
-		Reason: reason, Op: "read", Subject: name, Err: err, Hint: fmt.Sprintf("check the path given with %s", flag),
-	}
-}
 
 // client returns what speaks to registries, or all that is wrong with the flags.
 func (f *flags) client() (*registry.Client, error) {
@@ -123,7 +88,7 @@ func (f *flags) registryConfig() (*registry.Config, error) {
 	if f.registries == "" {
 		return &registry.Config{}, nil
 	}
-	data, err := readFile("--registry-config", f.registries, registry.MaxConfigSize)
+	data, err := userfile.Read("--registry-config", f.registries, registry.MaxConfigSize)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +134,7 @@ func direct(client *registry.Client) bundler.Registry {
 func (f *flags) manifests() (bundler.Manifests, error) {
 	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP, Attempts: f.retries + 1}
 	if f.caFile != "" {
-		pem, err := readFile("--ca-file", f.caFile, maxCAFile)
+		pem, err := userfile.Read("--ca-file", f.caFile, maxCAFile)
 		if err != nil {
 			return nil, err
 		}
@@ -193,11 +158,11 @@ func (a *app) openMatrix() (bundler.Matrix, error) {
 	if a.flags.matrix == "" {
 		return bundler.OpenMatrix(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
 	}
-	data, err := readFile("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
+	data, err := userfile.Read("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
 	if err != nil {
 		return bundler.Matrix{}, err
 	}
-	signature, err := readFile("--matrix", a.flags.matrix+".sig", maxSignatureFile)
+	signature, err := userfile.Read("--matrix", a.flags.matrix+".sig", maxSignatureFile)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return bundler.Matrix{}, err
 	}
@@ -206,7 +171,14 @@ func (a *app) openMatrix() (bundler.Matrix, error) {
 
 func (f *flags) matrixRules() (bundler.MatrixRules, error) {
 	rules := bundler.MatrixRules{AllowExpired: f.allowExpired}
-	if f.matrixKey == "" {
+	switch {
+	case f.matrixPolicy != "" && f.matrixKey != "":
+		return rules, badFlag("--matrix-policy", f.matrixPolicy, errors.New("--matrix-key is given as well"), "put the key into the policy, or give the key alone")
+	case f.matrixPolicy != "":
+		var err error
+		rules.Policy, err = parsePolicy("--matrix-policy", f.matrixPolicy)
+		return rules, err
+	case f.matrixKey == "":
 		return rules, nil
 	}
 	key, err := publicKey("--matrix-key", f.matrixKey, "")
@@ -243,7 +215,7 @@ func (f *flags) trustPolicy() (*trust.Policy, error) {
 // publicKey reads a key and names it after its file. Of several, the suffix keeps
 // equal names apart; the first has none.
 func publicKey(flag, name, suffix string) (trust.Key, error) {
-	pem, err := readFile(flag, name, maxKeyFile)
+	pem, err := userfile.Read(flag, name, maxKeyFile)
 	if err != nil {
 		return trust.Key{}, err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // passwordFlag binds where the password of a private key comes from. A password is
@@ -28,6 +30,19 @@ func (f *flags) passwordFlag(cmd *cobra.Command) {
 		}
 		return pflag.NormalizedName(name)
 	})
+}
+
+// signing binds the flags of the key that a command of another package signs with.
+func (a app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, error) {
+	a.keyFlags(cmd)
+	return func(context.Context) (*trust.Signer, error) { return a.signer("--key", a.flags.key) }
+}
+
+// keyFlags bind all that says with what key and certificate a command signs.
+func (a *app) keyFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
+	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
 }
 
 // certificateFlags bind the certificate of a signing key.
@@ -53,13 +68,13 @@ func (a *app) signer(flag, name string) (*trust.Signer, error) {
 	if err != nil || certificate == "" {
 		return signer, err
 	}
-	leaf, err := readFile("--certificate", certificate, maxKeyFile)
+	leaf, err := userfile.Read("--certificate", certificate, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}
 	var between []byte
 	if chain != "" {
-		if between, err = readFile("--certificate-chain", chain, maxKeyFile); err != nil {
+		if between, err = userfile.Read("--certificate-chain", chain, maxKeyFile); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +86,7 @@ func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
 	if strings.HasPrefix(name, token.Scheme) {
 		return a.tokenKey(name)
 	}
-	pem, err := readFile(flag, name, maxKeyFile)
+	pem, err := userfile.Read(flag, name, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +121,7 @@ func (a *app) tokenKey(name string) (*trust.Signer, error) {
 // keys are found.
 func (a *app) pin(uri token.URI) ([]byte, error) {
 	if uri.PINFile != "" {
-		data, err := readFile("pin-source", uri.PINFile, maxPassword)
+		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
 	}
 	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && a.flags.passwordFile == "" && a.flags.passwordEnv == "" {
@@ -122,7 +137,7 @@ func (a *app) password(prompt string) ([]byte, error) {
 	case file != "" && env != "":
 		return nil, badFlag("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
 	case file != "":
-		data, err := readFile("--key-password-file", file, maxPassword)
+		data, err := userfile.Read("--key-password-file", file, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
 	case env != "":
 		value, ok := a.getenv(env)

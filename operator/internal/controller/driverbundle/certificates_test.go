@@ -132,17 +132,16 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 		},
 		"the matrix too": {
 			by: []*trust.Signer{o.signer(t, desk, time.Time{})},
-			spec: func(w *world, s *v1alpha1.DriverBundleSpec) {
+			spec: func(_ *world, s *v1alpha1.DriverBundleSpec) {
 				s.Trust = trusting(o.entry())
 				s.MatrixTrust = trusting(o.entry())
-				s.MatrixTrust.Keys = []v1alpha1.TrustKey{{ID: "release", PublicKey: w.public}}
 			},
 			want: []string{"corp"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			root := w.publish(mirror.Bundle{Seed: 1, MatrixSigner: w.key}, append(slices.Clone(c.by), w.key)...)
+			root := w.publish(mirror.Bundle{Seed: 1, MatrixSigner: o.signer(t, desk, time.Time{})}, append(slices.Clone(c.by), w.key)...)
 			w.bundle(func(s *v1alpha1.DriverBundleSpec) { c.spec(w, s) })
 			b := w.ready("True Succeeded")
 			require.Equal(t, root.String(), b.Status.Digest)
