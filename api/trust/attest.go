@@ -63,14 +63,14 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if len(m.Layers) >= maxSignatures {
 		return bad(fault.Refused, fmt.Errorf("there are %d attestations already", len(m.Layers)), "remove those that are out of use")
 	}
-	envelope, raw, err := s.envelope(statement{
+	envelope, err := s.envelope(statement{
 		Type: statementV1, PredicateType: predicateType, Predicate: predicate,
 		Subject: []statementSubject{{Name: identity, Digest: map[string]string{"sha256": subject.Hex()}}},
 	})
 	if err != nil {
 		return Signed{}, err
 	}
-	carried, err := s.carried(raw)
+	carried, err := s.carried(envelope) // all of it is what cosign has stamped in this form
 	if err != nil {
 		return Signed{}, err
 	}
@@ -81,25 +81,25 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
 }
 
-// envelope signs a statement, and returns the bare signature as well.
-func (s *Signer) envelope(st statement) (envelope, raw []byte, err error) {
+// envelope signs a statement.
+func (s *Signer) envelope(st statement) ([]byte, error) {
 	payload, err := json.Marshal(st)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if raw, err = s.sign(dsse.PAE(inTotoPayload, payload)); err != nil {
-		return nil, nil, fmt.Errorf("sign: %w", err)
+	raw, err := s.sign(dsse.PAE(inTotoPayload, payload))
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
 	}
 	type signature struct {
 		KeyID string `json:"keyid"`
 		Sig   []byte `json:"sig"`
 	}
-	envelope, err = json.Marshal(struct {
+	return json.Marshal(struct {
 		PayloadType string      `json:"payloadType"`
 		Payload     []byte      `json:"payload"`
 		Signatures  []signature `json:"signatures"`
 	}{inTotoPayload, payload, []signature{{Sig: raw}}})
-	return envelope, raw, err
 }
 
 func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {

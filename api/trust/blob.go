@@ -46,7 +46,7 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 		}},
 	}
 	if s.stamp != nil {
-		stamp, err := s.stamp(raw)
+		stamp, err := s.stamped(raw)
 		if err != nil {
 			return nil, err
 		}

@@ -105,6 +105,22 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	require.ErrorContains(t, err, "the authority is away")
 	_, err = s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
 	require.ErrorContains(t, err, "the authority is away")
+
+	tsa := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	for want, stamp := range map[string]func(signature []byte) []byte{
+		"it is of something else": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
+		"it gives the time 2041-01-01T00:00:00Z, at which the certificate of the key is not valid": func(s []byte) []byte {
+			return tsa.Stamp(t, s, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
+		},
+		"check the time stamp of the signature: ": func([]byte) []byte { return []byte("noise") },
+		"it is longer than 65536 bytes":           func([]byte) []byte { return make([]byte, 70<<10) },
+	} {
+		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil })
+		_, err = s.SignBlob([]byte("x"))
+		require.ErrorContains(t, err, want)
+		_, err = s.Sign(subject("root"), "", nil)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 func FuzzBlobSignatures(f *testing.F) {

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
@@ -13,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/digitorus/pkcs7"
-	"github.com/digitorus/timestamp"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -424,54 +420,11 @@ func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal 
 }
 
 // timeOf verifies a time stamp over a signature.
-func (a Authority) timeOf(stamp, signature []byte) (at time.Time, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the parser below is not ours
-			err = fmt.Errorf("damaged time stamp: %v", p)
-		}
-	}()
-	ts, err := timestamp.ParseResponse(stamp)
-	if err != nil {
-		return at, err
+func (a Authority) timeOf(stamp, signature []byte) (time.Time, error) {
+	if len(a.timestampRoots) == 0 {
+		return time.Time{}, errors.New("there is no time-stamping authority to trust")
 	}
-	token, err := pkcs7.Parse(ts.RawToken)
-	if err != nil {
-		return at, err
-	}
-	if len(token.Certificates) == 0 {
-		token.Certificates = a.timestampRoots // a stamp may leave it to the reader to have its signer's
-	}
-	if !slices.Contains([]crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512}, ts.HashAlgorithm) ||
-		!bytes.Equal(ts.HashedMessage, sum(ts.HashAlgorithm, signature)) {
-		return at, errors.New("it is of something else")
-	}
-	return ts.Time, a.stamped(token, ts.Time)
-}
-
-// stamped checks who signed a time stamp. What is looked at is the certificate that
-// verifies the signature, not the first of those that lie beside it: of an authority
-// that issues for several uses, another leaf could otherwise hide behind one for
-// time stamps.
-func (a Authority) stamped(token *pkcs7.PKCS7, at time.Time) error {
-	signer := token.GetOnlySigner()
-	switch {
-	case signer == nil:
-		return errors.New("it does not have one signer whose certificate is there")
-	case signer.IsCA || len(signer.ExtKeyUsage) != 1 || signer.ExtKeyUsage[0] != x509.ExtKeyUsageTimeStamping || len(signer.UnknownExtKeyUsage) > 0:
-		return errors.New("its signer may do other things than time stamps")
-	}
-	var roots, between []*x509.Certificate
-	for _, c := range a.timestampRoots {
-		if selfSigned(c) {
-			roots = append(roots, c)
-		} else {
-			between = append(between, c)
-		}
-	}
-	between = append(between, token.Certificates[:min(len(token.Certificates), maxCertificates)]...)
-	return token.VerifyWithOpts(x509.VerifyOptions{
-		Roots: pool(roots), Intermediates: pool(between), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
-	})
+	return stampTime(stamp, signature, a.timestampRoots)
 }
 
 // mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the

@@ -143,8 +143,8 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 // WithTimestamps returns the signer with a time-stamping authority: stamp is shown
 // each signature that is made from now on, and returns the authority's answer (RFC
 // 3161), which the signature then carries, as those of cosign sign
-// --timestamp-server-url do. A time stamp counts beside a certificate; see
-// [CheckTimestamp] for what stamp has to look at.
+// --timestamp-server-url do. An answer that is not a time stamp of the signature, or
+// says that it was made while the signer's certificate was not valid, is refused.
 func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
 	out := *s
 	out.stamp = stamp
@@ -157,7 +157,7 @@ type stampAnnotation struct {
 }
 
 // carried returns the annotations that go with a signature: certificate, chain, and
-// time stamp.
+// the time stamp of it.
 func (s *Signer) carried(signature []byte) (map[string]string, error) {
 	out := map[string]string{}
 	if s.vouched != nil {
@@ -169,13 +169,32 @@ func (s *Signer) carried(signature []byte) (map[string]string, error) {
 	if s.stamp == nil {
 		return out, nil
 	}
-	stamp, err := s.stamp(signature)
+	stamp, err := s.stamped(signature)
 	if err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(stampAnnotation{stamp})
 	out[TimestampAnnotation] = string(text)
 	return out, err
+}
+
+// stamped asks for the time stamp of a signature.
+func (s *Signer) stamped(signature []byte) ([]byte, error) {
+	stamp, err := s.stamp(signature)
+	if err != nil {
+		return nil, err
+	}
+	at, err := CheckTimestamp(stamp, signature, TimestampRoots{})
+	if v := s.vouched; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
+		err = fmt.Errorf("it gives the time %s, at which the certificate of the key is not valid", at.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "check the time stamp of", Subject: "the signature", Err: err,
+			Hint: "have the time-stamping authority looked at, its clock first, or use another one",
+		}
+	}
+	return stamp, nil
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl

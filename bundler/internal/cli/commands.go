@@ -227,7 +227,10 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if w.base, err = a.openBase(ctx, w.client); err != nil {
 		return err
 	}
-	signer, err := a.signer("--sign-key", a.flags.key)
+	signer, err := a.signer(ctx, "--sign-key", a.flags.key)
+	if err == nil && !a.flags.dryRun {
+		err = a.probe(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -375,7 +378,7 @@ beside it: into the archive or folder without rewriting the rest, or into the
 registry under cosign's tag. Signatures that are there stay.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
-  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
   vdo-bundle sign drivers.tar --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --password-file pin`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
@@ -399,7 +402,7 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // what was written has been synced
-	signer, err := a.signer("--key", a.flags.key)
+	signer, err := a.signer(cmd.Context(), "--key", a.flags.key)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ type flags struct {
 	passwordFile                  string
 	passwordEnv                   string
 	certificate, certificateChain string
+	timestampServer               string
+	timestampRoots                string
 	// upstream's own signatures
 	verifyUpstream, carry string
 	provenance            bool

@@ -53,15 +53,10 @@ func (f *flags) client() (*registry.Client, error) {
 	if f.concurrency < 1 || f.concurrency > 64 {
 		bad("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
 	}
-	if f.retries < 0 || f.retries > 100 {
-		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
-	}
 	if f.ranges < 1 || f.ranges > 8 {
 		bad("--ranges", fmt.Sprint(f.ranges), errors.New("it is not between 1 and 8"), "1 is right unless the registry holds each connection back")
 	}
-	if f.timeout < time.Second || f.timeout > time.Hour {
-		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
-	}
+	problems = append(problems, f.checkPatience())
 	var err error
 	if f.rateLimit != "" {
 		if o.Rate, err = registry.ParseSize(f.rateLimit); err == nil && o.Rate < minRate {
@@ -79,6 +74,18 @@ func (f *flags) client() (*registry.Client, error) {
 	}
 	o.Hosts = config.Hosts
 	return registry.NewClient(o)
+}
+
+// checkPatience says what is wrong with --retries and --timeout.
+func (f *flags) checkPatience() error {
+	var retries, timeout error
+	if f.retries < 0 || f.retries > 100 {
+		retries = badFlag("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+	}
+	if f.timeout < time.Second || f.timeout > time.Hour {
+		timeout = badFlag("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
+	}
+	return fault.Join(retries, timeout)
 }
 
 const minRate = 1000 // bytes a second; less would never end
@@ -133,20 +140,36 @@ func direct(client *registry.Client) bundler.Registry {
 // manifests returns what fetches manifest files.
 func (f *flags) manifests() (bundler.Manifests, error) {
 	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP, Attempts: f.retries + 1}
-	if f.caFile != "" {
-		pem, err := userfile.Read("--ca-file", f.caFile, maxCAFile)
-		if err != nil {
-			return nil, err
-		}
-		if o.CA, err = x509.SystemCertPool(); err != nil {
-			o.CA = x509.NewCertPool()
-		}
-		o.CA.AppendCertsFromPEM(pem) // the registry client has refused a file without one
+	var err error
+	if o.CA, err = f.authorities(); err != nil {
+		return nil, err
 	}
 	for _, m := range deploy.Manifests() {
 		o.Own = append(o.Own, m.Data)
 	}
 	return manifests.New(o), nil
+}
+
+// authorities are those of --ca-file and the system's; nil for the system's alone.
+func (f *flags) authorities() (*x509.CertPool, error) {
+	if f.caFile == "" {
+		return nil, nil
+	}
+	pem, err := userfile.Read("--ca-file", f.caFile, maxCAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: f.caFile, Err: errors.New("there is no PEM certificate in it"),
+			Hint: "give the certificates of the authority in PEM with --ca-file",
+		}
+	}
+	return pool, nil
 }
 
 // openMatrix reads the matrix that is asked for, or the one that is built in.

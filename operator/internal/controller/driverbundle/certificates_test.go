@@ -2,11 +2,14 @@ package driverbundle_test
 
 import (
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,12 +163,35 @@ func (w *world) trustConfigMap(data map[string]string) {
 	require.NoError(w.t, w.Update(w.t.Context(), &c))
 }
 
+// lateStamp is what no honest signer makes: a time stamp from after the certificate.
+type lateStamp struct {
+	*trust.Signer
+	stamp func(signature []byte) []byte
+}
+
+func (l lateStamp) sign(w *world, root image.Digest) {
+	w.t.Helper()
+	signed, err := l.Sign(root, "", nil)
+	require.NoError(w.t, err)
+	var m ocispec.Manifest
+	require.NoError(w.t, json.Unmarshal(signed.Manifest, &m))
+	raw, err := base64.StdEncoding.DecodeString(m.Layers[0].Annotations[trust.SignatureAnnotation])
+	require.NoError(w.t, err)
+	m.Layers[0].Annotations[trust.TimestampAnnotation] = fmt.Sprintf(`{"SignedRFC3161Timestamp":%q}`, base64.StdEncoding.EncodeToString(l.stamp(raw)))
+	signed.Manifest, err = json.Marshal(m)
+	require.NoError(w.t, err)
+	w.repo.Put(w.t, signed)
+}
+
 // publishAs is publish under a tag of its own, and the DriverBundle looks there.
-func (w *world) publishAs(tag string, policy *v1alpha1.TrustPolicy, by ...*trust.Signer) image.Digest {
+func (w *world) publishAs(tag string, policy *v1alpha1.TrustPolicy, by any) image.Digest {
 	w.t.Helper()
 	root := w.repo.Push(w.t, tag, mirror.Bundle{Seed: int64(100 + w.asked)})
-	for _, k := range by {
-		w.repo.Sign(w.t, root, k)
+	switch by := by.(type) {
+	case lateStamp:
+		by.sign(w, root)
+	case *trust.Signer:
+		w.repo.Sign(w.t, root, by)
 	}
 	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Reference, b.Spec.Trust = w.repo.Reference(tag), policy })
 	return root
@@ -186,7 +212,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	w.bundle()
 	for i, c := range []struct {
 		name   string
-		by     *trust.Signer
+		by     any // a *trust.Signer or a lateStamp
 		policy v1alpha1.TrustAuthority
 		want   string
 	}{
@@ -196,7 +222,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"another use", o.signer(t, desk, none), purpose, "did not issue for 1.3.6.1.4.1.311.10.3.13"},
 		{"expired, and no authority stamps time", o.old(t, expired.Add(-time.Hour)), o.entry(), "expired 2024-01-01T00:00:00Z, and corp has no time-stamping authority"},
 		{"expired without a stamp", o.old(t, none), stamping, "expired 2024-01-01T00:00:00Z, and the signature has no time stamp"},
-		{"expired with a late stamp", o.old(t, expired.Add(time.Hour)), stamping, "no time stamp by an authority of corp says that it was made before"},
+		{"expired with a late stamp", lateStamp{o.old(t, none), func(signature []byte) []byte { return o.tsa.Stamp(t, signature, expired.Add(time.Hour)) }}, stamping, "no time stamp by an authority of corp says that it was made before"},
 		{"a stranger's stamp", other.old(t, expired.Add(-time.Hour)), stamping, "does not vouch for"},
 		{"a revoked authority", o.signer(t, desk, none), revoked, "by a certificate of the authority corp, revoked"},
 		{"an authority out of time", o.signer(t, desk, none), over, "by a certificate of the authority corp, expired 2024-01-01T00:00:00Z"},
