@@ -185,7 +185,7 @@ func (Silent) Say(string) {}
 
 // Options are common to the flows.
 type Options struct {
-	Concurrency int              // transfers of large blobs at a time for each host, four times as many of small things; 0: 6
+	Concurrency int              // transfers of large blobs at a time for each host; 0: 6
 	Progress    Progress         // nil: Silent
 	Now         func() time.Time // nil: time.Now
 	DryRun      bool             // pull and push write nothing, and tell what they would move
@@ -200,9 +200,10 @@ func (o Options) limit() int {
 	return o.Concurrency
 }
 
-// small is how many small things are under way at a time: they cost round trips,
-// not bytes.
-func (o Options) small() int { return 4 * o.limit() }
+// small is how many small things may be under way at a time: they cost round trips,
+// not bytes. The host's own limit, which grows to this many, is the registry
+// client's.
+func (o Options) small() int { return 16 * o.limit() }
 
 func (o Options) progress() Progress {
 	if o.Progress == nil {

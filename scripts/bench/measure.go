@@ -210,7 +210,7 @@ func (j job) push(ctx context.Context, speed link.Options) (empty, full sample) 
 }
 
 func (j job) pushOnce(ctx context.Context, speed link.Options) (empty, full sample, err error) {
-	dir := filepath.Join(j.set.dir, "mirror")
+	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
 	mirror, err := registry.New(registry.Options{Dir: dir})
 	if err != nil {
 		return empty, full, err

@@ -30,12 +30,13 @@ import (
 
 // set is images in a registry, and what leads vdo-bundle to them.
 type set struct {
-	name     string
-	upstream *registry.Registry
-	dir      string // matrix.yaml, manifests/, keys
-	images   int
-	blobs    int
-	bytes    int64 // of different blobs
+	name        string
+	upstream    *registry.Registry
+	dir         string // matrix.yaml, manifests/, keys
+	registryDir string
+	images      int
+	blobs       int
+	bytes       int64 // of different blobs
 }
 
 // recipe is the sizes of the layers of each image; a negative size is a shared base.
@@ -120,11 +121,11 @@ func makeSet(ctx context.Context, o options, name string) (*set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &set{name: name, dir: filepath.Join(o.dir, name), images: len(layers)}
+	s := &set{name: name, dir: filepath.Join(o.dir, name), registryDir: filepath.Join(o.registryDir, name, "upstream"), images: len(layers)}
 	if err := os.MkdirAll(filepath.Join(s.dir, "manifests"), 0o755); err != nil {
 		return nil, err
 	}
-	if s.upstream, err = registry.New(registry.Options{Dir: filepath.Join(s.dir, "upstream")}); err != nil {
+	if s.upstream, err = registry.New(registry.Options{Dir: s.registryDir}); err != nil {
 		return nil, err
 	}
 	images, err := s.build(layers, func(n float64) int64 { return max(int64(n*o.scale), 1<<10) })
@@ -140,7 +141,9 @@ func makeSet(ctx context.Context, o options, name string) (*set, error) {
 	return s, nil
 }
 
-func (s *set) close() error { return errors.Join(s.upstream.Close(), os.RemoveAll(s.dir)) }
+func (s *set) close() error {
+	return errors.Join(s.upstream.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
+}
 
 func (s *set) build(recipes [][]int64, scaled func(float64) int64) ([]v1.Image, error) {
 	images := make([]v1.Image, len(recipes))

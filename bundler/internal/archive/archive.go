@@ -426,3 +426,13 @@ const bufferSize = 256 << 10
 
 // buffers keeps memory flat: what is copied at a time, for each concurrent blob.
 var buffers = sync.Pool{New: func() any { b := make([]byte, bufferSize); return &b }}
+
+// buffer is for copying size bytes, until free is called. Small blobs get no more
+// than they have: many of them are copied at a time.
+func buffer(size int64) (b []byte, free func()) {
+	if size < bufferSize/4 {
+		return make([]byte, size), func() {}
+	}
+	pooled := buffers.Get().(*[]byte)
+	return *pooled, func() { buffers.Put(pooled) }
+}

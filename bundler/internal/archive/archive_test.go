@@ -283,7 +283,7 @@ func TestAKilledProcessLosesLittle(t *testing.T) {
 	}
 	c := &cut{b.Store, 2*checkpoint + 1000}
 	require.ErrorIs(t, w.Put(t.Context(), large, c.open(t.Context(), large)), errCut)
-	require.NoError(t, w.journal.stop()) // the journal as it is without Close's last word
+	require.NoError(t, w.journal.close()) // the journal as it is without Close's last word
 	require.NoError(t, w.f.Close())
 
 	w, err = CreateFile(path, Options{})

@@ -89,6 +89,11 @@ type wrongSumError struct{ got string }
 func (e *wrongSumError) Error() string { return "its bytes have the digest sha256:" + e.got }
 
 func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
+	if s.offset == 0 {
+		if _, err := s.f.WriteAt(s.entry.header, s.entry.offset); err != nil {
+			return storageFault("write", s.f.Name(), err)
+		}
+	}
 	for stalls := 0; s.offset < s.entry.size; {
 		before := s.offset
 		err := s.stream(ctx, open)
@@ -131,15 +136,15 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 		return err
 	}
 	defer rc.Close() //nolint:errcheck // nothing was written through it
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	buf, free := buffer(s.entry.size)
+	defer free()
 	next := s.offset + checkpoint
 	for s.offset < s.entry.size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, readErr := io.ReadFull(rc, (*buf)[:min(int64(len(*buf)), s.entry.size-s.offset)])
-		if err := s.write((*buf)[:n]); err != nil {
+		n, readErr := io.ReadFull(rc, buf[:min(int64(len(buf)), s.entry.size-s.offset)])
+		if err := s.write(buf[:n]); err != nil {
 			return err
 		}
 		if readErr != nil && s.offset < s.entry.size {

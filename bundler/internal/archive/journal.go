@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A journal remembers how far each blob of a partial archive has come. It is text,
@@ -34,6 +35,7 @@ type journal struct {
 	mu      sync.Mutex
 	pending map[string]string // blob → newest line
 	wake    chan struct{}
+	stop    chan struct{}
 	stopped chan struct{}
 	err     error
 }
@@ -152,17 +154,31 @@ func openJournal(path, layout string) (*os.File, map[string]progress, error) {
 }
 
 // startJournal writes lines from now on, in the background: what comes while a
-// flush runs waits for the next one, so that one flush serves many blobs.
+// flush runs, or within a pause after it, waits for the next one, so that one flush
+// serves many blobs and writes each block of the disk once.
 func startJournal(f *os.File, data storage) *journal {
-	j := &journal{f: f, data: data, pending: map[string]string{}, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	j := &journal{f: f, data: data, pending: map[string]string{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{})}
 	go j.run()
 	return j
 }
 
+// flushPause is between two flushes: as much work as a power cut may cost.
+const flushPause = 100 * time.Millisecond
+
 func (j *journal) run() {
 	defer close(j.stopped)
-	for range j.wake {
-		j.flush()
+	for {
+		select {
+		case <-j.stop:
+			return
+		case <-j.wake:
+			j.flush()
+		}
+		select {
+		case <-j.stop:
+			return
+		case <-time.After(flushPause):
+		}
 	}
 }
 
@@ -202,9 +218,9 @@ func (j *journal) flush() {
 	}
 }
 
-// stop writes what is pending and closes the journal. Nothing may note any more.
-func (j *journal) stop() error {
-	close(j.wake)
+// close writes what is pending and closes the journal. Nothing may note any more.
+func (j *journal) close() error {
+	close(j.stop)
 	<-j.stopped
 	j.flush()
 	err := j.f.Sync()

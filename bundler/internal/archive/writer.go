@@ -166,7 +166,8 @@ func (w *FileWriter) closeFile() error {
 	return f.Close()
 }
 
-// prepare gives the file its size and writes all that is not fetched.
+// prepare gives the file its size and writes all that is not fetched. The header of
+// what is fetched comes with it, so that its block of the disk is written once.
 func (w *FileWriter) prepare() error {
 	if err := checkSpace(w.path, w.layout.size+recoverySize(w.layout, w.o)-allocatedStorage(w.f)); err != nil {
 		return err
@@ -175,6 +176,9 @@ func (w *FileWriter) prepare() error {
 		return err
 	}
 	for _, e := range w.layout.entries {
+		if e.data == nil {
+			continue
+		}
 		if _, err := w.f.WriteAt(e.header, e.offset); err != nil {
 			return err
 		}
@@ -299,7 +303,7 @@ func (w *FileWriter) Close() error {
 		s.mu.Unlock()
 	}
 	if w.journal != nil {
-		errs = append(errs, w.journal.stop())
+		errs = append(errs, w.journal.close())
 		w.journal = nil
 	}
 	return errors.Join(append(errs, w.closeFile())...)

@@ -37,9 +37,11 @@ type host struct {
 	challenge challenge
 	tokens    map[string]bearer // by path and actions
 	logins    map[string]Credential
-	secrets   []string        // to be kept out of messages
-	notBefore time.Time       // it has asked for a pause until then
-	noMount   map[string]bool // repositories that it does not let blobs be taken over from
+	secrets   []string  // to be kept out of messages
+	notBefore time.Time // it has asked for a pause until then
+	// strainedUntil is until when faults are of a cause that has been counted.
+	strainedUntil time.Time
+	noMount       map[string]bool // repositories that it does not let blobs be taken over from
 }
 
 // bearer is a token of a token service.
@@ -60,10 +62,11 @@ func (c *Client) host(name string) *host {
 		return h
 	}
 	set := c.settings(name)
+	small := func() *slots { return newSlots(fewSmall*set.Concurrency, manySmall*set.Concurrency) }
 	h := &host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
-		small: newSlots(manySmall * set.Concurrency), pull: newSlots(set.Concurrency), push: newSlots(set.Concurrency),
-		pullSmall: newSlots(manySmall * set.Concurrency), pushSmall: newSlots(manySmall * set.Concurrency),
+		small: small(), pullSmall: small(), pushSmall: small(),
+		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
 		gate:   make(chan struct{}, 1),
 		tokens: map[string]bearer{}, logins: map[string]Credential{}, noMount: map[string]bool{},
 	}

@@ -3,10 +3,6 @@ package registry
 import (
 	"context"
 	"net/http"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
 // Preflight makes sure that the registry can be reached and that the login may
@@ -38,9 +34,4 @@ func (r *Repository) Preflight(ctx context.Context) error {
 		r.spare = at
 		return nil
 	})
-}
-
-// Plan tells what Begin returns.
-func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.Begin(ctx, g)
 }

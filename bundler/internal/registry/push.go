@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
@@ -27,6 +28,7 @@ const opPush = "push"
 type push struct {
 	graph     *bundle.Graph
 	confirmed bool // an earlier push has noted that all of it is there
+	presumed  bool // none of a sample is there: small parts are taken to be missing unasked
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
@@ -38,9 +40,20 @@ type push struct {
 // one: that a root is there says nothing about what is below it, since a push that
 // broke off may have left anything. Where an earlier push has noted that all of it
 // arrived (see the package comment), a sample is asked for, and all of it only if
-// anything of that is missing. It returns what is missing, in the graph's order.
-// Nothing is written.
+// anything of that is missing. Where nothing of a sample is there, small blobs and
+// manifests are taken to be missing too: Put asks for each such blob in the request
+// that opens its upload. It returns what is missing, in the graph's order. Nothing is
+// written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	return r.begin(ctx, g, r.seemsEmpty)
+}
+
+// Plan tells what is missing as Begin does, and asks for all of it.
+func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	return r.begin(ctx, g, func(context.Context, *bundle.Graph) (bool, error) { return false, nil })
+}
+
+func (r *Repository) begin(ctx context.Context, g *bundle.Graph, seemsEmpty func(context.Context, *bundle.Graph) (bool, error)) (missing []ocispec.Descriptor, err error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, &fault.Error{
 			Reason: fault.Conflict, Op: opPush, Subject: r.ref.String(),
@@ -48,16 +61,14 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
-	confirmed, err := r.confirmed(ctx, g)
+	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
+	if p.confirmed, err = r.confirmed(ctx, g); err == nil && !p.confirmed {
+		if p.presumed, err = seemsEmpty(ctx, g); err == nil {
+			missing, err = r.lacking(ctx, g.Order(), p.presumed)
+		}
+	}
 	if err != nil {
 		return nil, err
-	}
-	p := &push{graph: g, confirmed: confirmed, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
-	var missing []ocispec.Descriptor
-	if !confirmed {
-		if missing, err = r.lacking(ctx, g); err != nil {
-			return nil, err
-		}
 	}
 	for _, d := range missing {
 		p.lacks[d.Digest.String()] = d
@@ -68,29 +79,47 @@ func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	return missing, nil
 }
 
-// lacking asks for everything.
-func (r *Repository) lacking(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	order := g.Order()
-	absent := make([]bool, len(order))
-	group, ctx2 := r.group(ctx)
-	for i, d := range order {
-		group.Go(func() error {
-			found, err := r.has(ctx2, d)
-			absent[i] = !found
-			return err
-		})
+// emptySample is how many small blobs are asked for before the others are taken to
+// be missing as well, and least how many of them make that worth while.
+const (
+	emptySample = 32
+	emptyLeast  = 4 * emptySample
+)
+
+// seemsEmpty tells whether neither the root nor any of a random sample of the small
+// blobs is here, where there are many.
+func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, error) {
+	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
+		return bundle.IsManifest(d.MediaType) || d.Size > smallBlob
+	})
+	if len(small) < emptyLeast {
+		return false, nil
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	var missing []ocispec.Descriptor
-	for i, d := range order {
-		if absent[i] {
-			missing = append(missing, d)
-		}
-	}
-	return missing, nil
+	sample := append(pick(small, emptySample), g.Root)
+	absent, err := r.Lacks(ctx, sample)
+	return len(absent) == len(sample), err
 }
+
+// lacking asks for everything, or where it is presumed that little is here, for what
+// would cost more to send than to ask for.
+func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presumed bool) ([]ocispec.Descriptor, error) {
+	ask := slices.Clone(ds)
+	if presumed {
+		ask = slices.DeleteFunc(ask, unasked)
+	}
+	absent, err := r.Lacks(ctx, ask)
+	if err != nil || !presumed {
+		return absent, err
+	}
+	lacks := map[godigest.Digest]bool{}
+	for _, d := range absent {
+		lacks[d.Digest] = true
+	}
+	return slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool { return !unasked(d) && !lacks[d.Digest] }), nil
+}
+
+// unasked tells what is taken to be missing in a repository that seems to be empty.
+func unasked(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) || d.Size <= smallBlob }
 
 // group runs small requests side by side.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {

@@ -326,8 +326,11 @@ func (c *Client) wait(ctx context.Context, h *host, err error, n int) error {
 		return err
 	}
 	pause := max(after, backoff(c.opts.Backoff, n))
-	if isThrottling(err) {
+	switch {
+	case isThrottling(err):
 		h.throttled(pause)
+	case answered == nil && h.reached():
+		h.strained(pause)
 	}
 	return c.opts.Sleep(ctx, pause)
 }

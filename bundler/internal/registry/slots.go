@@ -6,22 +6,26 @@ import (
 	"time"
 )
 
-// slots let so many do something at a time. The number is halved when the host
-// says that it is too many, and grows again by one with what succeeds.
+// slots let so many do something at a time. The number grows by one with each
+// success until the host says that it is too many; then it is halved, and grows by
+// one with two rounds of successes.
 type slots struct {
-	mu      sync.Mutex
-	most    int // what the user allows
-	limit   int // what the host takes now
-	used    int
-	good    int             // successes since the limit last changed
-	waiting []chan struct{} // in the order of their coming
+	mu       sync.Mutex
+	most     int  // what the user allows
+	limit    int  // what the host takes now
+	cautious bool // the host has once said that it was too many
+	used     int
+	good     int             // successes since the limit last changed
+	waiting  []chan struct{} // in the order of their coming
 }
 
 const (
 	// smallBlob is up to how many bytes a blob costs a round trip rather than a part
-	// of the link: so many more of them are under way at a time.
+	// of the link: so many more of them are under way at a time, fewSmall to begin
+	// with and manySmall where the host keeps up.
 	smallBlob = 128 << 10
-	manySmall = 4
+	fewSmall  = 4
+	manySmall = 16
 )
 
 // pulls returns the slots for reading a blob.
@@ -41,7 +45,7 @@ func (h *host) pushes(size int64) *slots {
 	return h.push
 }
 
-func newSlots(most int) *slots { return &slots{most: most, limit: most} }
+func newSlots(first, most int) *slots { return &slots{most: most, limit: first} }
 
 // acquire takes a slot until release is called.
 func (s *slots) acquire(ctx context.Context) (release func(), err error) {
@@ -111,17 +115,17 @@ func (s *slots) admit() {
 func (s *slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.limit, s.good = max(1, s.limit/2), 0
+	s.limit, s.good, s.cautious = max(1, s.limit/2), 0, true
 }
 
-// thrive counts a success: after two rounds of them there is one slot more.
+// thrive counts a success.
 func (s *slots) thrive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == s.most {
 		return
 	}
-	if s.good++; s.good >= 2*s.limit {
+	if s.good++; !s.cautious || s.good >= 2*s.limit {
 		s.limit, s.good = s.limit+1, 0
 		s.admit()
 	}
@@ -130,16 +134,27 @@ func (s *slots) thrive() {
 // throttled takes note that the host has had enough: nobody asks it before the wait
 // is over, and fewer at a time after that.
 func (h *host) throttled(wait time.Duration) {
+	h.strained(wait)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until := time.Now().Add(wait); until.After(h.notBefore) {
+		h.notBefore = until
+	}
+}
+
+// strained takes note of a fault that may come from too many connections: fewer at
+// a time from now on. What is heard of within the wait counts once: it is of one
+// cause.
+func (h *host) strained(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	if !now.Before(h.notBefore) { // one pause counts once, however many hear of it
-		for _, s := range h.slots() {
-			s.shrink()
-		}
+	if now.Before(h.strainedUntil) {
+		return
 	}
-	if until := now.Add(wait); until.After(h.notBefore) {
-		h.notBefore = until
+	h.strainedUntil = now.Add(wait)
+	for _, s := range h.slots() {
+		s.shrink()
 	}
 }
 

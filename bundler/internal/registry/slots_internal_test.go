@@ -9,7 +9,7 @@ import (
 )
 
 func TestSlotsShrinkAndGrowAgain(t *testing.T) {
-	s := newSlots(8)
+	s := newSlots(8, 8)
 	var held []func()
 	for range 8 {
 		release, err := s.acquire(t.Context())
@@ -53,9 +53,23 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 	require.Equal(t, 1, s.limit)
 }
 
+// As long as a host keeps up, each success makes room for one more.
+func TestSlotsGrowFastUntilItIsTooMuch(t *testing.T) {
+	s := newSlots(2, 8)
+	for want := 3; want <= 8; want++ {
+		s.thrive()
+		require.Equal(t, want, s.limit)
+	}
+	s.thrive()
+	require.Equal(t, 8, s.limit)
+	s.shrink()
+	s.thrive()
+	require.Equal(t, 4, s.limit, "slowly from now on")
+}
+
 // Who gives up waiting takes no slot along, also when it was given one meanwhile.
 func TestSlotsAreNotLost(t *testing.T) {
-	s := newSlots(1)
+	s := newSlots(1, 1)
 	for range 200 {
 		release, err := s.acquire(t.Context())
 		require.NoError(t, err)
@@ -77,7 +91,7 @@ func TestSlotsAreNotLost(t *testing.T) {
 
 // One pause counts once, however many hear of it.
 func TestOnePauseShrinksOnce(t *testing.T) {
-	h := &host{small: newSlots(12), pull: newSlots(6), push: newSlots(6), pullSmall: newSlots(12), pushSmall: newSlots(12)}
+	h := &host{small: newSlots(12, 12), pull: newSlots(6, 6), push: newSlots(6, 6), pullSmall: newSlots(12, 12), pushSmall: newSlots(12, 12)}
 	for range 5 {
 		h.throttled(time.Hour)
 	}

@@ -45,6 +45,7 @@ type upload struct {
 	guessed   bool  // parts are tried because a connection broke, not because it was said
 	wholeOnly bool  // the registry takes no parts
 	probing   bool  // whether a part of this size is taken is not known yet
+	unasked   bool  // whether the registry has the blob is not known yet
 
 	session   *url.URL // nil: there is none
 	given     bool     // it was opened some time ago, and the registry may have forgotten it
@@ -74,6 +75,8 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	defer release()
 	u := &upload{r: r, ctx: ctx, d: d, open: open, chunk: r.host.chunk.Load(), session: r.takeSession(d)}
 	u.given = u.session != nil
+	p := r.begun()
+	u.unasked = p != nil && p.presumed && unasked(d)
 	defer u.closeSource()
 	return u.run()
 }
@@ -101,12 +104,15 @@ func (u *upload) run() error {
 }
 
 func (u *upload) attempt() error {
-	if u.failures > 0 { // the answer may have been lost, not the blob
-		if there, err := u.r.hasOnce(u.ctx, u.d); err != nil || there {
+	parts := u.chunk > 0 && u.chunk < u.d.Size
+	if u.failures > 0 || u.unasked && (parts || u.session != nil) { // the answer may have been lost, not the blob
+		there, err := u.r.hasOnce(u.ctx, u.d)
+		if err != nil || there {
 			return err
 		}
+		u.unasked = false
 	}
-	if u.chunk > 0 && u.chunk < u.d.Size {
+	if parts {
 		return u.inParts()
 	}
 	return u.whole()
@@ -187,6 +193,31 @@ func (u *upload) begin() error {
 	return err
 }
 
+// find opens an upload, unless the registry answers that it has the blob: it is asked
+// to take it over from where it is to be. One that refuses is asked in two requests.
+func (u *upload) find() (there bool, err error) {
+	path := u.r.ref.Path()
+	if !u.unasked || u.r.host.refusesMount(path) {
+		if u.unasked {
+			there, err = u.r.hasOnce(u.ctx, u.d)
+		}
+		if err == nil && !there {
+			err = u.begin()
+		}
+		return there, err
+	}
+	there, at, err := u.r.mount(u.ctx, u.d, path)
+	var a *answerError
+	if errors.As(err, &a) && !canPass(err) {
+		u.r.host.refuseMount(path)
+		return u.find()
+	}
+	if err == nil && !there {
+		u.session, u.offset = at, 0
+	}
+	return there, err
+}
+
 // target is where the upload ends: the query of the session is kept as it came,
 // since it may be signed.
 func (u *upload) target() *url.URL {
@@ -202,7 +233,7 @@ func (u *upload) target() *url.URL {
 // whole sends the blob as one body.
 func (u *upload) whole() error {
 	if u.session == nil {
-		if err := u.begin(); err != nil {
+		if there, err := u.find(); err != nil || there {
 			return err
 		}
 	}
@@ -509,32 +540,45 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) 
 		return false, r.client.explain(ctx, r.host, opPush, r.at(d.Digest.String()), err)
 	}
 	defer release()
-	u := r.address("blobs", "uploads", "")
-	u.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {source.ref.Path()}}.Encode()
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPost, url: u, ok: []int{201, 202},
-		access: access{path: r.ref.Path(), actions: "pull,push", from: source.ref.Path()},
-	})
-	if err != nil {
+	there, at, err := r.mount(ctx, d, source.ref.Path())
+	switch {
+	case err != nil:
 		if ctx.Err() == nil && !canPass(err) {
 			r.host.refuseMount(source.ref.Path())
 		}
 		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
-	}
-	drain(resp.Body)
-	if resp.StatusCode == http.StatusCreated {
+	case there:
 		r.arrived(d)
 		return true, nil
 	}
-	if at, err := r.client.location(r.host, resp.Request.URL, resp); err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.sessions == nil {
-			r.sessions = map[string]*url.URL{}
-		}
-		r.sessions[d.Digest.String()] = at
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sessions == nil {
+		r.sessions = map[string]*url.URL{}
 	}
+	r.sessions[d.Digest.String()] = at
 	return false, nil
+}
+
+// mount asks the registry once to take a blob over from a repository, which may be
+// this one: that tells whether it is here. Where it is not, the registry opens an
+// upload.
+func (r *Repository) mount(ctx context.Context, d ocispec.Descriptor, from string) (there bool, at *url.URL, err error) {
+	q := call{method: http.MethodPost, url: r.address("blobs", "uploads", ""), ok: []int{201, 202}, access: r.pushes()}
+	q.url.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {from}}.Encode()
+	if from != r.ref.Path() {
+		q.access.from = from
+	}
+	resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
+	if err != nil {
+		return false, nil, err
+	}
+	drain(resp.Body)
+	if resp.StatusCode == http.StatusCreated {
+		return true, nil, nil
+	}
+	at, err = r.client.location(r.host, resp.Request.URL, resp)
+	return false, at, err
 }
 
 // takeSession returns an upload that was opened before: by a refused mount of the
