@@ -271,7 +271,7 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 	asked := 0
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked++; asked < 3 {
-			w.WriteHeader(503)
+			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		tsa.Stamps(nil).ServeHTTP(w, r)
@@ -281,7 +281,7 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 	require.Equal(t, 3, asked)
 
 	asked = 0
-	refusing := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(404) }))
+	refusing := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusNotFound) }))
 	_, err = ask(t, timestamp.Options{URL: refusing, Attempts: 3})
 	require.Error(t, err)
 	require.Equal(t, 1, asked, "what does not pass is not asked for again")
