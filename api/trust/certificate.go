@@ -354,8 +354,9 @@ func (a Authority) refuses(format string, args ...any) *refusal {
 	return &refusal{why: fmt.Sprintf(format, args...), known: true}
 }
 
-// vouches checks that the authority vouches for a signature at a time; nil: it does.
-func (a Authority) vouches(v *voucher, signature []byte, now time.Time) *refusal {
+// vouches checks that the authority vouches for who made a signature, at a time; nil:
+// it does. Time stamps are of stamped.
+func (a Authority) vouches(v *voucher, stamped []byte, now time.Time) *refusal {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
@@ -373,7 +374,7 @@ func (a Authority) vouches(v *voucher, signature []byte, now time.Time) *refusal
 	case a.isRevoked(chains):
 		return a.refuses("by a certificate of the authority %s that the policy has revoked", a.id)
 	}
-	return a.inTime(v, signature, now)
+	return a.inTime(v, stamped, now)
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
@@ -389,7 +390,7 @@ func (a Authority) chains(v *voucher, at time.Time) ([][]*x509.Certificate, erro
 
 // inTime checks that the signature was made while its certificates were valid: that
 // is now, or when a trusted time-stamping authority saw it.
-func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal {
+func (a Authority) inTime(v *voucher, stamped []byte, now time.Time) *refusal {
 	if _, err := a.chains(v, now); err == nil {
 		return nil
 	}
@@ -408,7 +409,7 @@ func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal 
 		return a.refuses("%s, and the signature has no time stamp", what)
 	}
 	for _, t := range v.timestamps {
-		at, err := a.timeOf(t, signature)
+		at, err := a.timeOf(t, stamped)
 		if err != nil || at.After(now) {
 			continue
 		}

@@ -31,6 +31,8 @@
 // [Signer.Attest] writes such statements, as cosign attest does: an in-toto statement
 // in a DSSE envelope, a layer of type application/vnd.dsse.envelope.v1+json of the
 // manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
+// [ReadStatements] and [Policy.VerifyStatement] read them, and sigstore bundles of the
+// same content: signers count for the statement that they signed, byte by byte.
 //
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
 // the file, or where a certificate vouches for the key a sigstore bundle (JSON) with a
@@ -100,7 +102,8 @@
 // leads to, that has one of the entry's identities, that lists the extended key
 // usage itself, is no authority's, and is in time at the check. One that has expired
 // counts where a time stamp over the signature
-// (dev.sigstore.cosign/rfc3161timestamp, or in the sigstore bundle) by one of the
+// (dev.sigstore.cosign/rfc3161timestamp, which for an attestation is over its whole
+// envelope, or in the sigstore bundle) by one of the
 // entry's timestampRoots says that it was in time then; else the refusal says so.
 //
 // For the threshold an entry counts once, whichever of its identities signed, and a

@@ -133,8 +133,12 @@ func (t *tally) addVouched(p *Policy, e Evidence, now time.Time) (known bool) {
 			strange = why.why
 		}
 	}
+	stamped := e.stamped
+	if stamped == nil {
+		stamped = e.signatures[0]
+	}
 	for _, a := range p.authorities {
-		hear(a.id, a.vouches(e.voucher, e.signatures[0], now))
+		hear(a.id, a.vouches(e.voucher, stamped, now))
 	}
 	for _, k := range p.keyless {
 		hear(k.id, k.vouches(e, t.subject, now))

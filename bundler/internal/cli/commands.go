@@ -447,13 +447,19 @@ func (a app) verifyCommand() *cobra.Command {
 		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
 then every byte below it: all digests and sizes, the lock against the index, the
 manifests against the lock, the matrix against the lock, its signature (with
---matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at once, and changes
-nothing.`,
+--matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
+once, and changes nothing.
+
+Where there is a statement of how the bundle was built (pull --provenance), it has to
+be signed as the key or policy demands and to agree with the lock; what was found is
+told, and with --provenance it is demanded.`,
 		Example: `  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle verify drivers.tar --key release.pub --provenance
   vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0]) },
 	}
+	cmd.Flags().BoolVar(&a.flags.provenance, "provenance", false, "demand a signed statement of how the bundle was built")
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
@@ -497,7 +503,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 func (a *app) verifyRules() (bundler.VerifyRules, error) {
 	policy, err := a.flags.trustPolicy()
 	rules, matrixErr := a.flags.matrixRules()
-	return bundler.VerifyRules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
+	return bundler.VerifyRules{Policy: policy, Matrix: rules, Provenance: a.flags.provenance}, fault.Join(err, matrixErr)
 }
 
 func (a app) inspectCommand() *cobra.Command {

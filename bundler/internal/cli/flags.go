@@ -72,7 +72,7 @@ type flags struct {
 	timestampRoots                string
 	// upstream's own signatures
 	verifyUpstream, carry string
-	provenance            bool
+	provenance            bool // of a pull; of verify: it is demanded
 	keys                  []string
 	policy                string
 	identity              string
