@@ -94,7 +94,9 @@ func (f forge) attach(root ocispec.Descriptor, end string, layers ...ocispec.Des
 	tag := "sha256-" + root.Digest.Encoded() + end
 	d.Annotations = map[string]string{ocispec.AnnotationRefName: tag}
 	f.index(func(i *ocispec.Index) {
-		at := slices.IndexFunc(i.Manifests, func(d ocispec.Descriptor) bool { return strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end) })
+		at := slices.IndexFunc(i.Manifests, func(d ocispec.Descriptor) bool {
+			return strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end)
+		})
 		if at < 0 {
 			i.Manifests = append(i.Manifests, d)
 			return
