@@ -69,7 +69,8 @@ type DriverBundleSpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 	// AcceptOlder consents to one bundle digest whose matrix is older than one
-	// already accepted, or is expired.
+	// already accepted, or is expired, or which under the same matrix has lower versions
+	// than the accepted bundle, and nothing newer.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^sha256:[a-f0-9]{64}$`
 	AcceptOlder string `json:"acceptOlder,omitempty"`
