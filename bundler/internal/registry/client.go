@@ -36,7 +36,16 @@
 // A later push of the same bundle that finds this note, to the byte, asks for the
 // root, the tag, the root's signatures and a random sample of eight blobs and
 // manifests only. Any of them missing leads to the full look, and so does
-// Options.CheckAll. A note is worth nothing in another repository, so that a
+// Options.CheckAll.
+//
+// Where there are many small blobs (128 of up to 128 KiB), and neither the root nor any
+// of 32 that chance picks is there, the others are not asked for beforehand: each is in
+// the request that opens its upload, which asks the registry to mount the blob from the
+// very repository that it goes to. The answer is 201 where the blob is there, and else
+// an upload. Whether the registry does so is tried with the first blob that was sent;
+// one that does not is asked for each blob before its upload.
+//
+// A note is worth nothing in another repository, so that a
 // replication that has copied the tags and not yet the rest does not look complete.
 // It has no subject: it never travels with a bundle, and it is not what a cluster
 // trusts, since every reader verifies what it reads. Who removes a bundle removes
@@ -57,7 +66,10 @@
 //
 // A 429, or a 503 with Retry-After, holds back everything that goes to that host,
 // not only the request that was refused, and halves how much is done there at a
-// time; that grows again by one with every two rounds of success.
+// time; that grows again by one with every two rounds of success. So does a connection
+// that is cut, without the pause. What is small begins with four times
+// Options.Concurrency, and has one more with each success, up to sixteen times, until
+// the first such fault.
 //
 // # Settings of single hosts
 //
@@ -280,8 +292,8 @@ func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, contr
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // a blob's bytes are its bytes
 		Protocols:              protocols,
-		ReadBufferSize:         64 << 10,
-		WriteBufferSize:        64 << 10,
+		ReadBufferSize:         16 << 10, // large reads and writes pass them by
+		WriteBufferSize:        8 << 10,
 	}
 }
 

@@ -45,15 +45,15 @@ type push struct {
 // that opens its upload. It returns what is missing, in the graph's order. Nothing is
 // written.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.begin(ctx, g, r.seemsEmpty)
+	return r.begin(ctx, g, !r.client.opts.CheckAll)
 }
 
-// Plan tells what is missing as Begin does, and asks for all of it.
+// Plan tells what is missing as Begin does, and presumes nothing.
 func (r *Repository) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.begin(ctx, g, func(context.Context, *bundle.Graph) (bool, error) { return false, nil })
+	return r.begin(ctx, g, false)
 }
 
-func (r *Repository) begin(ctx context.Context, g *bundle.Graph, seemsEmpty func(context.Context, *bundle.Graph) (bool, error)) (missing []ocispec.Descriptor, err error) {
+func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (missing []ocispec.Descriptor, err error) {
 	if want := r.ref.Digest(); !want.IsZero() && want.String() != g.Root.Digest.String() {
 		return nil, &fault.Error{
 			Reason: fault.Conflict, Op: opPush, Subject: r.ref.String(),
@@ -62,13 +62,18 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, seemsEmpty func
 		}
 	}
 	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
-	if p.confirmed, err = r.confirmed(ctx, g); err == nil && !p.confirmed {
-		if p.presumed, err = seemsEmpty(ctx, g); err == nil {
-			missing, err = r.lacking(ctx, g.Order(), p.presumed)
+	if p.confirmed, err = r.confirmed(ctx, g); err != nil {
+		return nil, err
+	}
+	if presume && !p.confirmed {
+		if p.presumed, err = r.seemsEmpty(ctx, g); err != nil {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
+	if !p.confirmed {
+		if missing, err = r.lacking(ctx, g.Order(), p.presumed); err != nil {
+			return nil, err
+		}
 	}
 	for _, d := range missing {
 		p.lacks[d.Digest.String()] = d

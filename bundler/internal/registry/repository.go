@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	godigest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -36,6 +37,7 @@ type Repository struct {
 	client *Client
 	ref    image.Reference
 	host   *host
+	finds  atomic.Int32 // how it is asked for a blob that is to be sent
 
 	mu       sync.Mutex
 	push     *push               // between Begin and Close

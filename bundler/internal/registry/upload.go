@@ -46,6 +46,7 @@ type upload struct {
 	wholeOnly bool  // the registry takes no parts
 	probing   bool  // whether a part of this size is taken is not known yet
 	unasked   bool  // whether the registry has the blob is not known yet
+	learns    bool  // the blob may serve to learn how to ask for the others
 
 	session   *url.URL // nil: there is none
 	given     bool     // it was opened some time ago, and the registry may have forgotten it
@@ -77,6 +78,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	u.given = u.session != nil
 	p := r.begun()
 	u.unasked = p != nil && p.presumed && unasked(d)
+	u.learns = u.unasked
 	defer u.closeSource()
 	return u.run()
 }
@@ -87,6 +89,7 @@ func (u *upload) run() error {
 	for {
 		err := u.attempt()
 		if err == nil {
+			u.learn()
 			return nil
 		}
 		if u.smaller(err) {
@@ -193,29 +196,57 @@ func (u *upload) begin() error {
 	return err
 }
 
-// find opens an upload, unless the registry answers that it has the blob: it is asked
-// to take it over from where it is to be. One that refuses is asked in two requests.
+// find opens an upload, unless the registry answers that it has the blob. One that
+// is known to take a blob over from where it is to be, and so to say whether it is
+// there, is asked that in one request; any other in two.
 func (u *upload) find() (there bool, err error) {
-	path := u.r.ref.Path()
-	if !u.unasked || u.r.host.refusesMount(path) {
-		if u.unasked {
-			there, err = u.r.hasOnce(u.ctx, u.d)
-		}
-		if err == nil && !there {
+	if !u.unasked {
+		return false, u.begin()
+	}
+	if u.r.finds.Load() != findsByMount {
+		if there, err = u.r.hasOnce(u.ctx, u.d); err == nil && !there {
 			err = u.begin()
 		}
 		return there, err
 	}
-	there, at, err := u.r.mount(u.ctx, u.d, path)
+	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
 	var a *answerError
 	if errors.As(err, &a) && !canPass(err) {
-		u.r.host.refuseMount(path)
+		u.r.finds.Store(findsByHead)
 		return u.find()
 	}
 	if err == nil && !there {
 		u.session, u.offset = at, 0
 	}
 	return there, err
+}
+
+// How a repository is asked for a blob that is to be sent if it is not there.
+const (
+	findsUnknown int32 = iota
+	findsLearning
+	findsByHead
+	findsByMount
+)
+
+// learn finds out, once for a repository, whether it takes a blob over from itself:
+// the one that has just been sent. Some registries open an upload whatever is there;
+// the next blob has use for it.
+func (u *upload) learn() {
+	if !u.learns || !u.r.finds.CompareAndSwap(findsUnknown, findsLearning) {
+		return
+	}
+	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
+	if err == nil && there {
+		u.r.finds.Store(findsByMount)
+		return
+	}
+	u.r.finds.Store(findsByHead)
+	u.r.mu.Lock()
+	defer u.r.mu.Unlock()
+	if u.r.spare == nil {
+		u.r.spare = at
+	}
 }
 
 // target is where the upload ends: the query of the session is kept as it came,
