@@ -150,9 +150,7 @@ func TestStatementsAreBounded(t *testing.T) {
 func FuzzStatements(f *testing.F) {
 	f.Add([]byte(`{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}`), true)
 	f.Add([]byte(`{"dsseEnvelope":{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}}`), false)
-	private, _, err := trust.GenerateKey([]byte("x"))
-	require.NoError(f, err)
-	s, err := trust.LoadSigner("k", private, func() ([]byte, error) { return []byte("x"), nil })
+	s, err := trust.NewSigner("k", pki.Root(f, "k").Key)
 	require.NoError(f, err)
 	k, err := s.Key("k", trust.KeyOptions{})
 	require.NoError(f, err)
