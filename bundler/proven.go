@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -29,18 +31,18 @@ type Provenance struct {
 // provenance looks for a signed statement of how the bundle was built, which agrees
 // with its lock. What is wrong is an error where the rules demand one, and else told
 // where there is any statement.
-func (v *Verification) provenance(ctx context.Context, s Source, lock *bundle.Lock, rules VerifyRules, now time.Time) error {
+func (v *Verification) provenance(ctx context.Context, s Source, attached []ocispec.Descriptor, lock *bundle.Lock, rules VerifyRules, now time.Time) error {
 	if lock == nil {
 		return nil // which is a fault of its own
 	}
-	found, any, err := v.proven(ctx, s, lock, rules.Policy, now)
+	found, there, err := v.proven(ctx, s, attached, lock, rules.Policy, now)
 	switch {
 	case err == nil:
 		v.Provenance = &found
 		return nil
 	case rules.Provenance:
 		return &fault.Error{Reason: fault.ReasonOf(err), Op: "verify provenance", Subject: v.Root.String(), Hint: fault.HintOf(err), Err: unnamed(err)}
-	case any:
+	case there:
 		v.Provenance = &Provenance{Problem: unnamed(err).Error()}
 	}
 	return nil
@@ -55,12 +57,8 @@ func unnamed(err error) error {
 	return err
 }
 
-// proven finds the statement; any says whether there is one at all.
-func (v *Verification) proven(ctx context.Context, s Source, lock *bundle.Lock, policy *trust.Policy, now time.Time) (p Provenance, any bool, err error) {
-	attached, err := s.Attachments(ctx, v.Root)
-	if err != nil {
-		return p, false, err
-	}
+// proven finds the statement; there says whether there is one at all.
+func (v *Verification) proven(ctx context.Context, s Source, attached []ocispec.Descriptor, lock *bundle.Lock, policy *trust.Policy, now time.Time) (p Provenance, there bool, err error) {
 	statements, err := trust.ReadStatements(ctx, s, attached, ProvenanceType)
 	if err != nil {
 		return p, true, err

@@ -56,14 +56,14 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 	if v.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
 		return nil, err
 	}
-	untrusted := v.signatures(ctx, s, rules.Policy, o.now())
+	attached, untrusted := v.signatures(ctx, s, rules.Policy, o.now())
 	layout := checkLayout(ctx, s)
 	g, err := load(ctx, s, root)
 	if err != nil || g == nil {
 		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
 	}
 	lock, content := v.contents(ctx, s, g, rules.Matrix, o.now())
-	provenance := v.provenance(ctx, s, lock, rules, o.now())
+	provenance := v.provenance(ctx, s, attached, lock, rules, o.now())
 	blobs := v.blobs(ctx, s, g, o)
 	if err := ctx.Err(); err != nil {
 		return nil, interrupted(ctx)
@@ -109,11 +109,11 @@ func checkLayout(ctx context.Context, s Source) error {
 	return checker.CheckLayout(ctx)
 }
 
-// signatures checks who signed the root.
-func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.Policy, now time.Time) error {
+// signatures checks who signed the root, and returns what is attached to it.
+func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.Policy, now time.Time) ([]ocispec.Descriptor, error) {
 	attached, err := s.Attachments(ctx, v.Root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var evidence []trust.Evidence
 	var problems []error
@@ -124,10 +124,10 @@ func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.P
 	}
 	verified, err := policy.Verify(v.Root, evidence, now)
 	if err != nil {
-		return fault.Join(append(problems, err)...)
+		return attached, fault.Join(append(problems, err)...)
 	}
 	v.SignedBy = verified.Keys()
-	return nil // a damaged signature beside enough good ones changes nothing
+	return attached, nil // a damaged signature beside enough good ones changes nothing
 }
 
 // contents checks the lock against the index, and the matrix. It returns the lock
