@@ -160,11 +160,22 @@ func (s *slot) stream(ctx context.Context, open func(int64) (io.ReadCloser, erro
 	return noMore(rc, s.entry.d)
 }
 
+// write writes and hashes side by side: for one large blob that is nearly twice as
+// fast as one after the other.
 func (s *slot) write(b []byte) error {
-	n, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
-	s.sum.Write(b[:n])
-	s.offset += int64(n)
-	return storageFault("write", s.f.Name(), err)
+	hashed := make(chan struct{})
+	go func() {
+		s.sum.Write(b)
+		close(hashed)
+	}()
+	_, err := s.f.WriteAt(b, s.entry.dataOffset()+s.offset)
+	<-hashed
+	if err != nil { // the hash is of more than was written: what was noted last counts
+		s.offset, s.sum, s.resumed = 0, sha256.New(), false
+		return storageFault("write", s.f.Name(), err)
+	}
+	s.offset += int64(len(b))
+	return nil
 }
 
 // noMore refuses a source that gives more bytes than the descriptor says.
