@@ -469,7 +469,7 @@ func TestEvidenceIsBounded(t *testing.T) {
 	sig, err := s.SignBlob([]byte("x"))
 	require.NoError(t, err)
 	_, err = p.VerifyBlob([]byte("x"), bytes.Repeat(append(sig, '\n'), 257), now)
-	requireUntrusted(t, err, "257 signatures")
+	requireUntrusted(t, err, "more than 256 signatures")
 }
 
 func TestSigningAgainAddsNothingAndKeepsOthers(t *testing.T) {

@@ -203,7 +203,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(), a.sbomCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		a.serveCommand(), a.mirrorConfigCommand(),
-		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
+		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}),
 	)
 	return root
 }

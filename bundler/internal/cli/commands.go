@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
@@ -81,7 +81,7 @@ func (a *app) lock(ctx context.Context) error {
 		_, err := a.out.Write(data)
 		return err
 	}
-	if err := writeFile(a.flags.dest, data, 0o644); err != nil {
+	if err := userfile.Write(a.flags.dest, data, 0o644); err != nil {
 		return err
 	}
 	a.say("wrote %s: %d releases, %d images", a.flags.dest, len(locked.Lock.Releases), len(locked.Lock.Images))
@@ -227,7 +227,10 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if w.base, err = a.openBase(ctx, w.client); err != nil {
 		return err
 	}
-	signer, err := a.signer("--sign-key", a.flags.key)
+	signer, err := a.signer(ctx, "--sign-key", a.flags.key)
+	if err == nil && !a.flags.dryRun {
+		err = a.probe(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -293,7 +296,7 @@ func (a *app) pullLock(ctx context.Context, w world, p bundler.Progress) (*bundl
 		}
 		return locked.Lock, locked.Files, nil
 	}
-	data, err := readFile("--lock", a.flags.lock, bundle.MaxLockSize)
+	data, err := userfile.Read("--lock", a.flags.lock, bundle.MaxLockSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -375,16 +378,13 @@ beside it: into the archive or folder without rewriting the rest, or into the
 registry under cosign's tag. Signatures that are there stay.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
-  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
   vdo-bundle sign drivers.tar --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --password-file pin`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
-	fl := cmd.Flags()
-	fl.StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
-	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
-	a.flags.passwordFlag(cmd)
-	a.flags.certificateFlags(cmd)
+	cmd.Flags().StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
+	a.keyFlags(cmd)
 	a.flags.registryFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	return cmd
@@ -402,7 +402,7 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // what was written has been synced
-	signer, err := a.signer("--key", a.flags.key)
+	signer, err := a.signer(cmd.Context(), "--key", a.flags.key)
 	if err != nil {
 		return err
 	}
@@ -447,13 +447,19 @@ func (a app) verifyCommand() *cobra.Command {
 		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
 then every byte below it: all digests and sizes, the lock against the index, the
 manifests against the lock, the matrix against the lock, its signature (with
---matrix-key) and its expiry. It reports all that is wrong at once, and changes
-nothing.`,
+--matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
+once, and changes nothing.
+
+Where there is a statement of how the bundle was built (pull --provenance), it has to
+be signed as the key or policy demands and to agree with the lock; what was found is
+told, and with --provenance it is demanded.`,
 		Example: `  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle verify drivers.tar --key release.pub --provenance
   vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0]) },
 	}
+	cmd.Flags().BoolVar(&a.flags.provenance, "provenance", false, "demand a signed statement of how the bundle was built")
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
@@ -465,7 +471,7 @@ nothing.`,
 // verifyMatrixFlags are the flags for the matrix that a bundle carries.
 func (f *flags) verifyMatrixFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the bundle's matrix")
+	f.matrixTrustFlags(cmd)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
 }
 
@@ -497,7 +503,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 func (a *app) verifyRules() (bundler.VerifyRules, error) {
 	policy, err := a.flags.trustPolicy()
 	rules, matrixErr := a.flags.matrixRules()
-	return bundler.VerifyRules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
+	return bundler.VerifyRules{Policy: policy, Matrix: rules, Provenance: a.flags.provenance}, fault.Join(err, matrixErr)
 }
 
 func (a app) inspectCommand() *cobra.Command {
@@ -687,75 +693,13 @@ func (a *app) keygen() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(private, key, 0o600); err != nil {
+	if err := userfile.Write(private, key, 0o600); err != nil {
 		return err
 	}
-	if err := writeFile(public, pub, 0o644); err != nil {
+	if err := userfile.Write(public, pub, 0o644); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public)
-	return err
-}
-
-// writeFile writes a file so that it is there whole, or not at all.
-func writeFile(name string, data []byte, mode os.FileMode) error {
-	failed := func(err error) error {
-		return &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: name, Err: unwrapPath(err),
-			Hint: "check that the folder is there, can be written to, and has space",
-		}
-	}
-	if done, err := writeInPlace(name, data); done {
-		if err != nil {
-			return failed(err)
-		}
-		return nil
-	}
-	to := behind(name)
-	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return failed(err)
-	}
-	if err := os.Rename(f.Name(), to); err != nil {
-		return failed(err)
-	}
-	return nil
-}
-
-// writeInPlace writes into what is there under a name and is no regular file: a pipe,
-// a device such as /dev/stdout. Its name is not given to another file. It tells
-// whether there is such a thing.
-func writeInPlace(name string, data []byte) (bool, error) {
-	info, err := os.Stat(name)
-	if err != nil || info.Mode().IsRegular() || info.IsDir() {
-		return false, nil //nolint:nilerr // a file is made, or it is said why not
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
-	if err != nil {
-		return true, err
-	}
-	_, err = f.Write(data)
-	return true, errors.Join(err, f.Close())
-}
-
-// behind returns what a link leads to, so that the link stays.
-func behind(name string) string {
-	if to, err := filepath.EvalSymlinks(name); err == nil {
-		return to
-	}
-	return name
-}
-
-func unwrapPath(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
 	return err
 }
 

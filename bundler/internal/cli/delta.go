@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (f *flags) deltaFlags(cmd *cobra.Command) {
@@ -40,7 +41,7 @@ func (f *flags) checkBase(dest place) error {
 func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.Base, error) {
 	f := a.flags
 	if f.have != "" {
-		data, err := readFile("--have", f.have, bundle.MaxReceiptSize)
+		data, err := userfile.Read("--have", f.have, bundle.MaxReceiptSize)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +80,7 @@ func (f *flags) checkReceipt() error {
 		err = errors.New("it is no folder")
 	}
 	if err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(f.receipt), Err: unwrapPath(err),
+		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(f.receipt), Err: userfile.WithoutPath(err),
 			Hint: "name a file in a folder that is there with --receipt"}
 	}
 	return nil
@@ -93,7 +94,7 @@ func (f *flags) writeReceipt(r *bundle.Receipt) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(f.receipt, data, 0o644)
+	return userfile.Write(f.receipt, data, 0o644)
 }
 
 func (f *flags) mountFlag(cmd *cobra.Command) {

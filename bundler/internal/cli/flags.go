@@ -33,6 +33,7 @@ type flags struct {
 	lock                                   string
 	// the matrix
 	matrix, matrixKey string
+	matrixPolicy      string
 	allowExpired      bool
 	// where from
 	sourceMap   []string
@@ -68,9 +69,11 @@ type flags struct {
 	passwordFile                  string
 	passwordEnv                   string
 	certificate, certificateChain string
+	timestampServer               string
+	timestampRoots                string
 	// upstream's own signatures
 	verifyUpstream, carry string
-	provenance            bool
+	provenance            bool // of a pull; of verify: it is demanded
 	keys                  []string
 	policy                string
 	identity              string
@@ -100,8 +103,14 @@ func (f *flags) selectionFlags(cmd *cobra.Command) {
 func (f *flags) matrixFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.matrix, "matrix", "", "compatibility matrix to use, with its signature in FILE.sig (default: built in)")
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the matrix")
+	f.matrixTrustFlags(cmd)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
+}
+
+// matrixTrustFlags say whose signature the matrix needs.
+func (f *flags) matrixTrustFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the matrix")
+	cmd.Flags().StringVar(&f.matrixPolicy, "matrix-policy", "", "trust policy file that the matrix's signatures must satisfy")
 }
 
 // sourceFlags say where upstream files and images are fetched from.

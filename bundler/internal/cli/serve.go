@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // serveFlags are those of `serve` alone.
@@ -201,7 +202,7 @@ func (f serveFlags) read() (serveSetup, error) {
 	}
 	if f.htpasswd != "" {
 		var data []byte
-		if data, errs[2] = readFile("--htpasswd", f.htpasswd, maxHtpasswd); errs[2] == nil {
+		if data, errs[2] = userfile.Read("--htpasswd", f.htpasswd, maxHtpasswd); errs[2] == nil {
 			s.accounts, errs[2] = serve.ParseAccounts(f.htpasswd, data)
 		}
 	}
@@ -212,8 +213,8 @@ func (f serveFlags) read() (serveSetup, error) {
 }
 
 func certificate(cert, key string) (*tls.Certificate, error) {
-	certPEM, certErr := readFile("--tls-cert", cert, maxCAFile)
-	keyPEM, keyErr := readFile("--tls-key", key, maxKeyFile)
+	certPEM, certErr := userfile.Read("--tls-cert", cert, maxCAFile)
+	keyPEM, keyErr := userfile.Read("--tls-key", key, maxKeyFile)
 	if err := fault.Join(certErr, keyErr); err != nil {
 		return nil, err
 	}

@@ -90,6 +90,8 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	run(binary, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
 	run(withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=desk;object=release", "--password-file", "pin")
 	run(binary, 0, "verify", "-q", "two.tar", "--key", "release.pub")
+	run(withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", "pkcs11:token=desk;object=release", "--password-file", "pin")
+	run(binary, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
 
 	require.Contains(t, run(binary, 8, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release"), "-tags pkcs11")
 	require.Contains(t, run(binary, 2, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release?pin-value="+pin), "pin-value puts the PIN")

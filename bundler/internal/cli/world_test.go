@@ -218,6 +218,8 @@ type key struct{}
 //	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
 //	                   code signing that began D days ago and ends the day after:
 //	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
+//	tsa NAME [MODE]    start a time-stamping authority and set $TSA to its address:
+//	                   NAME-root.crt, NAME-chain.crt; html, away and imprint are its bad answers
 //	statement FILE     print the statement inside of what cosign verify-attestation printed
 //	digests REPO LOCK  set $CCM and $DRIVER to REPO@DIGEST of those images of a lock
 //	mounted CODE OPTIONS ARGS…
@@ -240,7 +242,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
 			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
-			"issue": issue, "digests": digests, "statement": statement,
+			"issue": issue, "tsa": startTSA, "digests": digests, "statement": statement,
 		},
 	})
 }
