@@ -126,10 +126,15 @@ type Delta interface {
 	Base() *bundle.Base
 }
 
-// Keeper is implemented by targets that can say what they hold.
+// Keeper is implemented by repositories that can say what they lack.
 type Keeper interface {
 	// Lacks returns those that are not there.
 	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+}
+
+// Holder is an Upstream that can say which of some blobs it has.
+type Holder interface {
+	Holds(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 }
 
 // Diagnoser is implemented by media that are made of parts.

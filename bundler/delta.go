@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -69,32 +70,92 @@ func leave(g *bundle.Graph, b *Base, p Progress) error {
 	return g.LeaveTo(base)
 }
 
-const maxNamed = 20 // of missing layers; the rest is counted
-
-// checkBase demands, before anything is sent, that a target has what a delta left
-// out.
-func checkBase(ctx context.Context, g *bundle.Graph, target Target, at image.Reference, p Progress) error {
-	left := g.Left()
-	if len(left) == 0 {
-		return nil
+// elsewhere finds, before anything is sent, what a target lacks in other repositories
+// of its registry: all blobs in those that the user names; the layers that a delta
+// left out also below the target, where `push --layout paths` puts images under their
+// upstream names. It refuses a delta of which layers are nowhere. Missing is what the
+// target lacks of what the bundle holds; what it lacks of the rest is returned.
+func (in PushInput) elsewhere(ctx context.Context, g *bundle.Graph, lock *bundle.Lock, missing []ocispec.Descriptor, p Progress) (others map[string]Upstream, lacks []ocispec.Descriptor, err error) {
+	h := &holders{in: in, of: map[string]Upstream{}}
+	if lacks, err = in.lacks(ctx, g.Left(), p); err != nil {
+		return nil, nil, err
 	}
-	keeper, ok := target.(Keeper)
+	blobs := slices.DeleteFunc(slices.Concat(lacks, missing), func(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) })
+	for _, ref := range in.MountFrom {
+		if err := h.ask(ctx, ref, blobs); err != nil {
+			return nil, nil, err
+		}
+	}
+	names := owners(g)
+	for _, i := range lock.Images {
+		ref, err := beside(in.Reference, i)
+		if err != nil {
+			continue // it cannot have been put there either
+		}
+		err = h.ask(ctx, ref, slices.DeleteFunc(slices.Clone(lacks), func(d ocispec.Descriptor) bool {
+			return !slices.Contains(names[d.Digest.String()], i.Reference.String())
+		}))
+		if ctx.Err() != nil {
+			return nil, nil, err // else there is nothing that may be read
+		}
+	}
+	for _, line := range h.found {
+		p.Say(line)
+	}
+	nowhere := slices.DeleteFunc(slices.Clone(lacks), func(d ocispec.Descriptor) bool { return h.of[d.Digest.String()] != nil })
+	return h.of, lacks, lacking(g, nowhere, in.Reference)
+}
+
+// lacks asks the target for the layers that a delta left out.
+func (in PushInput) lacks(ctx context.Context, left []ocispec.Descriptor, p Progress) ([]ocispec.Descriptor, error) {
+	if len(left) == 0 {
+		return nil, nil
+	}
+	keeper, ok := in.Target.(Keeper)
 	if !ok {
-		return &fault.Error{
-			Reason: fault.Refused, Op: "push", Subject: at.String(), Hint: "push a delta into a registry that holds its base",
+		return nil, &fault.Error{
+			Reason: fault.Refused, Op: "push", Subject: in.Reference.String(), Hint: "push a delta into a registry that holds its base",
 			Err: errors.New("it is a delta, and this target cannot say what it holds"),
 		}
 	}
 	p.Phase("base", len(left), 0)
 	lacks, err := keeper.Lacks(ctx, left)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, d := range left {
 		p.Done(d.Digest.String(), nil)
 	}
-	return lacking(g, lacks, at)
+	return lacks, nil
 }
+
+// holders are the repositories that have what a target lacks.
+type holders struct {
+	in    PushInput
+	of    map[string]Upstream // by digest
+	found []string            // what was found, for the user
+}
+
+// ask asks one repository for what has not been found yet.
+func (h *holders) ask(ctx context.Context, ref image.Reference, want []ocispec.Descriptor) error {
+	want = slices.DeleteFunc(want, func(d ocispec.Descriptor) bool { return h.of[d.Digest.String()] != nil })
+	upstream := h.in.Registry(ref)
+	holder, ok := upstream.(Holder)
+	if !ok || len(want) == 0 || ref.Repository() == h.in.Reference.Repository() {
+		return nil
+	}
+	held, err := holder.Holds(ctx, want)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	for _, d := range held {
+		h.of[d.Digest.String()] = upstream
+	}
+	h.found = append(h.found, fmt.Sprintf("%d blobs, %d bytes, are taken over from %s", len(held), sizeOf(held), ref.Repository()))
+	return nil
+}
+
+const maxNamed = 20 // of missing layers; the rest is counted
 
 // lacking names the layers that are not there.
 func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) error {
@@ -113,6 +174,6 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "check base in", Subject: at.Repository(), Err: fmt.Errorf("of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w",
 			g.Base.Root, len(lacks), sizeOf(lacks), errors.Join(errs...)),
-		Hint: fmt.Sprintf("push the bundle %s there first, or pull without --base and --have", g.Base.Root),
+		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base and --have", g.Base.Root),
 	}
 }

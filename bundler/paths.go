@@ -73,7 +73,7 @@ func pushBeside(ctx context.Context, in PathsInput, g *bundle.Graph, at image.Re
 	target := in.Open(at)
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
 	known, whole := atHandOf(g), in.Registry(in.Reference)
-	_, err := deliver(ctx, "push", g, target, func(d ocispec.Descriptor) []origin {
+	_, err := deliver(ctx, "push", g, target, nil, func(d ocispec.Descriptor) []origin {
 		if data, ok := known[d.Digest.String()]; ok {
 			return []origin{{from: data}}
 		}

@@ -25,12 +25,8 @@ type Builder struct {
 
 // provenance is the predicate https://slsa.dev/provenance/v1.
 type provenance struct {
-	BuildDefinition struct {
-		BuildType            string               `json:"buildType"`
-		ExternalParameters   externalParameters   `json:"externalParameters"`
-		ResolvedDependencies []resourceDescriptor `json:"resolvedDependencies"`
-	} `json:"buildDefinition"`
-	RunDetails struct {
+	BuildDefinition buildDefinition `json:"buildDefinition"`
+	RunDetails      struct {
 		Builder struct {
 			ID      string            `json:"id"`
 			Version map[string]string `json:"version"`
@@ -39,6 +35,12 @@ type provenance struct {
 			StartedOn string `json:"startedOn"`
 		} `json:"metadata"`
 	} `json:"runDetails"`
+}
+
+type buildDefinition struct {
+	BuildType            string               `json:"buildType"`
+	ExternalParameters   externalParameters   `json:"externalParameters"`
+	ResolvedDependencies []resourceDescriptor `json:"resolvedDependencies"`
 }
 
 // externalParameters are what the user asked for, fixed by the lock.
@@ -91,37 +93,22 @@ func (in PullInput) attest(g *bundle.Graph, beside upstreams, now time.Time) err
 	return nil
 }
 
-// provenance says what the bundle was made of: every byte of it is one of the
-// resolved dependencies, or made of the lock.
+// provenance says what the bundle was made of, where that came from, and when.
 func (in PullInput) provenance(beside upstreams, now time.Time) (provenance, error) {
 	var p provenance
-	lock, err := in.Lock.JSON()
-	if err != nil {
+	var err error
+	if p.BuildDefinition, err = in.definition(); err != nil {
 		return p, err
 	}
-	def := &p.BuildDefinition
-	def.BuildType = BuildType
-	def.ExternalParameters = externalParameters{
-		Lock:   resourceDescriptor{Name: "lock", Digest: sha256Of(image.DigestOf(lock))},
-		Matrix: in.Lock.Matrix.Serial, Platforms: in.Lock.Platforms, UpstreamPolicy: in.Upstream != nil,
-	}
-	def.ResolvedDependencies = append(def.ResolvedDependencies,
-		resourceDescriptor{Name: "matrix", Digest: sha256Of(in.Lock.Matrix.Digest)})
-	for _, r := range in.Lock.Releases {
-		def.ExternalParameters.Releases = append(def.ExternalParameters.Releases, r.ID())
-		for _, f := range r.Manifests {
-			def.ResolvedDependencies = append(def.ResolvedDependencies, resourceDescriptor{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
-		}
-	}
+	p.BuildDefinition.ExternalParameters.UpstreamPolicy = in.Upstream != nil
+	images := p.BuildDefinition.ResolvedDependencies[len(p.BuildDefinition.ResolvedDependencies)-len(in.Lock.Images):]
 	for n, i := range in.Lock.Images {
-		d := resourceDescriptor{Name: i.Reference.String(), URI: "oci://" + whereabouts(i).String(), Digest: sha256Of(i.Digest)}
-		if from := in.SourceOf(whereabouts(i)).String(); "oci://"+from != d.URI {
-			d.DownloadLocation = "oci://" + from
+		if from := in.SourceOf(whereabouts(i)).String(); "oci://"+from != images[n].URI {
+			images[n].DownloadLocation = "oci://" + from
 		}
 		if n < len(beside.verified) && len(beside.verified[n].SignedBy) > 0 {
-			d.Annotations = map[string]any{"signedBy": beside.verified[n].SignedBy}
+			images[n].Annotations = map[string]any{"signedBy": beside.verified[n].SignedBy}
 		}
-		def.ResolvedDependencies = append(def.ResolvedDependencies, d)
 	}
 	run := &p.RunDetails
 	run.Builder.ID, run.Builder.Version = builderID, map[string]string{"vdo-bundle": in.Provenance.Version}
@@ -130,4 +117,30 @@ func (in PullInput) provenance(beside upstreams, now time.Time) (provenance, err
 	}
 	run.Metadata.StartedOn = now.UTC().Format(time.RFC3339)
 	return p, nil
+}
+
+// definition says what follows from the lock alone: every byte of the bundle is one of
+// the resolved dependencies, or made of the lock. The images come last.
+func (in PullInput) definition() (buildDefinition, error) {
+	lock, err := in.Lock.JSON()
+	if err != nil {
+		return buildDefinition{}, err
+	}
+	def := buildDefinition{BuildType: BuildType, ExternalParameters: externalParameters{
+		Lock:   resourceDescriptor{Name: "lock", Digest: sha256Of(image.DigestOf(lock))},
+		Matrix: in.Lock.Matrix.Serial, Platforms: in.Lock.Platforms,
+	}}
+	def.ResolvedDependencies = append(def.ResolvedDependencies,
+		resourceDescriptor{Name: "matrix", Digest: sha256Of(in.Lock.Matrix.Digest)})
+	for _, r := range in.Lock.Releases {
+		def.ExternalParameters.Releases = append(def.ExternalParameters.Releases, r.ID())
+		for _, f := range r.Manifests {
+			def.ResolvedDependencies = append(def.ResolvedDependencies, resourceDescriptor{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
+		}
+	}
+	for _, i := range in.Lock.Images {
+		def.ResolvedDependencies = append(def.ResolvedDependencies,
+			resourceDescriptor{Name: i.Reference.String(), URI: "oci://" + whereabouts(i).String(), Digest: sha256Of(i.Digest)})
+	}
+	return def, nil
 }

@@ -98,7 +98,7 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 	if err := leave(g, in.Base, o.progress()); err != nil {
 		return nil, err
 	}
-	pulled, err := deliver(ctx, "pull", g, in.Target, originsOf(g, in, trees, beside), o)
+	pulled, err := deliver(ctx, "pull", g, in.Target, nil, originsOf(g, in, trees, beside), o)
 	if err != nil {
 		return pulled, err
 	}
@@ -110,12 +110,19 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 }
 
 // deliver moves a graph into a target and commits it; or tells what it would move.
-func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, origins func(ocispec.Descriptor) []origin, o Options) (*Pulled, error) {
+// Where look is given, it sees what is missing before the first byte moves, and says
+// what is to be moved besides.
+func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, look func(missing []ocispec.Descriptor) (more []ocispec.Descriptor, err error), origins func(ocispec.Descriptor) []origin, o Options) (*Pulled, error) {
 	begin := target.Begin
 	if o.DryRun {
 		begin = planOf(target)
 	}
 	missing, err := begin(ctx, g)
+	if err == nil && look != nil {
+		var more []ocispec.Descriptor
+		more, err = look(missing)
+		missing = append(more, missing...)
+	}
 	if err == nil && len(missing) > 0 {
 		err = Preflight(ctx, target)
 	}

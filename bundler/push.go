@@ -17,7 +17,10 @@ type PushInput struct {
 	Source    Source
 	Target    Target
 	Reference image.Reference // the target's
-	Registry  Registry        // to look at what arrived
+	Registry  Registry        // to look at what arrived, and into other repositories
+	// MountFrom are repositories of the same registry that may have parts of the
+	// bundle: those are taken over from there.
+	MountFrom []image.Reference
 }
 
 // Push copies a bundle, with what is attached to it, into a registry, and then
@@ -27,15 +30,25 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBase(ctx, g, in.Target, in.Reference, o.progress()); err != nil {
-		return nil, err
+	others := map[string]Upstream{}
+	look := func(missing []ocispec.Descriptor) (more []ocispec.Descriptor, err error) {
+		others, more, err = in.elsewhere(ctx, g, lock, missing, o.progress())
+		return more, err
 	}
-	known := atHandOf(g)
-	pushed, err := deliver(ctx, "push", g, in.Target, func(d ocispec.Descriptor) []origin {
+	known, left := atHandOf(g), byDigest(g.Left())
+	pushed, err := deliver(ctx, "push", g, in.Target, look, func(d ocispec.Descriptor) (from []origin) {
 		if data, ok := known[d.Digest.String()]; ok {
-			return []origin{{from: data}}
+			from = append(from, origin{from: data})
+		} else if !left[d.Digest.String()] {
+			from = append(from, origin{from: in.Source})
 		}
-		return []origin{{from: in.Source}}
+		if other := others[d.Digest.String()]; other != nil {
+			from = append(from, origin{from: other}) // to be mounted from, else to be read
+		}
+		if len(from) == 0 { // look has refused such a delta
+			from = append(from, origin{from: nowhere{}})
+		}
+		return from
 	}, o)
 	if err != nil {
 		return nil, diagnosed(ctx, in.Source, err)
@@ -45,6 +58,14 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 	}
 	pushed.Receipt = bundle.NewReceipt(in.Reference.Repository(), g)
 	return pushed, arrived(ctx, in.Target, in.Registry, in.Reference, g.Root, lock, o)
+}
+
+func byDigest(ds []ocispec.Descriptor) map[string]bool {
+	out := make(map[string]bool, len(ds))
+	for _, d := range ds {
+		out[d.Digest.String()] = true
+	}
+	return out
 }
 
 // arrived looks at a bundle in a registry, and has the registry remember what was

@@ -23,6 +23,9 @@ import (
 type VerifyRules struct {
 	Policy *trust.Policy // whose signatures the root needs
 	Matrix MatrixRules
+	// Provenance demands a statement of how the bundle was built, signed as the policy
+	// demands. Where it is not demanded, what was found of it is told.
+	Provenance bool
 }
 
 // Verification is what was checked and found good. As JSON it is what
@@ -37,6 +40,9 @@ type Verification struct {
 	Blobs          int          `json:"blobs"`
 	Bytes          int64        `json:"bytes"`
 	Left           *Left        `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
+	// Provenance is what a signed statement says of how the bundle was built; nil where
+	// there is none.
+	Provenance *Provenance `json:"provenance,omitempty"`
 }
 
 // Verify checks the signature of a bundle's root and then every byte below it, and
@@ -50,18 +56,19 @@ func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verif
 	if v.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
 		return nil, err
 	}
-	untrusted := v.signatures(ctx, s, rules.Policy, o.now())
+	attached, untrusted := v.signatures(ctx, s, rules.Policy, o.now())
 	layout := checkLayout(ctx, s)
 	g, err := load(ctx, s, root)
 	if err != nil || g == nil {
 		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
 	}
-	content := v.contents(ctx, s, g, rules.Matrix, o.now())
+	lock, content := v.contents(ctx, s, g, rules.Matrix, o.now())
+	provenance := v.provenance(ctx, s, attached, lock, rules, o.now())
 	blobs := v.blobs(ctx, s, g, o)
 	if err := ctx.Err(); err != nil {
 		return nil, interrupted(ctx)
 	}
-	if err := fault.Join(untrusted, layout, content, blobs); err != nil {
+	if err := fault.Join(untrusted, layout, content, provenance, blobs); err != nil {
 		return nil, once(diagnosed(ctx, s, err))
 	}
 	return v, nil
@@ -102,11 +109,11 @@ func checkLayout(ctx context.Context, s Source) error {
 	return checker.CheckLayout(ctx)
 }
 
-// signatures checks who signed the root.
-func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.Policy, now time.Time) error {
+// signatures checks who signed the root, and returns what is attached to it.
+func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.Policy, now time.Time) ([]ocispec.Descriptor, error) {
 	attached, err := s.Attachments(ctx, v.Root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var evidence []trust.Evidence
 	var problems []error
@@ -117,21 +124,22 @@ func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.P
 	}
 	verified, err := policy.Verify(v.Root, evidence, now)
 	if err != nil {
-		return fault.Join(append(problems, err)...)
+		return attached, fault.Join(append(problems, err)...)
 	}
 	v.SignedBy = verified.Keys()
-	return nil // a damaged signature beside enough good ones changes nothing
+	return attached, nil // a damaged signature beside enough good ones changes nothing
 }
 
-// contents checks the lock against the index, and the matrix.
-func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, rules MatrixRules, now time.Time) error {
+// contents checks the lock against the index, and the matrix. It returns the lock
+// where that could be read.
+func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, rules MatrixRules, now time.Time) (*bundle.Lock, error) {
 	c, err := g.Contents(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := OpenMatrix("the bundle's matrix", c.Matrix, c.MatrixSignature, rules, now)
 	if m.Document == nil {
-		return err
+		return c.Lock, err
 	}
 	v.Serial, v.Expires, v.Images = m.Document.Serial, m.Document.Expires, len(c.Lock.Images)
 	if rules.Policy != nil && err == nil {
@@ -139,7 +147,7 @@ func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, 
 			v.MatrixSignedBy = verified.Keys()
 		}
 	}
-	return fault.Join(err, agree(c.Lock, m.Document))
+	return c.Lock, fault.Join(err, agree(c.Lock, m.Document))
 }
 
 // blobs reads every blob, in parallel: on all cores, since hashing is what takes the

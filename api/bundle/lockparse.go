@@ -24,6 +24,9 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkKind(name, root); err != nil {
+		return nil, err
+	}
 	d := &decoder{lines: map[string]int{}}
 	lock := &Lock{}
 	d.object(root, "", d.lock(lock))
@@ -34,6 +37,23 @@ func ParseLock(name string, data []byte) (*Lock, error) {
 		return nil, err
 	}
 	return lock, nil
+}
+
+// checkKind refuses a document that says that it is another one: what else is wrong
+// with it as a lock is of no interest then.
+func checkKind(name string, root *yaml.Node) error {
+	if root.Kind != yaml.MappingNode {
+		return nil // it is told with its line
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if k, v := root.Content[i], root.Content[i+1]; k.Value == "kind" && v.ShortTag() == "!!str" && v.Value != LockKind {
+			return &fault.Error{
+				Reason: fault.InvalidInput, Op: "parse lock", Subject: fmt.Sprintf("%s:%d", name, k.Line),
+				Err: fmt.Errorf("kind: %.100q is not %s", v.Value, LockKind), Hint: "give the lock that `vdo-bundle lock` wrote",
+			}
+		}
+	}
+	return nil
 }
 
 func parseYAML(name string, data []byte) (*yaml.Node, error) {

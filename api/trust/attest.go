@@ -70,9 +70,13 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	if err != nil {
 		return Signed{}, err
 	}
+	carried, err := s.carried(envelope) // all of it is what cosign has stamped in this form
+	if err != nil {
+		return Signed{}, err
+	}
 	layer := describe(EnvelopeMediaType, envelope)
 	layer.Annotations = map[string]string{SignatureAnnotation: "", PredicateAnnotation: predicateType}
-	maps.Copy(layer.Annotations, s.vouched)
+	maps.Copy(layer.Annotations, carried)
 	m.Layers = append(m.Layers, layer)
 	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
 }

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"bytes"
-	"crypto"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
@@ -13,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/digitorus/pkcs7"
-	"github.com/digitorus/timestamp"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -358,8 +354,9 @@ func (a Authority) refuses(format string, args ...any) *refusal {
 	return &refusal{why: fmt.Sprintf(format, args...), known: true}
 }
 
-// vouches checks that the authority vouches for a signature at a time; nil: it does.
-func (a Authority) vouches(v *voucher, signature []byte, now time.Time) *refusal {
+// vouches checks that the authority vouches for who made a signature, at a time; nil:
+// it does. Time stamps are of stamped.
+func (a Authority) vouches(v *voucher, stamped []byte, now time.Time) *refusal {
 	chains, err := a.chains(v, now)
 	if err != nil { // in time or not, is it one of this authority at all?
 		chains, err = a.chains(v, v.leaf.NotBefore)
@@ -377,7 +374,7 @@ func (a Authority) vouches(v *voucher, signature []byte, now time.Time) *refusal
 	case a.isRevoked(chains):
 		return a.refuses("by a certificate of the authority %s that the policy has revoked", a.id)
 	}
-	return a.inTime(v, signature, now)
+	return a.inTime(v, stamped, now)
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
@@ -393,7 +390,7 @@ func (a Authority) chains(v *voucher, at time.Time) ([][]*x509.Certificate, erro
 
 // inTime checks that the signature was made while its certificates were valid: that
 // is now, or when a trusted time-stamping authority saw it.
-func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal {
+func (a Authority) inTime(v *voucher, stamped []byte, now time.Time) *refusal {
 	if _, err := a.chains(v, now); err == nil {
 		return nil
 	}
@@ -412,7 +409,7 @@ func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal 
 		return a.refuses("%s, and the signature has no time stamp", what)
 	}
 	for _, t := range v.timestamps {
-		at, err := a.timeOf(t, signature)
+		at, err := a.timeOf(t, stamped)
 		if err != nil || at.After(now) {
 			continue
 		}
@@ -424,54 +421,11 @@ func (a Authority) inTime(v *voucher, signature []byte, now time.Time) *refusal 
 }
 
 // timeOf verifies a time stamp over a signature.
-func (a Authority) timeOf(stamp, signature []byte) (at time.Time, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the parser below is not ours
-			err = fmt.Errorf("damaged time stamp: %v", p)
-		}
-	}()
-	ts, err := timestamp.ParseResponse(stamp)
-	if err != nil {
-		return at, err
+func (a Authority) timeOf(stamp, signature []byte) (time.Time, error) {
+	if len(a.timestampRoots) == 0 {
+		return time.Time{}, errors.New("there is no time-stamping authority to trust")
 	}
-	token, err := pkcs7.Parse(ts.RawToken)
-	if err != nil {
-		return at, err
-	}
-	if len(token.Certificates) == 0 {
-		token.Certificates = a.timestampRoots // a stamp may leave it to the reader to have its signer's
-	}
-	if !slices.Contains([]crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512}, ts.HashAlgorithm) ||
-		!bytes.Equal(ts.HashedMessage, sum(ts.HashAlgorithm, signature)) {
-		return at, errors.New("it is of something else")
-	}
-	return ts.Time, a.stamped(token, ts.Time)
-}
-
-// stamped checks who signed a time stamp. What is looked at is the certificate that
-// verifies the signature, not the first of those that lie beside it: of an authority
-// that issues for several uses, another leaf could otherwise hide behind one for
-// time stamps.
-func (a Authority) stamped(token *pkcs7.PKCS7, at time.Time) error {
-	signer := token.GetOnlySigner()
-	switch {
-	case signer == nil:
-		return errors.New("it does not have one signer whose certificate is there")
-	case signer.IsCA || len(signer.ExtKeyUsage) != 1 || signer.ExtKeyUsage[0] != x509.ExtKeyUsageTimeStamping || len(signer.UnknownExtKeyUsage) > 0:
-		return errors.New("its signer may do other things than time stamps")
-	}
-	var roots, between []*x509.Certificate
-	for _, c := range a.timestampRoots {
-		if selfSigned(c) {
-			roots = append(roots, c)
-		} else {
-			between = append(between, c)
-		}
-	}
-	between = append(between, token.Certificates[:min(len(token.Certificates), maxCertificates)]...)
-	return token.VerifyWithOpts(x509.VerifyOptions{
-		Roots: pool(roots), Intermediates: pool(between), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
-	})
+	return stampTime(stamp, signature, a.timestampRoots)
 }
 
 // mayBeUsed demands that the leaf is an end's, for signatures, and itself lists the

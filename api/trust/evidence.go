@@ -27,6 +27,7 @@ type Evidence struct {
 	subjects   []image.Digest      // that the claim names
 	message    []byte              // what was signed
 	signatures [][]byte            // over it
+	stamped    []byte              // what time stamps are of, where that is not the first signature
 	voucher    *voucher            // of who made the first of the signatures, or nil
 	bundle     *protobundle.Bundle // the same with log entry and time stamps, or nil
 	artifact   []byte              // what bundle signs, where it is no statement
@@ -54,7 +55,9 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descrip
 	if err != nil {
 		return nil, fmt.Errorf("read signature manifest: %w", err)
 	}
-	layers, err := signatureLayers(data)
+	layers, err := layersOf(data, func(mediaType string) bool {
+		return mediaType == SimpleSigningMediaType || strings.HasPrefix(mediaType, bundleMediaPrefix)
+	})
 	if err != nil {
 		return nil, &fault.Error{
 			Reason: fault.Corrupt, Op: "read signature manifest", Subject: manifest.Digest.String(), Err: err,
@@ -76,15 +79,15 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descrip
 	return out, nil
 }
 
-// signatureLayers returns the layers of a manifest that hold signatures.
-func signatureLayers(data []byte) ([]ocispec.Descriptor, error) {
+// layersOf returns the layers of a manifest that hold signatures, by their type.
+func layersOf(data []byte, wanted func(mediaType string) bool) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
 		return nil, fmt.Errorf("no image manifest: %w", err)
 	}
 	var out []ocispec.Descriptor
 	for _, l := range m.Layers {
-		if l.MediaType == SimpleSigningMediaType || strings.HasPrefix(l.MediaType, bundleMediaPrefix) {
+		if wanted(l.MediaType) {
 			out = append(out, l)
 		}
 	}
@@ -124,9 +127,7 @@ func readStamp(annotation string) ([][]byte, error) {
 	if annotation == "" {
 		return nil, nil
 	}
-	var a struct {
-		Stamp []byte `json:"SignedRFC3161Timestamp"`
-	}
+	var a stampAnnotation
 	if len(annotation) > 2*maxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
 		return nil, errors.New("its time stamp cannot be read")
 	}
@@ -171,27 +172,27 @@ type simpleClaim struct {
 // readSigstoreBundle reads a sigstore bundle as cosign sign --new-bundle-format
 // writes it with a key.
 func readSigstoreBundle(data []byte) Evidence {
+	return readEnvelopeBundle(data, acceptingStatement)
+}
+
+// readEnvelopeBundle reads a sigstore bundle around a statement that subjectsOf takes.
+func readEnvelopeBundle(data []byte, subjectsOf func(payload []byte) ([]image.Digest, string)) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	var b protobundle.Bundle
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
 		return bad("damaged: no sigstore bundle")
 	}
 	env := b.GetDsseEnvelope()
-	switch {
-	case env == nil:
+	if env == nil {
 		return bad("a signed blob, which accepts no image")
-	case env.GetPayloadType() != inTotoPayload:
-		return bad(fmt.Sprintf("of a payload of type %.80q, which accepts nothing", env.GetPayloadType()))
-	case len(env.GetSignatures()) > maxEnvelopeSigs:
-		return bad(fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs))
 	}
-	subjects, problem := readStatement(env.GetPayload())
-	if problem != "" {
-		return bad(problem)
-	}
-	e := Evidence{subjects: subjects, message: dsse.PAE(env.GetPayloadType(), env.GetPayload())}
+	signatures := make([][]byte, 0, len(env.GetSignatures()))
 	for _, s := range env.GetSignatures() {
-		e.signatures = append(e.signatures, s.GetSig())
+		signatures = append(signatures, s.GetSig())
+	}
+	e := readEnvelope(env.GetPayloadType(), env.GetPayload(), signatures, subjectsOf)
+	if e.problem != "" {
+		return e
 	}
 	var err error
 	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
@@ -201,6 +202,21 @@ func readSigstoreBundle(data []byte) Evidence {
 		e.bundle = &b
 	}
 	return e
+}
+
+// readEnvelope reads a DSSE envelope around a statement.
+func readEnvelope(payloadType string, payload []byte, signatures [][]byte, subjectsOf func(payload []byte) ([]image.Digest, string)) Evidence {
+	switch {
+	case payloadType != inTotoPayload:
+		return Evidence{problem: fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)}
+	case len(signatures) > maxEnvelopeSigs:
+		return Evidence{problem: fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)}
+	}
+	subjects, problem := subjectsOf(payload)
+	if problem != "" {
+		return Evidence{problem: problem}
+	}
+	return Evidence{subjects: subjects, message: dsse.PAE(payloadType, payload), signatures: signatures}
 }
 
 // voucherOf reads the certificate of a sigstore bundle; nil where it has none.
@@ -229,8 +245,17 @@ func voucherOf(m *protobundle.VerificationMaterial) (*voucher, error) {
 	return newVoucher(chain[0], chain[1:], stamps)
 }
 
-// readStatement returns the subjects of an in-toto statement that accepts them.
-func readStatement(payload []byte) (subjects []image.Digest, problem string) {
+// acceptingStatement returns the subjects of an in-toto statement that accepts them.
+func acceptingStatement(payload []byte) (subjects []image.Digest, problem string) {
+	subjects, kind, problem := readStatement(payload)
+	if problem == "" && kind != SignPredicateType {
+		problem = fmt.Sprintf("an attestation of type %.120q, which accepts nothing", kind)
+	}
+	return subjects, problem
+}
+
+// readStatement returns what an in-toto statement is of, and its type.
+func readStatement(payload []byte) (subjects []image.Digest, kind, problem string) {
 	var s struct {
 		Type          string `json:"_type"`
 		PredicateType string `json:"predicateType"`
@@ -239,15 +264,13 @@ func readStatement(payload []byte) (subjects []image.Digest, problem string) {
 		} `json:"subject"`
 	}
 	if err := json.Unmarshal(payload, &s); err != nil {
-		return nil, "damaged: its statement is no JSON"
+		return nil, "", "damaged: its statement is no JSON"
 	}
 	switch {
 	case s.Type != statementV1 && s.Type != statementV01:
-		return nil, fmt.Sprintf("of a statement of type %.80q, which is not known", s.Type)
-	case s.PredicateType != SignPredicateType:
-		return nil, fmt.Sprintf("an attestation of type %.120q, which accepts nothing", s.PredicateType)
+		return nil, "", fmt.Sprintf("of a statement of type %.80q, which is not known", s.Type)
 	case len(s.Subject) > maxSubjects:
-		return nil, fmt.Sprintf("damaged: more than %d subjects", maxSubjects)
+		return nil, "", fmt.Sprintf("damaged: more than %d subjects", maxSubjects)
 	}
 	for _, sub := range s.Subject {
 		if d, err := image.ParseDigest("sha256:" + sub.Digest["sha256"]); err == nil {
@@ -255,9 +278,9 @@ func readStatement(payload []byte) (subjects []image.Digest, problem string) {
 		}
 	}
 	if len(subjects) == 0 {
-		return nil, "damaged: its statement names no sha256 digest"
+		return nil, s.PredicateType, "damaged: its statement names no sha256 digest"
 	}
-	return subjects, ""
+	return subjects, s.PredicateType, ""
 }
 
 func decodeSignature(s string) ([]byte, error) {

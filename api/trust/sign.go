@@ -41,7 +41,8 @@ const DefaultIdentity = "vdo.vmware.com/bundle"
 type Signer struct {
 	key     Key
 	private crypto.Signer
-	vouched map[string]string // annotations of a certificate for the key
+	vouched *voucher // a certificate for the key, or nil
+	stamp   func(signature []byte) ([]byte, error)
 }
 
 // String names the key by its public fingerprint, so that printing a Signer never
@@ -135,11 +136,65 @@ func (s *Signer) WithCertificate(name string, certificate, chain []byte, now tim
 		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
 	}
 	out := *s
-	out.vouched = map[string]string{CertificateAnnotation: string(pemOf([]*x509.Certificate{v.leaf}))}
-	if len(v.chain) > 0 {
-		out.vouched[ChainAnnotation] = string(pemOf(v.chain))
-	}
+	out.vouched = v
 	return &out, nil
+}
+
+// WithTimestamps returns the signer with a time-stamping authority: stamp is shown
+// each signature that is made from now on, and returns the authority's answer (RFC
+// 3161), which the signature then carries, as those of cosign sign
+// --timestamp-server-url do. An answer that is not a time stamp of the signature, or
+// says that it was made while the signer's certificate was not valid, is refused.
+func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
+	out := *s
+	out.stamp = stamp
+	return &out
+}
+
+// stampAnnotation is the form in which cosign keeps a time stamp.
+type stampAnnotation struct {
+	Stamp []byte `json:"SignedRFC3161Timestamp"`
+}
+
+// carried returns the annotations that go with a signature: certificate, chain, and
+// the time stamp of it.
+func (s *Signer) carried(signature []byte) (map[string]string, error) {
+	out := map[string]string{}
+	if s.vouched != nil {
+		out[CertificateAnnotation] = string(pemOf([]*x509.Certificate{s.vouched.leaf}))
+		if len(s.vouched.chain) > 0 {
+			out[ChainAnnotation] = string(pemOf(s.vouched.chain))
+		}
+	}
+	if s.stamp == nil {
+		return out, nil
+	}
+	stamp, err := s.stamped(signature)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(stampAnnotation{stamp})
+	out[TimestampAnnotation] = string(text)
+	return out, err
+}
+
+// stamped asks for the time stamp of a signature.
+func (s *Signer) stamped(signature []byte) ([]byte, error) {
+	stamp, err := s.stamp(signature)
+	if err != nil {
+		return nil, err
+	}
+	at, err := CheckTimestamp(stamp, signature, TimestampRoots{})
+	if v := s.vouched; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
+		err = fmt.Errorf("it gives the time %s, at which the certificate of the key is not valid", at.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "check the time stamp of", Subject: "the signature", Err: err,
+			Hint: "have the time-stamping authority looked at, its clock first, or use another one",
+		}
+	}
+	return stamp, nil
 }
 
 // privateBlock returns the first PEM block that can hold a private key: openssl
@@ -300,7 +355,8 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	if slices.ContainsFunc(m.Layers, func(l ocispec.Descriptor) bool {
 		raw, err := decodeSignature(l.Annotations[SignatureAnnotation])
 		return l.Digest == layer.Digest && err == nil && s.key.signed(claim, raw) &&
-			(s.vouched == nil || l.Annotations[CertificateAnnotation] == s.vouched[CertificateAnnotation])
+			(s.vouched == nil || l.Annotations[CertificateAnnotation] == string(pemOf([]*x509.Certificate{s.vouched.leaf}))) &&
+			(s.stamp == nil || l.Annotations[TimestampAnnotation] != "")
 	}) {
 		return false, nil
 	}
@@ -314,8 +370,12 @@ func (s *Signer) addSignature(m *ocispec.Manifest, claim []byte) (added bool, er
 	if err != nil {
 		return false, fmt.Errorf("sign: %w", err)
 	}
+	carried, err := s.carried(raw)
+	if err != nil {
+		return false, err
+	}
 	layer.Annotations = map[string]string{SignatureAnnotation: base64.StdEncoding.EncodeToString(raw)}
-	maps.Copy(layer.Annotations, s.vouched)
+	maps.Copy(layer.Annotations, carried)
 	m.Layers = append(m.Layers, layer)
 	return true, nil
 }
@@ -390,15 +450,6 @@ func configOf(layers []ocispec.Descriptor) ([]byte, error) {
 
 func describe(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
-}
-
-// SignBlob signs a file as cosign sign-blob does: base64, without a line end.
-func (s *Signer) SignBlob(data []byte) ([]byte, error) {
-	raw, err := s.sign(data)
-	if err != nil {
-		return nil, fmt.Errorf("sign: %w", err)
-	}
-	return []byte(base64.StdEncoding.EncodeToString(raw)), nil
 }
 
 // GenerateKey makes a key pair as cosign generate-key-pair does: ECDSA P-256, the

@@ -112,26 +112,31 @@ func (f keylessFile) keyless(r policyReader) (Keyless, error) {
 	if f.NotAfter != nil {
 		k.notAfter = f.NotAfter.UTC()
 	}
-	err := k.read(f, r)
-	if err != nil {
+	if err := k.read(f, r); err != nil {
+		hint := "see the format in `go doc api/trust`: id, trustedRoot, identities of issuer and subject"
+		if errors.Is(err, errNoSigstore) {
+			hint = "have it signed with a key, or with a certificate of an authority of the site, and list that under keys or certificates"
+		}
 		return Keyless{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", f.ID), Err: err,
-			Hint: "see the format in `go doc api/trust`: id, trustedRoot, identities of issuer and subject",
+			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", f.ID), Err: err, Hint: hint,
 		}
 	}
 	return k, nil
 }
 
+var errNoSigstore = errors.New("this program does not verify keyless signatures")
+
 func (k *Keyless) read(f keylessFile, r policyReader) (err error) {
 	if err := checkID(k.id); err != nil {
 		return err
+	}
+	if r.open == nil {
+		return errNoSigstore
 	}
 	if k.root, err = loadField("keyless", f.ID, "trustedRoot", f.TrustedRoot, f.TrustedRootFile, r.readFile); err != nil {
 		return err
 	}
 	switch {
-	case r.open == nil:
-		return errors.New("this program does not verify keyless signatures")
 	case len(k.identities) == 0:
 		return errors.New("it has no identities: everyone with a login would be accepted")
 	case len(k.identities) > maxIdentities:

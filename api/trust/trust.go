@@ -31,9 +31,12 @@
 // [Signer.Attest] writes such statements, as cosign attest does: an in-toto statement
 // in a DSSE envelope, a layer of type application/vnd.dsse.envelope.v1+json of the
 // manifest under sha256-HEX.att. Nothing that [ReadEvidence] reads has that type.
+// [ReadStatements] and [Policy.VerifyStatement] read them, and sigstore bundles of the
+// same content: signers count for the statement that they signed, byte by byte.
 //
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
-// the file. A signature file may hold several, one a line.
+// the file, or where a certificate vouches for the key a sigstore bundle (JSON) with a
+// message signature. A signature file may hold several, one a line.
 //
 // ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; on reading, the
 // hash that belongs to the curve is accepted too, since cosign writes it. RSA keys
@@ -99,7 +102,8 @@
 // leads to, that has one of the entry's identities, that lists the extended key
 // usage itself, is no authority's, and is in time at the check. One that has expired
 // counts where a time stamp over the signature
-// (dev.sigstore.cosign/rfc3161timestamp, or in the sigstore bundle) by one of the
+// (dev.sigstore.cosign/rfc3161timestamp, which for an attestation is over its whole
+// envelope, or in the sigstore bundle) by one of the
 // entry's timestampRoots says that it was in time then; else the refusal says so.
 //
 // For the threshold an entry counts once, whichever of its identities signed, and a

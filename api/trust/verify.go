@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -134,8 +133,12 @@ func (t *tally) addVouched(p *Policy, e Evidence, now time.Time) (known bool) {
 			strange = why.why
 		}
 	}
+	stamped := e.stamped
+	if stamped == nil {
+		stamped = e.signatures[0]
+	}
 	for _, a := range p.authorities {
-		hear(a.id, a.vouches(e.voucher, e.signatures[0], now))
+		hear(a.id, a.vouches(e.voucher, stamped, now))
 	}
 	for _, k := range p.keyless {
 		hear(k.id, k.vouches(e, t.subject, now))
@@ -265,30 +268,4 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// VerifyBlob checks a file against its signature file: base64 as cosign sign-blob
-// writes it, several signatures one a line. The subject of the result is the
-// digest of data.
-func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
-	subject := image.DigestOf(data)
-	if err := p.admits(subject); err != nil {
-		return Verified{}, err
-	}
-	lines := bytes.Fields(signatures)
-	if len(lines) > maxSignatures {
-		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than %d", len(lines), maxSignatures),
-			"give the file that holds the signatures")
-	}
-	t := newTally(subject)
-	for _, line := range lines {
-		t.total++
-		raw, err := decodeSignature(string(line))
-		if err != nil {
-			t.found["damaged: it "+err.Error()]++
-			continue
-		}
-		t.addSigned(p, Evidence{message: data, signatures: [][]byte{raw}}, now)
-	}
-	return t.verdict(p, now)
 }

@@ -50,8 +50,10 @@ type DriverBundleSpec struct {
 	// +optional
 	CA *KeyReference `json:"ca,omitempty"`
 	// Trust says whose signature makes the bundle acceptable. Default: the
-	// ConfigMap vdo-trust, each of whose keys ending in .pub is a public key, one
-	// signature being enough. Without any key nothing is accepted.
+	// ConfigMap vdo-trust. Its key policy.yaml is a trust policy as vdo-bundle verify
+	// --policy takes it, whose files are other keys of the ConfigMap; where there is
+	// none, each key ending in .pub is a public key, one signature being enough.
+	// Without any key or certificate authority nothing is accepted.
 	// +optional
 	Trust *TrustPolicy `json:"trust,omitempty"`
 	// MatrixTrust says whose signature makes the compatibility matrix inside
@@ -67,23 +69,44 @@ type DriverBundleSpec struct {
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 	// AcceptOlder consents to one bundle digest whose matrix is older than one
-	// already accepted, or is expired.
+	// already accepted, or is expired, or which under the same matrix has lower versions
+	// than the accepted bundle, and nothing newer.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^sha256:[a-f0-9]{64}$`
 	AcceptOlder string `json:"acceptOlder,omitempty"`
 }
 
-// TrustPolicy says whose signatures count.
+// TrustPolicy says whose signatures count: those by keys, and those by whom a
+// certificate authority of the site vouches for. It means what the policy file of
+// vdo-bundle means (api/trust).
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= size(self.keys)",message="threshold asks for more keys than are listed"
+// +kubebuilder:validation:XValidation:rule="has(self.keys) || has(self.certificates) || has(self.keyless)",message="give keys or certificates: without any, nothing could ever be accepted"
+// +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= (has(self.keys) ? size(self.keys) : 0) + (has(self.certificates) ? size(self.certificates) : 0) || has(self.keyless)",message="threshold asks for more keys than are listed: keys and certificates count together"
+// +kubebuilder:validation:XValidation:rule="!has(self.keyless)",message="the operator does not verify keyless signatures: have the bundle signed with a key, or with a certificate of an authority of the site, and list that under keys or certificates"
 type TrustPolicy struct {
 	// Keys whose signatures count. Two entries with the same public key count once.
+	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=id
-	Keys []TrustKey `json:"keys"`
-	// Threshold is how many distinct keys must have signed.
+	Keys []TrustKey `json:"keys,omitempty"`
+	// Certificates are authorities, and whose of their certificates count.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=map
+	// +listMapKey=id
+	Certificates []TrustAuthority `json:"certificates,omitempty"`
+	// Keyless is refused: it is here so that a policy which asks for it is not taken
+	// for one that does not.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	Keyless []TrustKeyless `json:"keyless,omitempty"`
+	// Threshold is how many distinct signers there must be, keys and entries of
+	// certificates together. An entry counts once, whichever of its identities signed,
+	// and a key counts once, whoever vouches for it.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -121,6 +144,99 @@ type TrustKey struct {
 	Revoked bool `json:"revoked,omitempty"`
 }
 
+// TrustAuthority is a private certificate authority, and whose of its certificates
+// count.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.roots) != has(self.rootsFrom)",message="give exactly one of roots and rootsFrom"
+// +kubebuilder:validation:XValidation:rule="!(has(self.intermediates) && has(self.intermediatesFrom))",message="give one of intermediates and intermediatesFrom, not both"
+// +kubebuilder:validation:XValidation:rule="!(has(self.timestampRoots) && has(self.timestampRootsFrom))",message="give one of timestampRoots and timestampRootsFrom, not both"
+type TrustAuthority struct {
+	// ID names the authority in status and messages.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// Roots are its self-signed certificates, in PEM.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	Roots string `json:"roots,omitempty"`
+	// RootsFrom takes the roots from a ConfigMap or Secret. Default key: ca.crt.
+	// +optional
+	RootsFrom *KeyReference `json:"rootsFrom,omitempty"`
+	// Intermediates are used besides those that come with a signature, in PEM.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	Intermediates string `json:"intermediates,omitempty"`
+	// IntermediatesFrom takes them from a ConfigMap or Secret. Default key: ca.crt.
+	// +optional
+	IntermediatesFrom *KeyReference `json:"intermediatesFrom,omitempty"`
+	// Identities are whose certificates count: those that have one of these as a
+	// subject alternative name.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Identities []TrustIdentity `json:"identities"`
+	// ExtendedKeyUsage that a certificate must list: codeSigning (the default),
+	// emailProtection, clientAuth, or an object identifier in dots.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^(codeSigning|emailProtection|clientAuth|[0-9]+([.][0-9]+)+)$`
+	// +kubebuilder:validation:MaxLength=128
+	ExtendedKeyUsage string `json:"extendedKeyUsage,omitempty"`
+	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
+	// signature is older than the end of its certificate, in PEM, with intermediates.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	TimestampRoots string `json:"timestampRoots,omitempty"`
+	// TimestampRootsFrom takes them from a ConfigMap or Secret. Default key: ca.crt.
+	// +optional
+	TimestampRootsFrom *KeyReference `json:"timestampRootsFrom,omitempty"`
+	// RevokedSerials are of certificates that no longer count, in hex.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f:]{1,64}$`
+	// +listType=atomic
+	RevokedSerials []string `json:"revokedSerials,omitempty"`
+	// NotBefore and NotAfter bound the time in which the authority counts.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// Revoked authorities never count.
+	// +optional
+	Revoked bool `json:"revoked,omitempty"`
+}
+
+// TrustIdentity is one subject alternative name of a certificate, in exactly these
+// characters.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.email) ? 1 : 0) + (has(self.uri) ? 1 : 0) + (has(self.dns) ? 1 : 0) == 1",message="an identity is exactly one of email, uri and dns"
+type TrustIdentity struct {
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="identities are compared character by character, without wildcards"
+	Email string `json:"email,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="identities are compared character by character, without wildcards"
+	URI string `json:"uri,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="identities are compared character by character, without wildcards"
+	DNS string `json:"dns,omitempty"`
+}
+
+// TrustKeyless is an entry for short-lived certificates of a sigstore, which the
+// operator does not verify.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type TrustKeyless struct {
+	// +optional
+	ID string `json:"id,omitempty"`
+}
+
 // DriverBundleStatus is what was found in the mirror.
 type DriverBundleStatus struct {
 	// +optional
@@ -138,7 +254,8 @@ type DriverBundleStatus struct {
 	// Tag that the digest was found under.
 	// +optional
 	Tag string `json:"tag,omitempty"`
-	// VerifiedBy are the ids of the keys whose signatures counted.
+	// VerifiedBy are the ids of the keys and certificate authorities whose signatures
+	// counted.
 	// +optional
 	VerifiedBy []string `json:"verifiedBy,omitempty"`
 	// +optional

@@ -2,11 +2,13 @@ package v1alpha1
 
 // Names in a DriverBundle's namespace that stand for what its spec leaves out.
 const (
-	DefaultTrustName      = "vdo-trust"       // ConfigMap: each key ending in .pub is a public key
+	DefaultTrustName      = "vdo-trust"       // ConfigMap: a policy, or public keys
+	DefaultTrustPolicyKey = "policy.yaml"     // in it: the policy; without it each key ending in .pub is a public key
 	DefaultPullSecretName = "vdo-registry"    //nolint:gosec // a name: Secret of type kubernetes.io/dockerconfigjson
 	DefaultCAName         = "vdo-registry-ca" // ConfigMap: key ca.crt
 	DefaultCAKey          = "ca.crt"
 	DefaultPublicKeyKey   = "cosign.pub"
+	DefaultRootsKey       = "ca.crt" // of certificate authorities
 )
 
 // The predecessor's matrix ConfigMap, under both of its names, and the DriverBundle

@@ -11,6 +11,11 @@
 // 2 GB, "small" 250 images of eight layers of 8 KiB. Links: "loopback", and "20ms",
 // a relay with a round trip of 20 ms and 1 Gbit/s (package test/link).
 //
+// Each set has a newer version, in which every eleventh layer is another. The delta
+// rows pull what the older one lacks, and push it into a registry that has that one:
+// vdo-bundle by way of a file that holds the difference, the others by way of a
+// folder that holds both. A dash is a job that a tool does not do.
+//
 // The peers are given an advantage: the images are one index in one repository, so
 // that one process of theirs copies all of them with all that they can do at a
 // time; vdo-bundle reads every image from a repository of its own. The registries keep

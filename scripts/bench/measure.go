@@ -166,8 +166,10 @@ func (j job) best(prepare func() error, run func() (sample, error)) sample {
 // bundle is where the tool keeps what it pulled.
 func (j job) bundle() string { return filepath.Join(j.set.dir, "of-"+j.tool.name+j.tool.ext) }
 
-func (j job) remove() error {
-	return errors.Join(os.RemoveAll(j.bundle()), os.RemoveAll(j.bundle()+".partial"), os.RemoveAll(j.bundle()+".journal"))
+func (j job) remove() error { return remove(j.bundle()) }
+
+func remove(name string) error {
+	return errors.Join(os.RemoveAll(name), os.RemoveAll(name+".partial"), os.RemoveAll(name+".journal"))
 }
 
 func (j job) pull(ctx context.Context, host string) sample {
@@ -210,23 +212,37 @@ func (j job) push(ctx context.Context, speed link.Options) (empty, full sample) 
 }
 
 func (j job) pushOnce(ctx context.Context, speed link.Options) (empty, full sample, err error) {
+	err = j.withMirror(speed, func(m mirror) error {
+		args := j.tool.push(j.set, m.host, j.bundle())
+		if empty, err = process(ctx, m.reg, j.tool.path, args, nil); err != nil {
+			return err
+		}
+		full, err = process(ctx, m.reg, j.tool.path, args, nil)
+		return err
+	})
+	return empty, full, err
+}
+
+// mirror is a registry to push to, and the host that it is spoken to by.
+type mirror struct {
+	reg  *registry.Registry
+	host string
+}
+
+// withMirror gives an empty one.
+func (j job) withMirror(speed link.Options, use func(mirror) error) (err error) {
 	dir := filepath.Join(j.o.registryDir, j.set.name, "mirror")
-	mirror, err := registry.New(registry.Options{Dir: dir})
+	reg, err := registry.New(registry.Options{Dir: dir})
 	if err != nil {
-		return empty, full, err
+		return err
 	}
-	defer func() { err = errors.Join(err, mirror.Close(), os.RemoveAll(dir)) }()
-	host, end, err := through(mirror.Host, speed)
+	defer func() { err = errors.Join(err, reg.Close(), os.RemoveAll(dir)) }()
+	host, end, err := through(reg.Host, speed)
 	if err != nil {
-		return empty, full, err
+		return err
 	}
 	defer end()
-	args := j.tool.push(j.set, host, j.bundle())
-	if empty, err = process(ctx, mirror, j.tool.path, args, nil); err != nil {
-		return empty, full, err
-	}
-	full, err = process(ctx, mirror, j.tool.path, args, nil)
-	return empty, full, err
+	return use(mirror{reg, host})
 }
 
 // through leads over a link, where there is one.
@@ -249,7 +265,7 @@ func runSet(ctx context.Context, o options, name string, tools []tool) error {
 		return err
 	}
 	defer s.close() //nolint:errcheck // scratch
-	if err := s.lock(ctx, tools); err != nil {
+	if err := errors.Join(s.lock(ctx, tools), s.newer.lock(ctx, tools)); err != nil {
 		return err
 	}
 	for _, over := range o.links {
@@ -268,7 +284,7 @@ func (s *set) lock(ctx context.Context, tools []tool) error {
 		}
 		host := s.upstream.Host
 		_, err := process(ctx, nil, t.path, []string{"lock", "--matrix", filepath.Join(s.dir, "matrix.yaml"), "--manifest-dir", filepath.Join(s.dir, "manifests"),
-			"--release", "cpi@1.33.1", "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", filepath.Join(s.dir, "lock.yaml")}, nil)
+			"--release", "cpi@" + s.release(), "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", filepath.Join(s.dir, "lock.yaml")}, nil)
 		return err
 	}
 	return nil
@@ -292,8 +308,11 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) er
 			empty, full := j.push(ctx, speed)
 			t.add("push, empty registry", tool.name, empty)
 			t.add("push, full registry", tool.name, full)
+			delta, pushed := j.newer(ctx, host, speed)
+			t.add("delta, pull", tool.name, delta)
+			t.add("delta, push", tool.name, pushed)
 		}
-		if tool.verify != nil && speed == (link.Options{}) {
+		if speed == (link.Options{}) {
 			t.add("verify", tool.name, j.verify(ctx))
 		}
 		if err := errors.Join(ctx.Err(), j.remove()); err != nil {
@@ -306,6 +325,9 @@ func (s *set) over(ctx context.Context, o options, over string, tools []tool) er
 
 // verify signs what was pulled, and measures its verification.
 func (j job) verify(ctx context.Context) sample {
+	if j.tool.verify == nil {
+		return sample{failed: "–"}
+	}
 	sign := func() error {
 		_, err := process(ctx, nil, j.tool.path, []string{"sign", j.bundle(), "--key", filepath.Join(j.set.dir, "bench.key"), "--identity", "bench.test/all"}, nil)
 		return err

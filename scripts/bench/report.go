@@ -200,7 +200,7 @@ type table struct {
 
 func newTable(s *set, over string) *table {
 	return &table{set: s, over: over, rows: map[string][]string{},
-		order: []string{"pull", "resume a pull", "push, empty registry", "push, full registry", "verify"}}
+		order: []string{"pull", "resume a pull", "push, empty registry", "push, full registry", "delta, pull", "delta, push", "verify"}}
 }
 
 func (t *table) add(job, tool string, s sample) {
@@ -214,7 +214,8 @@ func (t *table) add(job, tool string, s sample) {
 }
 
 func (t *table) print() {
-	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s MB", t.set.name, t.over, t.set.images, t.set.blobs, mb(t.set.bytes))
+	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s MB; the newer version has %d other layers, %s MB", t.set.name, t.over,
+		t.set.images, t.set.blobs, mb(t.set.bytes), t.set.newer.blobs, mb(t.set.newer.bytes))
 	if o := speeds[t.over]; o.BitsPerSecond > 0 {
 		fmt.Printf("; the link alone needs %s s", seconds(time.Duration(float64(t.set.bytes)*8/o.BitsPerSecond*1e9)))
 	}

@@ -15,7 +15,10 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -31,56 +34,86 @@ import (
 // set is images in a registry, and what leads vdo-bundle to them.
 type set struct {
 	name        string
+	tag         string // of everything in it: "1", and "2" of the newer version
 	upstream    *registry.Registry
 	dir         string // matrix.yaml, manifests/, keys
-	registryDir string
+	registryDir string // what the registry keeps
 	images      int
-	blobs       int
-	bytes       int64 // of different blobs
+	blobs       int   // different ones; of a newer version those that the older one lacks
+	bytes       int64 // of them
+	newer       *set  // the version after this one; nil where this is that
 }
 
-// recipe is the sizes of the layers of each image; a negative size is a shared base.
-func recipe(name string, scale float64) ([][]int64, error) {
+// layer is what a layer's bytes are made from.
+type layer struct {
+	seed string
+	size int64
+}
+
+// recipe is the layers of each image.
+func recipe(name string, scale float64) ([][]layer, error) {
 	bytes := func(n float64) int64 { return max(int64(n*scale), 1<<10) }
 	count := func(n int) int { return max(int(float64(n)*scale), 2) }
 	switch name {
 	case "drivers":
 		return drivers(bytes), nil
 	case "big":
-		return [][]int64{{bytes(2 << 30)}}, nil
+		return [][]layer{own(0, bytes(2<<30))}, nil
 	case "small":
-		out := make([][]int64, count(250))
+		out := make([][]layer, count(250))
 		for i := range out {
-			out[i] = slicesOf(8, 8<<10)
+			out[i] = own(i, slices.Repeat([]int64{8 << 10}, 8)...)
 		}
 		return out, nil
 	}
 	return nil, fmt.Errorf("there is no set %q", name)
 }
 
-func slicesOf(n int, size int64) []int64 {
-	out := make([]int64, n)
-	for i := range out {
-		out[i] = size
+// own are the layers that only one image has.
+func own(image int, sizes ...int64) []layer {
+	out := make([]layer, len(sizes))
+	for i, size := range sizes {
+		out[i] = layer{fmt.Sprintf("%d/%d", image, i), size}
+	}
+	return out
+}
+
+// newer is the recipe of the next version: every eleventh layer has other bytes, so
+// that large and small ones change alike. Where there are too few for that, a layer
+// of a tenth of their size comes on top.
+func newer(recipe [][]layer) [][]layer {
+	const each = 11
+	out := make([][]layer, len(recipe))
+	n := 0
+	for i, layers := range recipe {
+		out[i] = slices.Clone(layers)
+		for k, l := range layers {
+			if n%each == each/2 && !l.shared() {
+				out[i][k].seed += "/newer"
+			}
+			n++
+		}
+	}
+	if n <= each/2 {
+		out[0] = append(out[0], layer{"newer", out[0][0].size / 10})
 	}
 	return out
 }
 
 // drivers is 40 images in the sizes of the real ones: some with Windows layers or a
 // network's programs, drivers, sidecars; each on one of five bases.
-func drivers(bytes func(float64) int64) [][]int64 {
+func drivers(bytes func(float64) int64) [][]layer {
 	const mb = 1e6
-	own := func(total float64) []int64 {
-		return []int64{bytes(total * .72 * mb), bytes(total * .2 * mb), bytes(total * .08 * mb), bytes(4e3)}
-	}
-	var out [][]int64
+	var out [][]layer
 	for n, group := range []struct {
 		images int
 		mb     float64
 	}{{4, 255}, {6, 135}, {10, 66}, {20, 26}} {
 		for i := range group.images {
-			base := -int64(1 + (i+n)%5)
-			out = append(out, append([]int64{base}, own(group.mb)...))
+			total, b := group.mb*mb, (i+n)%len(bases)
+			base := layer{fmt.Sprintf("%s%d", shared, b), bytes(bases[b] * mb)}
+			layers := own(len(out), bytes(total*.72), bytes(total*.2), bytes(total*.08), bytes(4e3))
+			out = append(out, append([]layer{base}, layers...))
 		}
 	}
 	return out
@@ -88,6 +121,10 @@ func drivers(bytes func(float64) int64) [][]int64 {
 
 // bases are the sizes of the shared layers, in MB.
 var bases = []float64{2, 12, 20, 32, 34}
+
+const shared = "base/" // what their seeds begin with
+
+func (l layer) shared() bool { return strings.HasPrefix(l.seed, shared) }
 
 // blob is a layer whose bytes follow from its seed.
 type blob struct {
@@ -115,81 +152,85 @@ func (b *blob) Compressed() (io.ReadCloser, error) {
 }
 
 // makeSet fills a registry: one index with all images in the repository "all", and
-// every image in a repository of its own below "x".
-func makeSet(ctx context.Context, o options, name string) (*set, error) {
+// every image in a repository of its own below "x". The newer version is under the
+// tag 2 there.
+func makeSet(ctx context.Context, o options, name string) (_ *set, err error) {
 	layers, err := recipe(name, o.scale)
 	if err != nil {
 		return nil, err
 	}
-	s := &set{name: name, dir: filepath.Join(o.dir, name), registryDir: filepath.Join(o.registryDir, name, "upstream"), images: len(layers)}
-	if err := os.MkdirAll(filepath.Join(s.dir, "manifests"), 0o755); err != nil {
+	s := &set{name: name, tag: "1", dir: filepath.Join(o.dir, name), registryDir: filepath.Join(o.registryDir, name, "upstream"), images: len(layers)}
+	s.newer = &set{name: name, tag: "2", dir: filepath.Join(s.dir, "newer"), images: len(layers)}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
 	}
 	if s.upstream, err = registry.New(registry.Options{Dir: s.registryDir}); err != nil {
 		return nil, err
 	}
-	images, err := s.build(layers, func(n float64) int64 { return max(int64(n*o.scale), 1<<10) })
-	if err == nil {
-		err = s.push(ctx, images)
+	s.newer.upstream = s.upstream
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	blobs := map[layer]v1.Layer{}
+	if err := s.fill(ctx, layers, blobs); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = s.describe()
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
+	return s, s.newer.fill(ctx, newer(layers), blobs)
 }
 
 func (s *set) close() error {
 	return errors.Join(s.upstream.Close(), os.RemoveAll(s.registryDir), os.RemoveAll(s.dir))
 }
 
-func (s *set) build(recipes [][]int64, scaled func(float64) int64) ([]v1.Image, error) {
-	images := make([]v1.Image, len(recipes))
-	var shared [5]v1.Layer
-	for i := range shared {
-		b, err := newBlob(fmt.Sprintf("%s/base/%d", s.name, i), scaled(bases[i]*1e6))
-		if err != nil {
-			return nil, err
-		}
-		shared[i] = b
+// fill makes what a set consists of; blobs are those of the versions before.
+func (s *set) fill(ctx context.Context, recipe [][]layer, blobs map[layer]v1.Layer) error {
+	if err := s.makeBlobs(recipe, blobs); err != nil {
+		return err
 	}
-	used := map[int64]bool{}
-	var group errgroup.Group
-	for n, sizes := range recipes {
-		for _, size := range sizes {
-			if size < 0 && !used[size] {
-				used[size] = true
-				of, _ := shared[-size-1].Size()
-				s.bytes, s.blobs = s.bytes+of, s.blobs+1
-			} else if size > 0 {
-				s.bytes, s.blobs = s.bytes+size, s.blobs+1
-			}
+	images := make([]v1.Image, len(recipe))
+	for n, of := range recipe {
+		layers := make([]v1.Layer, len(of))
+		for i, l := range of {
+			layers[i] = blobs[l]
 		}
-		group.Go(func() (err error) {
-			images[n], err = newImage(fmt.Sprintf("%s/%d", s.name, n), sizes, shared[:])
+		var err error
+		base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+		if images[n], err = mutate.AppendLayers(base, layers...); err != nil {
+			return err
+		}
+	}
+	if err := s.push(ctx, images); err != nil {
+		return err
+	}
+	return s.describe()
+}
+
+// makeBlobs adds the layers of a recipe to those that are known.
+func (s *set) makeBlobs(recipe [][]layer, blobs map[layer]v1.Layer) error {
+	var group errgroup.Group
+	var mu sync.Mutex
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	seen := map[layer]bool{}
+	for _, l := range slices.Concat(recipe...) {
+		mu.Lock()
+		known := seen[l] || blobs[l] != nil
+		mu.Unlock()
+		if known {
+			continue
+		}
+		seen[l] = true
+		s.bytes, s.blobs = s.bytes+l.size, s.blobs+1
+		group.Go(func() error {
+			b, err := newBlob(s.name+"/"+l.seed, l.size)
+			mu.Lock()
+			defer mu.Unlock()
+			blobs[l] = b
 			return err
 		})
 	}
-	return images, group.Wait()
-}
-
-func newImage(seed string, sizes []int64, shared []v1.Layer) (v1.Image, error) {
-	var layers []v1.Layer
-	for i, size := range sizes {
-		if size < 0 {
-			layers = append(layers, shared[-size-1])
-			continue
-		}
-		b, err := newBlob(fmt.Sprintf("%s/%d", seed, i), size)
-		if err != nil {
-			return nil, err
-		}
-		layers = append(layers, b)
-	}
-	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	return mutate.AppendLayers(base, layers...)
+	return group.Wait()
 }
 
 func (s *set) push(ctx context.Context, images []v1.Image) error {
@@ -198,7 +239,7 @@ func (s *set) push(ctx context.Context, images []v1.Image) error {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img,
 			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}})
 	}
-	all, err := name.ParseReference(s.upstream.Host+"/all:1", name.Insecure)
+	all, err := name.ParseReference(s.upstream.Host+"/all:"+s.tag, name.Insecure)
 	if err != nil {
 		return err
 	}
@@ -227,23 +268,26 @@ func (s *set) pushAlone(ctx context.Context, n int, img v1.Image, all v1.ImageIn
 	if err != nil {
 		return err
 	}
-	ref, err := name.ParseReference(fmt.Sprintf("%s/x/%s", s.upstream.Host, path(n)), name.Insecure)
+	ref, err := name.ParseReference(fmt.Sprintf("%s/x/%s", s.upstream.Host, s.path(n)), name.Insecure)
 	if err != nil {
 		return err
 	}
 	return remote.Write(ref, there, remote.WithContext(ctx), remote.WithJobs(1))
 }
 
-func path(n int) string { return fmt.Sprintf("bench/image-%03d:1", n) }
+func (s *set) path(n int) string { return fmt.Sprintf("bench/image-%03d:%s", n, s.tag) }
+
+// release is what the matrix calls it.
+func (s *set) release() string { return "1.33." + s.tag }
 
 const matrixText = `apiVersion: vdo.vmware.com/matrix/v1
 kind: CompatibilityMatrix
-serial: 1
+serial: %s
 issued: 2026-01-01T00:00:00Z
 expires: 2099-01-01T00:00:00Z
 releases:
   - driver: cpi
-    version: 1.33.1
+    version: %s
     state: current
     kubernetes: {min: "1.33", max: "1.33", basis: bench}
     vsphere: {min: "6.7.3", basis: bench}
@@ -252,10 +296,13 @@ releases:
 
 // describe writes the matrix and the manifest that name the images, and a key.
 func (s *set) describe() error {
+	if err := os.MkdirAll(filepath.Join(s.dir, "manifests"), 0o755); err != nil {
+		return err
+	}
 	var m strings.Builder
 	m.WriteString("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: all}\nspec:\n  template:\n    spec:\n      containers:\n")
 	for n := range s.images {
-		fmt.Fprintf(&m, "      - {name: c%d, image: registry.test/%s}\n", n, path(n))
+		fmt.Fprintf(&m, "      - {name: c%d, image: registry.test/%s}\n", n, s.path(n))
 	}
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -271,7 +318,7 @@ func (s *set) describe() error {
 	}
 	for file, data := range map[string][]byte{
 		"manifests/all.yaml": []byte(m.String()),
-		"matrix.yaml":        fmt.Appendf(nil, matrixText, m.Len(), sha256.Sum256([]byte(m.String()))),
+		"matrix.yaml":        fmt.Appendf(nil, matrixText, s.tag, s.release(), m.Len(), sha256.Sum256([]byte(m.String()))),
 		"bench.key":          pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
 		"bench.pub":          pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
 	} {

@@ -18,6 +18,11 @@ type tool struct {
 	push                func(s *set, host, from string) []string
 	verify              func(s *set, from string) []string
 	ext                 string // of what it pulls into
+	// delta pulls what base lacks of a set into a file of its own. A tool without it
+	// pulls into a copy of base where that is a folder, and else does not do the job.
+	delta func(s *set, host, base, to string) []string
+	// oneEntry is for tools that push folders of one entry only.
+	oneEntry bool
 }
 
 // findTools builds or finds them.
@@ -75,14 +80,17 @@ func versionOf(ctx context.Context, t tool) string {
 }
 
 func ourselves() tool {
+	pull := func(s *set, host, to string) []string {
+		return []string{"pull", "--lock", filepath.Join(s.dir, "lock.yaml"), "--matrix", filepath.Join(s.dir, "matrix.yaml"),
+			"--manifest-dir", filepath.Join(s.dir, "manifests"), "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", to}
+	}
 	return tool{
-		name: "vdo-bundle", ext: ".tar",
-		pull: func(s *set, host, to string) []string {
-			return []string{"pull", "--lock", filepath.Join(s.dir, "lock.yaml"), "--matrix", filepath.Join(s.dir, "matrix.yaml"),
-				"--manifest-dir", filepath.Join(s.dir, "manifests"), "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", to}
+		name: "vdo-bundle", ext: ".tar", pull: pull,
+		delta: func(s *set, host, base, to string) []string {
+			return append(pull(s, host, to), "--base", base)
 		},
-		push: func(_ *set, host, from string) []string {
-			return []string{"push", from, host + "/copy/all:1", "--plain-http", host, "-q"}
+		push: func(s *set, host, from string) []string {
+			return []string{"push", from, host + "/copy/all:" + s.tag, "--plain-http", host, "-q"}
 		},
 		verify: func(s *set, from string) []string {
 			return []string{"verify", from, "--key", filepath.Join(s.dir, "bench.pub"), "-q"}
@@ -92,12 +100,12 @@ func ourselves() tool {
 
 func crane() tool {
 	return tool{
-		name: "crane",
-		pull: func(_ *set, host, to string) []string {
-			return []string{"pull", "--insecure", "--format", "oci", host + "/all:1", to}
+		name: "crane", oneEntry: true,
+		pull: func(s *set, host, to string) []string {
+			return []string{"pull", "--insecure", "--format", "oci", host + "/all:" + s.tag, to}
 		},
-		push: func(_ *set, host, from string) []string {
-			return []string{"push", "--insecure", from, host + "/copy/all:1"}
+		push: func(s *set, host, from string) []string {
+			return []string{"push", "--insecure", from, host + "/copy/all:" + s.tag}
 		},
 	}
 }
@@ -106,11 +114,11 @@ func regctl() tool {
 	plain := func(host string) []string { return []string{"--host", "reg=" + host + ",tls=disabled"} }
 	return tool{
 		name: "regctl",
-		pull: func(_ *set, host, to string) []string {
-			return append(plain(host), "image", "copy", host+"/all:1", "ocidir://"+to+":1")
+		pull: func(s *set, host, to string) []string {
+			return append(plain(host), "image", "copy", host+"/all:"+s.tag, "ocidir://"+to+":"+s.tag)
 		},
-		push: func(_ *set, host, from string) []string {
-			return append(plain(host), "image", "copy", "ocidir://"+from+":1", host+"/copy/all:1")
+		push: func(s *set, host, from string) []string {
+			return append(plain(host), "image", "copy", "ocidir://"+from+":"+s.tag, host+"/copy/all:"+s.tag)
 		},
 	}
 }
@@ -118,11 +126,11 @@ func regctl() tool {
 func skopeo() tool {
 	return tool{
 		name: "skopeo",
-		pull: func(_ *set, host, to string) []string {
-			return []string{"--insecure-policy", "copy", "-q", "--all", "--src-tls-verify=false", "docker://" + host + "/all:1", "oci:" + to + ":1"}
+		pull: func(s *set, host, to string) []string {
+			return []string{"--insecure-policy", "copy", "-q", "--all", "--src-tls-verify=false", "docker://" + host + "/all:" + s.tag, "oci:" + to + ":" + s.tag}
 		},
-		push: func(_ *set, host, from string) []string {
-			return []string{"--insecure-policy", "copy", "-q", "--all", "--dest-tls-verify=false", "oci:" + from + ":1", "docker://" + host + "/copy/all:1"}
+		push: func(s *set, host, from string) []string {
+			return []string{"--insecure-policy", "copy", "-q", "--all", "--dest-tls-verify=false", "oci:" + from + ":" + s.tag, "docker://" + host + "/copy/all:" + s.tag}
 		},
 	}
 }
@@ -130,11 +138,11 @@ func skopeo() tool {
 func oras() tool {
 	return tool{
 		name: "oras",
-		pull: func(_ *set, host, to string) []string {
-			return []string{"copy", "--no-tty", "--from-plain-http", host + "/all:1", "--to-oci-layout", to + ":1"}
+		pull: func(s *set, host, to string) []string {
+			return []string{"copy", "--no-tty", "--from-plain-http", host + "/all:" + s.tag, "--to-oci-layout", to + ":" + s.tag}
 		},
-		push: func(_ *set, host, from string) []string {
-			return []string{"copy", "--no-tty", "--from-oci-layout", from + ":1", "--to-plain-http", host + "/copy/all:1"}
+		push: func(s *set, host, from string) []string {
+			return []string{"copy", "--no-tty", "--from-oci-layout", from + ":" + s.tag, "--to-plain-http", host + "/copy/all:" + s.tag}
 		},
 	}
 }
@@ -142,10 +150,10 @@ func oras() tool {
 func imgpkg() tool {
 	return tool{
 		name: "imgpkg", ext: ".imgpkg.tar",
-		pull: func(_ *set, host, to string) []string {
-			return []string{"copy", "--registry-insecure", "-i", host + "/all:1", "--to-tar", to}
+		pull: func(s *set, host, to string) []string {
+			return []string{"copy", "--registry-insecure", "-i", host + "/all:" + s.tag, "--to-tar", to}
 		},
-		push: func(_ *set, host, from string) []string {
+		push: func(s *set, host, from string) []string {
 			return []string{"copy", "--registry-insecure", "--tar", from, "--to-repo", host + "/copy/all"}
 		},
 	}

@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
@@ -151,11 +153,18 @@ func (l *line) deliver(tag, key string, releases ...string) {
 	}
 	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml -o drivers.tar", l.upstream.Flags()...)
-	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key")
+	var certificate []string
+	if key == "desk" {
+		certificate = []string{"--certificate", "desk.crt", "--certificate-chain", "issuing.crt"}
+	}
+	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key", certificate...)
 	l.carry("drivers.tar")
 	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
-	if key == "vdo" {
+	switch key {
+	case "vdo":
 		l.run(l.isolated, "vdo-bundle verify drivers.tar --key vdo.pub")
+	case "desk":
+		l.run(l.isolated, "vdo-bundle verify drivers.tar --policy policy.yaml")
 	}
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference(tag)+" --ca-file mirror-ca.crt")
 }
@@ -208,6 +217,38 @@ func (l *line) prepare() {
 		Data: map[string][]byte{corev1.DockerConfigJsonKey: l.site.Mirror.DockerConfig()},
 	})
 	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
+}
+
+// trustCertificates gives the desk a certificate of the site's authority, and has the
+// operator trust that besides the key, by the policy file that vdo-bundle reads.
+func (l *line) trustCertificates() {
+	l.t.Helper()
+	root := pki.Root(l.t, "Corp Root")
+	issuing := root.Issue(l.t, pki.Spec{Name: "Corp Issuing", CA: true})
+	desk := issuing.Issue(l.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+	files := map[string][]byte{
+		"connected/desk.key": desk.KeyPEM(l.t), "connected/desk.crt": desk.PEM(), "connected/issuing.crt": issuing.PEM(),
+		"site/corp-root.crt": root.PEM(), "site/policy.yaml": []byte(`apiVersion: vdo.vmware.com/trust/v1
+kind: TrustPolicy
+keys:
+- id: vdo
+  file: vdo.pub
+certificates:
+- id: corp
+  rootsFile: corp-root.crt
+  identities:
+  - email: release@corp.example
+`),
+	}
+	for name, data := range files {
+		require.NoError(l.t, os.WriteFile(l.path(name), data, 0o600))
+	}
+	trust := &corev1.ConfigMap{}
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "vdo-trust"}, trust))
+	for _, name := range []string{"corp-root.crt", "policy.yaml"} {
+		trust.Data[name] = string(files["site/"+name])
+	}
+	require.NoError(l.t, l.client.Update(l.ctx, trust))
 }
 
 func (l *line) named(name string) metav1.ObjectMeta {

@@ -60,9 +60,14 @@ func TestMainJob(t *testing.T) {
 	})
 	_, still := l.workloads()
 	require.Equal(t, before, still, "nothing is removed because nothing better is there")
-	l.deliver("stable", "vdo", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
+
+	// The site goes over from the key to certificates of its own authority, and the bundle
+	// with the CPI that is missing comes signed by one.
+	l.trustCertificates()
+	l.deliver("stable", "desk", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
 	l.ask(&v1alpha1.DriverBundle{}, "site")
 	l.installed("site", "1.34.0", "3.7.3")
+	require.Contains(t, l.bundleCondition("site", v1alpha1.ConditionVerified), "True/Succeeded: signed by corp")
 
 	// A bundle that somebody else signed is not accepted, and disturbs nothing.
 	accepted := l.acceptedDigest()

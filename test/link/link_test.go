@@ -3,6 +3,7 @@ package link_test
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -72,4 +73,31 @@ func TestAnEndIsPassedOn(t *testing.T) {
 	require.NoError(t, l.Close())
 	_, err = net.Dial("tcp", l.Host)
 	require.Error(t, err)
+}
+
+func TestACutNetworkIsGoneUntilItIsMended(t *testing.T) {
+	l, err := link.New(echo(t), link.Options{})
+	require.NoError(t, err)
+	defer l.Close() //nolint:errcheck // the end
+	post := func() error {
+		resp, err := http.Post("http://"+l.Host, "", bytes.NewReader(make([]byte, 1<<20)))
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err == nil {
+			require.Equal(t, int64(1<<20), n)
+		}
+		return errors.Join(err, resp.Body.Close())
+	}
+	require.NoError(t, post())
+	require.False(t, l.Mend(), "it was never cut")
+	l.Cut(300 << 10)
+	before := l.Bytes()
+	require.Error(t, post())
+	require.Error(t, post())
+	require.Less(t, l.Bytes()-before, int64(1<<20))
+	require.True(t, l.Mend())
+	require.NoError(t, post())
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -61,9 +62,10 @@ func (r *Repository) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// Bundle says what a bundle holds: three random images of CSI 3.5.1, under a matrix.
+// Bundle says what a bundle holds: three random images of one CSI release, under a matrix.
 type Bundle struct {
 	Seed    int64
+	Version string    // of CSI; default 3.5.1
 	Serial  int64     // of the matrix; default 1
 	Expires time.Time // of the matrix; default 2099
 	// MatrixSigner signs the matrix; nil: it has no signature of its own.
@@ -77,6 +79,7 @@ func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
 	t.Helper()
 	made := bundles.New(t, bundles.Options{Seed: b.Seed, LayerSize: 64, Layers: 1})
 	c := made.Contents
+	b.renumber(t, &c)
 	c.Matrix, c.MatrixSignature = b.document(c), nil
 	if b.MatrixSigner != nil {
 		sig, err := b.MatrixSigner.SignBlob(c.Matrix)
@@ -92,6 +95,23 @@ func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
 		}
 	}
 	return g, made.Store
+}
+
+// renumber gives the release its version.
+func (b Bundle) renumber(t testing.TB, c *bundle.Contents) {
+	t.Helper()
+	if b.Version == "" {
+		return
+	}
+	version, err := matrix.ParseVersion(b.Version)
+	require.NoError(t, err)
+	r := &c.Lock.Releases[0]
+	before := r.Path(r.Manifests[0])
+	r.Version = version
+	c.Manifests = map[string][]byte{r.Path(r.Manifests[0]): c.Manifests[before]}
+	for i := range c.Lock.Images {
+		c.Lock.Images[i].UsedBy = []string{r.ID()}
+	}
 }
 
 func (b Bundle) serial() int64 { return max(b.Serial, 1) }
@@ -112,7 +132,7 @@ issued: 2020-01-01T00:00:00Z
 expires: %s
 releases:
 - driver: csi
-  version: 3.5.1
+  version: %s
   state: current
   kubernetes: {min: "1.31", max: "1.33", basis: "test"}
   vsphere: {min: "7.0.3", max: "8.0", basis: "test"}
@@ -121,7 +141,7 @@ releases:
     url: %s
     size: %d
     sha256: %s
-`, b.serial(), expires.UTC().Format(time.RFC3339), f.Name, f.URL, f.Size, f.Digest.Hex())
+`, b.serial(), expires.UTC().Format(time.RFC3339), c.Lock.Releases[0].Version, f.Name, f.URL, f.Size, f.Digest.Hex())
 }
 
 // Push puts a bundle under a tag and returns its root.

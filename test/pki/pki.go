@@ -88,6 +88,11 @@ func (s Spec) template(t testing.TB) *x509.Certificate {
 	if c.NotAfter.IsZero() {
 		c.NotAfter = time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
+	if len(s.Usage) == 1 && s.Usage[0] == x509.ExtKeyUsageTimeStamping { // RFC 3161 section 2.3 wants it critical
+		value, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}})
+		require.NoError(t, err)
+		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Critical: true, Value: value})
+	}
 	for _, text := range s.URI {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
@@ -154,7 +159,15 @@ func (a Authority) StampBehind(t testing.TB, data []byte, at time.Time, front Au
 // server's URL.
 func (a Authority) ServeStamps(t testing.TB) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(a.Stamps(nil))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Stamps answers requests for time stamps. change, where there is one, may alter an
+// answer before it is signed.
+func (a Authority) Stamps(change func(*timestamp.Timestamp)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -169,6 +182,9 @@ func (a Authority) ServeStamps(t testing.TB) string {
 			HashAlgorithm: request.HashAlgorithm, HashedMessage: request.HashedMessage, Time: time.Now(), Nonce: request.Nonce,
 			Policy: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 2}, AddTSACertificate: request.Certificates,
 		}
+		if change != nil {
+			change(&stamp)
+		}
 		answer, err := stamp.CreateResponseWithOpts(a.Certificate, a.Key, crypto.SHA256)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -177,7 +193,5 @@ func (a Authority) ServeStamps(t testing.TB) string {
 		w.Header().Set("Content-Type", "application/timestamp-reply")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(answer)
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
+	})
 }

@@ -68,7 +68,7 @@ func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
 		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes,
-		"kubectl", "etcd", "kwok", "cosign", "controller-gen",
+		"kubectl", "etcd", "kwok", "cosign", "crane", "regctl", "controller-gen",
 	}
 }
 
@@ -81,6 +81,22 @@ func Path(t testing.TB, name string) string {
 	path, err := Ensure(context.Background(), os.Stderr, Tool{Name: name})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return path
+}
+
+// Installed returns the path of a program that packages of the machine give: skopeo,
+// containerd. A test that needs one is skipped where it is not there; in CI, where
+// .ci/run installs them (CI set), it fails.
+func Installed(t testing.TB, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("%s is not installed; .ci/run installs what tests need", program)
+	default:
+		t.Skipf("%s is not installed", program)
 	}
 	return path
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -58,3 +59,27 @@ func TestUnknownToolIsRefused(t *testing.T) {
 	_, err := Ensure(context.Background(), io.Discard, Tool{Name: "nope"})
 	require.ErrorContains(t, err, `no tool "nope"`)
 }
+
+func TestInstalledProgramsAreFoundSkippedForOrDemanded(t *testing.T) {
+	require.NotEmpty(t, Installed(t, "go"))
+	for ci, want := range map[string]string{"": "skipped", "1": "failed"} {
+		t.Setenv("CI", ci)
+		told := &tellTale{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Installed(told, "no-such-program")
+		}()
+		<-done
+		require.Equal(t, want, told.what)
+	}
+}
+
+// tellTale notes how a test would have ended.
+type tellTale struct {
+	testing.TB
+	what string
+}
+
+func (f *tellTale) Skipf(string, ...any)  { f.what = "skipped"; runtime.Goexit() }
+func (f *tellTale) Fatalf(string, ...any) { f.what = "failed"; runtime.Goexit() }

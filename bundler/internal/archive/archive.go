@@ -70,7 +70,10 @@
 // # The folder
 //
 // [Dir] and [DirWriter] do the same for an OCI image layout in a folder: each blob
-// is flushed under another name before it gets its own, index.json comes last.
+// is flushed under another name before it gets its own, index.json comes last. A
+// folder that another tool wrote is taken too: its index.json may lack names and call
+// the root as it likes, but names nothing that is not of the bundle or about a part of
+// it, and no image by an upstream name that is another's.
 package archive
 
 import (
@@ -148,7 +151,7 @@ func parseIndex(medium string, data []byte, fetch bundle.Fetcher) (*index, error
 	if err != nil {
 		return bad("%w", err)
 	}
-	return &index{medium: medium, entries: doc.Manifests, base: base, fetch: fetch, subjects: map[string]string{}}, nil
+	return &index{medium: medium, entries: withPlainTags(doc.Manifests), base: base, fetch: fetch, subjects: map[string]string{}}, nil
 }
 
 // root finds the one bundle among the entries.

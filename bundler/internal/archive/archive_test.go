@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // target is what both writers are to a flow.
@@ -177,10 +178,7 @@ func TestOtherToolsReadTheArchive(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, d.Digest, got.Digest)
 	}
-	skopeo, err := exec.LookPath("skopeo")
-	if err != nil {
-		t.Skip("no skopeo in the PATH")
-	}
+	skopeo := toolchain.Installed(t, "skopeo")
 	for _, ref := range []string{"registry.test/oci/index:v1", "registry.test/plain/image:v3", "registry.test/plain/image:v3.1"} {
 		out, err := exec.CommandContext(t.Context(), skopeo, "inspect", "oci-archive:"+path+":"+ref).CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -637,11 +635,8 @@ func TestSigningDoesNotTouchThePayload(t *testing.T) {
 	size := len(read(t, path))
 	require.NoError(t, f.Attach(t.Context(), bundles.Signature(t, rootOf(b), 4)), "the same again")
 	require.Len(t, read(t, path), size)
-	_, err = exec.LookPath("skopeo")
-	if err == nil {
-		out, err := exec.CommandContext(t.Context(), "skopeo", "inspect", "oci-archive:"+path+":registry.test/oci/index:v1").CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
+	out, err := exec.CommandContext(t.Context(), toolchain.Installed(t, "skopeo"), "inspect", "oci-archive:"+path+":registry.test/oci/index:v1").CombinedOutput()
+	require.NoError(t, err, string(out))
 }
 
 func TestSlackThatIsUsedUpIsRenewed(t *testing.T) {

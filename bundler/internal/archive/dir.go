@@ -164,8 +164,9 @@ func (d *Dir) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.
 // Close closes the folder.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// CheckLayout checks what the root does not reach: index.json names the bundle,
-// its images and what is about them, and nothing else, and attachments are whole.
+// CheckLayout checks what the root does not reach: index.json names the bundle, its
+// images and what is about them, and nothing else, and attachments are whole. The
+// folder may have been written by any tool.
 func (d *Dir) CheckLayout(ctx context.Context) error {
 	x := d.index()
 	root, err := x.root(ctx)
@@ -176,7 +177,7 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.path, err)
 	}
-	return fault.Join(g.LeaveTo(x.base), checkNames(ctx, d.path, x, g))
+	return fault.Join(g.LeaveTo(x.base), checkEntries(ctx, d.path, x, g))
 }
 
 // Base returns what a delta leaves out; nil of a whole bundle.
@@ -275,7 +276,7 @@ func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 	bad := func(why string) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
-			Hint: "remove it or choose another name", Err: errors.New(why)}
+			Hint: "name another folder, that is empty or not there yet", Err: errors.New(why)}
 	}
 	list, err := os.ReadDir(w.path)
 	if errors.Is(err, fs.ErrNotExist) || w.o.Replace || (err == nil && len(list) == 0) {

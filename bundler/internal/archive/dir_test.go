@@ -173,7 +173,7 @@ func TestDamagedFoldersAreFoundOut(t *testing.T) {
 		if verifyDir(t.Context(), path) == nil { // other tools may write index.json otherwise, with the same meaning
 			d, err := OpenDir(path)
 			require.NoError(t, err)
-			require.Equal(t, entriesOf(b.Graph), d.index().entries, "byte %d", at)
+			sameMeaning(t, entriesOf(b.Graph), d.index().entries, at)
 			require.NoError(t, d.Close())
 		}
 	}
@@ -181,6 +181,23 @@ func TestDamagedFoldersAreFoundOut(t *testing.T) {
 	require.ErrorContains(t, verifyDir(t.Context(), path), "it has no index.json")
 	_, err := OpenDir(path + "x")
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+}
+
+// sameMeaning demands that entries name what they should, or less: the root goes by
+// its digest, whatever it is called, and an image may have lost its name.
+func sameMeaning(t *testing.T, want, got []ocispec.Descriptor, at int) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i, d := range got {
+		if name := d.Annotations[ocispec.AnnotationRefName]; i > 0 && name != "" {
+			require.Equal(t, want[i].Annotations[ocispec.AnnotationRefName], name, "byte %d", at)
+		}
+		require.Equal(t, plain(want[i]), plain(d), "byte %d", at)
+	}
+}
+
+func plain(d ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
 }
 
 func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
@@ -200,3 +217,67 @@ func TestLinksOutOfAFolderAreNotFollowed(t *testing.T) {
 }
 
 var _ bundle.Fetcher = (*Dir)(nil)
+
+// A folder that another tool wrote is taken, as long as it holds one bundle and what
+// is about it, and no name deceives.
+func TestFoldersOfOtherTools(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 38})
+	sig, other := bundles.Signature(t, rootOf(b), 1), bundles.New(t, bundles.Options{Seed: 39})
+	root := named(plain(b.Graph.Root), "1")
+	tag := sig.Tag
+	img, elsewhere := b.Graph.Names[1], b.Graph.Names[2]
+	imgName := img.Annotations[ocispec.AnnotationRefName]
+	foreign := plain(other.Graph.Names[1])
+	foreign.MediaType = ocispec.MediaTypeImageManifest
+	for _, c := range []struct {
+		what    string
+		entries []ocispec.Descriptor
+		want    string // error; "": none
+		signed  bool
+	}{
+		{"root alone, without a name", []ocispec.Descriptor{plain(b.Graph.Root)}, "", false},
+		{"signature before the root", []ocispec.Descriptor{named(sig.Node.Descriptor, tag), root}, "", true},
+		{"whole references", []ocispec.Descriptor{named(plain(b.Graph.Root), "r.test:5000/a:1"), named(sig.Node.Descriptor, "r.test:5000/a:"+tag)}, "", true},
+		{"a part without a name", []ocispec.Descriptor{root, plain(img)}, "", false},
+		{"an image by its name", []ocispec.Descriptor{root, named(plain(img), imgName)}, "", false},
+		{"the note of a registry", []ocispec.Descriptor{root, named(foreign, "sha256-"+b.Graph.Root.Digest.Encoded()+".confirmed")}, "", false},
+		{"an image by another's name", []ocispec.Descriptor{root, named(plain(elsewhere), imgName)}, "as " + imgName + ", which is " + img.Digest.String() + " in this bundle", false},
+		{"a stranger by an image's name", []ocispec.Descriptor{root, named(foreign, imgName)}, "which is " + img.Digest.String() + " in this bundle", false},
+		{"an image by a new name", []ocispec.Descriptor{root, named(plain(img), "registry.test/x:v9")}, `as "registry.test/x:v9", which is not its name in this bundle`, false},
+		{"a stranger", []ocispec.Descriptor{root, named(foreign, "2")}, `as "2", which is not of this bundle`, false},
+		{"a signature of something else", []ocispec.Descriptor{root, named(sig.Node.Descriptor, "sha256-"+other.Graph.Root.Digest.Encoded()+".sig")}, "and that is not there", false},
+		{"an image of another size", []ocispec.Descriptor{root, {MediaType: img.MediaType, Digest: img.Digest, Size: img.Size + 1}}, "index.json describes", false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			path := writtenDir(t, b)
+			d, err := OpenDir(path)
+			require.NoError(t, err)
+			require.NoError(t, d.Attach(t.Context(), sig))
+			require.NoError(t, d.Close())
+			text, err := indexJSON(c.entries, nil)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(path, indexName), text, 0o600))
+			err = verifyDir(t.Context(), path)
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+				return
+			}
+			require.NoError(t, err)
+			d, err = OpenDir(path)
+			require.NoError(t, err)
+			defer d.Close()
+			list, err := d.Attachments(t.Context(), rootOf(b))
+			require.NoError(t, err)
+			require.Equal(t, c.signed, len(list) == 1)
+			if c.signed {
+				require.Equal(t, tag, list[0].Annotations[ocispec.AnnotationRefName])
+			}
+		})
+	}
+}
+
+func named(d ocispec.Descriptor, name string) ocispec.Descriptor {
+	d.Annotations = map[string]string{ocispec.AnnotationRefName: name}
+	return d
+}

@@ -284,24 +284,33 @@ func TestRestartDropsThePartsOfAnotherPull(t *testing.T) {
 func TestACommitStoppedAmongTheNamesGoesOn(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 70})
 	o := Options{VolumeSize: 30_000, Recovery: 1}
-	path := filepath.Join(t.TempDir(), "b.tar")
-	w, err := CreateFile(path, o)
-	require.NoError(t, err)
-	missing, err := w.Begin(t.Context(), b.Graph)
-	require.NoError(t, err)
-	for _, d := range missing {
-		require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
+	finished := strings.TrimSuffix(inParts(t, b, o), parts.Suffix)
+	for _, named := range [][]string{{".001"}, {".001", ".002", ".003", ".p001"}} {
+		path := filepath.Join(t.TempDir(), "b.tar")
+		w, err := CreateFile(path, o)
+		require.NoError(t, err)
+		missing, err := w.Begin(t.Context(), b.Graph)
+		require.NoError(t, err)
+		for _, d := range missing {
+			require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
+		}
+		require.NoError(t, w.Close())
+		for _, part := range named { // where it was stopped
+			if part == ".p001" {
+				require.NoError(t, os.WriteFile(path+part, read(t, finished+part), 0o600))
+				continue
+			}
+			require.NoError(t, os.Rename(path+part+".partial", path+part))
+		}
+		w, err = CreateFile(path, o)
+		require.NoError(t, err)
+		rest, err := w.Begin(t.Context(), b.Graph)
+		require.NoError(t, err)
+		require.Empty(t, rest)
+		require.NoError(t, w.Commit(t.Context()))
+		require.True(t, bytes.Equal(streamed(t, b), cat(t, path+parts.Suffix)))
+		require.NoError(t, verifyPath(t.Context(), path))
 	}
-	require.NoError(t, w.Close())
-	require.NoError(t, os.Rename(path+".001.partial", path+".001")) // where it was stopped
-	w, err = CreateFile(path, o)
-	require.NoError(t, err)
-	rest, err := w.Begin(t.Context(), b.Graph)
-	require.NoError(t, err)
-	require.Empty(t, rest)
-	require.NoError(t, w.Commit(t.Context()))
-	require.True(t, bytes.Equal(streamed(t, b), cat(t, path+parts.Suffix)))
-	require.NoError(t, verifyPath(t.Context(), path))
 }
 
 func TestASignatureIsAddedToPartsInPlace(t *testing.T) {

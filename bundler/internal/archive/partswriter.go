@@ -43,6 +43,11 @@ func (w *FileWriter) takenBy(first *os.File) int64 {
 
 func (w *FileWriter) partPath(i int) string { return fmt.Sprintf("%s.%03d.partial", w.path, i+1) }
 
+// unnamed is what a part or recovery part is called before it has its name.
+func (w *FileWriter) unnamed(l *parts.List, i int) string {
+	return filepath.Join(filepath.Dir(w.path), l.Name(i)+".partial")
+}
+
 // recoverySize is how many bytes the recovery parts will have.
 func recoverySize(l *Layout, o Options) int64 {
 	return int64(o.Recovery) * min(o.VolumeSize, l.size)
@@ -104,12 +109,12 @@ func (w *FileWriter) rollBack(l *parts.List) error {
 	if isThere(w.path + parts.Suffix) {
 		return nil
 	}
-	for i := range int(l.Count()) {
+	for i := range l.All() {
 		name := filepath.Join(filepath.Dir(w.path), l.Name(i))
-		if info, err := os.Lstat(name); err != nil || info.Size() != l.PartSize(i) || isThere(w.partPath(i)) {
+		if info, err := os.Lstat(name); err != nil || info.Size() != l.PartSize(i) || isThere(w.unnamed(l, i)) {
 			continue
 		}
-		if err := os.Rename(name, w.partPath(i)); err != nil {
+		if err := os.Rename(name, w.unnamed(l, i)); err != nil {
 			return storageFault("write", name, err)
 		}
 	}
@@ -171,16 +176,11 @@ func (w *FileWriter) removePartial() error {
 // commitParts makes an archive in parts appear: sums and recovery parts first, then
 // all names, then the parts file.
 func (w *FileWriter) commitParts(ctx context.Context, v *volumes) error {
-	recovery := func(j int) string { return fmt.Sprintf("%s.p%03d.partial", w.path, j+1) }
+	recovery := func(j int) string { return w.unnamed(v.list, int(v.list.Count())+j) }
 	if err := seal(ctx, v.list, v.files, recovery); err != nil {
 		return err
 	}
-	return nameParts(w.path, v.list, w.o, func(i int) string {
-		if n := int(v.list.Count()); i >= n {
-			return recovery(i - n)
-		}
-		return w.partPath(i)
-	})
+	return nameParts(w.path, v.list, w.o, func(i int) string { return w.unnamed(v.list, i) })
 }
 
 // nameParts gives parts their names, and writes the parts file. What they replace

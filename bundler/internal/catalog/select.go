@@ -160,7 +160,7 @@ func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	}
 	facts := matrix.Facts{Kubernetes: version}
 	for _, v := range b.req.VSphere {
-		facts.VCenters = append(facts.VCenters, matrix.VCenter{Name: "vSphere " + v.String(), Version: v})
+		facts.VCenters = append(facts.VCenters, matrix.VCenter{Version: v})
 	}
 	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules()}, nil)
 	if refusal != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,14 +81,27 @@ func (f forge) signature() (layer ocispec.Descriptor, claim []byte) {
 // sign puts a signature manifest with these layers under the tag of the root.
 func (f forge) sign(root ocispec.Descriptor, layers ...ocispec.Descriptor) {
 	f.t.Helper()
+	f.attach(root, ".sig", layers...)
+}
+
+// attach puts a manifest with these layers under a tag of the root.
+func (f forge) attach(root ocispec.Descriptor, end string, layers ...ocispec.Descriptor) {
+	f.t.Helper()
 	config := f.put(ocispec.MediaTypeImageConfig, []byte("{}"))
 	m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: layers}
 	m.SchemaVersion = 2
 	d := f.putJSON(ocispec.MediaTypeImageManifest, m)
-	tag := "sha256-" + root.Digest.Encoded() + ".sig"
+	tag := "sha256-" + root.Digest.Encoded() + end
 	d.Annotations = map[string]string{ocispec.AnnotationRefName: tag}
 	f.index(func(i *ocispec.Index) {
-		i.Manifests = append(withoutName(i.Manifests, ".sig"), d)
+		at := slices.IndexFunc(i.Manifests, func(d ocispec.Descriptor) bool {
+			return strings.HasSuffix(d.Annotations[ocispec.AnnotationRefName], end)
+		})
+		if at < 0 {
+			i.Manifests = append(i.Manifests, d)
+			return
+		}
+		i.Manifests[at] = d // the order is that of the tags
 	})
 }
 

@@ -175,8 +175,9 @@ Kubernetes: the right versions of the cloud provider (cpi), the storage driver
 (csi), the snapshot controller and, where asked for, a network (cni), with their
 manifests and all their images, each by digest.
 
-Connected host:  lock, pull, sign, inspect, diff, split
-Isolated host:   verify, inspect, diff, repair, push, serve, mirror-config
+Connected host:  lock, pull, sign, inspect, sbom, diff, split
+Isolated host:   verify, inspect, diff, repair, push, serve, install-manifests,
+                 mirror-config
 The registry:    list, prune
 
 A bundle is FILE.tar or its parts, FILE.tar.parts; oci:DIR; or HOST/REPOSITORY:TAG
@@ -202,7 +203,7 @@ Registry logins are those of docker and podman (docker login, podman login).`,
 		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(), a.sbomCommand(),
 		a.keygenCommand(), a.versionCommand(),
 		a.serveCommand(), a.mirrorConfigCommand(),
-		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, In: a.in, Getenv: a.getenv, Now: a.now}),
+		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}),
 	)
 	return root
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (a *app) options(p bundler.Progress) bundler.Options {
@@ -81,7 +81,7 @@ func (a *app) lock(ctx context.Context) error {
 		_, err := a.out.Write(data)
 		return err
 	}
-	if err := writeFile(a.flags.dest, data, 0o644); err != nil {
+	if err := userfile.Write(a.flags.dest, data, 0o644); err != nil {
 		return err
 	}
 	a.say("wrote %s: %d releases, %d images", a.flags.dest, len(locked.Lock.Releases), len(locked.Lock.Images))
@@ -101,12 +101,12 @@ type world struct {
 // world opens it, and reports all flags that are wrong.
 func (a *app) world() (world, error) {
 	var w world
-	var errs [4]error
+	var errs [3]error
 	w.matrix, errs[0] = a.openMatrix()
 	w.client, errs[1] = a.flags.client()
 	w.registry, w.sourceOf, errs[2] = a.flags.upstream(w.client)
 	if errs[1] == nil {
-		w.manifests, errs[3] = a.flags.manifests()
+		w.manifests = a.flags.manifests(w.client)
 	}
 	_, _, err := a.flags.request()
 	_, operatorErr := a.flags.operatorInput()
@@ -227,7 +227,10 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if w.base, err = a.openBase(ctx, w.client); err != nil {
 		return err
 	}
-	signer, err := a.signer("--sign-key", a.flags.key)
+	signer, err := a.signer(ctx, "--sign-key", a.flags.key)
+	if err == nil && !a.flags.dryRun {
+		err = a.probe(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -293,7 +296,7 @@ func (a *app) pullLock(ctx context.Context, w world, p bundler.Progress) (*bundl
 		}
 		return locked.Lock, locked.Files, nil
 	}
-	data, err := readFile("--lock", a.flags.lock, bundle.MaxLockSize)
+	data, err := userfile.Read("--lock", a.flags.lock, bundle.MaxLockSize)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -375,16 +378,13 @@ beside it: into the archive or folder without rewriting the rest, or into the
 registry under cosign's tag. Signatures that are there stay.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
-  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
   vdo-bundle sign drivers.tar --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --password-file pin`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.sign(cmd, args[0]) },
 	}
-	fl := cmd.Flags()
-	fl.StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
-	fl.StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
-	a.flags.passwordFlag(cmd)
-	a.flags.certificateFlags(cmd)
+	cmd.Flags().StringVar(&a.flags.identity, "identity", "", "what the signature calls the bundle: HOST/PATH (default the registry's repository)")
+	a.keyFlags(cmd)
 	a.flags.registryFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	return cmd
@@ -402,7 +402,7 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // what was written has been synced
-	signer, err := a.signer("--key", a.flags.key)
+	signer, err := a.signer(cmd.Context(), "--key", a.flags.key)
 	if err != nil {
 		return err
 	}
@@ -447,13 +447,19 @@ func (a app) verifyCommand() *cobra.Command {
 		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
 then every byte below it: all digests and sizes, the lock against the index, the
 manifests against the lock, the matrix against the lock, its signature (with
---matrix-key) and its expiry. It reports all that is wrong at once, and changes
-nothing.`,
+--matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
+once, and changes nothing.
+
+Where there is a statement of how the bundle was built (pull --provenance), it has to
+be signed as the key or policy demands and to agree with the lock; what was found is
+told, and with --provenance it is demanded.`,
 		Example: `  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle verify drivers.tar --key release.pub --provenance
   vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.verify(cmd, args[0]) },
 	}
+	cmd.Flags().BoolVar(&a.flags.provenance, "provenance", false, "demand a signed statement of how the bundle was built")
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
@@ -465,7 +471,7 @@ nothing.`,
 // verifyMatrixFlags are the flags for the matrix that a bundle carries.
 func (f *flags) verifyMatrixFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the bundle's matrix")
+	f.matrixTrustFlags(cmd)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
 }
 
@@ -497,7 +503,7 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 func (a *app) verifyRules() (bundler.VerifyRules, error) {
 	policy, err := a.flags.trustPolicy()
 	rules, matrixErr := a.flags.matrixRules()
-	return bundler.VerifyRules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
+	return bundler.VerifyRules{Policy: policy, Matrix: rules, Provenance: a.flags.provenance}, fault.Join(err, matrixErr)
 }
 
 func (a app) inspectCommand() *cobra.Command {
@@ -569,8 +575,10 @@ image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
 as verify does, and nothing is sent where anything is wrong.
 
-A delta is pushed only where the repository has every layer that it left to its
-base; what is missing is named before anything is sent.
+A delta is pushed only where the registry has every layer that it left to its base:
+in the repository itself, in one that --mount-from names, or in those below it that
+--layout paths made. What is elsewhere is mounted, or read from there where the registry
+does not mount; what is nowhere is named before anything is sent.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
@@ -581,6 +589,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
   vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
+  vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
   vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
   vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
 		Args: exactly("SRC", "REGISTRY/REPO[:TAG]"),
@@ -591,6 +600,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 	a.flags.registryFlags(cmd)
 	cmd.Flags().StringVar(&a.flags.receipt, "receipt", "", "write what the repository holds after the push into this file")
 	a.flags.layoutFlag(cmd)
+	a.flags.mountFlag(cmd)
 	a.flags.targetFlags(cmd)
 	a.flags.formatFlag(cmd, "o")
 	a.flags.quietFlag(cmd)
@@ -599,8 +609,9 @@ It prints the reference by digest, which is what a DriverBundle should name.
 
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
-	to, destErr := pushDestination(dest)
-	if err := fault.Join(err, destErr, a.flags.checkReceipt()); err != nil {
+	to, destErr := registryDestination("push to", dest)
+	mountFrom, mountErr := a.flags.mountRefs(to)
+	if err := fault.Join(err, destErr, mountErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
 	source, _, client, err := a.source(ctx, src)
@@ -621,7 +632,7 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 		}
 	}
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
-		Source: source, Target: target, Reference: to.reference, Registry: direct(client),
+		Source: source, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
 	}, a.options(progress))
 	if err == nil {
 		err = a.pushPaths(ctx, source, to, client, progress)
@@ -636,13 +647,14 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	return a.printMoved(to, pushed)
 }
 
-func pushDestination(s string) (place, error) {
+func registryDestination(what, s string) (place, error) {
 	to, err := parseDestination(s)
 	if err == nil && to.medium != inRegistry {
-		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: "push to", Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"),
-			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port); to make an archive or a folder use `vdo-bundle pull`",
+		hint := "write HOST/REPOSITORY:TAG with the registry's host name (and port)"
+		if what == "push to" {
+			hint += "; to make an archive or a folder use `vdo-bundle pull`"
 		}
+		err = &fault.Error{Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"), Hint: hint}
 	}
 	return to, err
 }
@@ -681,44 +693,13 @@ func (a *app) keygen() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(private, key, 0o600); err != nil {
+	if err := userfile.Write(private, key, 0o600); err != nil {
 		return err
 	}
-	if err := writeFile(public, pub, 0o644); err != nil {
+	if err := userfile.Write(public, pub, 0o644); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public)
-	return err
-}
-
-// writeFile writes a file so that it is there whole, or not at all.
-func writeFile(name string, data []byte, mode os.FileMode) error {
-	failed := func(err error) error {
-		return &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: name, Err: unwrapPath(err),
-			Hint: "check that the folder is there, can be written to, and has space",
-		}
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return failed(err)
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return failed(err)
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return failed(err)
-	}
-	return nil
-}
-
-func unwrapPath(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
 	return err
 }
 
@@ -766,6 +747,10 @@ func (a *app) version(w io.Writer) error {
 	if b.FIPS140 {
 		mode = " FIPS 140"
 	}
-	_, err := fmt.Fprintf(w, "vdo-bundle %s %s %s %s%s\n", b.Version, b.Revision, b.Go, b.Platform, mode)
+	of := ""
+	if b.Revision != "" {
+		of = " " + b.Revision
+	}
+	_, err := fmt.Fprintf(w, "vdo-bundle %s%s %s %s%s\n", b.Version, of, b.Go, b.Platform, mode)
 	return err
 }

@@ -11,8 +11,10 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (f *flags) deltaFlags(cmd *cobra.Command) {
@@ -39,7 +41,7 @@ func (f *flags) checkBase(dest place) error {
 func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.Base, error) {
 	f := a.flags
 	if f.have != "" {
-		data, err := readFile("--have", f.have, bundle.MaxReceiptSize)
+		data, err := userfile.Read("--have", f.have, bundle.MaxReceiptSize)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +80,7 @@ func (f *flags) checkReceipt() error {
 		err = errors.New("it is no folder")
 	}
 	if err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(f.receipt), Err: unwrapPath(err),
+		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(f.receipt), Err: userfile.WithoutPath(err),
 			Hint: "name a file in a folder that is there with --receipt"}
 	}
 	return nil
@@ -92,7 +94,31 @@ func (f *flags) writeReceipt(r *bundle.Receipt) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(f.receipt, data, 0o644)
+	return userfile.Write(f.receipt, data, 0o644)
+}
+
+func (f *flags) mountFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.mountFrom, "mount-from", nil, "take over what this REGISTRY/REPO, of the same registry, has already: mounted there, or read from it (may be repeated)")
+}
+
+// mountRefs are the repositories of --mount-from.
+func (f *flags) mountRefs(to place) (refs []image.Reference, err error) {
+	var problems []error
+	for _, s := range f.mountFrom {
+		p, err := parsePlace(s)
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+		case p.medium != inRegistry:
+			problems = append(problems, badFlag("--mount-from", s, errors.New("it is no repository"), "write REGISTRY/REPO"))
+		case to.medium == inRegistry && p.reference.Host() != to.reference.Host():
+			problems = append(problems, badFlag("--mount-from", s, fmt.Errorf("it is not on %s", to.reference.Host()),
+				"a registry takes over only what it has itself: name another repository of it"))
+		default:
+			refs = append(refs, p.reference)
+		}
+	}
+	return refs, fault.Join(problems...)
 }
 
 // refuseDelta is for commands that need every layer of a bundle.
@@ -102,6 +128,6 @@ func refuseDelta(g *bundle.Graph) error {
 	}
 	return &fault.Error{
 		Reason: fault.Refused, Op: "serve", Subject: g.Root.Digest.String(), Err: fmt.Errorf("it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root),
-		Hint: "push it into the registry that holds its base, or serve a bundle that was pulled without --base and --have",
+		Hint: "name the bundle that has them with --base, push it into the registry that holds its base, or serve a bundle that was pulled without --base and --have",
 	}
 }

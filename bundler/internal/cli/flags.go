@@ -33,6 +33,7 @@ type flags struct {
 	lock                                   string
 	// the matrix
 	matrix, matrixKey string
+	matrixPolicy      string
 	allowExpired      bool
 	// where from
 	sourceMap   []string
@@ -58,6 +59,7 @@ type flags struct {
 	// media
 	base, have string
 	receipt    string
+	mountFrom  []string
 	volumeSize bytesFlag
 	parity     int
 	keep       int
@@ -67,9 +69,11 @@ type flags struct {
 	passwordFile                  string
 	passwordEnv                   string
 	certificate, certificateChain string
+	timestampServer               string
+	timestampRoots                string
 	// upstream's own signatures
 	verifyUpstream, carry string
-	provenance            bool
+	provenance            bool // of a pull; of verify: it is demanded
 	keys                  []string
 	policy                string
 	identity              string
@@ -99,8 +103,14 @@ func (f *flags) selectionFlags(cmd *cobra.Command) {
 func (f *flags) matrixFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.matrix, "matrix", "", "compatibility matrix to use, with its signature in FILE.sig (default: built in)")
-	fl.StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the matrix")
+	f.matrixTrustFlags(cmd)
 	fl.BoolVar(&f.allowExpired, "allow-expired", false, "accept a matrix that has expired")
+}
+
+// matrixTrustFlags say whose signature the matrix needs.
+func (f *flags) matrixTrustFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.matrixKey, "matrix-key", "", "public key that must have signed the matrix")
+	cmd.Flags().StringVar(&f.matrixPolicy, "matrix-policy", "", "trust policy file that the matrix's signatures must satisfy")
 }
 
 // sourceFlags say where upstream files and images are fetched from.
@@ -122,7 +132,7 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over this many connections, for hosts that hold each one back")
 	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")
 	fl.StringVar(&f.clientKey, "client-key", "", "PEM file of that certificate's private key")
-	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts: CA, client certificate, mirror, …")
+	fl.StringVar(&f.registries, "registry-config", "", "YAML file with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 }
 
 // targetFlags say how a bundle is written to where it goes.

@@ -91,6 +91,23 @@ func (w *world) journal(t *testing.T, name string) map[string]progress {
 	return out
 }
 
+// goOn pulls, and demands that nothing is read that the journal knows.
+func (w *world) goOn(t *testing.T, journal string, pull ...string) {
+	t.Helper()
+	known := w.journal(t, journal)
+	w.upstream.ForgetRequests()
+	w.must(t, pull...)
+	for _, q := range w.upstream.Requests() {
+		_, hex, blob := strings.Cut(q.Path, "/blobs/sha256:")
+		if p := known[hex]; blob {
+			require.False(t, p.whole, "%s was whole, and is read again", hex)
+			if p.offset > 0 {
+				require.Equal(t, fmt.Sprintf("bytes=%d-", p.offset), q.Range, hex)
+			}
+		}
+	}
+}
+
 type progress struct {
 	offset int64
 	whole  bool
@@ -115,18 +132,7 @@ func TestKilledPullGoesOn(t *testing.T) {
 			require.NoFileExists(t, filepath.Join(w.dir, "a.tar"))
 		}
 		if _, err := os.Stat(filepath.Join(w.dir, "a.tar")); err != nil {
-			known := w.journal(t, "a.tar.journal")
-			w.upstream.ForgetRequests()
-			w.must(t, pull...)
-			for _, q := range w.upstream.Requests() {
-				_, hex, blob := strings.Cut(q.Path, "/blobs/sha256:")
-				if p := known[hex]; blob {
-					require.False(t, p.whole, "%s was whole, and is read again", hex)
-					if p.offset > 0 {
-						require.Equal(t, fmt.Sprintf("bytes=%d-", p.offset), q.Range, hex)
-					}
-				}
-			}
+			w.goOn(t, "a.tar.journal", pull...)
 		}
 		require.True(t, bytes.Equal(w.read(t, "whole.tar"), w.read(t, "a.tar")), "the bytes differ")
 		require.NoFileExists(t, filepath.Join(w.dir, "a.tar.partial"))

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 const driver = "registry.test/csi/driver:v3.5.1"
@@ -54,11 +56,7 @@ func TestPushWithPathsPutsEveryImageUnderItsUpstreamName(t *testing.T) {
 
 func (w *world) skopeo(t *testing.T, args ...string) string {
 	t.Helper()
-	path, err := exec.LookPath("skopeo")
-	if err != nil {
-		t.Skip("skopeo is not installed")
-	}
-	cmd := exec.CommandContext(t.Context(), path, append([]string{"--insecure-policy", "--registries-conf", filepath.Join(w.dir, "conf.d", "50-vdo.conf")}, args...)...)
+	cmd := exec.CommandContext(t.Context(), toolchain.Installed(t, "skopeo"), append([]string{"--insecure-policy", "--registries-conf", filepath.Join(w.dir, "conf.d", "50-vdo.conf")}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+w.dir)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -108,11 +106,7 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 // startContainerd runs a containerd of the test's own, and returns how to speak to it.
 func startContainerd(t *testing.T) func(args ...string) (string, error) {
 	t.Helper()
-	daemon, err := exec.LookPath("containerd")
-	client, clientErr := exec.LookPath("ctr")
-	if err != nil || clientErr != nil {
-		t.Skip("containerd is not installed: apt-get install containerd")
-	}
+	daemon, client := toolchain.Installed(t, "containerd"), toolchain.Installed(t, "ctr")
 	if os.Geteuid() != 0 {
 		t.Skip("containerd needs root")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // Layouts of a push.
@@ -94,7 +95,7 @@ the cluster's pull secret.`,
 
 func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigFlags) error {
 	format := nodeconfig.Format(f.format)
-	to, err := pushDestination(dest)
+	to, err := registryDestination("lead nodes to", dest)
 	if err := fault.Join(f.check(cmd, format), err); err != nil {
 		return err
 	}
@@ -193,9 +194,9 @@ func (a *app) writeConfigFile(path string, f nodeconfig.File) error {
 		mode = 0o600
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: filepath.Dir(path), Err: unwrapPath(err), Hint: "name a folder that can be written to"}
+		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: filepath.Dir(path), Err: userfile.WithoutPath(err), Hint: "name a folder that can be written to"}
 	}
-	if err := writeFile(path, f.Data, mode); err != nil {
+	if err := userfile.Write(path, f.Data, mode); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(a.out, path)

@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -37,40 +36,6 @@ const (
 	maxCAFile        = 4 << 20
 	maxPassword      = 4 << 10
 )
-
-// readFile reads a file that the user named, at most limit bytes of it.
-func readFile(flag, name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
-	if err != nil {
-		return nil, unreadable(flag, name, err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, unreadable(flag, name, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit),
-			Hint: fmt.Sprintf("check that %s names the right file", flag),
-		}
-	}
-	return data, nil
-}
-
-func unreadable(flag, name string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	reason := fault.Storage
-	if errors.Is(err, fs.ErrNotExist) {
-		reason = fault.NotFound
-	}
-	return &fault.Error{
-		Reason: reason, Op: "read", Subject: name, Err: err, Hint: fmt.Sprintf("check the path given with %s", flag),
-	}
-}
 
 // client returns what speaks to registries, or all that is wrong with the flags.
 func (f *flags) client() (*registry.Client, error) {
@@ -88,15 +53,10 @@ func (f *flags) client() (*registry.Client, error) {
 	if f.concurrency < 1 || f.concurrency > 64 {
 		bad("--concurrency", fmt.Sprint(f.concurrency), errors.New("it is not between 1 and 64"), "6 is a good value for most links")
 	}
-	if f.retries < 0 || f.retries > 100 {
-		bad("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
-	}
 	if f.ranges < 1 || f.ranges > 8 {
 		bad("--ranges", fmt.Sprint(f.ranges), errors.New("it is not between 1 and 8"), "1 is right unless the registry holds each connection back")
 	}
-	if f.timeout < time.Second || f.timeout > time.Hour {
-		bad("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
-	}
+	problems = append(problems, f.checkPatience())
 	var err error
 	if f.rateLimit != "" {
 		if o.Rate, err = registry.ParseSize(f.rateLimit); err == nil && o.Rate < minRate {
@@ -116,6 +76,18 @@ func (f *flags) client() (*registry.Client, error) {
 	return registry.NewClient(o)
 }
 
+// checkPatience says what is wrong with --retries and --timeout.
+func (f *flags) checkPatience() error {
+	var retries, timeout error
+	if f.retries < 0 || f.retries > 100 {
+		retries = badFlag("--retries", fmt.Sprint(f.retries), errors.New("it is not between 0 and 100"), "5 is a good value for most links")
+	}
+	if f.timeout < time.Second || f.timeout > time.Hour {
+		timeout = badFlag("--timeout", f.timeout.String(), errors.New("it is not between 1s and 1h"), "1m is a good value for most links")
+	}
+	return fault.Join(retries, timeout)
+}
+
 const minRate = 1000 // bytes a second; less would never end
 
 // registryConfig reads the settings of single hosts; none where there is no file.
@@ -123,7 +95,7 @@ func (f *flags) registryConfig() (*registry.Config, error) {
 	if f.registries == "" {
 		return &registry.Config{}, nil
 	}
-	data, err := readFile("--registry-config", f.registries, registry.MaxConfigSize)
+	data, err := userfile.Read("--registry-config", f.registries, registry.MaxConfigSize)
 	if err != nil {
 		return nil, err
 	}
@@ -165,23 +137,36 @@ func direct(client *registry.Client) bundler.Registry {
 	return func(ref image.Reference) bundler.Upstream { return client.Repository(ref) }
 }
 
-// manifests returns what fetches manifest files.
-func (f *flags) manifests() (bundler.Manifests, error) {
-	o := manifests.Options{Dir: f.manifestDir, PlainHTTP: f.plainHTTP, Attempts: f.retries + 1}
-	if f.caFile != "" {
-		pem, err := readFile("--ca-file", f.caFile, maxCAFile)
-		if err != nil {
-			return nil, err
-		}
-		if o.CA, err = x509.SystemCertPool(); err != nil {
-			o.CA = x509.NewCertPool()
-		}
-		o.CA.AppendCertsFromPEM(pem) // the registry client has refused a file without one
-	}
+// manifests returns what fetches manifest files, with the settings of their hosts.
+func (f *flags) manifests(client *registry.Client) bundler.Manifests {
+	web := client.Web()
+	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: f.retries + 1}
 	for _, m := range deploy.Manifests() {
 		o.Own = append(o.Own, m.Data)
 	}
-	return manifests.New(o), nil
+	return manifests.New(o)
+}
+
+// authorities are those of --ca-file and the system's; nil for the system's alone.
+func (f *flags) authorities() (*x509.CertPool, error) {
+	if f.caFile == "" {
+		return nil, nil
+	}
+	pem, err := userfile.Read("--ca-file", f.caFile, maxCAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: f.caFile, Err: errors.New("there is no PEM certificate in it"),
+			Hint: "give the certificates of the authority in PEM with --ca-file",
+		}
+	}
+	return pool, nil
 }
 
 // openMatrix reads the matrix that is asked for, or the one that is built in.
@@ -193,11 +178,11 @@ func (a *app) openMatrix() (bundler.Matrix, error) {
 	if a.flags.matrix == "" {
 		return bundler.OpenMatrix(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
 	}
-	data, err := readFile("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
+	data, err := userfile.Read("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
 	if err != nil {
 		return bundler.Matrix{}, err
 	}
-	signature, err := readFile("--matrix", a.flags.matrix+".sig", maxSignatureFile)
+	signature, err := userfile.Read("--matrix", a.flags.matrix+".sig", maxSignatureFile)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
 		return bundler.Matrix{}, err
 	}
@@ -206,7 +191,14 @@ func (a *app) openMatrix() (bundler.Matrix, error) {
 
 func (f *flags) matrixRules() (bundler.MatrixRules, error) {
 	rules := bundler.MatrixRules{AllowExpired: f.allowExpired}
-	if f.matrixKey == "" {
+	switch {
+	case f.matrixPolicy != "" && f.matrixKey != "":
+		return rules, badFlag("--matrix-policy", f.matrixPolicy, errors.New("--matrix-key is given as well"), "put the key into the policy, or give the key alone")
+	case f.matrixPolicy != "":
+		var err error
+		rules.Policy, err = parsePolicy("--matrix-policy", f.matrixPolicy)
+		return rules, err
+	case f.matrixKey == "":
 		return rules, nil
 	}
 	key, err := publicKey("--matrix-key", f.matrixKey, "")
@@ -243,7 +235,7 @@ func (f *flags) trustPolicy() (*trust.Policy, error) {
 // publicKey reads a key and names it after its file. Of several, the suffix keeps
 // equal names apart; the first has none.
 func publicKey(flag, name, suffix string) (trust.Key, error) {
-	pem, err := readFile(flag, name, maxKeyFile)
+	pem, err := userfile.Read(flag, name, maxKeyFile)
 	if err != nil {
 		return trust.Key{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -96,7 +97,7 @@ func (a *app) writePage(e *bundler.Evidence) error {
 		_, err = a.out.Write(data)
 		return err
 	}
-	if err := writeFile(a.flags.dest, data, 0o644); err != nil {
+	if err := userfile.Write(a.flags.dest, data, 0o644); err != nil {
 		return err
 	}
 	a.say("wrote %s", a.flags.dest)

@@ -129,6 +129,9 @@ func (a *app) split(cmd *cobra.Command, src string) error {
 	}
 	from, err := filePlace(src)
 	dest, destErr := filePlace(to)
+	if a.flags.dest == "" && err != nil {
+		destErr = nil // it is the same
+	}
 	if err := fault.Join(err, destErr); err != nil {
 		return err
 	}

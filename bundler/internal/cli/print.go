@@ -24,7 +24,22 @@ func printVerification(w io.Writer, v *bundler.Verification) error {
 	if v.Left != nil {
 		row("delta", "%s, not checked", leftLine(v.Left))
 	}
+	if v.Provenance != nil {
+		row("provenance", "%s", provenanceLine(v.Provenance))
+	}
 	return t.Flush()
+}
+
+// provenanceLine says on whose word the bundle was built how.
+func provenanceLine(p *bundler.Provenance) string {
+	if p.Problem != "" {
+		return "not verified: " + p.Problem
+	}
+	line := fmt.Sprintf("signed by %s: built by vdo-bundle %.60q, started %.40q", strings.Join(p.SignedBy, ", "), p.Builder, p.Started)
+	if p.UpstreamVerified {
+		line += ", upstream's signatures checked"
+	}
+	return line
 }
 
 // leftLine says what a delta does not hold.

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 func (a app) sbomCommand() *cobra.Command {
@@ -44,7 +45,7 @@ func (a *app) sbom(ctx context.Context, src, kind string) error {
 		return err
 	}
 	if a.flags.dest != "-" {
-		return writeFile(a.flags.dest, data, 0o644)
+		return userfile.Write(a.flags.dest, data, 0o644)
 	}
 	_, err = a.out.Write(data)
 	return err

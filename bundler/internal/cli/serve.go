@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // serveFlags are those of `serve` alone.
@@ -35,17 +36,21 @@ func (a app) serveCommand() *cobra.Command {
 		Use:   "serve SRC",
 		Short: "Serve a bundle as a read-only registry",
 		Long: `serve answers as a registry that can be pulled from and not written to, over an
-archive or folder as it lies there: for the first hosts of a site, before it has a
+archive, its parts, or a folder as it lies there: for the first hosts of a site, before it has a
 registry of its own. The whole bundle is one repository (--as); below it is every
 image under its upstream name, as push --layout paths lays them out:
 
   HOST:PORT/vdo/drivers:latest
   HOST:PORT/vdo/drivers/registry.k8s.io/csi-vsphere/driver:v3.5.1
 
+A delta is served together with the bundle that it is based on (--base), as the whole
+bundle that the two are.
+
 With --key or --policy the whole bundle is verified before the first answer.
 Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
 and Ctrl-C end it once what is being sent has come to its end (--grace).`,
 		Example: `  vdo-bundle serve drivers.tar
+  vdo-bundle serve november.tar --base october.tar
   vdo-bundle serve drivers.tar --key release.pub --listen :5000 --tls-cert host.crt --tls-key host.key --htpasswd users`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.serve(cmd.Context(), args[0], f) },
@@ -57,6 +62,7 @@ and Ctrl-C end it once what is being sent has come to its end (--grace).`,
 	fl.StringVar(&f.tlsKey, "tls-key", "", "PEM file of the certificate's private key")
 	fl.StringVar(&f.htpasswd, "htpasswd", "", "demand a login of this file (made with htpasswd -B)")
 	fl.BoolVar(&f.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
+	fl.StringVar(&a.flags.base, "base", "", "where SRC is a delta: the bundle that has the layers which it leaves out")
 	fl.DurationVar(&f.grace, "grace", 30*time.Second, "how long an answer that is being sent may take at the end")
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
@@ -82,7 +88,7 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	if err := fault.Join(placeErr, err, rulesErr); err != nil {
 		return err
 	}
-	source, err := a.openSource(ctx, at, nil)
+	source, err := a.openServed(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -108,6 +114,33 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
 	return a.answer(ctx, listener, graph, source, setup, f.grace)
+}
+
+// openServed opens what is served: a bundle, or a delta with its base.
+func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) {
+	if a.flags.base == "" {
+		return a.openSource(ctx, at, nil)
+	}
+	of, err := localPlace("serve from the base", a.flags.base)
+	if err == nil && of.medium == inStream {
+		err = badFlag("--base", a.flags.base, errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
+	}
+	if err != nil {
+		return nil, err
+	}
+	delta, err := a.openSource(ctx, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	base, err := a.openSource(ctx, of, nil)
+	if err != nil {
+		return nil, errors.Join(err, delta.Close())
+	}
+	both, err := bundler.Joined(ctx, delta, base)
+	if err != nil {
+		return nil, errors.Join(err, delta.Close(), base.Close())
+	}
+	return both, nil
 }
 
 // verifyOptions are options without those of registries, which serve has not.
@@ -169,7 +202,7 @@ func (f serveFlags) read() (serveSetup, error) {
 	}
 	if f.htpasswd != "" {
 		var data []byte
-		if data, errs[2] = readFile("--htpasswd", f.htpasswd, maxHtpasswd); errs[2] == nil {
+		if data, errs[2] = userfile.Read("--htpasswd", f.htpasswd, maxHtpasswd); errs[2] == nil {
 			s.accounts, errs[2] = serve.ParseAccounts(f.htpasswd, data)
 		}
 	}
@@ -180,8 +213,8 @@ func (f serveFlags) read() (serveSetup, error) {
 }
 
 func certificate(cert, key string) (*tls.Certificate, error) {
-	certPEM, certErr := readFile("--tls-cert", cert, maxCAFile)
-	keyPEM, keyErr := readFile("--tls-key", key, maxKeyFile)
+	certPEM, certErr := userfile.Read("--tls-cert", cert, maxCAFile)
+	keyPEM, keyErr := userfile.Read("--tls-key", key, maxKeyFile)
 	if err := fault.Join(certErr, keyErr); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // serving is a running `vdo-bundle serve`.
@@ -56,15 +58,25 @@ func (s *serving) end(t *testing.T) {
 func TestServedBundleIsAsGoodAsTheArchive(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.key(t, "k")
-	for _, src := range []string{"a.tar", "oci:a"} {
+	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
+	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar", "--volume-size", "300kB")
+	pull := []string{"pull", "@up", "--sign-key", "k.key", "-o"}
+	for src, c := range map[string]struct{ pull, serve []string }{
+		"a.tar":       {append(pull, "a.tar"), nil},
+		"oci:a":       {append(pull, "oci:a"), nil},
+		"p.tar.parts": {append(pull, "p.tar", "--volume-size", "300kB"), nil},
+		"d.tar":       {append(pull, "d.tar", "--base", "old.tar.parts"), []string{"--base", "old.tar.parts"}},
+		"oci:d":       {append(pull, "oci:d", "--base", "old.tar.parts"), []string{"--base", "old.tar"}},
+	} {
 		t.Run(src, func(t *testing.T) {
-			root, _, _ := strings.Cut(w.must(t, "pull", "@up", "--sign-key", "k.key", "-o", src), " ")
-			s := w.serve(t, src, "--key", "k.pub", "--as", "site/boot:7")
+			root, _, _ := strings.Cut(w.must(t, c.pull...), " ")
+			s := w.serve(t, append(c.serve, src, "--key", "k.pub", "--as", "site/boot:7")...)
 			require.Equal(t, root, s.Root)
 			require.Equal(t, s.Address+"/site/boot@"+root, s.Reference)
 			require.False(t, s.TLS || s.Login)
 			require.Contains(t, s.Repositories, "site/boot/registry.test/csi/driver")
 			w.must(t, "verify", s.Address+"/site/boot:7", "--key", "k.pub", "--plain-http", s.Address)
+			require.NotContains(t, w.must(t, "inspect", s.Reference, "--plain-http", s.Address), "delta")
 			pushed := w.must(t, "push", s.Reference, w.mirror.Host+"/vdo/on-"+filepath.Base(strings.ReplaceAll(src, ":", "-"))+":1", "--plain-http", s.Address, "--ca-file", "ca.crt", "--key", "k.pub")
 			require.Contains(t, pushed, "@"+root)
 			s.end(t)
@@ -74,10 +86,7 @@ func TestServedBundleIsAsGoodAsTheArchive(t *testing.T) {
 
 // Other tools pull the bundle and its images, over TLS and with a login.
 func TestServedBundleOverTLSWithALogin(t *testing.T) {
-	skopeo, err := exec.LookPath("skopeo")
-	if err != nil {
-		t.Skip("skopeo is not installed")
-	}
+	skopeo := toolchain.Installed(t, "skopeo")
 	w := newWorld(t, t.TempDir())
 	cert, key, err := w.mirror.Certificate()
 	require.NoError(t, err)

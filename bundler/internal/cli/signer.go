@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,7 +15,9 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // passwordFlag binds where the password of a private key comes from. A password is
@@ -30,40 +34,116 @@ func (f *flags) passwordFlag(cmd *cobra.Command) {
 	})
 }
 
+// signing binds the flags of the key that a command of another package signs with.
+func (a app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, error) {
+	a.keyFlags(cmd)
+	fl := cmd.Flags()
+	fl.StringVar(&a.flags.caFile, "ca-file", "", "PEM file of certificate authorities to trust besides the system's, for --timestamp-server")
+	fl.IntVar(&a.flags.retries, "retries", 5, "how often the time-stamping authority is asked again that failed for a passing reason")
+	fl.DurationVar(&a.flags.timeout, "timeout", time.Minute, "how long it may be silent before it is asked again")
+	return func(ctx context.Context) (*trust.Signer, error) {
+		if err := a.flags.checkPatience(); err != nil {
+			return nil, err
+		}
+		return a.signer(ctx, "--key", a.flags.key)
+	}
+}
+
+// keyFlags bind all that says with what key and certificate a command signs.
+func (a *app) keyFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.flags.key, "key", "", "private key to sign with: cosign's, PEM, or pkcs11:… for one on a token")
+	a.flags.passwordFlag(cmd)
+	a.flags.certificateFlags(cmd)
+}
+
 // certificateFlags bind the certificate of a signing key.
 func (f *flags) certificateFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.certificate, "certificate", "", "PEM file of a certificate for the signing key, which the signature then carries")
 	fl.StringVar(&f.certificateChain, "certificate-chain", "", "PEM file of the authorities that issued the certificate, nearest first")
+	fl.StringVar(&f.timestampServer, "timestamp-server", "", "URL of a time-stamping authority (RFC 3161) that says when the signature was made, for when the certificate has expired")
+	fl.StringVar(&f.timestampRoots, "timestamp-roots", "", "PEM file of that authority's root, to make sure that it is the one")
 }
 
 // signer reads the private key of a flag, with its certificate; nil where none is
-// given.
-func (a *app) signer(flag, name string) (*trust.Signer, error) {
-	certificate, chain := a.flags.certificate, a.flags.certificateChain
-	switch {
-	case name == "" && certificate != "":
-		return nil, badFlag("--certificate", certificate, errors.New("there is no "+flag+" to sign with"), "give the private key with "+flag)
-	case certificate == "" && chain != "":
-		return nil, badFlag("--certificate-chain", chain, errors.New("there is no --certificate"), "give the key's own certificate with --certificate")
-	case name == "":
-		return nil, nil
+// given. Time stamps are asked for within ctx.
+func (a *app) signer(ctx context.Context, flag, name string) (*trust.Signer, error) {
+	if err := a.flags.checkSigner(flag, name); err != nil || name == "" {
+		return nil, err
+	}
+	authority, err := a.flags.timestamps()
+	if err != nil {
+		return nil, err
 	}
 	signer, err := a.privateKey(flag, name)
-	if err != nil || certificate == "" {
+	if err != nil || a.flags.certificate == "" {
 		return signer, err
 	}
-	leaf, err := readFile("--certificate", certificate, maxKeyFile)
+	leaf, err := userfile.Read("--certificate", a.flags.certificate, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}
 	var between []byte
-	if chain != "" {
-		if between, err = readFile("--certificate-chain", chain, maxKeyFile); err != nil {
+	if chain := a.flags.certificateChain; chain != "" {
+		if between, err = userfile.Read("--certificate-chain", chain, maxKeyFile); err != nil {
 			return nil, err
 		}
 	}
-	return signer.WithCertificate(certificate, leaf, between, a.now())
+	signer, err = signer.WithCertificate(a.flags.certificate, leaf, between, a.now())
+	if err != nil || authority == nil {
+		return signer, err
+	}
+	return signer.WithTimestamps(func(signature []byte) ([]byte, error) { return authority.Stamp(ctx, signature) }), nil
+}
+
+// checkSigner refuses flags that want another one beside them.
+func (f *flags) checkSigner(flag, name string) error {
+	switch {
+	case name == "" && f.certificate != "":
+		return badFlag("--certificate", f.certificate, errors.New("there is no "+flag+" to sign with"), "give the private key with "+flag)
+	case f.certificate == "" && f.certificateChain != "":
+		return badFlag("--certificate-chain", f.certificateChain, errors.New("there is no --certificate"), "give the key's own certificate with --certificate")
+	case f.timestampServer == "" && f.timestampRoots != "":
+		return badFlag("--timestamp-roots", f.timestampRoots, errors.New("there is no --timestamp-server"), "give the authority's address with --timestamp-server")
+	case f.certificate == "" && f.timestampServer != "":
+		return &fault.Error{ // its value is not shown: a URL can hold a secret
+			Reason: fault.InvalidInput, Op: "read flag", Subject: "--timestamp-server", Err: errors.New("there is no --certificate, and a time stamp counts beside a certificate only"),
+			Hint: "sign with a certificate, or without a time stamp: the time in which a key counts is in the policy",
+		}
+	}
+	return nil
+}
+
+// timestamps returns the time-stamping authority; nil where none is named.
+func (f *flags) timestamps() (*timestamp.Authority, error) {
+	if f.timestampServer == "" {
+		return nil, nil
+	}
+	o := timestamp.Options{URL: f.timestampServer, Timeout: f.timeout, Attempts: f.retries + 1, UserAgent: "vdo-bundle/" + version().Version}
+	var err error
+	if f.timestampRoots != "" {
+		pem, err := userfile.Read("--timestamp-roots", f.timestampRoots, maxKeyFile)
+		if err != nil {
+			return nil, err
+		}
+		if o.Roots, err = trust.ParseTimestampRoots(f.timestampRoots, pem); err != nil {
+			return nil, err
+		}
+	}
+	if o.CA, err = f.authorities(); err != nil {
+		return nil, err
+	}
+	return timestamp.New(o)
+}
+
+// probe makes sure that a time stamp can be had, before work that takes long.
+func (a *app) probe(ctx context.Context) error {
+	authority, err := a.flags.timestamps()
+	if err != nil || authority == nil {
+		return err
+	}
+	_, err = authority.Stamp(ctx, []byte("vdo-bundle: can a time stamp be had?"))
+	return err
 }
 
 // privateKey reads a private key from its file, or finds it on a token.
@@ -71,7 +151,7 @@ func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
 	if strings.HasPrefix(name, token.Scheme) {
 		return a.tokenKey(name)
 	}
-	pem, err := readFile(flag, name, maxKeyFile)
+	pem, err := userfile.Read(flag, name, maxKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +186,7 @@ func (a *app) tokenKey(name string) (*trust.Signer, error) {
 // keys are found.
 func (a *app) pin(uri token.URI) ([]byte, error) {
 	if uri.PINFile != "" {
-		data, err := readFile("pin-source", uri.PINFile, maxPassword)
+		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
 	}
 	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && a.flags.passwordFile == "" && a.flags.passwordEnv == "" {
@@ -122,7 +202,7 @@ func (a *app) password(prompt string) ([]byte, error) {
 	case file != "" && env != "":
 		return nil, badFlag("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
 	case file != "":
-		data, err := readFile("--key-password-file", file, maxPassword)
+		data, err := userfile.Read("--key-password-file", file, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
 	case env != "":
 		value, ok := a.getenv(env)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 const pin = "klown-pin"
@@ -17,18 +18,13 @@ const pin = "klown-pin"
 // program needs to find it, and the library's path.
 func softToken(t *testing.T, dir string) (env []string, module string) {
 	t.Helper()
-	util, err := exec.LookPath("softhsm2-util")
-	if err != nil {
-		needed(t, "softhsm2-util")
-	}
+	util := toolchain.Installed(t, "softhsm2-util")
 	for _, path := range []string{"/usr/lib/softhsm/libsofthsm2.so", "/usr/lib64/softhsm/libsofthsm2.so", "/usr/local/lib/softhsm/libsofthsm2.so"} {
 		if _, err := os.Stat(path); err == nil {
 			module = path
 		}
 	}
-	if module == "" {
-		needed(t, "libsofthsm2.so")
-	}
+	require.NotEmpty(t, module, "softhsm2-util is there, and its libsofthsm2.so is not")
 	config := filepath.Join(dir, "softhsm2.conf")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "tokens"), 0o700))
 	require.NoError(t, os.WriteFile(config, []byte("directories.tokendir = "+filepath.Join(dir, "tokens")+"\nobjectstore.backend = file\n"), 0o600))
@@ -52,31 +48,16 @@ func softToken(t *testing.T, dir string) (env []string, module string) {
 	return env, module
 }
 
-// needed skips a test for a program that is not there; where CI runs it has to be.
-func needed(t *testing.T, program string) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%s is not there", program)
-	}
-	t.Skipf("%s is not there", program)
-}
-
 func openssl(t *testing.T, args ...string) {
 	t.Helper()
-	path, err := exec.LookPath("openssl")
-	if err != nil {
-		needed(t, "openssl")
-	}
-	out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), toolchain.Installed(t, "openssl"), args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 
 // TestSignsWithAHardwareToken builds the program with support for tokens and signs
 // with SoftHSM; the program without it verifies.
 func TestSignsWithAHardwareToken(t *testing.T) {
-	if _, err := exec.LookPath("gcc"); err != nil {
-		needed(t, "gcc")
-	}
+	toolchain.Installed(t, "gcc")
 	w := newWorld(t, t.TempDir())
 	env, module := softToken(t, w.dir)
 	for name, value := range w.env() {
@@ -109,6 +90,8 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	run(binary, 0, "verify", "-q", "one.tar", "--key", "rsa.pub")
 	run(withTokens, 0, "pull", "@up", "-q", "-o", "two.tar", "--sign-key", "pkcs11:token=desk;object=release", "--password-file", "pin")
 	run(binary, 0, "verify", "-q", "two.tar", "--key", "release.pub")
+	run(withTokens, 0, "matrix", "sign", "matrix.yaml", "--key", "pkcs11:token=desk;object=release", "--password-file", "pin")
+	run(binary, 0, "lock", "@up", "-o", "lock.yaml", "--matrix-key", "release.pub")
 
 	require.Contains(t, run(binary, 8, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release"), "-tags pkcs11")
 	require.Contains(t, run(binary, 2, "sign", "one.tar", "--key", "pkcs11:token=desk;object=release?pin-value="+pin), "pin-value puts the PIN")

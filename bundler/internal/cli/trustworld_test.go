@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/digitorus/timestamp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -31,6 +34,30 @@ func issue(ts *testscript.TestScript, _ bool, args []string) {
 	} {
 		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
 	}
+}
+
+// startTSA starts a time-stamping authority; it ends with the script.
+func startTSA(ts *testscript.TestScript, _ bool, args []string) {
+	t := of(ts).t
+	root := pki.Root(t, args[0]+" root")
+	leaf := root.Issue(t, pki.Spec{Name: args[0], Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	handler := leaf.Stamps(nil)
+	switch strings.Join(args[1:], " ") {
+	case "":
+	case "html":
+		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>log in</html>")) })
+	case "away":
+		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	case "imprint":
+		handler = leaf.Stamps(func(s *timestamp.Timestamp) { s.HashedMessage = make([]byte, 32) })
+	default:
+		ts.Fatalf("tsa: %v", args)
+	}
+	server := httptest.NewServer(handler)
+	ts.Defer(server.Close)
+	ts.Setenv("TSA", server.URL)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+"-root.crt"), root.PEM(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]+"-chain.crt"), append(leaf.PEM(), root.PEM()...), 0o600))
 }
 
 func digests(ts *testscript.TestScript, _ bool, args []string) {

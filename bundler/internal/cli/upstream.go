@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust/keyless"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // upstreamFlags say what is asked of upstream's own signatures.
@@ -25,7 +28,7 @@ func (f *flags) upstreamPolicy() (*bundler.UpstreamPolicy, error) {
 	if f.verifyUpstream == "" {
 		return nil, nil
 	}
-	data, err := readFile("--verify-upstream", f.verifyUpstream, maxPolicyFile)
+	data, err := userfile.Read("--verify-upstream", f.verifyUpstream, maxPolicyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -39,15 +42,18 @@ func (f *flags) upstreamPolicy() (*bundler.UpstreamPolicy, error) {
 
 // parsePolicy reads a trust policy file, and the keys that it names beside it.
 func parsePolicy(flag, name string) (*trust.Policy, error) {
-	data, err := readFile(flag, name, maxPolicyFile)
+	data, err := userfile.Read(flag, name, maxPolicyFile)
 	if err != nil {
 		return nil, err
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("-----BEGIN ")) && flag == "--policy" {
+		return nil, badFlag(flag, name, errors.New("it is a key or certificate, no trust policy"), "give a public key with --key, or name it in a policy")
 	}
 	return trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
-		return readFile(flag, path, maxTrustFile)
+		return userfile.Read(flag, path, maxTrustFile)
 	}, trust.WithSigstore(keyless.Open))
 }
 

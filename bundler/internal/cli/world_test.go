@@ -228,7 +228,7 @@ type key struct{}
 //
 //	vdo CODE ARGS…     run vdo-bundle and demand its exit code; @up stands for the
 //	                   flags that lead to the upstream world
-//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, times, cut, tamper
+//	fault REG K=V…     make the registry (up or mirror) fail: status, method, path, query, times, cut, tamper
 //	heal REG           end all faults of a registry
 //	flip FILE OFFSET   invert a byte of a file; a negative offset counts from the end,
 //	                   a text is looked for
@@ -239,6 +239,8 @@ type key struct{}
 //	issue NAME EMAIL D make a root, an issuing authority and a certificate of EMAIL for
 //	                   code signing that began D days ago and ends the day after:
 //	                   NAME-root.crt, NAME-issuing.crt, NAME.crt, NAME.key
+//	tsa NAME [MODE]    start a time-stamping authority and set $TSA to its address:
+//	                   NAME-root.crt, NAME-chain.crt; html, away and imprint are its bad answers
 //	statement FILE     print the statement inside of what cosign verify-attestation printed
 //	digests REPO LOCK  set $CCM and $DRIVER to REPO@DIGEST of those images of a lock
 //	mounted CODE OPTIONS ARGS…
@@ -261,7 +263,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"vdo": vdo, "fault": breakDown, "heal": heal, "flip": flip, "truncate": truncate,
 			"tool": tool, "upimage": upImage, "mounted": mounted, "dropblob": dropBlob, "smaller": smaller,
-			"key": newKey, "issue": issue, "digests": digests, "statement": statement,
+			"key": newKey, "issue": issue, "tsa": startTSA, "digests": digests, "statement": statement,
 		},
 	})
 }
@@ -274,6 +276,9 @@ func condition(name string) (bool, error) {
 		return os.Geteuid() != 0, nil
 	case "skopeo":
 		_, err := exec.LookPath("skopeo")
+		if err != nil && os.Getenv("CI") != "" {
+			return false, errors.New("skopeo is not installed; .ci/run installs what tests need")
+		}
 		return err == nil, nil
 	}
 	return false, fmt.Errorf("unknown condition %q", name)
@@ -340,6 +345,8 @@ func breakDown(ts *testscript.TestScript, _ bool, args []string) {
 			f.Match.Method = value
 		case "path":
 			f.Match.Path = value
+		case "query":
+			f.Match.Query = value
 		case "tamper":
 			f.Tamper, f.TamperAt = true, int64(n)
 		case "retryafter":

@@ -11,7 +11,6 @@ package manifests
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,11 +31,11 @@ import (
 
 // Options say where files are looked for.
 type Options struct {
-	Own       [][]byte       // files that the program carries itself; looked in first
-	Dir       string         // looked in next; "" for nowhere
-	CA        *x509.CertPool // nil: the system's
-	PlainHTTP []string       // hosts, with their port, that http: URLs are allowed for
-	Attempts  int            // how often a download is tried; 0: 4
+	Own       [][]byte               // files that the program carries itself; looked in first
+	Dir       string                 // looked in next; "" for nowhere
+	Transport http.RoundTripper      // carries the requests; nil: with the system's certificates
+	PlainHTTP func(host string) bool // whether http: URLs are allowed for a host, with its port; nil: for none
+	Attempts  int                    // how often a download is tried; 0: 4
 	// Sleep waits before another attempt. Nil: the clock.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
@@ -70,13 +69,8 @@ func New(o Options) *Store {
 	}
 	s := &Store{options: o}
 	s.client = &http.Client{
-		Timeout: timeout,
-		Transport: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
-			TLSClientConfig:     &tls.Config{RootCAs: o.CA, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout: timeout / 2,
-			ForceAttemptHTTP2:   true,
-		},
+		Timeout:   timeout,
+		Transport: o.Transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			if len(via) > maxRedirect {
 				return fmt.Errorf("more than %d redirects", maxRedirect)
@@ -193,7 +187,8 @@ func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 
 // allowed refuses plain HTTP to hosts that were not named for it.
 func (s *Store) allowed(u *url.URL) error {
-	if u.Scheme == "https" || u.Scheme == "http" && slices.Contains(s.options.PlainHTTP, u.Host) {
+	plain := s.options.PlainHTTP
+	if u.Scheme == "https" || u.Scheme == "http" && plain != nil && plain(u.Host) {
 		return nil
 	}
 	return &fault.Error{
@@ -240,7 +235,14 @@ const offline = "check the connection and the proxy settings, or give the files 
 // permanent tells errors that another attempt will meet again.
 func permanent(err error) bool {
 	var f *fault.Error
-	return errors.As(err, &f) || certificate(err)
+	return errors.As(err, &f) || certificate(err) || wantsCertificate(err)
+}
+
+// wantsCertificate tells whether the host has ended the handshake for the lack of a
+// certificate of ours, or did not like it; crypto/tls has no type for it.
+func wantsCertificate(err error) bool {
+	var n *net.OpError
+	return errors.As(err, &n) && n.Op == "remote error" && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
 }
 
 func certificate(err error) bool {
@@ -254,6 +256,8 @@ func unreached(m matrix.Manifest, err error) error {
 	switch {
 	case errors.As(err, &f):
 		return f // a redirect that is not followed
+	case wantsCertificate(err):
+		return failed(fault.CertificateInvalid, m, inner(err), "name the certificate that this host wants, and its key, in the file of --registry-config, or give the files with --manifest-dir")
 	case certificate(err):
 		return failed(fault.CertificateInvalid, m, inner(err), "give the certificate authority with --ca-file, or the files with --manifest-dir")
 	case errors.As(err, &dns):

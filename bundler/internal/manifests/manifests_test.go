@@ -2,6 +2,7 @@ package manifests_test
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/http"
@@ -34,7 +35,11 @@ func upstream(t *testing.T, handler http.HandlerFunc) (*httptest.Server, manifes
 	t.Cleanup(server.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(server.Certificate())
-	return server, manifests.Options{CA: pool, Sleep: func(context.Context, time.Duration) error { return nil }}
+	return server, manifests.Options{Transport: trusting(pool), Sleep: func(context.Context, time.Duration) error { return nil }}
+}
+
+func trusting(pool *x509.CertPool) http.RoundTripper {
+	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 }
 
 func TestFolderIsAskedFirstWhateverTheName(t *testing.T) {
@@ -102,7 +107,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 			reason: fault.Unreachable, want: "connection refused", hint: "--manifest-dir",
 		},
 		"a certificate of nobody": {
-			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.CA = x509.NewCertPool() },
+			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Transport = trusting(x509.NewCertPool()) },
 			reason: fault.CertificateInvalid, want: "certificate", hint: "--ca-file",
 		},
 		"plain HTTP": {
@@ -147,7 +152,8 @@ func TestFaultsAreToldApart(t *testing.T) {
 func TestPlainHTTPWhereAskedFor(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) }))
 	t.Cleanup(server.Close)
-	store := manifests.New(manifests.Options{PlainHTTP: []string{strings.TrimPrefix(server.URL, "http://")}})
+	here := func(host string) bool { return host == strings.TrimPrefix(server.URL, "http://") }
+	store := manifests.New(manifests.Options{PlainHTTP: here})
 	_, err := store.Get(t.Context(), manifest(server.URL, content))
 	require.NoError(t, err)
 }

@@ -87,6 +87,9 @@
 //	    chunkSize: 50MB          # the largest body; also MiB
 //	  registry.k8s.io:
 //	    mirror: mirror.corp/k8s  # HOST[/PATH] from which its images are fetched
+//
+// The hosts that upstream manifests are downloaded from may be among them: ca,
+// clientCert, clientKey, plainHTTP and concurrency (of requests) hold for those, too.
 package registry
 
 import (

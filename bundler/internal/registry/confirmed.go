@@ -83,7 +83,7 @@ func (r *Repository) confirmed(ctx context.Context, g *bundle.Graph) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	d, found, err := r.stat(ctx, "look for", r.at(tag), tag, r.pushes())
+	d, found, err := r.stat(ctx, "push to", r.ref.String(), tag, r.pushes()) // the first that is asked of the registry
 	if fault.ReasonOf(err) == fault.Forbidden {
 		return false, nil // as some registries say that a tag is not there
 	}

@@ -103,17 +103,14 @@ func isAttached(w *world, d ocispec.Descriptor) bool {
 func TestSkopeoAndRegctlPull(t *testing.T) {
 	w := start(t)
 	dir := t.TempDir()
-	tools := map[string][]string{
-		toolchain.Path(t, "regctl"): {"--host", "reg=" + w.host() + ",tls=disabled", "image", "copy", "--referrers", w.host() + "/" + repo + ":1", "ocidir://" + dir + "/regctl:1"},
-		toolchain.Path(t, "crane"):  {"pull", "--insecure", "--format", "oci", w.host() + "/" + repo + ":1", dir + "/crane"},
-	}
-	if path, err := exec.LookPath("skopeo"); err == nil {
-		tools[path] = []string{"--insecure-policy", "copy", "--all", "--src-tls-verify=false", "docker://" + w.host() + "/" + beside + ":v1", "oci:" + dir + "/skopeo:1"}
-	}
-	for path, args := range tools {
+	run := func(path string, args ...string) {
+		t.Helper()
 		out, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput()
 		require.NoError(t, err, "%s: %s", path, out)
 	}
+	run(toolchain.Path(t, "regctl"), "--host", "reg="+w.host()+",tls=disabled", "image", "copy", "--referrers", w.host()+"/"+repo+":1", "ocidir://"+dir+"/regctl:1")
+	run(toolchain.Path(t, "crane"), "pull", "--insecure", "--format", "oci", w.host()+"/"+repo+":1", dir+"/crane")
+	run(toolchain.Installed(t, "skopeo"), "--insecure-policy", "copy", "--all", "--src-tls-verify=false", "docker://"+w.host()+"/"+beside+":v1", "oci:"+dir+"/skopeo:1")
 }
 
 func accounts(t *testing.T, lines ...string) (*serve.Accounts, error) {

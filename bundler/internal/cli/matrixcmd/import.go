@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -52,7 +53,7 @@ reported, and nothing is written.`,
 }
 
 func (w IO) convert(from, known, to string, options matrix.ImportOptions) error {
-	data, err := readFile(from, matrix.MaxSize)
+	data, err := userfile.Read("LEGACY.json", from, matrix.MaxSize)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (w IO) convert(from, known, to string, options matrix.ImportOptions) error 
 		_, err = w.Out.Write(written)
 		return err
 	}
-	return writeFile(to, written)
+	return userfile.Write(to, written, 0o644)
 }
 
 // finder looks for a manifest below a folder, the version with and without a v.
@@ -84,10 +85,10 @@ func finder(dir string) func(matrix.ReleaseID, string) ([]byte, error) {
 			return nil, nil
 		}
 		if _, err := os.Stat(dir); err != nil {
-			return nil, unreadable(dir, err)
+			return nil, userfile.Unreadable("--manifest-dir", dir, err)
 		}
 		for _, version := range []string{id.Version.String(), "v" + id.Version.String()} {
-			data, err := readFile(filepath.Join(dir, string(id.Driver), version, name), maxManifest)
+			data, err := userfile.Read("--manifest-dir", filepath.Join(dir, string(id.Driver), version, name), maxManifest)
 			if errors.Is(err, fs.ErrNotExist) || fault.ReasonOf(err) == fault.NotFound {
 				continue
 			}

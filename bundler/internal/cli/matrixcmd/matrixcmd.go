@@ -13,11 +13,11 @@
 package matrixcmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -25,26 +25,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // IO is what the commands have of the world. Out and Err are needed.
 type IO struct {
 	Out, Err io.Writer
-	In       *os.File                         // asked for passwords where it is a terminal; default os.Stdin
-	Getenv   func(name string) (string, bool) // default os.LookupEnv
-	Now      func() time.Time                 // default time.Now
-	Format   *string                          // where -o is kept, so that errors are printed in the same format
+	Now      func() time.Time // default time.Now
+	Format   *string          // where -o is kept, so that errors are printed in the same format
+	// Signing gives a command the flags that say with which key it signs, and returns
+	// what reads that key, nil where the flags name none. Where it is nil there is no
+	// command that signs.
+	Signing func(*cobra.Command) func(context.Context) (*trust.Signer, error)
 }
 
 // New returns the command with its subcommands.
 func New(world IO) *cobra.Command {
-	if world.In == nil {
-		world.In = os.Stdin
-	}
-	if world.Getenv == nil {
-		world.Getenv = os.LookupEnv
-	}
 	if world.Now == nil {
 		world.Now = time.Now
 	}
@@ -64,7 +62,10 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.importLegacy(), world.sign())
+	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.importLegacy())
+	if world.Signing != nil {
+		cmd.AddCommand(world.sign())
+	}
 	return cmd
 }
 
@@ -143,7 +144,7 @@ func (w IO) load(file string) (doc *matrix.Document, name string, err error) {
 	name, data := matrix.DefaultName, matrix.Default()
 	if file != "" {
 		name = file
-		if data, err = readFile(file, matrix.MaxSize); err != nil {
+		if data, err = userfile.Read("--matrix", file, matrix.MaxSize); err != nil {
 			return nil, "", err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -48,7 +49,7 @@ func (w IO) printDocument(file string) error {
 	}
 	if file != "" {
 		var err error
-		if data, err = readFile(file, matrix.MaxSize); err != nil {
+		if data, err = userfile.Read("--matrix", file, matrix.MaxSize); err != nil {
 			return err
 		}
 	}

@@ -13,8 +13,9 @@
 // status.digest is the accepted bundle: the one that everything is installed and
 // repaired from. Only a bundle that satisfies the trust policy, whose matrix
 // satisfies the matrix policy where there is one, is not older than one accepted
-// before and is not expired, takes its place. An older or expired one does only
-// where spec.acceptOlder names its digest.
+// before and is not expired, takes its place; under a matrix of the same serial it has
+// not only lower versions than the accepted one either. An older or expired one does
+// only where spec.acceptOlder names its digest.
 //
 //	Ready     True: what the reference names now is the accepted bundle.
 //	          False: it could not be looked at, or is refused; reason and message

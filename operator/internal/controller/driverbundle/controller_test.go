@@ -415,6 +415,39 @@ func TestAnOlderBundleIsAcceptedByConsentToItsDigestOnly(t *testing.T) {
 	require.Equal(t, "False Superseded", condition(b, v1alpha1.ConditionFresh))
 }
 
+// A signed bundle of before, put under the tag again, is not taken for a new one where
+// the matrix is still the same.
+func TestARollBackUnderTheSameSerialNeedsConsent(t *testing.T) {
+	w := newWorld(t)
+	old := w.accepted(mirror.Bundle{Seed: 1, Serial: 5, Version: "3.5.1"})
+	fixed := w.publish(mirror.Bundle{Seed: 2, Serial: 5, Version: "3.5.2"}, w.key)
+	require.Equal(t, fixed.String(), w.poke().Status.Digest)
+
+	w.repo.Retag(t, "1", old)
+	b := w.poke()
+	require.Equal(t, "False Superseded", condition(b, v1alpha1.ConditionReady))
+	require.Equal(t, fixed.String(), b.Status.Digest)
+	for _, text := range []string{
+		"check the releases: under the same matrix serial 5 it has csi 3.5.1 for 3.5.2, and nothing newer",
+		fixed.String() + ", stays in use", "consent to this one by spec.acceptOlder: " + old.String(),
+	} {
+		require.Contains(t, message(b, v1alpha1.ConditionReady), text)
+	}
+	require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionFresh), "of the accepted one")
+
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = old.String() })
+	require.Equal(t, old.String(), w.ready("True Succeeded").Status.Digest)
+
+	// With consent taken back it stays, and forward goes without; a newer matrix may bring
+	// lower versions.
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = "" })
+	require.Equal(t, old.String(), w.ready("True Succeeded").Status.Digest)
+	w.repo.Retag(t, "1", fixed)
+	require.Equal(t, fixed.String(), w.poke().Status.Digest)
+	lower := w.publish(mirror.Bundle{Seed: 3, Serial: 6, Version: "3.4.0"}, w.key)
+	require.Equal(t, lower.String(), w.poke().Status.Digest)
+}
+
 func TestAnExpiredMatrixNeverStopsTheAcceptedBundle(t *testing.T) {
 	w := newWorld(t)
 	expires := time.Now().Add(time.Hour)

@@ -1,6 +1,7 @@
 package driverbundle
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,17 +64,51 @@ func TestFreshnessAndConsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.DriverBundle{Status: v1alpha1.DriverBundleStatus{HighestSerial: 5}}
-			err := fresh(b, digest, c.matrix, now)
+			err := fresh(b, digest, found{matrix: c.matrix}, now)
 			require.Equal(t, c.want, fault.ReasonOf(err))
 			if err != nil {
 				require.Contains(t, fault.HintOf(err), "spec.acceptOlder: "+digest.String())
 			}
 			b.Spec.AcceptOlder = image.DigestOf([]byte("other")).String()
-			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest, c.matrix, now)))
+			require.Equal(t, c.want, fault.ReasonOf(fresh(b, digest, found{matrix: c.matrix}, now)))
 			b.Spec.AcceptOlder = digest.String()
-			require.NoError(t, fresh(b, digest, c.matrix, now))
+			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now))
 			b.Spec.AcceptOlder, b.Status.Digest = "", digest.String()
-			require.NoError(t, fresh(b, digest, c.matrix, now), "the accepted one")
+			require.NoError(t, fresh(b, digest, found{matrix: c.matrix}, now), "the accepted one")
 		})
+	}
+}
+
+func TestStepsBackUnderTheSameMatrix(t *testing.T) {
+	releases := func(ids ...string) (out []v1alpha1.ReleaseStatus) {
+		for _, id := range ids {
+			id, withdrawn := strings.CutSuffix(id, "!")
+			driver, version, _ := strings.Cut(id, "@")
+			r := v1alpha1.ReleaseStatus{Driver: driver, Version: version, State: string(matrix.Current)}
+			if withdrawn {
+				r.State = string(matrix.Withdrawn)
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	for name, c := range map[string]struct{ accepted, candidate, want []string }{
+		"the same":                         {[]string{"csi@3.5.1"}, []string{"csi@3.5.1"}, nil},
+		"newer":                            {[]string{"csi@3.5.1"}, []string{"csi@3.7.3"}, nil},
+		"older":                            {[]string{"csi@3.7.3"}, []string{"csi@3.5.1"}, []string{"csi 3.5.1 for 3.7.3"}},
+		"older patch":                      {[]string{"csi@3.5.1"}, []string{"csi@3.5.0"}, []string{"csi 3.5.0 for 3.5.1"}},
+		"older within an older minor":      {[]string{"csi@3.3.1", "csi@3.7.3"}, []string{"csi@3.3.0", "csi@3.7.3"}, []string{"csi 3.3.0 for 3.3.1"}},
+		"one older, another newer":         {[]string{"cpi@1.33.0", "csi@3.7.3"}, []string{"cpi@1.33.1", "csi@3.5.1"}, nil},
+		"two older":                        {[]string{"cpi@1.34.0", "csi@3.7.3"}, []string{"cpi@1.33.1", "csi@3.5.1"}, []string{"cpi 1.33.1 for 1.34.0", "csi 3.5.1 for 3.7.3"}},
+		"a driver more does not hide it":   {[]string{"csi@3.7.3"}, []string{"cni@2.0.0", "csi@3.5.1"}, []string{"csi 3.5.1 for 3.7.3"}},
+		"a minor more, and no other lower": {[]string{"csi@3.7.3"}, []string{"csi@3.5.1", "csi@3.7.3"}, nil},
+		"another selection":                {[]string{"cpi@1.33.1"}, []string{"csi@3.5.1"}, nil},
+		"nothing accepted":                 {nil, []string{"csi@3.5.1"}, nil},
+		"leaving a withdrawn release":      {[]string{"csi@3.7.0!", "csi@3.5.1"}, []string{"csi@3.5.1"}, nil},
+		"a withdrawn one is not newer":     {[]string{"csi@3.5.1"}, []string{"csi@3.7.0!", "csi@3.5.0"}, []string{"csi 3.5.0 for 3.5.1"}},
+		"a candidate of its release":       {[]string{"csi@3.5.1"}, []string{"csi@3.5.1-rc.1"}, []string{"csi 3.5.1-rc.1 for 3.5.1"}},
+		"versions that cannot be read":     {[]string{"csi@new"}, []string{"csi@old"}, nil},
+	} {
+		require.Equal(t, c.want, stepsBack(releases(c.accepted...), releases(c.candidate...)), name)
 	}
 }

@@ -112,7 +112,7 @@ func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p p
 		out.distrust(b, c, err)
 		return nil, c.refused(b, err)
 	}
-	if err := fresh(b, digest, found.matrix, r.Now()); err != nil {
+	if err := fresh(b, digest, found, r.Now()); err != nil {
 		return nil, c.refused(b, err)
 	}
 	if err := mirror.Keep(ctx, c.root, contents); err != nil {

@@ -1,13 +1,16 @@
 package driverbundle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -31,7 +34,8 @@ func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (po
 	return p, fault.Join(bundleErr, matrixErr)
 }
 
-// defaultPolicy trusts each public key of the ConfigMap vdo-trust.
+// defaultPolicy is what the ConfigMap vdo-trust says: the policy in its policy.yaml,
+// or where it has none, trust in each of its public keys.
 func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trust.Policy, error) {
 	subject := "ConfigMap " + namespace + "/" + v1alpha1.DefaultTrustName
 	const create = "create it with the publisher's key: `kubectl create configmap " + v1alpha1.DefaultTrustName + " --from-file=cosign.pub`, or set spec.trust"
@@ -44,6 +48,9 @@ func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trus
 		return bad(fault.NotFound, errors.New("it is not there, so nothing can be trusted"))
 	case err != nil:
 		return bad(fault.Unreachable, err)
+	}
+	if text, ok := data[v1alpha1.DefaultTrustPolicyKey]; ok {
+		return trust.ParsePolicy(subject+", key "+v1alpha1.DefaultTrustPolicyKey, text, filesOf(subject, data))
 	}
 	var keys []trust.Key
 	var problems []error
@@ -63,7 +70,7 @@ func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trus
 		return nil, fault.Join(problems...)
 	}
 	if len(keys) == 0 {
-		return bad(fault.InvalidInput, errors.New("it has no key ending in .pub, so nothing can be trusted"))
+		return bad(fault.InvalidInput, errors.New("it has neither "+v1alpha1.DefaultTrustPolicyKey+" nor a key ending in .pub, so nothing can be trusted"))
 	}
 	p, err := trust.NewPolicy(1, keys...)
 	if err != nil {
@@ -72,23 +79,49 @@ func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trus
 	return p, nil
 }
 
+// filesOf gives a policy the files that it names: other keys of its ConfigMap.
+func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error) {
+	return func(path string) ([]byte, error) {
+		if value, ok := data[path]; ok {
+			return value, nil
+		}
+		return nil, &fault.Error{
+			Reason: fault.NotFound, Op: "read", Subject: subject, Err: fmt.Errorf("it has no key %q", path),
+			Hint: "put the file into the ConfigMap, under the name that the policy has for it",
+		}
+	}
+}
+
 // policy reads a policy of a spec. All problems are told together.
 func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *v1alpha1.TrustPolicy) (*trust.Policy, error) {
-	var keys []trust.Key
 	var problems []error
+	bad := func(where string, err error) { problems = append(problems, fmt.Errorf("%s%s: %w", field, where, err)) }
+	if len(spec.Keyless) > 0 {
+		bad(".keyless", errKeyless)
+	}
+	keys := make([]trust.Key, 0, len(spec.Keys))
 	for _, k := range spec.Keys {
 		key, err := r.key(ctx, namespace, k)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: key %s: %w", field, k.ID, err))
+			bad(": key "+k.ID, err)
 			continue
 		}
 		keys = append(keys, key)
+	}
+	authorities := make([]trust.Authority, 0, len(spec.Certificates))
+	for _, c := range spec.Certificates {
+		authority, err := r.authority(ctx, namespace, c)
+		if err != nil {
+			bad(": certificates of "+c.ID, err)
+			continue
+		}
+		authorities = append(authorities, authority)
 	}
 	var revoked []image.Digest
 	for _, s := range spec.RevokedDigests {
 		d, err := image.ParseDigest(s)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s.revokedDigests: %w", field, err))
+			bad(".revokedDigests", err)
 			continue
 		}
 		revoked = append(revoked, d)
@@ -96,43 +129,86 @@ func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *
 	if len(problems) > 0 {
 		return nil, fault.Join(problems...)
 	}
-	p, err := trust.NewPolicy(max(int(spec.Threshold), 1), keys...)
+	p, err := trust.ComposePolicy(max(int(spec.Threshold), 1), keys, authorities)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return p.WithRevokedDigests(revoked...), nil
 }
 
+// errKeyless says what the API server says already, where it has the CRD of this
+// version.
+var errKeyless = &fault.Error{
+	Reason: fault.InvalidInput, Op: "read trust policy", Err: errors.New("the operator does not verify keyless signatures"),
+	Hint: "have the bundle signed with a key, or with a certificate of an authority of the site, and list that under keys or certificates",
+}
+
 func (r *Reconciler) key(ctx context.Context, namespace string, k v1alpha1.TrustKey) (trust.Key, error) {
-	o := trust.KeyOptions{Revoked: k.Revoked}
-	if k.NotBefore != nil {
-		o.NotBefore = k.NotBefore.Time
+	data, err := r.text(ctx, namespace, k.PublicKey, k.From, v1alpha1.DefaultPublicKeyKey, "from")
+	if err != nil {
+		return trust.Key{}, err
 	}
-	if k.NotAfter != nil {
-		o.NotAfter = k.NotAfter.Time
+	return trust.NewKey(k.ID, data, trust.KeyOptions{Revoked: k.Revoked, NotBefore: timeOf(k.NotBefore), NotAfter: timeOf(k.NotAfter)})
+}
+
+// authority reads a certificate authority of a spec, and whose certificates count.
+func (r *Reconciler) authority(ctx context.Context, namespace string, c v1alpha1.TrustAuthority) (trust.Authority, error) {
+	o := trust.AuthorityOptions{
+		ExtendedKeyUsage: c.ExtendedKeyUsage, RevokedSerials: c.RevokedSerials, Revoked: c.Revoked,
+		NotBefore: timeOf(c.NotBefore), NotAfter: timeOf(c.NotAfter),
 	}
-	if k.From == nil {
-		return trust.NewKey(k.ID, []byte(k.PublicKey), o)
+	for _, i := range c.Identities {
+		o.Identities = append(o.Identities, trust.Identity{Email: i.Email, URI: i.URI, DNS: i.DNS})
 	}
-	data, err := r.data(ctx, namespace, *k.From)
-	name := k.From.Key
+	var errs [3]error
+	o.Roots, errs[0] = r.text(ctx, namespace, c.Roots, c.RootsFrom, v1alpha1.DefaultRootsKey, "rootsFrom")
+	o.Intermediates, errs[1] = r.text(ctx, namespace, c.Intermediates, c.IntermediatesFrom, v1alpha1.DefaultRootsKey, "intermediatesFrom")
+	o.TimestampRoots, errs[2] = r.text(ctx, namespace, c.TimestampRoots, c.TimestampRootsFrom, v1alpha1.DefaultRootsKey, "timestampRootsFrom")
+	if err := fault.Join(errs[:]...); err != nil {
+		return trust.Authority{}, err
+	}
+	a, err := trust.NewAuthority(c.ID, o)
+	if err != nil {
+		return a, &fault.Error{Reason: fault.ReasonOf(err), Err: err, Hint: "correct it; `kubectl explain driverbundle.spec.trust.certificates` lists the fields"}
+	}
+	return a, nil
+}
+
+func timeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
+
+// text returns what a spec has in PEM, or what a ConfigMap or Secret has that it
+// names in a field.
+func (r *Reconciler) text(ctx context.Context, namespace, inline string, from *v1alpha1.KeyReference, usual, field string) ([]byte, error) {
+	if from == nil {
+		return []byte(inline), nil
+	}
+	name := from.Key
 	if name == "" {
-		name = v1alpha1.DefaultPublicKeyKey
+		name = usual
 	}
-	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: subjectOf(namespace, *k.From), Hint: "create it, or correct the key's from"}
+	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: subjectOf(namespace, *from), Hint: "create it, or correct " + field}
+	data, err := r.data(ctx, namespace, *from)
 	value, ok := data[name]
 	switch {
 	case apierrors.IsNotFound(err):
 		f.Err = errors.New("it is not there")
-		return trust.Key{}, f
+		return nil, f
 	case err != nil:
 		f.Reason, f.Err, f.Hint = fault.Unreachable, err, ""
-		return trust.Key{}, f
+		return nil, f
 	case !ok:
 		f.Err = fmt.Errorf("it has no key %s", name)
-		return trust.Key{}, f
+		return nil, f
+	case len(bytes.TrimSpace(value)) == 0:
+		f.Reason, f.Err = fault.InvalidInput, fmt.Errorf("its key %s is empty", name)
+		return nil, f
 	}
-	return trust.NewKey(k.ID, value, o)
+	return value, nil
 }
 
 func subjectOf(namespace string, ref v1alpha1.KeyReference) string {

@@ -50,20 +50,33 @@ func reads(b *v1alpha1.DriverBundle, k kind, name string) bool {
 	if b.Spec.Trust == nil {
 		refs = append(refs, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
 	}
-	for _, p := range []*v1alpha1.TrustPolicy{b.Spec.Trust, b.Spec.MatrixTrust} {
-		if p == nil {
-			continue
-		}
-		for _, key := range p.Keys {
-			if key.From != nil {
-				refs = append(refs, *key.From)
-			}
-		}
-	}
+	refs = append(refs, sources(b.Spec.Trust)...)
+	refs = append(refs, sources(b.Spec.MatrixTrust)...)
 	for _, ref := range refs {
 		if (k == kindSecret && ref.Secret == name) || (k == kindConfigMap && ref.ConfigMap == name) {
 			return true
 		}
 	}
 	return false
+}
+
+// sources are where a policy takes keys and certificates from.
+func sources(p *v1alpha1.TrustPolicy) []v1alpha1.KeyReference {
+	if p == nil {
+		return nil
+	}
+	var named []*v1alpha1.KeyReference
+	for _, key := range p.Keys {
+		named = append(named, key.From)
+	}
+	for _, c := range p.Certificates {
+		named = append(named, c.RootsFrom, c.IntermediatesFrom, c.TimestampRootsFrom)
+	}
+	var out []v1alpha1.KeyReference
+	for _, ref := range named {
+		if ref != nil {
+			out = append(out, *ref)
+		}
+	}
+	return out
 }

@@ -1,0 +1,144 @@
+package trust
+
+import (
+	"bytes"
+	"crypto"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// bundleV02 is the newest sigstore bundle that may have a whole chain.
+const bundleV02 = "application/vnd.dev.sigstore.bundle+json;version=0.2"
+
+// SignBlob signs a file as cosign sign-blob does: base64, without a line end. Where a
+// certificate vouches for the key it is a sigstore bundle in one line, as cosign
+// sign-blob --bundle writes it, since base64 has no room for that.
+func (s *Signer) SignBlob(data []byte) ([]byte, error) {
+	raw, err := s.sign(data)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	if s.vouched == nil {
+		return []byte(base64.StdEncoding.EncodeToString(raw)), nil
+	}
+	chain := []*protocommon.X509Certificate{{RawBytes: s.vouched.leaf.Raw}}
+	for _, c := range s.vouched.chain {
+		if !selfSigned(c) { // a root in it would invite to trust it
+			chain = append(chain, &protocommon.X509Certificate{RawBytes: c.Raw})
+		}
+	}
+	b := &protobundle.Bundle{
+		MediaType: bundleV02,
+		VerificationMaterial: &protobundle.VerificationMaterial{
+			Content: &protobundle.VerificationMaterial_X509CertificateChain{X509CertificateChain: &protocommon.X509CertificateChain{Certificates: chain}},
+		},
+		Content: &protobundle.Bundle_MessageSignature{MessageSignature: &protocommon.MessageSignature{
+			MessageDigest: &protocommon.HashOutput{Algorithm: protocommon.HashAlgorithm_SHA2_256, Digest: sum(crypto.SHA256, data)}, Signature: raw,
+		}},
+	}
+	if s.stamp != nil {
+		stamp, err := s.stamped(raw)
+		if err != nil {
+			return nil, err
+		}
+		b.VerificationMaterial.TimestampVerificationData = &protobundle.TimestampVerificationData{
+			Rfc3161Timestamps: []*protocommon.RFC3161SignedTimestamp{{SignedTimestamp: stamp}},
+		}
+	}
+	text, err := protojson.Marshal(b)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	var line bytes.Buffer // the library's own white space differs from run to run
+	if err := json.Compact(&line, text); err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return line.Bytes(), nil
+}
+
+// VerifyBlob checks a file against its signature file: what cosign sign-blob writes,
+// base64 or sigstore bundles, one after the other. The subject of the result is the
+// digest of data.
+func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, error) {
+	subject := image.DigestOf(data)
+	if err := p.admits(subject); err != nil {
+		return Verified{}, err
+	}
+	found := splitSignatures(signatures)
+	if len(found) > maxSignatures {
+		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", maxSignatures),
+			"give the file that holds the signatures")
+	}
+	t := newTally(subject)
+	for _, text := range found {
+		t.total++
+		e, err := readBlobSignature(data, text)
+		if err != nil {
+			t.found["damaged: it "+err.Error()]++
+			continue
+		}
+		t.addSigned(p, e, now)
+	}
+	return t.verdict(p, now)
+}
+
+// splitSignatures parts a signature file, into one signature more than are looked at
+// at most: JSON values, and words between white space.
+func splitSignatures(data []byte) [][]byte {
+	var out [][]byte
+	for rest := bytes.TrimSpace(data); len(rest) > 0 && len(out) <= maxSignatures; rest = bytes.TrimSpace(rest) {
+		var value json.RawMessage
+		if rest[0] == '{' {
+			dec := json.NewDecoder(bytes.NewReader(rest))
+			if dec.Decode(&value) == nil {
+				out, rest = append(out, value), rest[dec.InputOffset():]
+				continue
+			}
+			return append(out, rest) // where it would end nobody knows
+		}
+		end := bytes.IndexAny(rest, " \t\r\n")
+		if end < 0 {
+			end = len(rest)
+		}
+		out, rest = append(out, rest[:end]), rest[end:]
+	}
+	return out
+}
+
+// readBlobSignature reads one signature of a file.
+func readBlobSignature(data, text []byte) (Evidence, error) {
+	if text[0] == '{' {
+		return readBlobBundle(data, text)
+	}
+	raw, err := decodeSignature(string(text))
+	return Evidence{message: data, signatures: [][]byte{raw}}, err
+}
+
+func readBlobBundle(data, text []byte) (Evidence, error) {
+	var b protobundle.Bundle
+	if len(text) > maxClaim || (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, &b) != nil {
+		return Evidence{}, errors.New("is no sigstore bundle")
+	}
+	signature := b.GetMessageSignature().GetSignature()
+	if len(signature) == 0 || len(signature) > maxSignature {
+		return Evidence{}, errors.New("has no signature of a file")
+	}
+	e := Evidence{message: data, signatures: [][]byte{signature}, artifact: data}
+	var err error
+	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
+		e.doubt = "with a damaged certificate: " + err.Error()
+	}
+	if e.voucher != nil {
+		e.bundle = &b
+	}
+	return e, nil
+}

@@ -1,0 +1,141 @@
+package trust_test
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
+	o := newOffice(t)
+	tsaRoot := pki.Root(t, "Time")
+	tsa := tsaRoot.Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	file := []byte("serial: 1\n")
+	certified := func(leaf pki.Authority, at time.Time) *trust.Signer {
+		s, err := signer(t, leaf.Key).WithCertificate("desk.crt", leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), at)
+		require.NoError(t, err)
+		return s
+	}
+	sign := func(s *trust.Signer) []byte {
+		sig, err := s.SignBlob(file)
+		require.NoError(t, err)
+		return sig
+	}
+	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
+
+	sig := sign(certified(o.desk, now))
+	require.Equal(t, 1, bytes.Count(append(sig, '\n'), []byte("\n")), "one line")
+	require.NotContains(t, string(sig), base64.StdEncoding.EncodeToString(o.root.Certificate.Raw), "the root stays at home")
+	v, err := p.VerifyBlob(file, sig, now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, err = p.VerifyBlob([]byte("serial: 2\n"), sig, now)
+	requireUntrusted(t, err, "by another key than that of its certificate")
+	_, err = p.VerifyBlob(file, sig, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
+	requireUntrusted(t, err, "the signature has no time stamp")
+
+	old := o.issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
+	before := now.Add(-2 * time.Hour)
+	stamped := sign(certified(old, before).WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil }))
+	_, err = p.VerifyBlob(file, stamped, now)
+	require.NoError(t, err)
+
+	who := o.issuer.Issue(t, pki.Spec{Name: "intern", Email: []string{"intern@corp.example"}, Usage: codeSigning})
+	_, err = p.VerifyBlob(file, sign(certified(who, now)), now)
+	requireUntrusted(t, err, "who is none of the identities of corp")
+}
+
+func TestSignatureFilesOfBothForms(t *testing.T) {
+	o := newOffice(t)
+	file := []byte("file")
+	a, b := signer(t, o.desk.Key), signer(t, pki.Root(t, "b").Key)
+	certified, err := a.WithCertificate("desk.crt", o.desk.PEM(), o.issuer.PEM(), now)
+	require.NoError(t, err)
+	bundled, err := certified.SignBlob(file)
+	require.NoError(t, err)
+	plain, err := b.SignBlob(file)
+	require.NoError(t, err)
+	var indented bytes.Buffer
+	require.NoError(t, json.Indent(&indented, bundled, "", "  "))
+	p, err := trust.ComposePolicy(2, []trust.Key{key(t, "b", b, trust.KeyOptions{})}, []trust.Authority{o.authority(t, trust.AuthorityOptions{})})
+	require.NoError(t, err)
+	for _, text := range []string{
+		string(plain) + "\n" + string(bundled) + "\n",
+		string(bundled) + string(plain),
+		"\n\n" + indented.String() + " " + string(plain),
+	} {
+		v, err := p.VerifyBlob(file, []byte(text), now)
+		require.NoError(t, err, text)
+		require.Equal(t, []string{"b", "corp"}, v.Keys())
+	}
+	_, err = p.VerifyBlob(file, []byte(strings.Repeat(string(bundled)+"\n", 2)), now)
+	requireUntrusted(t, err, "signed by 1 distinct key (corp)")
+
+	for text, why := range map[string]string{
+		"{": "damaged: it is no sigstore bundle", `{"a":`: "is no sigstore bundle", "{}": "has no signature of a file", `{"mediaType": 5}`: "is no sigstore bundle",
+		`{"messageSignature":{"signature":"AAAA"}}`:                                                            "by no key of the policy",
+		`{"messageSignature":{"signature":"AAAA"},"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}`: "with a damaged certificate",
+		`{"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:   "has no signature of a file",
+		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                         "is no sigstore bundle",
+		strings.Repeat("{}", 300): "there are more than 256 signatures",
+	} {
+		_, err := p.VerifyBlob(file, []byte(text), now)
+		requireUntrusted(t, err, why)
+	}
+}
+
+func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
+	o := newOffice(t)
+	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), nil, now)
+	require.NoError(t, err)
+	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") })
+	_, err = s.SignBlob([]byte("x"))
+	require.ErrorContains(t, err, "the authority is away")
+	_, err = s.Sign(subject("root"), "", nil)
+	require.ErrorContains(t, err, "the authority is away")
+	_, err = s.Attest(subject("root"), "", "https://slsa.dev/provenance/v1", []byte("{}"), nil)
+	require.ErrorContains(t, err, "the authority is away")
+
+	tsa := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	for want, stamp := range map[string]func(signature []byte) []byte{
+		"it is of something else": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
+		"it gives the time 2041-01-01T00:00:00Z, at which the certificate of the key is not valid": func(s []byte) []byte {
+			return tsa.Stamp(t, s, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
+		},
+		"check the time stamp of the signature: ": func([]byte) []byte { return []byte("noise") },
+		"it is longer than 65536 bytes":           func([]byte) []byte { return make([]byte, 70<<10) },
+	} {
+		s := s.WithTimestamps(func(signature []byte) ([]byte, error) { return stamp(signature), nil })
+		_, err = s.SignBlob([]byte("x"))
+		require.ErrorContains(t, err, want)
+		_, err = s.Sign(subject("root"), "", nil)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func FuzzBlobSignatures(f *testing.F) {
+	f.Add([]byte("AAAA"))
+	f.Add([]byte(`{"messageSignature":{"signature":"AAAA"}} AAAA {`))
+	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.bundle+json;version=0.2","verificationMaterial":{"x509CertificateChain":{"certificates":[{"rawBytes":"AAAA"}]}},"messageSignature":{"signature":"AAAA"}}`))
+	s, err := trust.NewSigner("k", pki.Root(f, "k").Key)
+	require.NoError(f, err)
+	k, err := s.Key("k", trust.KeyOptions{})
+	require.NoError(f, err)
+	p, err := trust.NewPolicy(1, k)
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := p.VerifyBlob([]byte("x"), data, now); err == nil {
+			t.Fatal("nobody has signed this")
+		}
+	})
+}

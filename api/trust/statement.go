@@ -1,0 +1,164 @@
+package trust
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+const maxEnvelope = 2 * maxPredicate // bytes: the predicate, in base64, in an envelope
+
+// A Statement is what somebody has signed about a digest, as it was found; whose word
+// it is is for [Policy.VerifyStatement] to say. It is no [Evidence]: whoever has signed
+// it, it accepts nothing.
+type Statement struct {
+	evidence Evidence
+	payload  []byte
+}
+
+// ReadStatements reads the statements of one predicate type that manifests hold: what
+// is under the tag sha256-HEX.att, as cosign attest writes it, or referrers with a
+// sigstore bundle. Manifests of another kind hold none, and statements of other types
+// are left out; neither is an error. All together they are bounded.
+func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.Descriptor, predicateType string) ([]Statement, error) {
+	var out []Statement
+	var total int64
+	for _, m := range manifests {
+		layers, err := attestations(ctx, fetcher, m, predicateType)
+		if err != nil {
+			return nil, err
+		}
+		for _, layer := range layers {
+			if total += max(layer.Size, 0); total > maxEnvelope || len(out) == maxSignatures {
+				return nil, &fault.Error{
+					Reason: fault.Untrusted, Op: "read attestations", Err: fmt.Errorf("there are more than %d, or more than %d bytes of them", maxSignatures, maxEnvelope),
+					Hint: "remove attestations that are out of use",
+				}
+			}
+			text, err := fetch(ctx, fetcher, layer, maxEnvelope)
+			switch reason := fault.ReasonOf(err); {
+			case err == nil:
+				if s, ok := readAttestation(layer, text, predicateType); ok {
+					out = append(out, s)
+				}
+			case reason == fault.Corrupt || reason == fault.NotFound:
+				out = append(out, Statement{evidence: Evidence{problem: "unreadable (" + err.Error() + ")"}})
+			default:
+				return nil, fmt.Errorf("read attestation: %w", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// attestations returns the layers of a manifest that may hold statements of a type.
+func attestations(ctx context.Context, fetcher Fetcher, manifest ocispec.Descriptor, predicateType string) ([]ocispec.Descriptor, error) {
+	data, err := fetch(ctx, fetcher, manifest, maxManifest)
+	if err != nil {
+		return nil, fmt.Errorf("read attestation manifest: %w", err)
+	}
+	layers, err := layersOf(data, func(mediaType string) bool {
+		return mediaType == EnvelopeMediaType || strings.HasPrefix(mediaType, bundleMediaPrefix)
+	})
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "read attestation manifest", Subject: manifest.Digest.String(), Err: err,
+			Hint: "copy the attestation again from where it was made",
+		}
+	}
+	return slices.DeleteFunc(layers, func(l ocispec.Descriptor) bool {
+		kind, said := l.Annotations[PredicateAnnotation] // as cosign says it
+		return said && kind != predicateType
+	}), nil
+}
+
+// readAttestation reads one statement; not ok is one of another type.
+func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string) (s Statement, ok bool) {
+	ok = true
+	subjectsOf := func(payload []byte) ([]image.Digest, string) {
+		subjects, kind, problem := readStatement(payload)
+		ok = problem != "" || kind == predicateType
+		s.payload = payload
+		return subjects, problem
+	}
+	if layer.MediaType != EnvelopeMediaType {
+		s.evidence = readEnvelopeBundle(text, subjectsOf)
+		return s, ok
+	}
+	var env struct {
+		PayloadType string `json:"payloadType"`
+		Payload     []byte `json:"payload"`
+		Signatures  []struct {
+			Sig []byte `json:"sig"`
+		} `json:"signatures"`
+	}
+	if err := json.Unmarshal(text, &env); err != nil {
+		return Statement{evidence: Evidence{problem: "damaged: no envelope"}}, true
+	}
+	signatures := make([][]byte, 0, len(env.Signatures))
+	for _, sig := range env.Signatures {
+		signatures = append(signatures, sig.Sig)
+	}
+	s.evidence = readEnvelope(env.PayloadType, env.Payload, signatures, subjectsOf)
+	s.evidence.stamped = text // cosign has all of it stamped in this form
+	s.evidence.attest(layer.Annotations)
+	return s, ok
+}
+
+// VerifyStatement finds a statement about subject that enough distinct signers of the
+// policy have signed, and returns its predicate. Signers count together where they have
+// signed the same statement, byte by byte. The error is a fault with reason Untrusted
+// that says what was found.
+func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, now time.Time) (Verified, json.RawMessage, error) {
+	if err := p.admits(subject); err != nil {
+		return Verified{}, nil, err
+	}
+	if len(statements) > maxEvidence {
+		return Verified{}, nil, untrusted(subject, fmt.Errorf("%d statements are more than are looked at (%d)", len(statements), maxEvidence),
+			"remove attestations that are out of use from the repository")
+	}
+	all, same := newTally(subject), map[string]*tally{}
+	best := &all
+	for _, s := range statements {
+		all.add(p, s.evidence, now)
+		if s.payload == nil {
+			continue
+		}
+		t := same[string(s.payload)]
+		if t == nil {
+			fresh := newTally(subject)
+			t = &fresh
+			same[string(s.payload)] = t
+		}
+		t.add(p, s.evidence, now)
+		if v, err := t.verdict(p, now); err == nil {
+			predicate, err := predicateOf(s.payload)
+			return v, predicate, err
+		}
+		if len(t.counts) > 0 && (best == &all || len(t.counts.distinct()) > len(best.counts.distinct())) {
+			best = t
+		}
+	}
+	if all.total == 0 {
+		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"), "have it stated by who the policy names, and bring that along (tag "+AttestationTag(subject)+")")
+	}
+	return Verified{}, nil, untrusted(subject, errors.New(best.explain(p, best.counts.distinct(), now)),
+		"do not rely on the statement, or have it signed by who the policy names")
+}
+
+func predicateOf(payload []byte) (json.RawMessage, error) {
+	var s struct {
+		Predicate json.RawMessage `json:"predicate"`
+	}
+	err := json.Unmarshal(payload, &s)
+	return s.Predicate, err
+}

@@ -1,0 +1,172 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+// attested has signers state something about a subject, each under the same tag.
+func attested(t *testing.T, blobs store, about, predicate string, by ...*trust.Signer) ocispec.Descriptor {
+	t.Helper()
+	var existing []byte
+	var d ocispec.Descriptor
+	for _, s := range by {
+		signed, err := s.Attest(subject(about), "", slsa, []byte(predicate), existing)
+		require.NoError(t, err)
+		existing, d = signed.Manifest, blobs.keep(signed)
+	}
+	return d
+}
+
+func statements(t *testing.T, blobs store, manifests ...ocispec.Descriptor) []trust.Statement {
+	t.Helper()
+	out, err := trust.ReadStatements(t.Context(), blobs, manifests, slsa)
+	require.NoError(t, err)
+	return out
+}
+
+func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
+	a, b, stranger := newSigner(t), newSigner(t), newSigner(t)
+	one := policy(t, 1, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}))
+	two := policy(t, 2, key(t, "a", a, trust.KeyOptions{}), key(t, "b", b, trust.KeyOptions{}))
+	blobs := store{}
+
+	v, predicate, err := one.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, stranger, a)), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, v.Keys())
+	require.JSONEq(t, `{"x":1}`, string(predicate))
+
+	refused := func(p *trust.Policy, about string, s []trust.Statement, want ...string) {
+		t.Helper()
+		v, predicate, err := p.VerifyStatement(subject(about), s, now)
+		requireUntrusted(t, err, want...)
+		require.True(t, v.IsZero())
+		require.Nil(t, predicate)
+	}
+	refused(one, "root", nil, "there is no such statement")
+	refused(one, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, stranger)), "by no key of the policy")
+	refused(one, "root", statements(t, blobs, attested(t, blobs, "other", `{}`, a)), "of another digest, "+subject("other").String())
+	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
+	refused(policy(t, 1, key(t, "a", a, trust.KeyOptions{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")
+
+	// A threshold is of those who said the same.
+	v, _, err = two.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a, b)), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, v.Keys())
+	both := statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a), attested(t, blobs, "root", `{"x":2}`, b))
+	refused(two, "root", both, "signed by 1 distinct key", "where the policy wants 2")
+	refused(two, "root", statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a, a)), "signed by 1 distinct key (a)")
+	_, _, err = one.VerifyStatement(subject("root"), both, now)
+	require.NoError(t, err)
+}
+
+func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
+	o := newOffice(t)
+	tsaRoot := pki.Root(t, "Time")
+	tsa := tsaRoot.Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	before := now.Add(-2 * time.Hour)
+	leaf := o.issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
+	s, err := signer(t, leaf.Key).WithCertificate("desk.crt", leaf.PEM(), o.issuer.PEM(), before)
+	require.NoError(t, err)
+	stamped := s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil })
+	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
+	blobs := store{}
+	v, _, err := p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", stamped)), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+	_, _, err = p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", s)), now)
+	requireUntrusted(t, err, "the signature has no time stamp")
+	_, _, err = p.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", "{}", s)), before)
+	require.NoError(t, err)
+}
+
+// A statement that accepts is no statement to be told, and the other way round.
+func TestStatementsAndSignaturesAreNotMistakenForEachOther(t *testing.T) {
+	s, blobs := newSigner(t), store{}
+	p := policy(t, 1, key(t, "k", s, trust.KeyOptions{}))
+	signature := blobs.keep(sign(t, s, subject("root"), nil))
+	require.Empty(t, statements(t, blobs, signature))
+	attestation := attested(t, blobs, "root", "{}", s)
+	_, err := p.Verify(subject("root"), blobs.evidence(t, attestation), now)
+	requireUntrusted(t, err, "it has no signature")
+
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(blobs[attestation.Digest], &m))
+	for kind, want := range map[string]string{slsa: "", "https://spdx.dev/Document": "left out"} {
+		layer := m.Layers[0]
+		layer.Annotations = map[string]string{trust.PredicateAnnotation: kind}
+		found := statements(t, blobs, blobs.manifest(t, layer))
+		require.Equal(t, want == "", len(found) == 1)
+	}
+	other, err := s.Attest(subject("root"), "", "https://spdx.dev/Document", []byte("{}"), nil)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(other.Manifest, &m))
+	blobs.keep(other)
+	m.Layers[0].Annotations[trust.PredicateAnnotation] = slsa
+	require.Empty(t, statements(t, blobs, blobs.manifest(t, m.Layers[0])), "the statement's own type counts")
+}
+
+func TestStatementsAreBounded(t *testing.T) {
+	blobs := store{}
+	data := []byte(strings.Repeat("x", 1<<20))
+	layer := blobs.add(trust.EnvelopeMediaType, data)
+	var layers []ocispec.Descriptor
+	for range 17 {
+		layers = append(layers, layer)
+	}
+	_, err := trust.ReadStatements(t.Context(), blobs, []ocispec.Descriptor{blobs.manifest(t, layers...)}, slsa)
+	require.ErrorContains(t, err, "there are more than 256, or more than 16777216 bytes of them")
+	require.Equal(t, fault.Untrusted, fault.ReasonOf(err))
+	small := blobs.add(trust.EnvelopeMediaType, []byte("{}"))
+	layers = layers[:0]
+	for range 200 {
+		layers = append(layers, small)
+	}
+	m := blobs.manifest(t, layers...)
+	_, err = trust.ReadStatements(t.Context(), blobs, []ocispec.Descriptor{m, m}, slsa)
+	require.ErrorContains(t, err, "there are more than 256")
+
+	p := policy(t, 1, key(t, "k", newSigner(t), trust.KeyOptions{}))
+	for text, want := range map[string]string{
+		"": "damaged: no envelope", "[]": "damaged: no envelope", "{}": `of a payload of type ""`,
+		`{"payloadType":"application/vnd.in-toto+json","payload":"e30="}`: "of a statement of type",
+	} {
+		found := statements(t, blobs, blobs.manifest(t, blobs.add(trust.EnvelopeMediaType, []byte(text))))
+		_, _, err := p.VerifyStatement(subject("root"), found, now)
+		requireUntrusted(t, err, want)
+	}
+}
+
+func FuzzStatements(f *testing.F) {
+	f.Add([]byte(`{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}`), true)
+	f.Add([]byte(`{"dsseEnvelope":{"payloadType":"application/vnd.in-toto+json","payload":"e30=","signatures":[{"sig":"AAAA"}]}}`), false)
+	s, err := trust.NewSigner("k", pki.Root(f, "k").Key)
+	require.NoError(f, err)
+	k, err := s.Key("k", trust.KeyOptions{})
+	require.NoError(f, err)
+	p, err := trust.NewPolicy(1, k)
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, data []byte, envelope bool) {
+		blobs, mediaType := store{}, trust.BundleMediaType
+		if envelope {
+			mediaType = trust.EnvelopeMediaType
+		}
+		found, err := trust.ReadStatements(t.Context(), blobs, []ocispec.Descriptor{blobs.manifest(t, blobs.add(mediaType, data))}, slsa)
+		if err != nil {
+			return
+		}
+		if _, _, err := p.VerifyStatement(subject("root"), found, now); err == nil {
+			t.Fatal("nobody has signed this")
+		}
+	})
+}

@@ -1,0 +1,309 @@
+package timestamp_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	rfc3161 "github.com/digitorus/timestamp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+)
+
+var signature = []byte("a signature")
+
+// office is a time-stamping authority below a root.
+func office(t *testing.T) (root, tsa pki.Authority) {
+	t.Helper()
+	root = pki.Root(t, "Time Root")
+	return root, root.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+}
+
+func serve(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func roots(t *testing.T, of pki.Authority) trust.TimestampRoots {
+	t.Helper()
+	r, err := trust.ParseTimestampRoots("tsa.crt", of.PEM())
+	require.NoError(t, err)
+	return r
+}
+
+// ask asks once, or as often as the options say, without waiting.
+func ask(t *testing.T, o timestamp.Options) ([]byte, error) {
+	t.Helper()
+	if o.Attempts == 0 {
+		o.Attempts = 1
+	}
+	o.Sleep = func(context.Context, time.Duration) error { return nil }
+	a, err := timestamp.New(o)
+	require.NoError(t, err)
+	return a.Stamp(t.Context(), signature)
+}
+
+func TestAStampIsOfTheSignatureAndByTheAuthority(t *testing.T) {
+	root, tsa := office(t)
+	url := serve(t, tsa.Stamps(nil))
+	for name, o := range map[string]timestamp.Options{"anybody's": {URL: url}, "with roots": {URL: url, Roots: roots(t, root)}} {
+		answer, err := ask(t, o)
+		require.NoError(t, err, name)
+		at, err := trust.CheckTimestamp(answer, signature, roots(t, root))
+		require.NoError(t, err, name)
+		require.WithinDuration(t, time.Now(), at, time.Hour)
+		_, err = trust.CheckTimestamp(answer, []byte("another"), roots(t, root))
+		require.ErrorContains(t, err, "it is of something else")
+	}
+}
+
+func TestOverTLSWithTheSitesAuthority(t *testing.T) {
+	_, tsa := office(t)
+	s := httptest.NewTLSServer(tsa.Stamps(nil))
+	t.Cleanup(s.Close)
+	ca := x509.NewCertPool()
+	ca.AddCert(s.Certificate())
+	_, err := ask(t, timestamp.Options{URL: s.URL, CA: ca})
+	require.NoError(t, err)
+	_, err = ask(t, timestamp.Options{URL: s.URL, CA: x509.NewCertPool(), Attempts: 3})
+	require.Equal(t, fault.CertificateInvalid, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "ask for a time stamp at "+s.URL+": tls: failed to verify certificate: x509: ")
+	require.Contains(t, fault.HintOf(err), "--ca-file")
+}
+
+// A real authority of other make: openssl's.
+func TestOpenSSLsStamps(t *testing.T) {
+	openssl, err := exec.LookPath("openssl")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("openssl is not there")
+		}
+		t.Skip("openssl is not there")
+	}
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), openssl, args...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "openssl.cnf"), []byte(`[req]
+distinguished_name = dn
+prompt = no
+[dn]
+CN = OpenSSL Time
+[ca]
+basicConstraints = critical,CA:TRUE
+keyUsage = critical,keyCertSign
+[leaf]
+basicConstraints = CA:FALSE
+extendedKeyUsage = critical,timeStamping
+[tsa]
+default_tsa = stamping
+[stamping]
+serial = serial
+signer_digest = sha256
+default_policy = 1.2.3.4.1
+digests = sha256, sha512
+accuracy = secs:1
+ess_cert_id_alg = sha256
+ess_cert_id_chain = yes
+`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "serial"), []byte("01\n"), 0o600))
+	run("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "root.key", "-out", "root.crt", "-config", "openssl.cnf", "-extensions", "ca", "-days", "30")
+	run("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "tsa.key", "-out", "tsa.csr", "-config", "openssl.cnf", "-subj", "/CN=OpenSSL TSA")
+	run("x509", "-req", "-in", "tsa.csr", "-CA", "root.crt", "-CAkey", "root.key", "-CAcreateserial", "-out", "tsa.crt", "-extfile", "openssl.cnf", "-extensions", "leaf", "-days", "30")
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		if err == nil && r.Header.Get("Content-Type") != "application/timestamp-query" {
+			err = errors.New("no query")
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "query.tsq"), query, 0o600)
+		}
+		cmd := exec.CommandContext(r.Context(), openssl, "ts", "-reply", "-queryfile", "query.tsq", "-inkey", "tsa.key", "-signer", "tsa.crt",
+			"-chain", "root.crt", "-config", "openssl.cnf", "-section", "stamping")
+		cmd.Dir = dir
+		answer, runErr := cmd.Output()
+		if err := errors.Join(err, runErr); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/timestamp-reply")
+		_, _ = w.Write(answer)
+	}))
+	root, err := os.ReadFile(filepath.Join(dir, "root.crt"))
+	require.NoError(t, err)
+	known, err := trust.ParseTimestampRoots("root.crt", root)
+	require.NoError(t, err)
+	answer, err := ask(t, timestamp.Options{URL: url, Roots: known})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "answer.tsr"), answer, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "signature"), signature, 0o600))
+	run("ts", "-verify", "-data", "signature", "-in", "answer.tsr", "-CAfile", "root.crt")
+
+	other, _ := office(t)
+	_, err = ask(t, timestamp.Options{URL: url, Roots: roots(t, other)})
+	require.ErrorContains(t, err, "its answer is not by an authority of the time-stamp roots")
+}
+
+func TestBadAnswersAreNotTaken(t *testing.T) {
+	root, tsa := office(t)
+	_, stranger := office(t)
+	mixed := root.Issue(t, pki.Spec{Name: "mixed", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}})
+	reply := func(body []byte) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/timestamp-reply")
+			_, _ = w.Write(body)
+		})
+	}
+	status := func(code int, header ...string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for i := 0; i+1 < len(header); i += 2 {
+				w.Header().Set(header[i], header[i+1])
+			}
+			w.WriteHeader(code)
+			_, _ = fmt.Fprint(w, "canary of the body")
+		})
+	}
+	rejected, err := asn1.Marshal(struct {
+		Status struct {
+			Status int
+			Text   []string
+		}
+	}{struct {
+		Status int
+		Text   []string
+	}{2, []string{"go away"}}})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		name   string
+		server http.Handler
+		reason fault.Reason
+		want   string
+	}{
+		{"another nonce", tsa.Stamps(func(s *rfc3161.Timestamp) { s.Nonce = big.NewInt(5) }), fault.Corrupt, "the nonce is not the one that was sent"},
+		{"no nonce", tsa.Stamps(func(s *rfc3161.Timestamp) { s.Nonce = nil }), fault.Corrupt, "the nonce is not the one that was sent"},
+		{"an answer of before", reply(tsa.Stamp(t, signature, time.Now())), fault.Corrupt, "the nonce is not the one that was sent"},
+		{"another imprint", tsa.Stamps(func(s *rfc3161.Timestamp) { s.HashedMessage = make([]byte, 32) }), fault.Corrupt, "it is of something else"},
+		{"without its certificate", tsa.Stamps(func(s *rfc3161.Timestamp) { s.AddTSACertificate = false }), fault.Corrupt, "its answer does not hold: "},
+		{"a stranger", stranger.Stamps(nil), fault.Untrusted, "its answer is not by an authority of the time-stamp roots"},
+		{"a certificate for other things", mixed.Stamps(nil), fault.Corrupt, "its signer may do other things than time stamps"},
+		{"an authority's certificate", root.Stamps(nil), fault.Corrupt, "its answer does not hold: "},
+		{"rejected", reply(rejected), fault.Corrupt, "its answer is no time stamp: "},
+		{"HTML", status(200, "Content-Type", "text/html; charset=utf-8"), fault.Corrupt, `it answered with "text/html; charset=utf-8", not with a time stamp`},
+		{"no type", status(200, "Content-Type", ""), fault.Corrupt, "not with a time stamp"},
+		{"nothing", reply(nil), fault.Corrupt, "its answer is no time stamp: "},
+		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "its answer is no time stamp: "},
+		{"huge", reply(make([]byte, 1<<20)), fault.Corrupt, "its answer is longer than 65536 bytes"},
+		{"a redirect", status(307, "Location", "http://elsewhere.example/x?token=canary"), fault.Refused, "it sends on to http://elsewhere.example/x, which is not followed"},
+		{"a login", status(401), fault.Unauthorized, "it answered 401 Unauthorized"},
+		{"forbidden", status(403), fault.Forbidden, "it answered 403 Forbidden"},
+		{"not there", status(404), fault.NotFound, "it answered 404 Not Found"},
+		{"too often", status(429), fault.Throttled, "it answered 429 Too Many Requests"},
+		{"away", status(503), fault.Unreachable, "it answered 503 Service Unavailable"},
+		{"no query", status(400), fault.Refused, "it answered 400 Bad Request"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := serve(t, c.server)
+			_, err := ask(t, timestamp.Options{URL: url + "/stamp?key=canary", Roots: roots(t, root)})
+			require.Error(t, err)
+			require.Contains(t, err.Error(), "ask for a time stamp at "+url+"/stamp: ")
+			require.Contains(t, err.Error(), c.want)
+			require.Equal(t, c.reason, fault.ReasonOf(err))
+			require.NotEmpty(t, fault.HintOf(err))
+			require.NotContains(t, fault.Text(err), "canary")
+		})
+	}
+}
+
+func TestAuthoritiesThatDoNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	gone := "http://" + l.Addr().String()
+	require.NoError(t, l.Close())
+	_, err = ask(t, timestamp.Options{URL: gone})
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "connection refused")
+
+	release := make(chan struct{})
+	silent := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(func() { close(release) })
+	_, err = ask(t, timestamp.Options{URL: silent, Timeout: 100 * time.Millisecond})
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "there was no whole answer within 100ms")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a, err := timestamp.New(timestamp.Options{URL: silent})
+	require.NoError(t, err)
+	_, err = a.Stamp(ctx, signature)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestWhatMayPassIsTriedAgain(t *testing.T) {
+	root, tsa := office(t)
+	asked := 0
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		tsa.Stamps(nil).ServeHTTP(w, r)
+	}))
+	_, err := ask(t, timestamp.Options{URL: url, Attempts: 3, Roots: roots(t, root)})
+	require.NoError(t, err)
+	require.Equal(t, 3, asked)
+
+	asked = 0
+	refusing := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusNotFound) }))
+	_, err = ask(t, timestamp.Options{URL: refusing, Attempts: 3})
+	require.Error(t, err)
+	require.Equal(t, 1, asked, "what does not pass is not asked for again")
+}
+
+func TestBadAddressesAreExplained(t *testing.T) {
+	for url, want := range map[string]string{
+		"":                                "it is no URL of http or https",
+		"tsa.example":                     "it is no URL of http or https",
+		"ftp://tsa.example/":              "it is no URL of http or https",
+		"https://":                        "it is no URL of http or https",
+		"http://a b/":                     "it is no URL of http or https",
+		"https://me:canary@tsa.example/x": "use time-stamping authority https://tsa.example/x: there is a login in it",
+	} {
+		_, err := timestamp.New(timestamp.Options{URL: url})
+		require.ErrorContains(t, err, want, url)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+		require.NotContains(t, fault.Text(err), "canary")
+	}
+	for text, want := range map[string]string{"hello": "no PEM block", "": "none of its certificates is self-signed"} {
+		_, err := trust.ParseTimestampRoots("tsa.crt", []byte(text))
+		require.ErrorContains(t, err, "read time-stamp roots tsa.crt: ")
+		require.ErrorContains(t, err, want)
+	}
+}
