@@ -3,6 +3,7 @@ package registry_test
 import (
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,7 +38,7 @@ func copyOf(t *testing.T, from *registry.Repository, d ocispec.Descriptor) func(
 // sentBlobs are the digests of the blobs whose bytes a registry was sent.
 func sentBlobs(reg *real.Registry) (out []string) {
 	for _, q := range reg.Requests() {
-		if q.Method == "PUT" && q.Digest != "" && q.Received > 0 {
+		if q.Method == http.MethodPut && q.Digest != "" && q.Received > 0 {
 			out = append(out, q.Digest)
 		}
 	}
@@ -105,7 +106,7 @@ func TestPushToWhatSeemsEmptyWhereMountsAreRefused(t *testing.T) {
 		require.NotContains(t, sentBlobs(mirror), there.Digest.String())
 		refused := 0
 		for _, q := range mirror.Requests() {
-			if q.Method == "POST" && q.Status == status {
+			if q.Method == http.MethodPost && q.Status == status {
 				refused++
 			}
 		}
