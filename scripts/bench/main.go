@@ -149,7 +149,7 @@ func run(ctx context.Context, args []string) error {
 // largest set; else the folder that is measured. A registry that flushes every small
 // file to the disk that the tools write to would be measured with them.
 func memoryDir(o options) string {
-	const shm, need = "/dev/shm", 8e9
+	const shm, need = "/dev/shm", 10e9
 	var s unix.Statfs_t
 	if err := unix.Statfs(shm, &s); err != nil || float64(s.Bavail)*float64(s.Bsize) < need*o.scale {
 		return o.dir

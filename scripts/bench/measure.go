@@ -268,7 +268,7 @@ func runSet(ctx context.Context, o options, name string, tools []tool) error {
 	if err := errors.Join(s.lock(ctx, tools), s.newer.lock(ctx, tools)); err != nil {
 		return err
 	}
-	if err := touch(filepath.Join(o.registryDir, "touch"), s.bytes); err != nil {
+	if err := touch(filepath.Join(o.registryDir, "touch"), 2*s.bytes); err != nil {
 		return err
 	}
 	for _, over := range o.links {
