@@ -41,7 +41,7 @@ func (r *Repository) Attach(ctx context.Context, a bundle.Attachment) error {
 }
 
 func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error {
-	there, err := r.has(ctx, b)
+	there, err := r.has(ctx, b, r.pushes())
 	if err != nil || there {
 		return err
 	}

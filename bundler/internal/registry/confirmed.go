@@ -116,7 +116,7 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph) (bool, error)
 		return err
 	}
 	for _, d := range append(pick(rest, sampleSize), g.Root) {
-		group.Go(func() error { return note(r.has(ctx, d)) })
+		group.Go(func() error { return note(r.has(ctx, d, r.pushes())) })
 	}
 	for _, tag := range pick(tags, sampleTags) {
 		group.Go(func() error {

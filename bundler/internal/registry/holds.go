@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"net/http"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -10,23 +9,30 @@ import (
 // Holds asks for blobs, with no more than the right to pull, and returns those that
 // the repository has.
 func (r *Repository) Holds(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	there := make([]bool, len(blobs))
+	return r.ask(ctx, blobs, r.pulls(), true)
+}
+
+// Lacks asks for blobs and manifests, and returns those that the repository does
+// not have. Nothing is written.
+func (r *Repository) Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	return r.ask(ctx, ds, r.pushes(), false)
+}
+
+// ask returns those that are there, or those that are not.
+func (r *Repository) ask(ctx context.Context, ds []ocispec.Descriptor, a access, there bool) (out []ocispec.Descriptor, err error) {
+	found := make([]bool, len(ds))
 	group, ctx := r.group(ctx)
-	for i, d := range blobs {
-		group.Go(func() error {
-			a, err := r.small(ctx, "look for", r.at(d.Digest.String()), call{
-				method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pulls(), ok: []int{200, 404},
-			}, 0)
-			there[i] = err == nil && a.status == http.StatusOK && (a.length < 0 || a.length == d.Size)
+	for i, d := range ds {
+		group.Go(func() (err error) {
+			found[i], err = r.has(ctx, d, a)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var out []ocispec.Descriptor
-	for i, d := range blobs {
-		if there[i] {
+	for i, d := range ds {
+		if found[i] == there {
 			out = append(out, d)
 		}
 	}

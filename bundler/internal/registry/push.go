@@ -133,15 +133,15 @@ func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Contex
 	return g, ctx
 }
 
-// has asks for one blob or manifest.
-func (r *Repository) has(ctx context.Context, d ocispec.Descriptor) (bool, error) {
+// has asks for one blob or manifest, with the right that is asked for anyway.
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access) (bool, error) {
 	const op = "look for"
 	if bundle.IsManifest(d.MediaType) {
-		_, found, err := r.stat(ctx, op, r.at(d.Digest.String()), d.Digest.String(), r.pushes())
+		_, found, err := r.stat(ctx, op, r.at(d.Digest.String()), d.Digest.String(), right)
 		return found, err
 	}
 	a, err := r.small(ctx, op, r.at(d.Digest.String()), call{
-		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
+		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: right, ok: []int{200, 404},
 	}, 0)
 	if err != nil {
 		return false, err
