@@ -91,9 +91,6 @@ func List(ctx context.Context, shelf Shelf, o Options) (*Listing, error) {
 	return l, err
 }
 
-// noteEnd ends the tag under which a push notes that all of a bundle has arrived.
-const noteEnd = "confirmed"
-
 // isAttachmentTag knows the tags of cosign, of lists of referrers, and of the notes
 // that a push leaves.
 func isAttachmentTag(tag string) bool {
@@ -103,7 +100,7 @@ func isAttachmentTag(tag string) bool {
 	}
 	hex, end, _ := strings.Cut(rest, ".")
 	_, err := image.ParseDigest("sha256:" + hex)
-	return err == nil && (end == "" || end == "sig" || end == "att" || end == "sbom" || end == noteEnd)
+	return err == nil && (end == "" || end == "sig" || end == "att" || end == "sbom" || "."+end == bundle.NoteSuffix)
 }
 
 // tagged is what a tag names.
@@ -330,11 +327,11 @@ func (p *PrunePlan) notes(ctx context.Context, shelf Shelf) ([]victim, error) {
 	}
 	kept := map[string]bool{}
 	for _, b := range p.Keep {
-		kept["sha256-"+b.Root.Hex()+"."+noteEnd] = true
+		kept[bundle.NoteTag(b.Root.Hex())] = true
 	}
 	var out []victim
 	for _, tag := range tags {
-		if !isAttachmentTag(tag) || !strings.HasSuffix(tag, "."+noteEnd) || kept[tag] {
+		if !isAttachmentTag(tag) || !strings.HasSuffix(tag, bundle.NoteSuffix) || kept[tag] {
 			continue
 		}
 		s, err := shelf.At(tag)

@@ -189,3 +189,11 @@ type Image struct {
 	// UsedBy are the releases whose manifests name the image: "csi@3.5.1".
 	UsedBy []string `json:"usedBy"`
 }
+
+// NoteSuffix ends the tag under which a push leaves the note that all of a bundle has
+// arrived; what the note holds is in the registry client's package comment.
+const NoteSuffix = ".confirmed"
+
+// NoteTag returns the tag of that note, sha256-HEX.confirmed, for the hex digest of
+// the bundle's root.
+func NoteTag(hex string) string { return "sha256-" + hex + NoteSuffix }

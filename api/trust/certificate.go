@@ -27,7 +27,6 @@ const (
 const (
 	maxCertificates = 16       // in one chain, and in one PEM field of a policy
 	maxChainPEM     = 64 << 10 // bytes
-	maxTimestamp    = 64 << 10 // bytes of one time stamp
 	maxTimestamps   = 8        // of one signature
 	maxIdentities   = 64       // of one authority
 	maxSerials      = 1024     // of one authority
@@ -320,8 +319,8 @@ func newVoucher(leaf *x509.Certificate, chain []*x509.Certificate, timestamps []
 		return nil, fmt.Errorf("there are more than %d time stamps", maxTimestamps)
 	}
 	for _, t := range timestamps {
-		if len(t) > maxTimestamp {
-			return nil, fmt.Errorf("a time stamp is longer than %d bytes", maxTimestamp)
+		if len(t) > MaxTimestamp {
+			return nil, fmt.Errorf("a time stamp is longer than %d bytes", MaxTimestamp)
 		}
 	}
 	return &voucher{leaf, chain, timestamps}, nil

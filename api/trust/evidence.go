@@ -128,7 +128,7 @@ func readStamp(annotation string) ([][]byte, error) {
 		return nil, nil
 	}
 	var a stampAnnotation
-	if len(annotation) > 2*maxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
+	if len(annotation) > 2*MaxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
 		return nil, errors.New("its time stamp cannot be read")
 	}
 	return [][]byte{a.Stamp}, nil

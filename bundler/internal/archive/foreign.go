@@ -46,12 +46,6 @@ type entryCheck struct {
 	known  map[string]bool               // digests of them, and of what is about them
 }
 
-// noteTag is the tag under which a registry has the note that all of a bundle has
-// arrived. Tools that copy tags along copy it as well; it proves nothing.
-func noteTag(root ocispec.Descriptor) string {
-	return "sha256-" + root.Digest.Encoded() + ".confirmed"
-}
-
 // an about is an attachment, and what it is about.
 type about struct {
 	ocispec.Descriptor
@@ -66,7 +60,7 @@ func (c *entryCheck) attachments(ctx context.Context) (out []about, err error) {
 		tag := d.Annotations[ocispec.AnnotationRefName]
 		of, fallback, ok := tagSubject(tag)
 		switch {
-		case tag == noteTag(c.root):
+		case tag == bundle.NoteTag(c.root.Digest.Encoded()): // copied along with other tags; it proves nothing
 			c.known[d.Digest.String()] = true
 			continue
 		case ok && fallback:

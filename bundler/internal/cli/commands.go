@@ -609,7 +609,7 @@ It prints the reference by digest, which is what a DriverBundle should name.
 
 func (a *app) push(ctx context.Context, src, dest string) error {
 	rules, err := a.verifyRules()
-	to, destErr := registryDestination("push to", dest)
+	to, destErr := registryDestination("push to", dest, "; to make an archive or a folder use `vdo-bundle pull`")
 	mountFrom, mountErr := a.flags.mountRefs(to)
 	if err := fault.Join(err, destErr, mountErr, a.flags.checkReceipt()); err != nil {
 		return err
@@ -647,14 +647,15 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	return a.printMoved(to, pushed)
 }
 
-func registryDestination(what, s string) (place, error) {
+// registryDestination reads what has to be a registry; otherwise ends the hint of the
+// error where it is none.
+func registryDestination(what, s, otherwise string) (place, error) {
 	to, err := parseDestination(s)
 	if err == nil && to.medium != inRegistry {
-		hint := "write HOST/REPOSITORY:TAG with the registry's host name (and port)"
-		if what == "push to" {
-			hint += "; to make an archive or a folder use `vdo-bundle pull`"
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"),
+			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port)" + otherwise,
 		}
-		err = &fault.Error{Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("it is no registry"), Hint: hint}
 	}
 	return to, err
 }

@@ -95,7 +95,7 @@ the cluster's pull secret.`,
 
 func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigFlags) error {
 	format := nodeconfig.Format(f.format)
-	to, err := registryDestination("lead nodes to", dest)
+	to, err := registryDestination("lead nodes to", dest, "")
 	if err := fault.Join(f.check(cmd, format), err); err != nil {
 		return err
 	}

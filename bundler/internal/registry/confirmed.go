@@ -19,8 +19,6 @@ import (
 
 const (
 	confirmedType = "application/vnd.vdo.confirmed.v1"
-	// confirmedSuffix follows sha256-<hex of the root> in the note's tag.
-	confirmedSuffix = ".confirmed"
 	// sampleSize is how much of a confirmed bundle is asked for: blobs and
 	// manifests, and as many tags of attachments at most.
 	sampleSize = 8
@@ -51,7 +49,7 @@ func (r *Repository) confirmation(g *bundle.Graph) (tag string, note bundle.Node
 	}
 	d := blob(ocispec.MediaTypeImageManifest, data)
 	d.Data = nil
-	return "sha256-" + g.Root.Digest.Encoded() + confirmedSuffix, bundle.Node{Descriptor: d, Data: data}, nil
+	return bundle.NoteTag(g.Root.Digest.Encoded()), bundle.Node{Descriptor: d, Data: data}, nil
 }
 
 func plainEmpty() ocispec.Descriptor {

@@ -126,6 +126,12 @@ func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presu
 // unasked tells what is taken to be missing in a repository that seems to be empty.
 func unasked(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) || d.Size <= smallBlob }
 
+// presumes tells whether the push has taken something to be missing unasked.
+func (r *Repository) presumes(d ocispec.Descriptor) bool {
+	p := r.begun()
+	return p != nil && p.presumed && unasked(d)
+}
+
 // group runs small requests side by side.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
@@ -133,7 +139,7 @@ func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Contex
 	return g, ctx
 }
 
-// has asks for one blob or manifest, with the right that is asked for anyway.
+// has asks for one blob or manifest, with a right that the caller needs anyway.
 func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access) (bool, error) {
 	const op = "look for"
 	if bundle.IsManifest(d.MediaType) {

@@ -134,21 +134,28 @@ func (s *slots) thrive() {
 // throttled takes note that the host has had enough: nobody asks it before the wait
 // is over, and fewer at a time after that.
 func (h *host) throttled(wait time.Duration) {
-	h.strained(wait)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if until := time.Now().Add(wait); until.After(h.notBefore) {
+	now := time.Now()
+	if !now.Before(h.notBefore) { // one pause counts once, however many hear of it
+		h.shrink(now, wait)
+	}
+	if until := now.Add(wait); until.After(h.notBefore) {
 		h.notBefore = until
 	}
 }
 
 // strained takes note of a fault that may come from too many connections: fewer at
-// a time from now on. What is heard of within the wait counts once: it is of one
-// cause.
+// a time from now on.
 func (h *host) strained(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := time.Now()
+	h.shrink(time.Now(), wait)
+}
+
+// shrink halves all slots. What is heard of within the wait counts once: it is of one
+// cause. The caller holds the lock.
+func (h *host) shrink(now time.Time, wait time.Duration) {
 	if now.Before(h.strainedUntil) {
 		return
 	}

@@ -96,6 +96,9 @@ func TestOnePauseShrinksOnce(t *testing.T) {
 		h.throttled(time.Hour)
 	}
 	require.Equal(t, 6, h.small.limit)
+	h.strainedUntil = time.Time{} // the first who heard of it had less to wait
+	h.throttled(time.Hour)
+	require.Equal(t, 6, h.small.limit)
 	require.Equal(t, 3, h.pull.limit)
 	require.Equal(t, 3, h.push.limit)
 }

@@ -46,7 +46,6 @@ type upload struct {
 	wholeOnly bool  // the registry takes no parts
 	probing   bool  // whether a part of this size is taken is not known yet
 	unasked   bool  // whether the registry has the blob is not known yet
-	learns    bool  // the blob may serve to learn how to ask for the others
 
 	session   *url.URL // nil: there is none
 	given     bool     // it was opened some time ago, and the registry may have forgotten it
@@ -76,9 +75,7 @@ func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open fun
 	defer release()
 	u := &upload{r: r, ctx: ctx, d: d, open: open, chunk: r.host.chunk.Load(), session: r.takeSession(d)}
 	u.given = u.session != nil
-	p := r.begun()
-	u.unasked = p != nil && p.presumed && unasked(d)
-	u.learns = u.unasked
+	u.unasked = r.presumes(d)
 	defer u.closeSource()
 	return u.run()
 }
@@ -108,7 +105,8 @@ func (u *upload) run() error {
 
 func (u *upload) attempt() error {
 	parts := u.chunk > 0 && u.chunk < u.d.Size
-	if u.failures > 0 || u.unasked && (parts || u.session != nil) { // the answer may have been lost, not the blob
+	lost := u.failures > 0 // the answer may be, not the blob
+	if lost || u.unasked && (parts || u.session != nil) {
 		there, err := u.r.hasOnce(u.ctx, u.d)
 		if err != nil || there {
 			return err
@@ -233,7 +231,7 @@ const (
 // the one that has just been sent. Some registries open an upload whatever is there;
 // the next blob has use for it.
 func (u *upload) learn() {
-	if !u.learns || !u.r.finds.CompareAndSwap(findsUnknown, findsLearning) {
+	if !u.r.presumes(u.d) || !u.r.finds.CompareAndSwap(findsUnknown, findsLearning) {
 		return
 	}
 	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
