@@ -104,11 +104,24 @@ type VsphereCloudConfigStatus struct {
 	// CheckedAt is when the vCenter was last asked.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
+	// AskedAt is when the vCenter was last about to be asked: later than CheckedAt while
+	// the answer is not known. It is written before the password is used.
+	// +optional
+	AskedAt *metav1.Time `json:"askedAt,omitempty"`
+	// AskedWith identifies what it was asked with: the generation, and the state of the
+	// Secret and of the CA.
+	// +optional
+	AskedWith string `json:"askedWith,omitempty"`
 	// CredentialsVersion identifies the state of the Secret (and of the CA's
 	// ConfigMap or Secret) that was last used, so that a wrong password is not tried
 	// again and again until the account locks.
 	// +optional
 	CredentialsVersion string `json:"credentialsVersion,omitempty"`
+	// VerifiedCredentials is the CredentialsVersion that the vCenter last let in. The
+	// drivers are configured from the Secret in exactly this state; it is empty after a
+	// refusal and after a change of the spec.
+	// +optional
+	VerifiedCredentials string `json:"verifiedCredentials,omitempty"`
 	// Thumbprint is the SHA-1 thumbprint of the certificate that was accepted.
 	// +optional
 	Thumbprint string `json:"thumbprint,omitempty"`

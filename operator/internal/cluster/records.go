@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
@@ -84,6 +86,11 @@ func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[str
 		s.Data = map[string][]byte{}
 	}
 	return s.Data, nil
+}
+
+// Credentials reads what a VsphereCloudConfig refers to, and its version.
+func (c *Cluster) Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {
+	return credentials.Read(ctx, c.Reader, vcc)
 }
 
 // ConfigMap returns the data of a ConfigMap, or nil where there is none.

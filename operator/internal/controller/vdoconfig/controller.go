@@ -38,6 +38,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -68,6 +69,8 @@ type Observer interface {
 	Serves(kind schema.GroupKind) bool
 	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
 	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
+	// Credentials reads what a VsphereCloudConfig refers to. Errors are faults.
+	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)
 	// Volumes counts PersistentVolumes of the storage driver and its attachments.
 	Volumes(ctx context.Context) (volumes, attachments int, err error)
 	EmptyNamespaces(ctx context.Context, names []string) map[string]bool

@@ -146,6 +146,63 @@ func TestUnverifiedCredentialsDoNotReplaceThoseThatWork(t *testing.T) {
 	require.NotContains(t, describe(v)+w.events.all(), "secret-", "no secret in status or events")
 }
 
+// Between the change of a Secret and the vCenter's word on it there are passes: they
+// see a VsphereCloudConfig that is Ready, of the Secret before. The new password
+// reaches no driver, not even one whose configuration was deleted meanwhile.
+func TestAPasswordThatWasNotCheckedYetReachesNoDriver(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	all := func() string {
+		var secrets corev1.SecretList
+		require.NoError(t, w.List(context.Background(), &secrets))
+		var text strings.Builder
+		for _, s := range secrets.Items {
+			if s.Namespace == "kube-system" || s.Namespace == "vmware-system-csi" {
+				for _, value := range s.Data {
+					text.Write(value)
+				}
+			}
+		}
+		return text.String()
+	}
+	creds := get(w, &corev1.Secret{}, w.ns, "vc-one-creds")
+	w.change(creds, func() { creds.Data["password"] = []byte("unchecked-2") })
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+	w.look(v)
+	require.NotContains(t, all(), "unchecked-2")
+	require.Contains(t, all(), "secret-1", "the cloud provider keeps what works")
+	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
+	require.Contains(t, cond(t, v, "Resolved").Message, "VsphereCloudConfig vc-one is being checked")
+	require.False(t, isTrue(v, "Ready"))
+
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
+	w.change(vcc, func() { vcc.Spec.Suspend = true })
+	w.look(v)
+	require.NotContains(t, all(), "unchecked-2")
+	require.Contains(t, cond(t, v, "Resolved").Message, "set its spec.suspend to false")
+
+	w.checked(get(w, vcc, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	w.ready(v)
+	require.Contains(t, all(), "unchecked-2")
+	require.NotContains(t, all(), "secret-1")
+}
+
+// What a vCenter let in goes on being written while it is away: its silence is no refusal.
+func TestVerifiedConfigurationIsRepairedWhileTheVCenterIsAway(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
+	verified := vcc.Status.VerifiedCredentials
+	w.checked(vcc, metav1.ConditionFalse, "Unreachable", "no answer")
+	vcc.Status.VerifiedCredentials = verified
+	require.NoError(t, w.Status().Update(context.Background(), vcc))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")))
+	w.look(v)
+	require.Contains(t, string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]), "secret-1")
+	require.Equal(t, "Unreachable", cond(t, v, "Ready").Reason)
+}
+
 // Whatever is missing of what was said of a vCenter, the rest is repaired, and nothing
 // that only stands in its place reaches the cluster.
 func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {

@@ -354,9 +354,15 @@ func (w *world) vcenter(name, host, password string) *v1alpha1.VsphereCloudConfi
 	return vcc
 }
 
-// checked writes the outcome of a check.
+// checked writes the outcome of a check of what is there now.
 func (w *world) checked(vcc *v1alpha1.VsphereCloudConfig, status metav1.ConditionStatus, reason, message string) {
-	vcc.Status.Version = "8.0.3"
+	w.t.Helper()
+	read, err := w.r.Cluster.Credentials(context.Background(), vcc)
+	require.NoError(w.t, err)
+	vcc.Status.Version, vcc.Status.ObservedGeneration, vcc.Status.CredentialsVersion = "8.0.3", vcc.Generation, read.Version
+	if vcc.Status.VerifiedCredentials = ""; status == metav1.ConditionTrue {
+		vcc.Status.VerifiedCredentials = read.Version
+	}
 	meta.SetStatusCondition(&vcc.Status.Conditions, metav1.Condition{Type: "Ready", Status: status, Reason: reason, Message: message, ObservedGeneration: vcc.Generation})
 	require.NoError(w.t, w.Status().Update(context.Background(), vcc))
 }

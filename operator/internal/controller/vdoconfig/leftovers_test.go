@@ -50,6 +50,6 @@ func TestTheEarlierOperatorsCredentialsGoOnlyAsACopy(t *testing.T) {
 		require.Equal(t, c.same, p.copyOfCredentials(&unstructured.Unstructured{Object: map[string]any{"data": c.data}}), name)
 	}
 	require.Contains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret")
-	p.site.unverified = true
+	p.site.unproven = map[string]bool{"vc": true}
 	require.NotContains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret", "not while its replacement is in doubt")
 }

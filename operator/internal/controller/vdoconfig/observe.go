@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -29,7 +30,6 @@ const (
 	hashSecret        = "vdo-config-hash" //nolint:gosec // a name, not a credential
 	hashKey           = "key"
 	clusterIDKey      = "clusterID"
-	defaultCAKey      = "ca.crt"
 	openshift         = "openshift"
 )
 
@@ -56,11 +56,9 @@ type site struct {
 	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.
 	hold error
-	// unverified is set where configuration must not replace what works.
-	unverified bool
-	// placeholder is set where what was said of a vCenter is missing in part, and
-	// something that is no configuration stands in its place.
-	placeholder bool
+	// unproven are the vCenters that did not let in what is there now; in vcenters
+	// something that is no configuration stands in their place.
+	unproven map[string]bool
 }
 
 // observe reads everything that decisions depend on. It fails only where the API
@@ -245,139 +243,94 @@ func (p *pass) vCenterNames() []string {
 
 // observeVCenters reads every vCenter that is named, and all that is wrong with them.
 func (p *pass) observeVCenters(ctx context.Context) error {
-	p.site.vcenters = map[string]render.VCenter{}
-	for _, name := range p.vCenterNames() {
+	p.site.vcenters, p.site.unproven = map[string]render.VCenter{}, map[string]bool{}
+	for i, name := range p.vCenterNames() {
 		var vcc v1alpha1.VsphereCloudConfig
-		if err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc); err != nil {
-			if client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			p.unverified(&fault.Error{
+		err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if err != nil {
+			p.hold(&fault.Error{
 				Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
 				Hint: "create it, or correct the name in the VDOConfig",
 			})
-			p.site.vcenters[name] = p.stand(render.VCenter{Server: "missing.invalid", Insecure: true, Datacenters: []string{"missing"}})
+		} else if proven, ok := p.observeVCenter(ctx, &vcc); ok {
+			p.site.vcenters[name] = vcenterOf(&vcc, proven)
 			continue
 		}
-		p.verified(&vcc)
-		if err := p.observeVCenter(ctx, &vcc); err != nil {
-			return err
-		}
+		p.site.vcenters[name], p.site.unproven[name] = standIn(i), true
 	}
 	return nil
 }
 
-// stand completes what is known of a vCenter with what is no configuration, so that
-// all else that is installed can be rendered, and so repaired, meanwhile.
-func (p *pass) stand(vc render.VCenter) render.VCenter {
-	p.site.placeholder = true
-	if vc.Credentials == (render.Credentials{}) {
-		vc.Credentials = render.Credentials{Username: "missing@missing.invalid", Password: "missing"}
+// standIn is a vCenter that there is none of. It lets all else of a driver be
+// rendered, and so repaired; the configuration made with it is never written.
+func standIn(i int) render.VCenter {
+	host := fmt.Sprintf("vcenter-%d.invalid", i)
+	return render.VCenter{
+		Server: host, Insecure: true, Datacenters: []string{"none"}, Credentials: render.Credentials{Username: "none@" + host, Password: "none"},
 	}
-	if len(vc.CA) == 0 && vc.Thumbprint == "" {
-		vc.Insecure = true
-	}
-	return vc
 }
 
-func (p *pass) unverified(err error) {
-	p.site.unverified = true
-	p.hold(err)
-}
-
-// verified notes what the check of a vCenter said.
-func (p *pass) verified(vcc *v1alpha1.VsphereCloudConfig) {
-	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == vcc.Generation:
-	case ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == vcc.Generation:
-		p.unverified(&fault.Error{
-			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
-			Hint: "see to the VsphereCloudConfig first",
-		})
-	default:
-		p.site.unverified = true
-		p.outcome.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
-	}
+// observeVCenter notes what the check of a vCenter said, and returns the credentials
+// that it succeeded with, where those are the ones that are there now.
+func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Proven, bool) {
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
 		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 stands for a build that is not known
 		p.site.versions = append(p.site.versions, matrix.VCenter{Name: vcc.Name, Version: v, Build: build})
 	}
+	read, err := p.Cluster.Credentials(ctx, vcc)
+	if err != nil {
+		p.hold(err)
+		return credentials.Proven{}, false
+	}
+	proven, ok := read.Proven(vcc)
+	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
+	current := ready != nil && ready.ObservedGeneration == vcc.Generation
+	switch {
+	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
+		p.hold(&fault.Error{
+			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
+			Hint: "see to the VsphereCloudConfig first",
+		})
+	case current && ready.Status == metav1.ConditionTrue && ok:
+	case vcc.Spec.Suspend:
+		p.hold(&fault.Error{
+			Reason: fault.Refused, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New("it is not checked, since its spec.suspend is set, and was changed since the last check"),
+			Hint: "set its spec.suspend to false",
+		})
+	default:
+		p.outcome.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
+	}
+	return proven, ok
 }
 
-// observeVCenter reads the account and the authorities.
-func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) error {
-	creds, err := p.credentials(ctx, vcc)
-	if err != nil {
-		return err
-	}
-	ca, err := p.authorities(ctx, vcc)
-	if err != nil {
-		return err
-	}
+func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VCenter {
 	vc := render.VCenter{
 		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.Insecure, Datacenters: vcc.Spec.Datacenters,
-		Thumbprint: vcc.Spec.Thumbprint, CA: ca,
-		Credentials: render.Credentials{Username: string(creds["username"]), Password: string(creds["password"])},
+		Thumbprint: vcc.Spec.Thumbprint, CA: c.CA, Credentials: render.Credentials{Username: c.Username, Password: c.Password},
 	}
 	if len(vc.Thumbprint) > sha1Thumbprint && vcc.Status.Thumbprint != "" {
 		vc.Thumbprint = vcc.Status.Thumbprint // drivers know the SHA-1 form only
 	}
-	if creds == nil || (vcc.Spec.CA != nil && len(ca) == 0) {
-		vc = p.stand(vc)
-	}
-	p.site.vcenters[vcc.Name] = vc
-	return nil
+	return vc
 }
 
 // sha1Thumbprint is the length of a SHA-1 thumbprint as hex pairs with colons.
 const sha1Thumbprint = 20*3 - 1
 
-func (p *pass) credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (map[string][]byte, error) {
-	for _, ns := range []string{vcc.Namespace, metav1.NamespaceSystem} {
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: ns, Name: vcc.Spec.Credentials})
-		if err != nil || data != nil {
-			return data, err
-		}
+// unprovenFor tells whether a driver's configuration names a vCenter that did not let
+// in what would be written: then it stays as it is.
+func (p *pass) unprovenFor(d matrix.Driver) bool {
+	var names []string
+	switch d {
+	case matrix.CPI:
+		names = render.CloudVCenters(p.config.Spec.CloudProvider)
+	case matrix.CSI:
+		names = render.StorageVCenters(p.config.Spec.StorageProvider)
 	}
-	p.unverified(&fault.Error{
-		Reason: fault.NotFound, Op: "read credentials of", Subject: "VsphereCloudConfig " + vcc.Name,
-		Err:  fmt.Errorf("there is no Secret %s in %s or %s", vcc.Spec.Credentials, vcc.Namespace, metav1.NamespaceSystem),
-		Hint: "create it with the keys username and password",
-	})
-	return nil, nil
-}
-
-func (p *pass) authorities(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) ([]byte, error) {
-	ref := vcc.Spec.CA
-	if ref == nil {
-		return nil, nil
-	}
-	key := ref.Key
-	if key == "" {
-		key = defaultCAKey
-	}
-	var pem []byte
-	if ref.Secret != "" {
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: vcc.Namespace, Name: ref.Secret})
-		if err != nil {
-			return nil, err
-		}
-		pem = data[key]
-	} else {
-		data, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: vcc.Namespace, Name: ref.ConfigMap})
-		if err != nil {
-			return nil, err
-		}
-		pem = []byte(data[key])
-	}
-	if len(pem) == 0 {
-		p.unverified(&fault.Error{
-			Reason: fault.NotFound, Op: "read authorities of", Subject: "VsphereCloudConfig " + vcc.Name,
-			Err: fmt.Errorf("%s%s has no key %s", ref.Secret, ref.ConfigMap, key), Hint: "put the PEM certificates there, or correct spec.ca",
-		})
-	}
-	return pem, nil
+	return slices.ContainsFunc(names, func(n string) bool { return p.site.unproven[n] })
 }
 
 // observeCluster reads what rendering has to know of the cluster.

@@ -89,11 +89,10 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	if err != nil {
 		return nil, err
 	}
-	if p.site.unverified {
-		keepConfiguration(rendered, live)
-	}
-	if p.site.placeholder {
-		dropPlaceholders(rendered, live)
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		if p.unprovenFor(d) {
+			keepConfiguration(rendered, live, d)
+		}
 	}
 	dry, err := p.Cluster.DryRun(ctx, rendered.Objects(), live)
 	if err != nil {
@@ -128,51 +127,62 @@ func ids(rendered *render.Rendered, inv inventory.Inventory, leftovers []plan.Le
 	return slices.SortedFunc(maps.Values(all), func(a, b inventory.ID) int { return a.Compare(b.Key) })
 }
 
-// configuration are the objects that hold what was said of vCenters.
-var configuration = []inventory.Key{
-	{Kind: "ConfigMap", Namespace: render.CPINamespace, Name: render.CPIConfigMap},
-	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret},
-	{Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
+// configuration are the objects that hold what was said of vCenters, by driver.
+var configuration = map[matrix.Driver][]inventory.Key{
+	matrix.CPI: {
+		{Kind: "ConfigMap", Namespace: render.CPINamespace, Name: render.CPIConfigMap},
+		{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret},
+	},
+	matrix.CSI: {{Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret}},
 }
 
-// keepConfiguration takes the configuration that is there for the one rendered:
-// what was not verified with the vCenter does not replace what works, and a wrong
-// password is not given to drivers that would lock the account with it.
-func keepConfiguration(rendered *render.Rendered, live plan.Live) {
-	for _, o := range rendered.Objects() {
-		key := plan.IDOf(o.Unstructured).Key
-		was := live[key]
-		if was == nil {
-			continue
-		}
-		if slices.Contains(configuration, key) {
-			for _, field := range []string{"data", "binaryData"} {
-				delete(o.Object, field)
-				if v, ok := was.Object[field]; ok {
-					o.Object[field] = v
-				}
-			}
-			continue
-		}
-		path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
-		if _, hashed, _ := unstructured.NestedString(o.Object, path...); !hashed {
-			continue
-		}
-		if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
-			_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // the path was just read
-		}
-	}
-}
+const webhookWorkload = "vsphere-csi-webhook"
 
-// dropPlaceholders leaves out configuration that would be written with what only
-// stands in the place of what is missing.
-func dropPlaceholders(rendered *render.Rendered, live plan.Live) {
+// keepConfiguration takes a driver's configuration that is there for the one rendered,
+// and leaves out what is not there: what a vCenter did not let in neither replaces what
+// works nor fills a gap, and a wrong password is not given to drivers that would lock
+// the account with it.
+func keepConfiguration(rendered *render.Rendered, live plan.Live, d matrix.Driver) {
 	for i := range rendered.Stages {
 		s := &rendered.Stages[i]
 		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
 			key := plan.IDOf(o.Unstructured).Key
-			return live[key] == nil && slices.Contains(configuration, key)
+			return live[key] == nil && slices.Contains(configuration[d], key)
 		})
+		for _, o := range s.Objects {
+			if o.Driver == d {
+				keepData(o, live)
+			}
+		}
+	}
+}
+
+// keepData keeps the data of a driver's configuration, and the hash of it at what
+// reads it.
+func keepData(o render.Object, live plan.Live) {
+	key := plan.IDOf(o.Unstructured).Key
+	was := live[key]
+	if was == nil {
+		return
+	}
+	if slices.Contains(configuration[o.Driver], key) {
+		for _, field := range []string{"data", "binaryData"} {
+			delete(o.Object, field)
+			if v, ok := was.Object[field]; ok {
+				o.Object[field] = v
+			}
+		}
+		return
+	}
+	if o.GetName() == webhookWorkload {
+		return // its hash is of its certificate
+	}
+	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
+	if _, hashed, _ := unstructured.NestedString(o.Object, path...); !hashed {
+		return
+	}
+	if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
+		_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // the path was just read
 	}
 }
 
@@ -222,7 +232,7 @@ func (p *pass) leftovers() []plan.Leftover {
 			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
 		}
 	}
-	if p.decision.version(matrix.CPI) != "" && !p.site.unverified {
+	if p.decision.version(matrix.CPI) != "" && len(p.site.unproven) == 0 {
 		all = append(all, plan.Leftover{
 			ID: core("Secret", render.CPINamespace, "cpi-global-secret"), Driver: matrix.CPI,
 			Reason: "the earlier operator's copy of the credentials is not read any more", Only: p.copyOfCredentials,

@@ -138,6 +138,6 @@ var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 var vcenterChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*v1alpha1.VsphereCloudConfig)
 	is, ok2 := e.ObjectNew.(*v1alpha1.VsphereCloudConfig)
-	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.CredentialsVersion != is.Status.CredentialsVersion ||
+	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.VerifiedCredentials != is.Status.VerifiedCredentials ||
 		was.Status.Version != is.Status.Version || !equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}

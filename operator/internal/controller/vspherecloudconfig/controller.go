@@ -12,7 +12,12 @@
 //
 // A password that the vCenter refused is not tried again for an hour, unless the
 // Secret or the resource change or a pass is asked for: vCenters lock accounts
-// after a few failed logins.
+// after a few failed logins. That the vCenter is asked is written before it is, and
+// where that cannot be written it is not asked: whatever becomes of the operator or of
+// its right to write, a wrong password is never repeated without a pause.
+//
+// status.verifiedCredentials names the Secret's (and the CA's) version that the
+// vCenter let in. The drivers are configured from that version alone.
 package vspherecloudconfig
 
 import (
@@ -130,6 +135,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudCo
 	}
 	var found Found
 	if err == nil {
+		if vcc, err = r.begin(ctx, vcc, in.version); err != nil {
+			return reconcile.Result{}, err // what cannot be noted is not tried
+		}
 		found, err = r.check(ctx, in.request)
 	}
 	if ctx.Err() != nil {
@@ -140,6 +148,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudCo
 		return reconcile.Result{}, err
 	}
 	return condition.Requeue(after.Status.Conditions, pause(after), r.Now()), nil
+}
+
+// begin notes that the vCenter is about to be asked, and with what. An operator that
+// is killed before the answer is written, or that cannot write it, or that sees an
+// old state of the resource, does not ask the same again at once.
+func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, version string) (*v1alpha1.VsphereCloudConfig, error) {
+	after := vcc.DeepCopy()
+	begin(after, version, r.Now())
+	return after, r.Writer.Write(ctx, vcc, after)
 }
 
 // write writes the outcome. Where the resource changed meanwhile, but not its

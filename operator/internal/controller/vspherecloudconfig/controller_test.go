@@ -19,6 +19,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -269,6 +271,62 @@ func TestAWrongPasswordIsTriedOnceUntilItChanges(t *testing.T) {
 	change(w, s, func(s *corev1.Secret) { s.Data["password"] = []byte(password) })
 	w.untilReason(v, "Succeeded")
 	require.Equal(t, 2, w.site.count(), "one try for each password")
+}
+
+// refusingStatus is an API server that takes no status of VsphereCloudConfigs.
+type refusingStatus struct{ client.Client }
+
+func (c refusingStatus) Status() client.SubResourceWriter {
+	return refusingWriter{c.Client.Status()}
+}
+
+type refusingWriter struct{ client.SubResourceWriter }
+
+func (refusingWriter) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return errors.New("etcdserver: mvcc: database space exceeded")
+}
+
+func TestWhileTheStatusCannotBeWrittenNoPasswordIsTried(t *testing.T) {
+	w := start(t)
+	w.stop() // passes are made by hand
+	w.secret(w.ns, "creds", "wrong")
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	r := &vspherecloudconfig.Reconciler{
+		Reader: w.Client, Checker: w.site, Now: time.Now,
+		Writer: condition.Writer{Client: refusingStatus{w.Client}, Recorder: events.NewFakeRecorder(100)},
+	}
+	for range 20 {
+		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+		_, err := r.Reconcile(t.Context(), v)
+		require.ErrorContains(t, err, "database space exceeded")
+	}
+	require.LessOrEqual(t, w.site.count(), 1, "logins are not repeated without a pause")
+
+	r.Writer.Client = w.Client
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+	_, err := r.Reconcile(t.Context(), v)
+	require.NoError(t, err)
+	w.untilReason(v, "Unauthorized")
+}
+
+func TestWhatWasVerifiedIsNamedUntilItIsRefused(t *testing.T) {
+	w := start(t)
+	s := w.secret(w.ns, "creds", password)
+	v := w.config("vc", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds"})
+	w.untilReason(v, "Succeeded")
+	verified := v.Status.VerifiedCredentials
+	require.Equal(t, string(s.UID)+"/"+s.ResourceVersion, verified)
+
+	w.site.answer(&fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout")})
+	change(w, v, func(v *v1alpha1.VsphereCloudConfig) {
+		metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "1")
+	})
+	w.untilReason(v, "Unreachable")
+	require.Equal(t, verified, v.Status.VerifiedCredentials, "a vCenter that is away refuses nothing")
+
+	change(w, s, func(s *corev1.Secret) { s.Data["password"] = []byte("wrong") })
+	w.untilReason(v, "Unauthorized")
+	require.Empty(t, v.Status.VerifiedCredentials)
 }
 
 func TestARestartAsksNothingTwice(t *testing.T) {

@@ -18,6 +18,10 @@ const (
 	// tolerance is the share of a wait after which it counts as over: the wait that
 	// started this pass was shortened by as much at most.
 	tolerance = 0.9
+	// unanswered is the least time between two questions of which the first has no
+	// answer on record: the operator was killed, or could not write it. Five failed
+	// logins in three minutes lock an account.
+	unanswered = time.Minute
 	// defaultInterval stands in where the API server's default was bypassed.
 	defaultInterval = 10 * time.Minute
 )
@@ -27,6 +31,9 @@ const (
 func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.Duration {
 	st := &vcc.Status
 	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+	if left := pending(st, askedWith(vcc, version), now); left > 0 {
+		return left
+	}
 	switch {
 	case ready == nil, st.CheckedAt == nil,
 		st.ObservedGeneration != vcc.Generation,
@@ -40,6 +47,16 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 		return 0
 	}
 	return st.CheckedAt.Add(wait).Sub(now)
+}
+
+// pending says how long to leave a question alone that was asked and has no answer on
+// record.
+func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Time) time.Duration {
+	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) ||
+		(st.CheckedAt != nil && !st.AskedAt.After(st.CheckedAt.Time)) {
+		return 0
+	}
+	return st.AskedAt.Add(unanswered).Sub(now)
 }
 
 // pause is the longest time between two checks: the interval, or more after a

@@ -23,6 +23,11 @@ func checked(now time.Time, err error) *v1alpha1.VsphereCloudConfig {
 	return v
 }
 
+// unansweredAt is a resource that a question was noted at, for the Secret's version v1.
+func unansweredAt(at time.Time) func(*v1alpha1.VsphereCloudConfig) {
+	return func(v *v1alpha1.VsphereCloudConfig) { begin(v, "v1", at) }
+}
+
 func TestWhenToAskAgain(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	refusal := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("refused")}
@@ -52,8 +57,25 @@ func TestWhenToAskAgain(t *testing.T) {
 		"refused, asked for": {err: refusal, edit: func(v *v1alpha1.VsphereCloudConfig) {
 			metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "x")
 		}, asks: true},
-		"away":                 {err: away, after: 0, asks: false},
-		"away for ten seconds": {err: away, after: 10 * time.Second, asks: true},
+		"away":                     {err: away, after: 0, asks: false},
+		"away for ten seconds":     {err: away, after: 10 * time.Second, asks: true},
+		"asked, no answer written": {edit: unansweredAt(now.Add(time.Minute)), after: 90 * time.Second, asks: false},
+		"no answer for a minute":   {edit: unansweredAt(now.Add(time.Minute)), after: 2 * time.Minute, asks: false},
+		"new Secret, no answer yet": {edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.CredentialsVersion = "v0"
+			unansweredAt(now)(v)
+			v.Status.CheckedAt.Time = now.Add(-time.Hour)
+		}, after: 59 * time.Second, asks: false},
+		"new Secret, no answer for a minute": {edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.CredentialsVersion = "v0"
+			unansweredAt(now)(v)
+			v.Status.CheckedAt.Time = now.Add(-time.Hour)
+		}, after: time.Minute, asks: true},
+		"another Secret since the question": {edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.CredentialsVersion = "v0"
+			unansweredAt(now)(v)
+			v.Status.AskedWith = "3 v0"
+		}, asks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := checked(now, c.err)

@@ -18,6 +18,17 @@ const (
 	configFailed   = "failed"
 )
 
+// begin notes what the vCenter is about to be asked with.
+func begin(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) {
+	vcc.Status.AskedWith = askedWith(vcc, version)
+	vcc.Status.AskedAt = &metav1.Time{Time: now.Truncate(time.Second)}
+}
+
+// askedWith identifies a question: the spec, and the Secret and CA.
+func askedWith(vcc *v1alpha1.VsphereCloudConfig, version string) string {
+	return fmt.Sprintf("%d %s", vcc.Generation, version)
+}
+
 // record puts the outcome of a check into the status.
 func record(vcc *v1alpha1.VsphereCloudConfig, version string, found Found, err error, now time.Time) {
 	st := &vcc.Status
@@ -31,9 +42,13 @@ func record(vcc *v1alpha1.VsphereCloudConfig, version string, found Found, err e
 	remember(st, found)
 	if err != nil {
 		st.Config = configFailed
+		if !condition.Passing(err) {
+			st.VerifiedCredentials = "" // a vCenter that is away for a moment refuses nothing
+		}
 		condition.Fault(&st.Conditions, vcc.Generation, err)
 	} else {
 		st.Config = configVerified
+		st.VerifiedCredentials = version
 		condition.Ready(&st.Conditions, vcc.Generation, summary(vcc, found))
 	}
 	st.Message = meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady).Message
@@ -42,7 +57,7 @@ func record(vcc *v1alpha1.VsphereCloudConfig, version string, found Found, err e
 // forget drops what was found at a vCenter.
 func forget(st *v1alpha1.VsphereCloudConfigStatus) {
 	st.Version, st.Build, st.APIVersion, st.InstanceUUID = "", "", "", ""
-	st.Thumbprint, st.User = "", ""
+	st.Thumbprint, st.User, st.VerifiedCredentials = "", "", ""
 	st.Datacenters, st.MissingDatacenters = nil, nil
 }
 

@@ -1,0 +1,160 @@
+// Package credentials reads what a vCenter is used with: the account of a
+// VsphereCloudConfig's Secret, and the certificates that its spec.ca names.
+//
+//	read, err := credentials.Read(ctx, reader, vcc) // what is there now, and its version
+//	proven, ok := read.Proven(vcc)                  // whether the vCenter let exactly this in
+//
+// The check of the vCenter and the drivers' configuration both read through it, so
+// that both mean the same by a version. A [Proven] value exists for nothing but what
+// a check succeeded with: a password that nobody tried cannot get into configuration,
+// where several drivers would try it at once and lock the account.
+package credentials
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Fallback is the namespace where the Secret is looked for second, as the earlier
+// operator asked for it there.
+const Fallback = metav1.NamespaceSystem
+
+// defaultCAKey is the key of a CA where the reference names none.
+const defaultCAKey = "ca.crt"
+
+// Credentials are what a VsphereCloudConfig refers to, as it was read. They do not print.
+type Credentials struct {
+	Username, Password string
+	CA                 []byte // PEM; nil where spec.ca is not set
+	// Version identifies the objects read, whatever is in them: UID and resource
+	// version of the Secret, then of what the CA is in.
+	Version string
+}
+
+// String keeps credentials out of logs.
+func (Credentials) String() string { return "[redacted]" }
+
+// GoString keeps credentials out of logs.
+func (Credentials) GoString() string { return "[redacted]" }
+
+// Proven are credentials that the vCenter let in. Only [Credentials.Proven] makes them.
+type Proven struct{ Credentials }
+
+// Proven tells whether a check of the resource as it is succeeded with exactly these
+// credentials, and gives them as such.
+func (c Credentials) Proven(vcc *v1alpha1.VsphereCloudConfig) (Proven, bool) {
+	st := &vcc.Status
+	if c.Version == "" || st.VerifiedCredentials != c.Version || st.ObservedGeneration != vcc.Generation {
+		return Proven{}, false
+	}
+	return Proven{c}, true
+}
+
+// Read reads the Secret and the CA. The version is good also beside an error, so that
+// the same broken Secret is not taken for news.
+func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (Credentials, error) {
+	var out Credentials
+	secret, errSecret := account(ctx, c, vcc)
+	if secret != nil {
+		out.Version = VersionOf(secret)
+		out.Username = value(secret, corev1.BasicAuthUsernameKey)
+		out.Password = value(secret, corev1.BasicAuthPasswordKey)
+	}
+	if vcc.Spec.CA == nil {
+		return out, errSecret
+	}
+	ca, version, errCA := authority(ctx, c, vcc.Namespace, vcc.Spec.CA)
+	out.CA = ca
+	out.Version += " " + version
+	return out, fault.Join(errSecret, errCA)
+}
+
+// account reads the Secret from the resource's namespace, else from kube-system.
+func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (*corev1.Secret, error) {
+	var s corev1.Secret
+	for _, ns := range []string{vcc.Namespace, Fallback} {
+		err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: vcc.Spec.Credentials}, &s)
+		if err == nil {
+			return &s, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return nil, &fault.Error{Reason: fault.Internal, Op: "read Secret", Subject: ns + "/" + vcc.Spec.Credentials, Err: err}
+		}
+	}
+	return nil, &fault.Error{
+		Reason: fault.NotFound, Op: "read the credentials of", Subject: vcc.Spec.VcIP,
+		Err: fmt.Errorf("there is no Secret %s in %s or %s", vcc.Spec.Credentials, vcc.Namespace, Fallback),
+		Hint: fmt.Sprintf("create it: kubectl -n %s create secret generic %s --type kubernetes.io/basic-auth --from-literal username=NAME@DOMAIN --from-literal password=…",
+			vcc.Namespace, vcc.Spec.Credentials)}
+}
+
+// value is a key's, without the line end that an editor or echo leaves there.
+func value(s *corev1.Secret, key string) string {
+	return strings.TrimRight(string(s.Data[key]), "\r\n")
+}
+
+// authority reads the PEM certificates that a reference names.
+func authority(ctx context.Context, c client.Reader, ns string, ref *v1alpha1.KeyReference) (pem []byte, version string, err error) {
+	key := ref.Key
+	if key == "" {
+		key = defaultCAKey
+	}
+	var data map[string][]byte
+	obj, kind := client.Object(&corev1.Secret{}), "Secret"
+	if ref.ConfigMap != "" {
+		obj, kind = &corev1.ConfigMap{}, "ConfigMap"
+	}
+	name := client.ObjectKey{Namespace: ns, Name: ref.ConfigMap + ref.Secret}
+	if err := c.Get(ctx, name, obj); err != nil {
+		return nil, "", readFault(kind, name, err)
+	}
+	switch o := obj.(type) {
+	case *corev1.Secret:
+		data = o.Data
+	case *corev1.ConfigMap:
+		data = texts(o)
+	}
+	pem, ok := data[key]
+	if !ok {
+		return nil, VersionOf(obj), &fault.Error{
+			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: fmt.Errorf("it has no key %q", key),
+			Hint: "put the CA certificates there in PEM, or name the right key in spec.ca.key"}
+	}
+	return pem, VersionOf(obj), nil
+}
+
+// texts is all data of a ConfigMap.
+func texts(o *corev1.ConfigMap) map[string][]byte {
+	data := make(map[string][]byte, len(o.Data)+len(o.BinaryData))
+	for k, v := range o.BinaryData {
+		data[k] = v
+	}
+	for k, v := range o.Data {
+		data[k] = []byte(v)
+	}
+	return data
+}
+
+func readFault(kind string, name client.ObjectKey, err error) error {
+	if apierrors.IsNotFound(err) {
+		return &fault.Error{
+			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: errors.New("it is not there"),
+			Hint: "create it with the CA certificates in PEM, or correct spec.ca"}
+	}
+	return &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: name.String(), Err: err}
+}
+
+// VersionOf identifies one state of an object.
+func VersionOf(o client.Object) string {
+	return string(o.GetUID()) + "/" + o.GetResourceVersion()
+}
