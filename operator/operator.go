@@ -36,6 +36,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/elsewhere"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
@@ -121,7 +122,10 @@ func addControllers(mgr manager.Manager, o Options) error {
 	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles}); err != nil {
 		return err
 	}
-	return vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles})
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles}); err != nil {
+		return err
+	}
+	return mgr.Add(&elsewhere.Teller{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})
 }
 
 func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,6 +128,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	cfg := cluster.Config(t)
 	path := kubeconfig(t, cfg, install(t, c))
 	metrics, probes := free(t), free(t)
+	foreign := inAnotherNamespace(t, c)
 	stderr := &log{}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -146,9 +148,14 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.NoError(t, c.Create(t.Context(), secret))
 	v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vc"},
 		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: int32(vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
-			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east", "lab"}}}
+			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east,", "lab"}}} // with the comma that a list was typed with
 	require.NoError(t, c.Create(t.Context(), v))
-	reason := func(want string) {
+	// As the predecessor's command line wrote it: the thumbprint counts.
+	pinned := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pinned"},
+		Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: vc.Host, Port: v.Spec.Port, Credentials: "vc-creds", Insecure: true,
+			Thumbprint: strings.Repeat("AB:", 19) + "AB"}}
+	require.NoError(t, c.Create(t.Context(), pinned))
+	reasonOf := func(v *v1alpha1.VsphereCloudConfig, want string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -158,7 +165,9 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 			return ready != nil && ready.Reason == want
 		}, time.Minute, 50*time.Millisecond, "%s: %+v\n%s", want, v, ended())
 	}
+	reason := func(want string) { t.Helper(); reasonOf(v, want) }
 	reason("Unauthorized")
+	reasonOf(pinned, "CertificateInvalid")
 	secret.StringData = map[string]string{"password": vcsim.Admin.Password}
 	require.NoError(t, c.Update(t.Context(), secret))
 	reason("Succeeded")
@@ -169,6 +178,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.Zero(t, n)
 
 	endpoints(t, c, metrics, probes)
+	toldWhereToMove(t, c, foreign)
 
 	cancel()
 	require.Equal(t, operator.ExitOK, <-code, ended())
@@ -179,6 +189,48 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.NoError(t, c.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &lease))
 	holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	require.Empty(t, holder, "the lease is given back, so that the next one need not wait")
+}
+
+// inAnotherNamespace makes resources as users of the predecessor have them, which
+// worked in every namespace.
+func inAnotherNamespace(t *testing.T, c client.Client) []client.Object {
+	t.Helper()
+	ns := cluster.Namespace(t, cluster.Config(t))
+	all := []client.Object{
+		&v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vc"},
+			Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "vc-creds"}},
+		&v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "drivers"},
+			Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}}},
+	}
+	for _, o := range all {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+	return all
+}
+
+// toldWhereToMove requires an event on each resource, and that nothing was changed.
+func toldWhereToMove(t *testing.T, c client.Client, foreign []client.Object) {
+	t.Helper()
+	for _, o := range foreign {
+		var notes []string
+		require.Eventually(t, func() bool {
+			var all eventsv1.EventList
+			require.NoError(t, c.List(t.Context(), &all, client.InNamespace(o.GetNamespace())))
+			notes = nil
+			for _, e := range all.Items {
+				if e.Regarding.UID == o.GetUID() && e.Reason == "WrongNamespace" {
+					notes = append(notes, e.Note)
+				}
+			}
+			return len(notes) > 0
+		}, time.Minute, 50*time.Millisecond, "%s", o.GetName())
+		require.Len(t, notes, 1)
+		require.Contains(t, notes[0], "namespace "+namespace+" alone")
+		require.Contains(t, notes[0], o.GetName()+" there")
+		version := o.GetResourceVersion()
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		require.Equal(t, version, o.GetResourceVersion(), "nothing is written to it")
+	}
 }
 
 // endpoints are alive, and metrics are for those who may read them.

@@ -17,11 +17,11 @@ func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 		Username: q.Username,
 		Password: vcenter.Password(q.Password),
 		Trust: vcenter.Trust{
-			Insecure:   q.Spec.Insecure,
+			Insecure:   q.Spec.AnyCertificate(),
 			Thumbprint: q.Spec.Thumbprint,
 			CA:         q.CA,
 		},
-		Datacenters: q.Spec.Datacenters,
+		Datacenters: q.Spec.DatacenterNames(),
 	})
 	return vspherecloudconfig.Found{
 		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,

@@ -37,7 +37,7 @@ func TestParseReferenceNormalises(t *testing.T) {
 func TestParseReferenceRefuses(t *testing.T) {
 	for _, in := range []string{
 		"", ":", "@", "UPPER/case", "host.io/", "host.io/a:", "host.io/a:b c", "host.io/a@sha256:12", "host.io/a@md5:" + strings.Repeat("0", 64),
-		"host.io/a//b", "host.io/../b", "ho st.io/a", "host.io:port/a", "/a", "host.io/a\nb", "docker.io/", "http://host.io/a",
+		"host.io/a//b", "host.io/../b", "ho st.io/a", "host.io:port/a", "host.io:99999/a", "host.io:0/a", "/a", "host.io/a\nb", "docker.io/", "http://host.io/a",
 		"host.io/" + strings.Repeat("a", 2000),
 	} {
 		_, err := image.ParseReference(in)

@@ -33,12 +33,13 @@ type DriverBundleSpec struct {
 	// Reference is the bundle in the mirror: HOST/PATH:TAG or HOST/PATH@sha256:….
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9.:\\\\[\\\\]-]+/[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[a-f0-9]{64})?$')",message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?([.][A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:.]+\])(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(@sha256:[a-f0-9]{64})?$')`,message="write HOST/PATH:TAG or HOST/PATH@sha256:…, without oci:// or https://: a host with a port up to 65535 where one is needed, and a path of lower-case letters, digits and . _ - between slashes"
 	Reference string `json:"reference"`
 	// Versions picks the tag that is the highest semantic version in this range,
 	// such as ">=1.2 <2", instead of the reference's own tag.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*([|][|]\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*)*$')`,message="write a range of versions, such as '>=1.2 <2' or '~1.4'"
 	Versions string `json:"versions,omitempty"`
 	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson with the login
 	// of the mirror. It is also given to the drivers' pods. Default: the Secret
@@ -63,7 +64,9 @@ type DriverBundleSpec struct {
 	// Interval between looks at the mirror. A moved tag is seen at the next one.
 	// +optional
 	// +kubebuilder:default="10m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,6}([.][0-9]{1,9})?h)?([0-9]{1,7}([.][0-9]{1,9})?m)?([0-9]{1,9}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('10s')`,message="write a duration of at least 10s, such as 90s, 10m or 1h30m"
 	Interval metav1.Duration `json:"interval,omitzero"`
 	// Suspend stops looks at the mirror. What was accepted goes on serving.
 	// +optional
@@ -72,7 +75,8 @@ type DriverBundleSpec struct {
 	// already accepted, or is expired, or which under the same matrix has lower versions
 	// than the accepted bundle, and nothing newer.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^sha256:[a-f0-9]{64}$`
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^sha256:[a-f0-9]{64}$')`,message="write a digest: sha256: and 64 digits of 0-9 and a-f"
 	AcceptOlder string `json:"acceptOlder,omitempty"`
 }
 
@@ -115,7 +119,8 @@ type TrustPolicy struct {
 	// RevokedDigests are never accepted, whoever signed them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:Pattern=`^sha256:[a-f0-9]{64}$`
+	// +kubebuilder:validation:items:MaxLength=71
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^sha256:[a-f0-9]{64}$')`,message="write a digest: sha256: and 64 digits of 0-9 and a-f"
 	RevokedDigests []string `json:"revokedDigests,omitempty"`
 }
 
@@ -179,8 +184,8 @@ type TrustAuthority struct {
 	// ExtendedKeyUsage that a certificate must list: codeSigning (the default),
 	// emailProtection, clientAuth, or an object identifier in dots.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^(codeSigning|emailProtection|clientAuth|[0-9]+([.][0-9]+)+)$`
 	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^(codeSigning|emailProtection|clientAuth|[0-9]+([.][0-9]+)+)$')`,message="write codeSigning, emailProtection, clientAuth, or an object identifier in dots such as 1.3.6.1.5.5.7.3.3"
 	ExtendedKeyUsage string `json:"extendedKeyUsage,omitempty"`
 	// TimestampRoots are authorities whose time stamps (RFC 3161) show that a
 	// signature is older than the end of its certificate, in PEM, with intermediates.
@@ -193,7 +198,8 @@ type TrustAuthority struct {
 	// RevokedSerials are of certificates that no longer count, in hex.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
-	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f:]{1,64}$`
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[0-9A-Fa-f:]+$')`,message="write the serial number of a certificate in hex digits, such as 1f:03"
 	// +listType=atomic
 	RevokedSerials []string `json:"revokedSerials,omitempty"`
 	// NotBefore and NotAfter bound the time in which the authority counts.

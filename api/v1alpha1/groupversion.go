@@ -46,6 +46,7 @@ const AnnotationRequestedAt = "reconcile.vdo.vmware.com/requestedAt"
 type LocalReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Name string `json:"name"`
 }
 
@@ -56,11 +57,17 @@ type LocalReference struct {
 type KeyReference struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	ConfigMap string `json:"configMap,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Secret string `json:"secret,omitempty"`
 	// Key defaults to the one usual for the field.
 	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^[-._a-zA-Z0-9]+$')`,message="write a key of a ConfigMap or Secret: letters, digits, - _ and ."
 	Key string `json:"key,omitempty"`
 }

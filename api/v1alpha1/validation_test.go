@@ -1,9 +1,11 @@
 package v1alpha1_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/Masterminds/semver/v3"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,7 +127,18 @@ func TestDriverBundle(t *testing.T) {
 
 		{"interval", ref + `interval: 10s`, ""},
 		{"short interval", ref + `interval: 9s`, "at least 10s"},
-		{"no interval", ref + `interval: soon`, "spec.interval"},
+		{"no interval", ref + `interval: soon`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
+		{"a port beyond 65535", `reference: h:99999/x:1`, "a host with a port up to 65535"},
+		{"port 0", `reference: h:0/x:1`, "a host with a port up to 65535"},
+		{"the highest port", `reference: h:65535/x:1`, ""},
+		{"a host of dots", `reference: .../x:1`, "write HOST/PATH:TAG"},
+		{"a host with a hyphen behind", `reference: h-/x:1`, "write HOST/PATH:TAG"},
+		{"a path of dots", `reference: h.site/a/../x:1`, "write HOST/PATH:TAG"},
+		{"an empty part of a path", `reference: h.site/a//x:1`, "write HOST/PATH:TAG"},
+		{"IPv6", `reference: "[fd00::1]:5000/x:1"`, ""},
+		{"no range of versions", ref + `versions: ">=banana"`, "write a range of versions, such as '>=1.2 <2'"},
+		{"half a range", ref + `versions: ">=1.2 <"`, "write a range of versions"},
+		{"a pull Secret of no name", ref + `pullSecret: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"accept older", ref + `acceptOlder: ` + sha, ""},
 		{"accept nonsense", ref + `acceptOlder: latest`, "spec.acceptOlder"},
 	})
@@ -157,22 +170,50 @@ func TestVsphereCloudConfig(t *testing.T) {
 		{"SHA-1", min + `thumbprint: ` + one, ""},
 		{"SHA-256", min + `thumbprint: ` + two, ""},
 		{"no thumbprint", min + `thumbprint: ""`, ""},
-		{"thumbprint without colons", min + `thumbprint: ` + strings.ReplaceAll(one, ":", ""), "spec.thumbprint"},
+		{"thumbprint without colons", min + `thumbprint: ` + strings.ReplaceAll(one, ":", ""), "write a thumbprint as 20"},
 		{"insecure", min + `insecure: true`, ""},
 		{"insecure, thumbprint empty", min + "insecure: true\nthumbprint: \"\"", ""},
-		{"insecure and thumbprint", min + "insecure: true\nthumbprint: " + one, "insecure excludes thumbprint and ca"},
-		{"insecure and CA", min + "insecure: true\nca: {secret: s}", "insecure excludes thumbprint and ca"},
+		// The predecessor's command line wrote this; the thumbprint was checked.
+		{"insecure and thumbprint", min + "insecure: true\nthumbprint: " + one, ""},
+		{"insecure and CA", min + "insecure: true\nca: {secret: s}", "insecure excludes ca"},
+		{"insecure, thumbprint and CA", min + "insecure: true\nca: {secret: s}\nthumbprint: " + one, "insecure excludes ca"},
 		{"not insecure, and CA", min + "insecure: false\nca: {secret: s}", ""},
 		{"CA of none", min + `ca: {}`, "give exactly one of configMap and secret"},
 		{"CA of both", min + `ca: {configMap: x, secret: z}`, "give exactly one of configMap and secret"},
 
 		{"datacenters", min + `datacenters: [a, folder/b]`, ""},
 		{"comma", min + `datacenters: ["a,b"]`, "a datacenter's name cannot have a comma"},
+		{"comma and space", min + `datacenters: ["a, b"]`, "a datacenter's name cannot have a comma"},
+		{"comma alone", min + `datacenters: ["a", ","]`, "a datacenter's name cannot have a comma"},
+		{"comma before", min + `datacenters: [",a"]`, "a datacenter's name cannot have a comma"},
+		{"comma behind, as a list was typed", min + `datacenters: ["dc0,", "dc1"]`, ""},
+		{"datacenter of two lines", min + `datacenters: ["a\nuser = x"]`, "a datacenter's name is one line"},
+		{"datacenter with a tab", min + `datacenters: ["a\tb"]`, "a datacenter's name is one line"},
+		{"datacenter in another script", min + `datacenters: ["Zürich/東京"]`, ""},
 		{"empty datacenter", min + `datacenters: [""]`, "spec.datacenters[0]"},
 		{"too many datacenters", min + `datacenters: [` + strings.Repeat("a,", 65) + `]`, "must have at most 64 items"},
 		{"short interval", min + `interval: 1s`, "at least 10s"},
 		{"interval", min + `interval: 1h30m`, ""},
-		{"no interval", min + `interval: often`, "spec.interval"},
+		{"no interval", min + `interval: often`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
+
+		{"an address beyond 255", `{vcIp: 999.1.1.1, credentials: c}`, "write a host name such as vcenter.site.example, or an IP address"},
+		{"an address of three numbers", `{vcIp: 10.1.1, credentials: c}`, "write a host name"},
+		{"an address with zeros before", `{vcIp: 010.1.1.1, credentials: c}`, "write a host name"},
+		{"a number", `{vcIp: "12345", credentials: c}`, "write a host name"},
+		{"dots alone", `{vcIp: "...", credentials: c}`, "write a host name"},
+		{"an empty label", `{vcIp: "vc..site", credentials: c}`, "write a host name"},
+		{"a label with a hyphen before", `{vcIp: "-vc.site", credentials: c}`, "write a host name"},
+		{"IPv6 with two gaps", `{vcIp: "fd00::1::2", credentials: c}`, "write a host name"},
+		{"IPv6 with nine groups", `{vcIp: "1:2:3:4:5:6:7:8:9", credentials: c}`, "write a host name"},
+		{"IPv6 in full", `{vcIp: "1:2:3:4:5:6:7:8", credentials: c}`, ""},
+		{"IPv6 with a gap in front", `{vcIp: "::1", credentials: c}`, ""},
+		{"a name with a number before", `{vcIp: 7vc-0.site.example, credentials: c}`, ""},
+		{"a name with an underscore", `{vcIp: vc_1.site, credentials: c}`, ""},
+		{"a name with a dot behind", `{vcIp: vc.site., credentials: c}`, ""},
+		{"credentials that name no Secret", `{vcIp: vc.site, credentials: "../x Y"}`, "write the name of a Kubernetes object"},
+		{"CA of no ConfigMap", min + `ca: {configMap: "../x Y"}`, "write the name of a Kubernetes object"},
+		{"CA of no key", min + `ca: {configMap: x, key: "a/b c"}`, "write a key of a ConfigMap or Secret"},
+		{"thumbprint of words", min + `thumbprint: yes it is`, "20 (SHA-1) or 32 (SHA-256) pairs of hex digits"},
 	})
 }
 
@@ -185,7 +226,16 @@ func TestVDOConfig(t *testing.T) {
 		{"both", cpi + csi(""), ""},
 		{"neither", `suspend: true`, "name a storageProvider, a cloudProvider, or both"},
 
-		{"CPI without a vCenter", `cloudProvider: {vsphereCloudConfigs: []}`, "spec.cloudProvider.vsphereCloudConfigs"},
+		{"CPI without a vCenter", `cloudProvider: {vsphereCloudConfigs: []}`, "one that names vCenters in vsphereCloudConfigs"},
+		{"CPI of nothing", `cloudProvider: {}`, "one that names vCenters in vsphereCloudConfigs"},
+		// The predecessor wrote these for the storage driver alone.
+		{"CSI alone, with an empty topology", csi("") + "\ncloudProvider: {topology: {zone: \"\", region: \"\"}}", ""},
+		{"CSI alone, with an empty cloudProvider", csi("") + "\ncloudProvider: {}", ""},
+		{"CSI alone, with an empty list", csi("") + "\ncloudProvider: {vsphereCloudConfigs: []}", ""},
+		{"a vCenter of no name", `cloudProvider: {vsphereCloudConfigs: ["../x Y"]}`, "write the name of a Kubernetes object"},
+		{"CSI with a vCenter of no name", `storageProvider: {vsphereCloudConfig: "A_b"}`, "write the name of a Kubernetes object"},
+		{"CSI with further vCenters of no name", csi(`, vsphereCloudConfigs: ["b\n"], topologyCategories: [zone]`), "write the name of a Kubernetes object"},
+		{"zone of two lines", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: "z\n", region: r}}`, "a tag category's name is one line"},
 		{"CPI with an empty name", `cloudProvider: {vsphereCloudConfigs: [""]}`, "spec.cloudProvider.vsphereCloudConfigs[0]"},
 		{"CPI with one name twice", `cloudProvider: {vsphereCloudConfigs: [a, a]}`, "Duplicate value"},
 		{"topology", `cloudProvider: {vsphereCloudConfigs: [a], topology: {zone: z, region: r}}`, ""},
@@ -214,22 +264,38 @@ func TestVDOConfig(t *testing.T) {
 		{"kubelet path", csi(`, customKubeletPath: /var/lib/k0s/kubelet`), ""},
 		{"no kubelet path", csi(`, customKubeletPath: ""`), ""},
 		{"relative kubelet path", csi(`, customKubeletPath: var/lib`), "spec.storageProvider.customKubeletPath"},
-		{"kubelet path with a slash behind", csi(`, customKubeletPath: /var/lib/`), "spec.storageProvider.customKubeletPath"},
+		{"kubelet path with a slash behind, as the predecessor took it", csi(`, customKubeletPath: /var/lib/`), ""},
+		{"the root as kubelet path", csi(`, customKubeletPath: /`), "write the full path of a folder, such as /var/lib/kubelet"},
+		{"kubelet path that climbs", csi(`, customKubeletPath: /var/lib/../../etc`), "write the full path of a folder"},
+		{"kubelet path with an empty part", csi(`, customKubeletPath: /var//lib`), "write the full path of a folder"},
+		{"kubelet path with a space", csi(`, customKubeletPath: "/var/lib kubelet"`), "write the full path of a folder"},
+		{"cluster id of two lines", csi(`, clusterID: "c\nuser = x"`), "a cluster id is one line"},
+		{"cluster id with space behind", csi(`, clusterID: "c "`), "a cluster id is one line, without space around it"},
+		{"category of two lines", csi(`, topologyCategories: ["a\nb"]`), "a category's name is one line"},
+		{"datastore of two lines", csi(`, fileVolumes: {vsanDataStoreUrl: ["ds:///x/\n"]}`), "a datastore's URL is one line"},
+		{"share for no address", csi(`, fileVolumes: {netPermissions: [{ips: "everybody!"}]}`), "write an IP address, a subnet such as 10.0.0.0/16, or *"},
+		{"an empty fileVolumes", csi(`, fileVolumes: {}`), ""},
 		{"file volumes", csi(`, fileVolumes: {vsanDataStoreUrl: ["ds:///x/"], netPermissions: [{ips: "*", permissions: READ_ONLY, rootSquash: true}]}`), ""},
 		{"unknown permission", csi(`, fileVolumes: {netPermissions: [{permissions: WRITE}]}`), `supported values: "READ_WRITE", "READ_ONLY", "NO_ACCESS"`},
 
 		{"policies", cpi + `drivers: [{driver: cpi, policy: lts}, {driver: csi, version: v3.5.1}, {driver: cni, policy: disabled}, {driver: snapshot-controller, policy: latest}]`, ""},
 		{"unknown driver", cpi + `drivers: [{driver: gpu}]`, `supported values: "cpi", "csi", "cni", "snapshot-controller"`},
 		{"unknown policy", cpi + `drivers: [{driver: cpi, policy: newest}]`, `supported values: "latest", "lts", "disabled"`},
-		{"half a version", cpi + `drivers: [{driver: cpi, version: "1.33"}]`, "spec.drivers[0].version"},
+		{"half a version", cpi + `drivers: [{driver: cpi, version: "1.33"}]`, "write a whole version, such as 3.5.1"},
 		{"driver twice", cpi + `drivers: [{driver: cpi}, {driver: cpi}]`, "Duplicate value"},
 		{"upgrade", cpi + `upgrade: Manual`, ""},
 		{"unknown upgrade", cpi + `upgrade: Never`, `supported values: "Automatic", "Manual"`},
 		{"on delete", cpi + `onDelete: Orphan`, ""},
 		{"unknown on delete", cpi + `onDelete: Keep`, `supported values: "Refuse", "Remove", "Orphan"`},
 		{"bundle without name", cpi + `bundle: {name: ""}`, "spec.bundle.name"},
+		{"bundle of no name", cpi + `bundle: {name: "../x Y"}`, "write the name of a Kubernetes object"},
 		{"short interval", cpi + `interval: 1s`, "at least 10s"},
-		{"no interval", cpi + `interval: never`, "spec.interval"},
+		{"no interval", cpi + `interval: never`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
+		{"an interval of ten", cpi + `interval: ten`, "write a duration of at least 10s, such as 90s, 10m or 1h30m"},
+		{"an empty interval", cpi + `interval: ""`, "write a duration of at least 10s"},
+		{"an interval without unit", cpi + `interval: "600"`, "write a duration of at least 10s"},
+		{"an interval beyond all time", cpi + `interval: 99999999999h`, "write a duration of at least 10s"},
+		{"a negative interval", cpi + `interval: -1h`, "write a duration of at least 10s"},
 	})
 }
 
@@ -285,4 +351,39 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "5m0s", d.Spec.Interval.Duration.String())
 	require.Equal(t, v1alpha1.DeleteRefuse, d.Spec.OnDelete)
 	require.Empty(t, d.Spec.Upgrade)
+}
+
+// The rule at the door and the parser behind it say the same of ranges: what the door
+// lets in is understood.
+func TestRangesOfVersionsAreThoseThatTheOperatorReads(t *testing.T) {
+	const ref = "reference: r.site/vdo:1\n"
+	ranges := []string{"1", "v1", "1.2", "1.2.3", "=1.2.3", "!=1.2.3", ">1", ">=1", "=>1", "<2", "<=2", "=<2", "~1.4", "~>1.4", "^1.4",
+		">=1.2 <2", ">=1.2, <2", ">= 1.2 < 2", "1.2 - 2.0", "1.x", "1.2.*", "*", "x", "<1 || >=2.1", "1.2.3-rc.1", ">=1.2.3-0+b5", " 1 ",
+		">=banana", ">=", "1..2", "1.2.3.4", "latest", "||", "1 ||", "><1", "1.2.3-", "-1", "1;2"}
+	var shapes []shape
+	for _, r := range ranges {
+		s := shape{name: r, spec: ref + fmt.Sprintf("versions: %q", r)}
+		if _, err := semver.NewConstraint(r); err != nil {
+			s.refusal = "write a range of versions"
+		}
+		shapes = append(shapes, s)
+	}
+	tryAll(t, "DriverBundle", shapes)
+}
+
+// What the predecessor's command line wrote means what it meant there.
+func TestShapesOfThePredecessorMeanWhatTheyMeant(t *testing.T) {
+	alone := v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{Topology: &v1alpha1.Topology{}}}
+	require.Nil(t, alone.Cloud(), "no cloud provider without a vCenter")
+	both := v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"a"}}}
+	require.Same(t, both.CloudProvider, both.Cloud())
+	for given, want := range map[string]string{"": "", "/var/lib/kubelet/": "/var/lib/kubelet", "/data/kubelet//": "/data/kubelet", "/": "/"} {
+		p := v1alpha1.StorageProvider{CustomKubeletPath: given}
+		require.Equal(t, want, p.KubeletPath(), given)
+	}
+	vcc := v1alpha1.VsphereCloudConfigSpec{Datacenters: []string{"dc0,", "dc1 ,", "f/dc 2"}, Insecure: true, Thumbprint: "0A"}
+	require.Equal(t, []string{"dc0", "dc1", "f/dc 2"}, vcc.DatacenterNames())
+	require.False(t, vcc.AnyCertificate(), "a thumbprint is checked")
+	vcc.Thumbprint = ""
+	require.True(t, vcc.AnyCertificate())
 }

@@ -26,9 +26,10 @@ type VDOConfig struct {
 
 // VDOConfigSpec is what shall be installed.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.storageProvider) || has(self.cloudProvider)",message="name a storageProvider, a cloudProvider, or both"
+// +kubebuilder:validation:XValidation:rule="has(self.storageProvider) || (has(self.cloudProvider) && has(self.cloudProvider.vsphereCloudConfigs) && size(self.cloudProvider.vsphereCloudConfigs) > 0)",message="name a storageProvider, a cloudProvider, or both: a cloudProvider is one that names vCenters in vsphereCloudConfigs"
 type VDOConfigSpec struct {
-	// CloudProvider settings; without them no cloud provider (CPI) is installed.
+	// CloudProvider settings; without them, or without a vCenter in them, no cloud
+	// provider (CPI) is installed. [VDOConfigSpec.Cloud] reads them.
 	// +optional
 	CloudProvider *CloudProvider `json:"cloudProvider,omitempty"`
 	// StorageProvider settings; without them no storage driver (CSI) is installed.
@@ -62,7 +63,9 @@ type VDOConfigSpec struct {
 	// Interval between looks at the cluster for drift and health.
 	// +optional
 	// +kubebuilder:default="5m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,6}([.][0-9]{1,9})?h)?([0-9]{1,7}([.][0-9]{1,9})?m)?([0-9]{1,9}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('10s')`,message="write a duration of at least 10s, such as 90s, 10m or 1h30m"
 	Interval metav1.Duration `json:"interval,omitzero"`
 }
 
@@ -95,19 +98,23 @@ type DriverPolicy struct {
 	Policy string `json:"policy,omitempty"`
 	// Version pins the driver.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^v?[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write a whole version, such as 3.5.1"
 	Version string `json:"version,omitempty"`
 }
 
 // CloudProvider settings.
 type CloudProvider struct {
-	// VsphereCloudConfigs are the vCenters, by the names of their resources.
-	// +kubebuilder:validation:MinItems=1
+	// VsphereCloudConfigs are the vCenters, by the names of their resources. None
+	// means that no cloud provider is wanted: so the predecessor's command line wrote
+	// a VDOConfig for the storage driver alone.
+	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	// +listType=set
-	VsphereCloudConfigs []string `json:"vsphereCloudConfigs"`
+	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
 	// Topology names the vSphere tag categories of zones and regions.
 	// +optional
 	Topology *Topology `json:"topology,omitempty"`
@@ -120,9 +127,11 @@ type CloudProvider struct {
 type Topology struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a tag category's name is one line: no line ends, tabs or other control characters"
 	Zone string `json:"zone,omitempty"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a tag category's name is one line: no line ends, tabs or other control characters"
 	Region string `json:"region,omitempty"`
 }
 
@@ -136,28 +145,33 @@ type StorageProvider struct {
 	// VsphereCloudConfig is the vCenter, by the name of its resource.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
 	// VsphereCloudConfigs are further vCenters (CSI 3.0 and later; five in all).
 	// +optional
 	// +kubebuilder:validation:MaxItems=5
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	// +listType=set
 	VsphereCloudConfigs []string `json:"vsphereCloudConfigs,omitempty"`
 	// ClusterDistribution is reported to vCenter.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\\\r\\\\n]')",message="one line only"
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="one line only: no line ends, tabs or other control characters"
 	ClusterDistribution string `json:"clusterDistribution,omitempty"`
 	// ClusterID identifies this cluster among all users of the vCenter. It must be
 	// unique. Default: from CSI 3.0 on the driver makes one; before, the UID of the
 	// kube-system namespace.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}|^\s|\s$')`,message="a cluster id is one line, without space around it"
 	ClusterID string `json:"clusterID,omitempty"`
 	// CustomKubeletPath is the kubelet's root folder where it is not /var/lib/kubelet.
+	// A slash at its end means nothing. [StorageProvider.KubeletPath] reads it.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^$|^/[^\s:]*[^\s:/]$`
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule=`self == '' || (self.matches(r'^/[^\s:\\\x22\x27$]*[^\s:\\\x22\x27$/]/*$') && !self.matches(r'/[.][.]?(/|$)|//[^/]|\p{Cc}'))`,message="write the full path of a folder, such as /var/lib/kubelet: no spaces, colons, quotes, backslashes, . or .. in it"
 	CustomKubeletPath string `json:"customKubeletPath,omitempty"`
 	// FileVolumes settings of shared (RWX) volumes.
 	// +optional
@@ -168,6 +182,7 @@ type StorageProvider struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains(',')",message="a category's name cannot have a comma: list several as items"
+	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a category's name is one line: no line ends, tabs or other control characters"
 	// +listType=set
 	TopologyCategories []string `json:"topologyCategories,omitempty"`
 	// Webhook installs the driver's validating webhook, with a certificate that the
@@ -180,10 +195,14 @@ type StorageProvider struct {
 type FileVolumes struct {
 	// VsanDataStoreURLs limits file shares to these datastores.
 	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a datastore's URL is one line: no line ends, tabs or other control characters"
 	// +listType=atomic
 	VsanDataStoreURLs []string `json:"vsanDataStoreUrl,omitempty"`
 	// NetPermissions are the access rules of the shares.
 	// +optional
+	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
 }
@@ -192,6 +211,8 @@ type FileVolumes struct {
 type NetPermission struct {
 	// IPs: an address, a subnet or *.
 	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[0-9A-Fa-f:.*/, -]*$')`,message="write an IP address, a subnet such as 10.0.0.0/16, or *"
 	IPs string `json:"ips,omitempty"`
 	// +optional
 	// +kubebuilder:validation:Enum=READ_WRITE;READ_ONLY;NO_ACCESS

@@ -25,13 +25,13 @@ type VsphereCloudConfig struct {
 
 // VsphereCloudConfigSpec is how to reach a vCenter.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.insecure) && self.insecure) || (!(has(self.thumbprint) && size(self.thumbprint) > 0) && !has(self.ca))",message="insecure excludes thumbprint and ca: it turns the check of the certificate off"
+// +kubebuilder:validation:XValidation:rule="!(has(self.insecure) && self.insecure && has(self.ca))",message="insecure excludes ca: it turns the check of the certificate off"
 type VsphereCloudConfigSpec struct {
 	// VcIP is the vCenter's IP address or, better, the fully qualified name that
 	// its certificate has. No scheme, no path.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+$') || self.matches('^[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*$')",message="a host name or IP address only: no scheme, path, port, brackets or user"
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])[.]){3}(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])$') || self.matches(r'^(([0-9A-Fa-f]{1,4}:){7}[0-9A-Fa-f]{1,4}|([0-9A-Fa-f]{1,4}:){1,7}:|([0-9A-Fa-f]{1,4}:){1,6}(:[0-9A-Fa-f]{1,4}){1,1}|([0-9A-Fa-f]{1,4}:){1,5}(:[0-9A-Fa-f]{1,4}){1,2}|([0-9A-Fa-f]{1,4}:){1,4}(:[0-9A-Fa-f]{1,4}){1,3}|([0-9A-Fa-f]{1,4}:){1,3}(:[0-9A-Fa-f]{1,4}){1,4}|([0-9A-Fa-f]{1,4}:){1,2}(:[0-9A-Fa-f]{1,4}){1,5}|([0-9A-Fa-f]{1,4}:){1,1}(:[0-9A-Fa-f]{1,4}){1,6}|:((:[0-9A-Fa-f]{1,4}){1,7}|:))$') || (self.matches(r'^([A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?[.])*[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?[.]?$') && !self.matches(r'(^|[.])[0-9]+[.]?$'))`,message="write a host name such as vcenter.site.example, or an IP address; a host name or IP address only: no scheme, path, port, brackets or user"
 	VcIP string `json:"vcIp"`
 	// Port of the vCenter's API.
 	// +optional
@@ -39,25 +39,31 @@ type VsphereCloudConfigSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// Insecure turns the check of the certificate off, here and in the drivers.
+	// Insecure turns the check of the certificate off, here and in the drivers. Beside
+	// a thumbprint it means nothing: the thumbprint is checked.
 	// +optional
 	Insecure bool `json:"insecure,omitempty"`
 	// Credentials names a Secret with the keys username and password: in the
 	// resource's own namespace or, where it is not there, in kube-system.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
 	Credentials string `json:"credentials"`
 	// Datacenters to use; all where none is named. A name in a folder is FOLDER/NAME.
+	// A comma at the end of a name means nothing: the predecessor's command line kept
+	// those that a list was typed with. [VsphereCloudConfigSpec.DatacenterNames] reads them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:items:XValidation:rule="!self.contains(',')",message="a datacenter's name cannot have a comma: list several as items"
+	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r',\s*[^,\s]|^[,\s]+$')`,message="a datacenter's name cannot have a comma: list several as items"
+	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a datacenter's name is one line: no line ends, tabs or other control characters"
 	// +listType=atomic
 	Datacenters []string `json:"datacenters,omitempty"`
 	// Thumbprint of the vCenter's certificate, SHA-1 or SHA-256 as hex pairs with colons.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^$|^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$')`,message="write a thumbprint as 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them"
 	Thumbprint string `json:"thumbprint,omitempty"`
 	// CA holds the PEM certificates that the vCenter's certificate is checked
 	// against. Default key: ca.crt.
@@ -66,7 +72,9 @@ type VsphereCloudConfigSpec struct {
 	// Interval between checks.
 	// +optional
 	// +kubebuilder:default="10m"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="at least 10s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,6}([.][0-9]{1,9})?h)?([0-9]{1,7}([.][0-9]{1,9})?m)?([0-9]{1,9}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('10s')`,message="write a duration of at least 10s, such as 90s, 10m or 1h30m"
 	Interval metav1.Duration `json:"interval,omitzero"`
 	// Suspend stops the checks.
 	// +optional

@@ -46,10 +46,10 @@ type cpiLabels struct {
 
 // renderCPI replaces the sample ConfigMap and Secret by the site's.
 func (r *renderer) renderCPI(s *source) error {
-	if r.in.Spec.CloudProvider == nil {
+	if r.in.Spec.Cloud() == nil {
 		return missingSettings(s, "cloudProvider")
 	}
-	vcenters, err := r.in.vcenters(CloudVCenters(r.in.Spec.CloudProvider))
+	vcenters, err := r.in.vcenters(CloudVCenters(r.in.Spec.Cloud()))
 	if err == nil && len(vcenters) == 0 {
 		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
 	}
@@ -83,7 +83,7 @@ func (r *renderer) renderCPI(s *source) error {
 }
 
 func (r *renderer) zones() (*cpiLabels, error) {
-	t := r.in.Spec.CloudProvider.Topology
+	t := r.in.Spec.Cloud().Topology
 	if t == nil || (t.Zone == "" && t.Region == "") {
 		return nil, nil
 	}

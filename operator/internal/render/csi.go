@@ -28,7 +28,7 @@ func (r *renderer) renderCSI(s *source) error {
 		err = missingSettings(s, "storageProvider.vsphereCloudConfig")
 	}
 	config, configErr := r.csiData(s, p, vcenters)
-	if err := fault.Join(err, configErr, checkKubeletPath(p.CustomKubeletPath), r.checkWebhook(s, p),
+	if err := fault.Join(err, configErr, checkKubeletPath(p.KubeletPath()), r.checkWebhook(s, p),
 		s.requires("Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node", "ConfigMap "+FeatureStates, "CSIDriver csi.vsphere.vmware.com")); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		r.add(s, StageCSIController, o, Merge)
 	case kind == "DaemonSet" && name == "vsphere-csi-node-windows" && !r.windows():
 	case kind == "DaemonSet":
-		moveKubelet(o, p.CustomKubeletPath)
+		moveKubelet(o, p.KubeletPath())
 		r.add(s, StageCSINode, o, Merge)
 	case kind == "CSIDriver", kind == "Service":
 		r.add(s, StageCSIController, o, Merge)

@@ -189,14 +189,14 @@ func TestKubeletPathIsMovedEverywhere(t *testing.T) {
 		linux, windows := count("vsphere-csi-node", "/var/lib/kubelet"), count("vsphere-csi-node-windows", `\var\lib\kubelet`, `\\var\\lib\\kubelet`)
 		require.GreaterOrEqual(t, linux, 6)
 		require.GreaterOrEqual(t, windows, 5)
-		in.Spec.StorageProvider.CustomKubeletPath = "/data/k0s/kubelet"
+		in.Spec.StorageProvider.CustomKubeletPath = "/data/k0s/kubelet/" // the slash means nothing
 		require.Zero(t, count("vsphere-csi-node", "/var/lib/kubelet"))
 		require.Equal(t, linux, count("vsphere-csi-node", "/data/k0s/kubelet"))
 		require.Zero(t, count("vsphere-csi-node-windows", `\var\lib\kubelet`, `\\var\\lib\\kubelet`))
 		require.Equal(t, windows, count("vsphere-csi-node-windows", `\data\k0s\kubelet`, `\\data\\k0s\\kubelet`))
 	})
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	for _, bad := range []string{"relative", "/", "/a/../b", "/a//b", "/a/", "/a b", `/a"b`, "/$(X)"} {
+	for _, bad := range []string{"relative", "/", "/a/../b", "/a//b", "/a b", `/a"b`, "/$(X)"} {
 		in.Spec.StorageProvider.CustomKubeletPath = bad
 		_, err := render.Render(in)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), bad)

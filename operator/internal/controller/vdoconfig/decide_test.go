@@ -145,3 +145,15 @@ func TestVersionsAreComparedAsVersionsNotAsStrings(t *testing.T) {
 	d := ask(t, "1.33", both, runs(matrix.CSI, "3.10.0"))
 	require.Contains(t, chosen(d), "csi@3.7.3")
 }
+
+// The predecessor's command line wrote a cloudProvider without vCenters for the
+// storage driver alone.
+func TestACloudProviderWithoutVCentersIsNotAskedFor(t *testing.T) {
+	for name, cp := range map[string]*v1alpha1.CloudProvider{
+		"absent": nil, "empty": {}, "empty topology": {Topology: &v1alpha1.Topology{}}, "empty list": {VsphereCloudConfigs: []string{}},
+	} {
+		d := ask(t, "1.33", "cpi@1.33.1 csi@3.5.1 snapshot-controller@8.2.0", func(q *question) { q.spec.CloudProvider = cp })
+		require.NoError(t, d.refused, name)
+		require.Equal(t, []string{"snapshot-controller@8.2.0", "csi@3.5.1"}, chosen(d), name)
+	}
+}

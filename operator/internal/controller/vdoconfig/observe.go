@@ -232,7 +232,7 @@ func (p *pass) vCenterNames() []string {
 			}
 		}
 	}
-	if cp := p.config.Spec.CloudProvider; cp != nil {
+	if cp := p.config.Spec.Cloud(); cp != nil {
 		add(cp.VsphereCloudConfigs)
 	}
 	if sp := p.config.Spec.StorageProvider; sp != nil {
@@ -308,7 +308,7 @@ func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudCon
 
 func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VCenter {
 	vc := render.VCenter{
-		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.Insecure, Datacenters: vcc.Spec.Datacenters,
+		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.AnyCertificate(), Datacenters: vcc.Spec.DatacenterNames(),
 		Thumbprint: vcc.Spec.Thumbprint, CA: c.CA, Credentials: render.Credentials{Username: c.Username, Password: c.Password},
 	}
 	if len(vc.Thumbprint) > sha1Thumbprint && vcc.Status.Thumbprint != "" {
@@ -326,7 +326,7 @@ func (p *pass) unprovenFor(d matrix.Driver) bool {
 	var names []string
 	switch d {
 	case matrix.CPI:
-		names = render.CloudVCenters(p.config.Spec.CloudProvider)
+		names = render.CloudVCenters(p.config.Spec.Cloud())
 	case matrix.CSI:
 		names = render.StorageVCenters(p.config.Spec.StorageProvider)
 	}

@@ -104,7 +104,7 @@ func policies(spec v1alpha1.VDOConfigSpec) (map[matrix.Driver]matrix.Rule, matri
 			rules[matrix.CNI] = matrix.Latest // a pin asks for it
 		}
 	}
-	if spec.CloudProvider == nil {
+	if spec.Cloud() == nil {
 		rules[matrix.CPI] = matrix.Disabled
 		delete(pins, matrix.CPI)
 	}

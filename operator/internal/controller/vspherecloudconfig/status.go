@@ -82,7 +82,7 @@ func remember(st *v1alpha1.VsphereCloudConfigStatus, f Found) {
 
 // summary is what Ready says of a vCenter that can be used.
 func summary(vcc *v1alpha1.VsphereCloudConfig, f Found) string {
-	n := len(vcc.Spec.Datacenters)
+	n := len(vcc.Spec.DatacenterNames())
 	which := "asked for"
 	if n == 0 {
 		n, which = len(f.Datacenters), "seen"
