@@ -264,6 +264,11 @@ type DriverBundleStatus struct {
 	// counted.
 	// +optional
 	VerifiedBy []string `json:"verifiedBy,omitempty"`
+	// VerifiedLogin identifies the state of the pull Secret that the mirror last let in
+	// to the accepted bundle's repository, or is "none" where there was none. Drivers'
+	// pods are given the Secret in exactly this state.
+	// +optional
+	VerifiedLogin string `json:"verifiedLogin,omitempty"`
 	// +optional
 	Matrix *MatrixStatus `json:"matrix,omitempty"`
 	// HighestSerial is the highest matrix serial ever accepted; lower ones are refused.

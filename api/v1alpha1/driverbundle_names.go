@@ -22,6 +22,9 @@ const (
 // say one themselves. It carries the predecessor's auto-upgrade setting.
 const AnnotationUpgrade = "vdo.vmware.com/upgrade"
 
+// NoLogin is status.verifiedLogin where the mirror was read without a login.
+const NoLogin = "none"
+
 // PullSecretName returns the Secret with the mirror's login, and whether the spec
 // names it: the default one need not exist.
 func (in *DriverBundle) PullSecretName() (name string, named bool) {

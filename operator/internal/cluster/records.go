@@ -74,18 +74,25 @@ func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) 
 
 // Secret returns the data of a Secret, or nil where there is none.
 func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error) {
+	data, _, err := c.VersionedSecret(ctx, key)
+	return data, err
+}
+
+// VersionedSecret returns the data of a Secret and what identifies its state, or nil
+// and "" where there is none.
+func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
 	var s corev1.Secret
-	err := c.Reader.Get(ctx, key, &s)
+	err = c.Reader.Get(ctx, key, &s)
 	if apierrors.IsNotFound(err) {
-		return nil, nil
+		return nil, "", nil
 	}
 	if err != nil {
-		return nil, classify("read", "Secret "+key.String(), err)
+		return nil, "", classify("read", "Secret "+key.String(), err)
 	}
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
-	return s.Data, nil
+	return s.Data, credentials.VersionOf(&s), nil
 }
 
 // Credentials reads what a VsphereCloudConfig refers to, and its version.

@@ -14,20 +14,22 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 )
 
-// keychain returns the login for the mirror: that of the pull Secret, or none.
-func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.Keychain, error) {
+// keychain returns the login for the mirror, that of the pull Secret or none, and the
+// Secret's version.
+func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.Keychain, string, error) {
 	name, named := b.PullSecretName()
-	bad := func(reason fault.Reason, hint string, why error) (authn.Keychain, error) {
-		return nil, &fault.Error{Reason: reason, Op: "read", Subject: fmt.Sprintf("Secret %s/%s", b.Namespace, name), Hint: hint, Err: why}
+	bad := func(reason fault.Reason, hint string, why error) (authn.Keychain, string, error) {
+		return nil, "", &fault.Error{Reason: reason, Op: "read", Subject: fmt.Sprintf("Secret %s/%s", b.Namespace, name), Hint: hint, Err: why}
 	}
 	const create = "create it with `kubectl create secret docker-registry`"
 	var secret corev1.Secret
 	err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: name}, &secret)
 	switch {
 	case apierrors.IsNotFound(err) && !named:
-		return authn.NewMultiKeychain(), nil
+		return authn.NewMultiKeychain(), v1alpha1.NoLogin, nil
 	case apierrors.IsNotFound(err):
 		return bad(fault.NotFound, create, errors.New("spec.pullSecret names it, and it is not there"))
 	case err != nil:
@@ -42,7 +44,7 @@ func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.K
 	if err != nil { // why could quote the password
 		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is no docker configuration", corev1.DockerConfigJsonKey))
 	}
-	return keys, nil
+	return keys, credentials.VersionOf(&secret), nil
 }
 
 const (

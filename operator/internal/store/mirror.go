@@ -41,6 +41,7 @@ type Mirror struct {
 	read       *recorder            // everything that was read, for the copy
 	signed     []ocispec.Descriptor // the manifests of signatures, once read
 	anonymous  bool                 // there is no login for this host
+	login      string               // version of the Secret with the login
 	secret, ca string               // what they are called in hints
 }
 
@@ -90,7 +91,7 @@ func (s *Store) open(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Re
 
 // prepare reads the login and the authorities, and makes what the connection needs.
 func (s *Store) prepare(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference) (*Mirror, authn.Keychain, error) {
-	keys, keysErr := s.keychain(ctx, b)
+	keys, login, keysErr := s.keychain(ctx, b)
 	pool, poolErr := s.authorities(ctx, b)
 	if err := fault.Join(keysErr, poolErr); err != nil {
 		return nil, nil, err
@@ -100,7 +101,7 @@ func (s *Store) prepare(ctx context.Context, b *v1alpha1.DriverBundle, ref image
 	network := s.network()
 	network.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	m := &Mirror{
-		store: s, bundle: b, repo: ref, scheme: "https", secret: secret, ca: describe(b.Namespace, ca),
+		store: s, bundle: b, repo: ref, scheme: "https", login: login, secret: secret, ca: describe(b.Namespace, ca),
 		client: &http.Client{Transport: &guard{inner: network, plain: s.opts.PlainHTTP, agent: s.opts.UserAgent}},
 	}
 	if slices.Contains(s.opts.PlainHTTP, ref.Host()) {
@@ -109,6 +110,10 @@ func (s *Store) prepare(ctx context.Context, b *v1alpha1.DriverBundle, ref image
 	m.read = &recorder{from: m, blobs: map[digest.Digest][]byte{}}
 	return m, keys, nil
 }
+
+// Login identifies the state of the Secret that the session's login is from, or is
+// [v1alpha1.NoLogin]. Once Resolve has answered, the mirror has let it in.
+func (m *Mirror) Login() string { return m.login }
 
 func (s *Store) network() *http.Transport {
 	if s.opts.Transport != nil {

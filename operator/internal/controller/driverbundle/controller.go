@@ -22,7 +22,9 @@
 //	          say why and name the refused digest. The bundle accepted before, if
 //	          any, stays in status.digest and goes on serving.
 //	Verified  is the accepted bundle's signature good under the policy of now? With
-//	          none accepted: is that of the one last looked at? Keys' times are held
+//	          none accepted: is that of the one last looked at? It gates installations
+//	          and upgrades, and is judged while suspended too. Unknown where the policy
+//	          or the accepted bundle's signatures cannot be read. Keys' times are held
 //	          against the time of acceptance, so that a key may expire in peace;
 //	          a revoked or removed key makes it False.
 //	Fresh     is the accepted bundle's matrix neither expired nor older than one
@@ -61,6 +63,8 @@ import (
 type Mirror interface {
 	// Resolve returns the root that the reference stands for, and its tag.
 	Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error)
+	// Login identifies the login's Secret and its state, or is v1alpha1.NoLogin.
+	Login() string
 	// Evidence returns all signatures of a root; none is no error.
 	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
 	// Contents returns what a root holds, every byte verified.
@@ -133,13 +137,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 	after := b.DeepCopy()
 	after.Status.HandledReconcileAt = b.Annotations[v1alpha1.AnnotationRequestedAt]
 	after.Status.ObservedGeneration = b.Generation
-	if b.Spec.Suspend {
-		condition.Suspended(&after.Status.Conditions, b.Generation)
-		return reconcile.Result{}, r.Writer.Write(ctx, b, after)
-	}
 	outcome := r.pass(ctx, b)
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
+	}
+	if b.Spec.Suspend {
+		outcome.recordHeld(after, r.Now())
+		condition.Suspended(&after.Status.Conditions, b.Generation)
+		return reconcile.Result{}, r.Writer.Write(ctx, b, after)
 	}
 	outcome.record(after, r.Now())
 	if err := r.Writer.Write(ctx, b, after); err != nil {

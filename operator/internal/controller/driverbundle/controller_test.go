@@ -553,12 +553,14 @@ func TestSecretsAndConfigMapsAreWatched(t *testing.T) {
 	var secret corev1.Secret
 	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: v1alpha1.DefaultPullSecretName}, &secret))
 	good := secret.Data[corev1.DockerConfigJsonKey]
+	login := string(secret.UID) + "/" + secret.ResourceVersion
+	require.Equal(t, login, w.get().Status.VerifiedLogin)
 	secret.Data[corev1.DockerConfigJsonKey] = []byte(strings.ReplaceAll(string(good), `"auth":"`, `"auth":"d3Jvbmc6d3Jvbmc=","x":"`))
 	require.NoError(t, w.Update(t.Context(), &secret))
-	w.ready("False Unauthorized")
+	require.Equal(t, login, w.ready("False Unauthorized").Status.VerifiedLogin, "a login that is refused is not verified")
 	secret.Data[corev1.DockerConfigJsonKey] = good
 	require.NoError(t, w.Update(t.Context(), &secret))
-	w.ready("True Succeeded")
+	require.Equal(t, string(secret.UID)+"/"+secret.ResourceVersion, w.ready("True Succeeded").Status.VerifiedLogin)
 
 	// the key is rotated: the accepted bundle is no longer good, but stays
 	second, public := mirror.NewKey(t)
@@ -578,6 +580,24 @@ func TestSecretsAndConfigMapsAreWatched(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), &keys))
 	b = w.ready("False NotFound")
 	require.Contains(t, message(b, v1alpha1.ConditionReady), "kubectl create configmap vdo-trust")
+	require.Equal(t, "Unknown NotFound", condition(b, v1alpha1.ConditionVerified), "with the policy gone nothing is known to be verified")
+	require.Contains(t, message(b, v1alpha1.ConditionVerified), "the trust policy cannot be read")
+}
+
+// Suspended means that the mirror is left alone, not that revoked keys count.
+func TestARevocationIsSeenWhileSuspended(t *testing.T) {
+	w := newWorld(t)
+	root := w.accepted(mirror.Bundle{Seed: 1})
+	w.change(func(b *v1alpha1.DriverBundle) {
+		b.Spec.Suspend = true
+		b.Spec.Trust = &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "a", PublicKey: w.public}}, RevokedDigests: []string{root.String()}}
+	})
+	b := w.until("distrusted", func(b *v1alpha1.DriverBundle) bool {
+		return condition(b, v1alpha1.ConditionVerified) == "False Untrusted"
+	})
+	require.Equal(t, root.String(), b.Status.Digest)
+	require.Equal(t, b.Generation, meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified).ObservedGeneration)
+	require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionReady), "what was found stays")
 }
 
 func TestARevokedDigestAndAnExpiringKey(t *testing.T) {

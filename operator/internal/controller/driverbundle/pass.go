@@ -21,20 +21,22 @@ type policies struct {
 	matrix *trust.Policy // nil: the bundle's signature is enough
 }
 
-// pass looks at the accepted bundle and at the mirror. Faults are part of the
+// pass looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
 // outcome.
 func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle) outcome {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	p, err := r.policies(ctx, b)
 	if err != nil {
-		return outcome{fault: err}
+		return outcome{fault: err, blind: err}
 	}
 	var out outcome
 	if b.Status.Digest != "" {
 		out.held = r.reverify(ctx, b, p)
 	}
-	out.look(ctx, r, b, p)
+	if !b.Spec.Suspend {
+		out.look(ctx, r, b, p)
+	}
 	return out
 }
 
@@ -74,6 +76,7 @@ func (o *outcome) look(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBun
 		o.fault = err
 		return
 	}
+	o.login, o.repository = mirror.Login(), repository.Repository()
 	c := candidate{repository: repository, tag: tag, root: root}
 	if c.isAccepted(b) && o.held.good() {
 		o.accepted = &acceptance{candidate: c, keys: o.held.keys}

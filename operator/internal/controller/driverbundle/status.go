@@ -18,6 +18,9 @@ type outcome struct {
 	accepted          *acceptance // what the reference names now, where it is accepted
 	candidateVerified bool        // what the reference names now has good signatures
 	fault             error       // why there is no acceptance
+	blind             error       // why the policies of now are not known
+	// login is the one that the mirror let in to repository; "" where it let in none.
+	login, repository string
 }
 
 // held is how the bundle accepted before stands. The zero value is none.
@@ -55,16 +58,25 @@ func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
 func (o outcome) record(b *v1alpha1.DriverBundle, now time.Time) {
 	if o.accepted != nil {
 		o.accepted.record(&b.Status, now)
-	} else if o.held.good() {
-		b.Status.VerifiedBy = o.held.keys
 	}
-	o.verified(b)
-	recordFresh(b, o, now)
+	if o.login != "" && b.Status.Repository == o.repository {
+		b.Status.VerifiedLogin = o.login
+	}
+	o.recordHeld(b, now)
 	if o.fault != nil {
 		condition.Fault(&b.Status.Conditions, b.Generation, o.fault)
 		return
 	}
 	condition.Ready(&b.Status.Conditions, b.Generation, readyMessage(b))
+}
+
+// recordHeld records how the accepted bundle stands.
+func (o outcome) recordHeld(b *v1alpha1.DriverBundle, now time.Time) {
+	if o.accepted == nil && o.held.good() {
+		b.Status.VerifiedBy = o.held.keys
+	}
+	o.verified(b)
+	recordFresh(b, o, now)
 }
 
 func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
@@ -86,11 +98,21 @@ func (o outcome) verified(b *v1alpha1.DriverBundle) {
 	set := func(err error) {
 		condition.Part(conds, generation, v1alpha1.ConditionVerified, err, "signed by "+strings.Join(b.Status.VerifiedBy, ", "))
 	}
+	unknown := func(what string, err error) {
+		condition.Set(conds, generation, metav1.Condition{
+			Type: v1alpha1.ConditionVerified, Status: metav1.ConditionUnknown, Reason: string(fault.ReasonOf(err)),
+			Message: what + " cannot be read: " + fault.Text(err),
+		})
+	}
 	switch {
+	case o.blind != nil:
+		unknown("the trust policy", o.blind)
 	case o.accepted != nil || o.held.good():
 		set(nil)
 	case o.held.untrusted != nil:
 		set(fmt.Errorf("the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted))
+	case b.Status.Digest != "" && o.held.lost != nil:
+		unknown("the accepted bundle", o.held.lost)
 	case b.Status.Digest != "":
 		// nothing was found out about it: what was said of it stays
 	case o.candidateVerified:

@@ -68,6 +68,8 @@ type Observer interface {
 	Read(ctx context.Context, ids []inventory.ID) (plan.Live, error)
 	Serves(kind schema.GroupKind) bool
 	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
+	// VersionedSecret says beside it what identifies the Secret's state.
+	VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error)
 	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
 	// Credentials reads what a VsphereCloudConfig refers to. Errors are faults.
 	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)

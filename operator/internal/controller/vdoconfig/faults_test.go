@@ -146,6 +146,40 @@ func TestUnverifiedCredentialsDoNotReplaceThoseThatWork(t *testing.T) {
 	require.NotContains(t, describe(v)+w.events.all(), "secret-", "no secret in status or events")
 }
 
+// A bundle that the trust policy of now does not accept, or that was not held against
+// it, repairs what runs, and installs and upgrades nothing.
+func TestWhatIsNotVerifiedInstallsAndUpgradesNothing(t *testing.T) {
+	w := start(t, pair)
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked")
+	v := w.config("site")
+	w.look(v) // the finalizer
+	w.look(v)
+	require.Empty(t, w.ours(), "nothing is installed")
+	require.Equal(t, "Untrusted", cond(t, v, "Ready").Reason)
+	require.Contains(t, cond(t, v, "Resolved").Message, "key a is revoked")
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "")
+	w.ready(v)
+
+	w.store.contents = bundleOf(t, strings.Fields(newer)...)
+	for name, undo := range map[string]func(){
+		"revoked":         func() { w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked") },
+		"policy is gone":  func() { w.verified(b, metav1.ConditionUnknown, "NotFound", "the trust policy cannot be read") },
+		"policy is newer": func() { w.change(b, func() { b.Spec.Suspend = !b.Spec.Suspend }) },
+	} {
+		undo()
+		require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+		w.look(v)
+		require.Equal(t, "3.5.1", driver(v, "csi").Wanted, name)
+		require.False(t, isTrue(v, "Ready"), name)
+		require.True(t, isTrue(v, "CSIReady"), name)
+		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
+	}
+	w.verified(get(w, b, w.ns, "site"), metav1.ConditionTrue, "Succeeded", "")
+	w.look(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Wanted)
+}
+
 // Between the change of a Secret and the vCenter's word on it there are passes: they
 // see a VsphereCloudConfig that is Ready, of the Secret before. The new password
 // reaches no driver, not even one whose configuration was deleted meanwhile.

@@ -324,6 +324,14 @@ func (w *world) pullSecret() {
 	})
 }
 
+// loginVersion identifies the login's Secret as it is.
+func (w *world) loginVersion() string {
+	w.t.Helper()
+	_, version, err := w.r.Cluster.VersionedSecret(context.Background(), types.NamespacedName{Namespace: w.ns, Name: "vdo-registry"})
+	require.NoError(w.t, err)
+	return version
+}
+
 func (w *world) create(o client.Object) {
 	w.t.Helper()
 	require.NoError(w.t, w.Create(context.Background(), o))
@@ -371,10 +379,17 @@ func (w *world) checked(vcc *v1alpha1.VsphereCloudConfig, status metav1.Conditio
 func (w *world) bundle(digest string) *v1alpha1.DriverBundle {
 	b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "site"}, Spec: v1alpha1.DriverBundleSpec{Reference: repository + ":1"}}
 	w.create(b)
-	b.Status.Digest, b.Status.Repository = digest, repository
+	b.Status.Digest, b.Status.Repository, b.Status.VerifiedLogin = digest, repository, w.loginVersion()
 	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Succeeded"})
-	require.NoError(w.t, w.Status().Update(context.Background(), b))
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
 	return b
+}
+
+// verified writes what the trust policy of now says of the accepted bundle.
+func (w *world) verified(b *v1alpha1.DriverBundle, status metav1.ConditionStatus, reason, message string) {
+	w.t.Helper()
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Verified", Status: status, Reason: reason, Message: message, ObservedGeneration: b.Generation})
+	require.NoError(w.t, w.Status().Update(context.Background(), b))
 }
 
 // config makes a VDOConfig with the predecessor's fields alone.

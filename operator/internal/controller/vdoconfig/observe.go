@@ -25,12 +25,10 @@ import (
 )
 
 const (
-	defaultPullSecret = "vdo-registry" //nolint:gosec // a name, not a credential
-	dockerConfigJSON  = ".dockerconfigjson"
-	hashSecret        = "vdo-config-hash" //nolint:gosec // a name, not a credential
-	hashKey           = "key"
-	clusterIDKey      = "clusterID"
-	openshift         = "openshift"
+	hashSecret   = "vdo-config-hash" //nolint:gosec // a name, not a credential
+	hashKey      = "key"
+	clusterIDKey = "clusterID"
+	openshift    = "openshift"
 )
 
 // site is what a pass found.
@@ -42,10 +40,10 @@ type site struct {
 	inventory    inventory.Inventory
 	installed    map[matrix.Driver]matrix.Version
 
-	bundle     *v1alpha1.DriverBundle
-	contents   *bundle.Contents // nil where there are none; then fault or waiting says why
-	matrix     *matrix.Document
-	pullSecret []byte
+	bundle   *v1alpha1.DriverBundle
+	contents *bundle.Contents // nil where there are none; then fault or waiting says why
+	matrix   *matrix.Document
+	login    login
 
 	vcenters map[string]render.VCenter
 	versions []matrix.VCenter
@@ -123,6 +121,7 @@ func (p *pass) observeBundle(ctx context.Context) error {
 	if b.Status.Digest == "" {
 		return p.amiss(p.notAccepted(b))
 	}
+	p.verifiedBundle(b)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
 		p.hold(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
@@ -138,7 +137,22 @@ func (p *pass) observeBundle(ctx context.Context) error {
 		return p.amiss(err)
 	}
 	p.site.contents, p.site.matrix = contents, doc
-	return p.observePullSecret(ctx)
+	return p.observeLogin(ctx)
+}
+
+// verifiedBundle holds installations and upgrades where the accepted bundle's
+// signature is not good under the trust policy of now, or was not held against it yet.
+func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle) {
+	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
+	switch {
+	case verified == nil || verified.ObservedGeneration != b.Generation:
+		p.outcome.waiting = "DriverBundle " + b.Name + " is being verified"
+	case verified.Status != metav1.ConditionTrue:
+		p.hold(&fault.Error{
+			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
+			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
+		})
+	}
 }
 
 // amiss notes why nothing can be chosen; the pass goes on to assess.
@@ -198,28 +212,6 @@ func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 		Reason: fault.Reason(ready.Reason), Op: "install from", Subject: "DriverBundle " + b.Name,
 		Hint: "see to the DriverBundle first", Err: errors.New(ready.Message),
 	}
-}
-
-// observePullSecret reads the mirror's login: the Secret named, else the usual one
-// where there is one.
-func (p *pass) observePullSecret(ctx context.Context) error {
-	name, must := defaultPullSecret, false
-	if ref := p.site.bundle.Spec.PullSecret; ref != nil {
-		name, must = ref.Name, true
-	}
-	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
-	if err != nil {
-		return err
-	}
-	p.site.pullSecret = data[dockerConfigJSON]
-	if must && len(p.site.pullSecret) == 0 {
-		p.site.contents = nil // pods without the login could not pull
-		return p.amiss(&fault.Error{
-			Reason: fault.NotFound, Op: "read pull secret", Subject: p.name.Namespace + "/" + name, Err: fmt.Errorf("it is not there, or has no key %s", dockerConfigJSON),
-			Hint: "create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle",
-		})
-	}
-	return nil
 }
 
 // vCenterNames returns the VsphereCloudConfigs that the drivers use, each once.

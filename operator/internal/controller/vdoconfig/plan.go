@@ -30,7 +30,7 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	in := render.Input{
 		Lock: p.site.contents.Lock, Manifests: p.site.contents.Manifests, Repository: p.site.bundle.Status.Repository,
 		Releases: p.decision.releases, Spec: p.config.Spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
-		PullSecret: p.site.pullSecret, HashKey: p.site.hash,
+		PullSecret: p.site.login.data, HashKey: p.site.hash,
 	}
 	in.Cluster.ForeignSnapshotController = p.foreignSnapshotController()
 	var err error
@@ -41,7 +41,7 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.outcome.notes = rendered.Notes
+	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
 	return rendered, nil
 }
 
@@ -88,6 +88,9 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	live, err := p.Cluster.Read(ctx, ids(rendered, p.site.inventory, leftovers))
 	if err != nil {
 		return nil, err
+	}
+	if p.site.login.kept {
+		p.site.login.keep(rendered, live)
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		if p.unprovenFor(d) {

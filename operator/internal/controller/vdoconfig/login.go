@@ -1,0 +1,140 @@
+package vdoconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// login is the mirror's, for the drivers' pods: the Secret's where the mirror let it
+// in, else what the pods have already.
+type login struct {
+	data []byte // .dockerconfigjson; empty where pods need none
+	// kept is set where data is not of the Secret: the copies that there are stay as
+	// they are.
+	kept bool
+	// lost is set where pods refer to copies of which none is there any more; data
+	// then only stands in their place.
+	lost bool
+}
+
+// copies are the Secrets with the login that pods refer to.
+var copies = []inventory.Key{
+	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.PullSecret},
+	{Kind: "Secret", Namespace: render.CSINamespace, Name: render.PullSecret},
+}
+
+// observeLogin reads the mirror's login. A Secret that is gone, or that the mirror did
+// not let in, changes nothing at pods that have one.
+func (p *pass) observeLogin(ctx context.Context) error {
+	b := p.site.bundle
+	name, named := b.PullSecretName()
+	data, version, err := p.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
+	if err != nil {
+		return err
+	}
+	given := data[corev1.DockerConfigJsonKey]
+	if len(given) > 0 && version == b.Status.VerifiedLogin {
+		p.site.login = login{data: given}
+		return nil
+	}
+	if p.site.login, err = p.installedLogin(ctx); err != nil {
+		return err
+	}
+	secret := p.name.Namespace + "/" + name
+	switch {
+	case len(given) > 0:
+		p.unverifiedLogin(secret)
+	case named || data != nil:
+		p.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, p.site.login.note()),
+			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
+	case b.Status.VerifiedLogin != v1alpha1.NoLogin:
+		p.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", p.site.login.note()),
+			"create it with `kubectl create secret docker-registry`"))
+	case p.site.login.kept:
+		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: pods keep the login that they have, until the Secret is there again", secret))
+	}
+	return nil
+}
+
+// unverifiedLogin says why a login that is there is not given to pods.
+func (p *pass) unverifiedLogin(secret string) {
+	b := p.site.bundle
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready != nil && ready.Status == metav1.ConditionFalse:
+		p.hold(&fault.Error{
+			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "see to the DriverBundle " + b.Name + " first",
+			Err: errors.New("the mirror has not let it in" + p.site.login.note() + ": " + ready.Message),
+		})
+	case b.Spec.Suspend:
+		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+p.site.login.note()),
+			"set spec.suspend of the DriverBundle to false"))
+	default:
+		p.outcome.waiting = "the login in Secret " + secret + " is being tried at the mirror"
+	}
+}
+
+func loginFault(secret string, err error, hint string) error {
+	return &fault.Error{Reason: fault.NotFound, Op: "read pull secret", Subject: secret, Err: err, Hint: hint}
+}
+
+// note says what pods do meanwhile.
+func (l login) note() string {
+	if l.kept {
+		return "; pods keep the login that they have"
+	}
+	return ""
+}
+
+// installedLogin is what the drivers' pods have.
+func (p *pass) installedLogin(ctx context.Context) (login, error) {
+	recorded := false
+	for _, key := range copies {
+		if _, is := p.site.inventory.Get(key); !is {
+			continue
+		}
+		recorded = true
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+		if err != nil {
+			return login{}, err
+		}
+		if have := data[corev1.DockerConfigJsonKey]; len(have) > 0 {
+			return login{data: have, kept: true}, nil
+		}
+	}
+	if recorded {
+		return login{data: []byte("{}"), kept: true, lost: true}, nil
+	}
+	return login{}, nil
+}
+
+// keep takes the copies that are there for those rendered. One that is not there is
+// made from another one, where there is any.
+func (l login) keep(rendered *render.Rendered, live plan.Live) {
+	for i := range rendered.Stages {
+		s := &rendered.Stages[i]
+		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
+			key := plan.IDOf(o.Unstructured).Key
+			if !slices.Contains(copies, key) {
+				return false
+			}
+			if live[key] != nil {
+				o.Object["data"] = live[key].Object["data"]
+			}
+			return live[key] == nil && l.lost
+		})
+	}
+}
