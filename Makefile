@@ -3,6 +3,9 @@
 
 SHELL := /bin/bash
 GO ?= go
+# What the demo and the tools consist of is compiled one way, so that nothing is
+# compiled twice.
+STATIC := CGO_ENABLED=0 $(GO)
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -22,7 +25,7 @@ help: ## Show the targets
 
 .PHONY: build
 build: ## Build vdo-bundle and vdo-operator into bin/
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
+	$(STATIC) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
 image: ## Build the operator's image as an OCI layout in dist/vdo-operator
@@ -30,15 +33,16 @@ image: ## Build the operator's image as an OCI layout in dist/vdo-operator
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running)
-	@$(GO) run ./scripts/demo
+	@mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
+	@exec $(BIN)/demo/demo
 
 .PHONY: tools
 tools: ## Build the control plane and tools that the tests use (once a machine)
-	$(GO) run ./scripts/toolchain
+	$(STATIC) run -trimpath ./scripts/toolchain
 
 .PHONY: test
 test: ## Run all tests with the race detector (builds its control plane once)
-	$(GO) run ./scripts/toolchain
+	$(STATIC) run -trimpath ./scripts/toolchain
 	$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
 
 .PHONY: bench
@@ -51,11 +55,11 @@ microbench: ## Run the benchmarks of single packages
 
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yml)
-	@lint="$$($(GO) run ./scripts/toolchain golangci-lint)" && "$$lint" run ./...
+	@lint="$$($(STATIC) run -trimpath ./scripts/toolchain golangci-lint)" && "$$lint" run ./...
 
 .PHONY: generate
 generate: ## Regenerate deep copies and CRDs from api/v1alpha1
-	@gen="$$($(GO) run ./scripts/toolchain controller-gen)" && \
+	@gen="$$($(STATIC) run -trimpath ./scripts/toolchain controller-gen)" && \
 		"$$gen" object paths=./api/v1alpha1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds
 

@@ -27,6 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
@@ -109,12 +110,12 @@ func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, relea
 	up, err := world.NewUpstream(t.Context(), world.UpstreamOptions{Dir: dir, Manifests: manifests, Releases: releases})
 	require.NoError(t, err)
 	t.Cleanup(up.Close)
-	build := &world.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	_, err = build.Run(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin")+"/", "./bundler/cmd/vdo-bundle")
+	build := &shell.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
+	_, err = build.Run(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "bin")+"/", "./bundler/cmd/vdo-bundle")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), mirror.DockerConfig(), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
-	desk := &world.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
+	desk := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
 	run := func(words string, more ...string) {
 		t.Helper()
 		args := append(strings.Fields(words), more...)

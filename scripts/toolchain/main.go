@@ -9,25 +9,30 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	tools := os.Args[1:]
-	if len(tools) == 0 {
-		tools = toolchain.ForTests()
+	args := os.Args[1:]
+	if len(args) == 0 {
+		args = toolchain.ForTests()
 	}
-	for _, arg := range tools {
+	var tools []toolchain.Tool
+	for _, arg := range args {
 		name, version, _ := strings.Cut(arg, "@")
-		path, err := toolchain.Ensure(ctx, os.Stderr, toolchain.Tool{Name: name, Version: version})
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			stop()
-			os.Exit(1) //nolint:gocritic // stop was called
-		}
+		tools = append(tools, toolchain.Tool{Name: name, Version: version})
+	}
+	paths, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, tools...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop was called
+	}
+	for _, path := range paths {
 		fmt.Println(path)
 	}
 }

@@ -142,10 +142,12 @@ func (c *Cluster) serve(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all processes and removes what Start made.
+// Stop ends all processes at once and removes what Start made. Nothing of a cluster
+// outlives it, so nobody is asked to end in good order: that takes the API server as
+// long as its clients like to watch.
 func (c *Cluster) Stop() {
 	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
-		c.stop(name)
+		c.end(name, (*process).kill)
 	}
 	if c.ownsDir {
 		_ = os.RemoveAll(c.dir)
@@ -234,7 +236,7 @@ func (c *Cluster) startControllers(ctx context.Context) error {
 }
 
 func (c *Cluster) startKWOK(ctx context.Context) error {
-	module, err := toolchain.ModuleDir(ctx, "kwok", "sigs.k8s.io/kwok")
+	stages, err := toolchain.ModuleDir(ctx, "kwok", "sigs.k8s.io/kwok")
 	if err != nil {
 		return err
 	}
@@ -244,7 +246,7 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 		"node/fast/node-initialize", "node/heartbeat/node-heartbeat",
 		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
 	} {
-		args = append(args, "-c", filepath.Join(module, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))
+		args = append(args, "-c", filepath.Join(stages, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))
 	}
 	return c.run(ctx, toolchain.Tool{Name: "kwok"}, func(ports []int) ([]string, probe) {
 		address := fmt.Sprintf("127.0.0.1:%d", ports[0])

@@ -1,5 +1,5 @@
 // Package e2e runs the main job with the programs as they are built, in the world
-// of test/world, on the real upstream manifests: from choosing releases on the
+// of test/world and test/site, on the real upstream manifests: from choosing releases on the
 // connected host to upgrades in a cluster.
 package e2e
 
@@ -29,6 +29,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
@@ -45,10 +47,10 @@ type line struct {
 	t         *testing.T
 	ctx       context.Context //nolint:containedctx // the test's
 	dir       string
-	connected *world.Shell
-	isolated  *world.Shell
+	connected *shell.Shell
+	isolated  *shell.Shell
 	upstream  *world.Upstream
-	site      *world.Site
+	site      *site.Site
 	client    client.Client
 
 	stopOperator func()
@@ -69,8 +71,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // scratch
 	bin = dir
-	build := &world.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	if _, err := build.Run(context.Background(), "go", "build", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
+	build := &shell.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
+	if _, err := build.Run(context.Background(), "go", "build", "-trimpath", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -90,13 +92,13 @@ func newLine(t *testing.T, hurry bool, releases ...string) *line {
 	l.upstream, err = world.NewUpstream(ctx, world.UpstreamOptions{Dir: l.dir, Manifests: upstream.Dir(t), Releases: releases, Hurry: hurry})
 	require.NoError(t, err)
 	t.Cleanup(l.upstream.Close)
-	l.site, err = world.NewSite(ctx, world.SiteOptions{Dir: l.path("site"), Progress: os.Stderr})
+	l.site, err = site.New(ctx, site.Options{Dir: l.path("site"), Progress: os.Stderr})
 	require.NoError(t, err)
 	t.Cleanup(l.site.Close)
-	l.connected = &world.Shell{Dir: l.path("connected"), Path: []string{bin}, Env: []string{
+	l.connected = &shell.Shell{Dir: l.path("connected"), Path: []string{bin}, Env: []string{
 		"COSIGN_PASSWORD=" + keyPassword, "HOME=" + l.path("connected"), "DOCKER_CONFIG=" + l.path("connected"),
 	}}
-	l.isolated = &world.Shell{Dir: l.path("site"), Path: []string{bin}, Env: append([]string{
+	l.isolated = &shell.Shell{Dir: l.path("site"), Path: []string{bin}, Env: append([]string{
 		"HOME=" + l.path("site"), "DOCKER_CONFIG=" + l.path("site/docker"),
 	}, l.trap()...)}
 	scheme := runtime.NewScheme()
@@ -127,10 +129,10 @@ func (l *line) trap() []string {
 func (l *line) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
 
 // run runs a command line that has to succeed.
-func (l *line) run(shell *world.Shell, words string, more ...string) string {
+func (l *line) run(desk *shell.Shell, words string, more ...string) string {
 	l.t.Helper()
 	args := append(strings.Fields(words), more...)
-	out, err := shell.Run(l.ctx, args[0], args[1:]...)
+	out, err := desk.Run(l.ctx, args[0], args[1:]...)
 	require.NoError(l.t, err, words)
 	return out
 }
@@ -263,7 +265,7 @@ func (l *line) create(o client.Object) {
 // applyFiles creates every object of a YAML file or of the files in a folder.
 func (l *line) applyFiles(path string) {
 	l.t.Helper()
-	objects, err := world.ReadObjects(path)
+	objects, err := site.ReadObjects(path)
 	require.NoError(l.t, err)
 	require.NotEmpty(l.t, objects, path)
 	for _, o := range objects {

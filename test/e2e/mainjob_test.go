@@ -16,9 +16,9 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 // The whole line in one world, step after step: each step starts from what the one
@@ -28,7 +28,7 @@ func TestMainJob(t *testing.T) {
 	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
 	l.prepare()
 	l.startOperator()
-	l.applyYAML(l.site.Resources(world.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
+	l.applyYAML(l.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
 
 	l.installed("site", "1.33.1", "3.5.1")
 	images, before := l.workloads()

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 // The steps of the earlier operator's users, with the resources that they have:
@@ -51,7 +51,7 @@ spec:
   credentials: vc-creds
   thumbprint: %q
   datacenters: [%q]
-`, namespace, l.site.VCenter.Host, l.site.VCenter.Port, l.site.VCenter.SHA1, strings.TrimPrefix(world.Datacenter, "/")))
+`, namespace, l.site.VCenter.Host, l.site.VCenter.Port, l.site.VCenter.SHA1, strings.TrimPrefix(site.Datacenter, "/")))
 			l.applyYAML(fmt.Sprintf(`apiVersion: vdo.vmware.com/v1alpha1
 kind: VDOConfig
 metadata: {name: vdo-sample, namespace: %s}

@@ -103,9 +103,42 @@ type Registry struct {
 	scratch string
 	close   []func()
 
+	underWay gauge
+
 	mu       sync.Mutex
 	faults   []*Fault
 	requests []*note
+}
+
+// gauge counts what is under way. A sync.WaitGroup may not grow while it is waited for.
+type gauge struct {
+	mu   sync.Mutex
+	n    int
+	done chan struct{} // closed at zero, where somebody waits
+}
+
+func (g *gauge) step(by int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n += by; g.n == 0 && g.done != nil {
+		close(g.done)
+		g.done = nil
+	}
+}
+
+// await waits until nothing is under way.
+func (g *gauge) await() {
+	g.mu.Lock()
+	if g.n == 0 {
+		g.mu.Unlock()
+		return
+	}
+	if g.done == nil {
+		g.done = make(chan struct{})
+	}
+	done := g.done
+	g.mu.Unlock()
+	<-done
 }
 
 // Request is one request that a registry was sent.
@@ -174,7 +207,7 @@ func New(o Options) (_ *Registry, err error) {
 // serve answers on a listener with the registry's certificate.
 func (r *Registry) serve(listener net.Listener, withTLS bool, h http.Handler) (*http.Server, error) {
 	server := &http.Server{
-		Handler:           h,
+		Handler:           r.counted(h),
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
@@ -202,7 +235,21 @@ func (r *Registry) run(serve func() error, server *http.Server) {
 		defer close(done)
 		_ = serve()
 	}()
-	r.close = append(r.close, func() { _ = server.Close(); <-done })
+	r.close = append(r.close, func() {
+		_ = server.Close()
+		<-done
+		r.underWay.await()
+	})
+}
+
+// counted counts the requests that are under way, so that Close can wait for them: one
+// that still writes would fill the folder that is being removed.
+func (r *Registry) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.underWay.step(1)
+		defer r.underWay.step(-1)
+		h.ServeHTTP(w, req)
+	})
 }
 
 func hostOnly(address string) string {

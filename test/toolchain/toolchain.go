@@ -10,21 +10,14 @@
 package toolchain
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
 // Tool is a program: a name, and for parts of Kubernetes the version that it is
@@ -36,23 +29,22 @@ type Tool struct {
 
 // source says where a tool's main package is.
 type source struct {
-	module  string // folder below scripts/tools
-	pkg     string
-	minutes string // about, from nothing, on two cores
+	module string // folder below scripts/tools
+	pkg    string
 }
 
 var sources = map[string]source{
-	"kube-apiserver":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", "6 min"},
-	"kube-controller-manager": {"kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", "2 min"},
-	"kube-scheduler":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", "1 min"},
-	"kubectl":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubectl", "1 min"},
-	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3", "1 min"},
-	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok", "2 min"},
-	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign", "3 min"},
-	"crane":                   {"crane", "github.com/google/go-containerregistry/cmd/crane", "1 min"},
-	"regctl":                  {"regctl", "github.com/regclient/regclient/cmd/regctl", "1 min"},
-	"controller-gen":          {"controller-gen", "sigs.k8s.io/controller-tools/cmd/controller-gen", "1 min"},
-	"golangci-lint":           {"golangci-lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint", "4 min"},
+	"kube-apiserver":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"kube-controller-manager": {"kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	"kube-scheduler":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"},
+	"kubectl":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
+	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3"},
+	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
+	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign"},
+	"crane":                   {"crane", "github.com/google/go-containerregistry/cmd/crane"},
+	"regctl":                  {"regctl", "github.com/regclient/regclient/cmd/regctl"},
+	"controller-gen":          {"controller-gen", "sigs.k8s.io/controller-tools/cmd/controller-gen"},
+	"golangci-lint":           {"golangci-lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"},
 }
 
 // The versions of Kubernetes that test clusters report: the first one, and the one
@@ -104,22 +96,30 @@ func Installed(t testing.TB, program string) string {
 // Ensure returns the path of a tool. Where it has to be built, what is going on is
 // told on progress, a line now and then.
 func Ensure(ctx context.Context, progress io.Writer, tool Tool) (string, error) {
-	src, ok := sources[tool.Name]
-	if !ok {
-		return "", fmt.Errorf("toolchain: no tool %q", tool.Name)
+	paths, err := Builder{Progress: progress}.Ensure(ctx, tool)
+	if err != nil {
+		return "", err
 	}
-	if path := installed(ctx, tool); path != "" {
-		return path, nil
-	}
-	b := build{tool: tool, source: src, dir: filepath.Join(Root(), "scripts", "tools", src.module), progress: progress}
-	return b.ensure(ctx)
+	return paths[0], nil
 }
 
-// Root returns the folder of the project's checkout.
-func Root() string {
-	_, file, _, _ := runtime.Caller(0) //nolint:dogsled // only the file is of interest
-	return filepath.Join(filepath.Dir(file), "..", "..")
-}
+// Root returns the folder of the project's checkout: the one with go.mod that the
+// process was started in or below. (The sources' own paths do not tell, since they are
+// compiled with -trimpath.)
+func Root() string { return root }
+
+var root = func() string {
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		if mod, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && bytes.HasPrefix(mod, []byte("module "+project+"\n")) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "."
+}()
+
+const project = "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator"
 
 // installed finds a control plane's part that envtest has put on the machine. Where
 // a version is asked for it serves if it reports the same minor version.
@@ -140,121 +140,4 @@ func installed(ctx context.Context, tool Tool) string {
 		return ""
 	}
 	return path
-}
-
-type build struct {
-	tool     Tool
-	source   source
-	dir      string
-	progress io.Writer
-}
-
-func (b build) ensure(ctx context.Context) (string, error) {
-	key, err := b.key()
-	if err != nil {
-		return "", fmt.Errorf("toolchain: %s: %w", b.tool.Name, err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("toolchain: no cache folder: %w; set XDG_CACHE_HOME or HOME", err)
-	}
-	dir := filepath.Join(cache, "vdo", "bin", key)
-	path := filepath.Join(dir, b.tool.Name)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("toolchain: %w", err)
-	}
-	// One build at a time on the whole machine: they need all of it, and two test
-	// binaries that want the same tool must not build it twice.
-	unlock, err := lockedfile.MutexAt(filepath.Join(cache, "vdo", "bin", "lock")).Lock()
-	if err != nil {
-		return "", fmt.Errorf("toolchain: %w", err)
-	}
-	defer unlock()
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	return path, b.run(ctx, path)
-}
-
-// key names everything that the result depends on.
-func (b build) key() (string, error) {
-	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(b.dir, name))
-		if err != nil {
-			return "", err
-		}
-		h.Write(data)
-	}
-	fmt.Fprintln(h, b.args("x"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	version := ""
-	if b.tool.Version != "" {
-		version = "-v" + b.tool.Version
-	}
-	return b.tool.Name + version + "-" + hex.EncodeToString(h.Sum(nil))[:12], nil
-}
-
-func (b build) args(out string) []string {
-	ld := "-s -w"
-	if b.source.module == "kubernetes" {
-		version := b.tool.Version
-		if version == "" {
-			version = kubernetesVersion
-		}
-		parts := strings.SplitN(version, ".", 3)
-		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-			ld += fmt.Sprintf(" -X %s.gitVersion=v%s -X %s.gitMajor=%s -X %s.gitMinor=%s", pkg, version, pkg, parts[0], pkg, parts[1])
-		}
-	}
-	return []string{"build", "-trimpath", "-ldflags", ld, "-o", out, b.source.pkg}
-}
-
-func (b build) run(ctx context.Context, path string) error {
-	say := func(format string, args ...any) { fmt.Fprintf(b.progress, "toolchain: "+format+"\n", args...) }
-	name := strings.TrimSpace(b.tool.Name + " " + b.tool.Version)
-	say("building %s, once for this machine (from nothing about %s)", name, b.source.minutes)
-	began := time.Now()
-	tick := time.NewTicker(20 * time.Second)
-	defer tick.Stop()
-	done := make(chan error, 1)
-	tmp := path + ".new"
-	go func() {
-		cmd := exec.CommandContext(ctx, "go", b.args(tmp)...)
-		cmd.Dir = b.dir
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("toolchain: go build %s in %s: %w\n%s", b.source.pkg, b.dir, err, out)
-		}
-		done <- err
-	}()
-	for {
-		select {
-		case <-tick.C:
-			say("still building %s (%s)", name, time.Since(began).Round(time.Second))
-		case err := <-done:
-			if err != nil {
-				return errors.Join(err, ctx.Err())
-			}
-			say("built %s in %s", name, time.Since(began).Round(time.Second))
-			return os.Rename(tmp, path)
-		}
-	}
-}
-
-// ModuleDir returns the folder of a Go module that a tool's module requires, in
-// the module cache.
-func ModuleDir(ctx context.Context, toolModule, path string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", path)
-	cmd.Dir = filepath.Join(Root(), "scripts", "tools", toolModule)
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
-	out, err := cmd.Output()
-	dir := strings.TrimSpace(string(out))
-	if err != nil || dir == "" {
-		return "", fmt.Errorf("toolchain: no folder of module %s: %w", path, err)
-	}
-	return dir, nil
 }

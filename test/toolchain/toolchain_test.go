@@ -2,12 +2,15 @@ package toolchain
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -53,6 +56,34 @@ func TestAssetsOfEnvtestServeWhereTheirMinorVersionDoes(t *testing.T) {
 	require.Empty(t, installed(t.Context(), Tool{Name: "etcd", Version: "1.3.4"}))
 	require.Empty(t, installed(t.Context(), Tool{Name: "etcd", Version: "1.34.0"}))
 	require.Empty(t, installed(t.Context(), Tool{Name: "kubectl"}))
+}
+
+// The module cache of a fresh machine is empty; its proxy is here the cache of this one.
+func TestAModuleThatIsNotThereYetIsFetched(t *testing.T) {
+	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	require.NoError(t, err)
+	t.Setenv("GOPROXY", "file://"+filepath.Join(strings.TrimSpace(string(out)), "cache", "download"))
+	t.Setenv("GOSUMDB", "off")
+	t.Setenv("GOFLAGS", "-modcacherw")
+	t.Setenv("GOMODCACHE", t.TempDir())
+	dir, err := ModuleDir(t.Context(), "kwok", "sigs.k8s.io/kwok")
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(dir, "kustomize", "stage", "pod", "fast", "pod-ready.yaml"))
+
+	_, err = ModuleDir(t.Context(), "kwok", "example.test/no-such-module")
+	require.ErrorContains(t, err, "example.test/no-such-module")
+}
+
+func TestProgressCountsPackages(t *testing.T) {
+	m := &meter{total: 100}
+	require.Equal(t, "0 of at most 100 packages", m.say(time.Second))
+	for i := range 25 {
+		fmt.Fprintf(m, "go: downloading example.test/m%d v1.0.0\nexample.test/p%d\n", i, i)
+	}
+	fmt.Fprint(m, "# example.test/p9\np9/x.go:1:1: no such thing\n")
+	require.Equal(t, "25 of at most 100 packages, about 30s left", m.say(10*time.Second))
+	require.Contains(t, m.tail(), "no such thing")
+	require.NotContains(t, m.tail(), "downloading")
 }
 
 func TestUnknownToolIsRefused(t *testing.T) {

@@ -6,19 +6,15 @@ package upstream
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 // Find returns the folder of the upstream manifests, or "" where there is none.
 func Find() string {
-	candidates := []string{os.Getenv("VDO_UPSTREAM")}
-	if _, file, _, ok := runtime.Caller(0); ok {
-		root := filepath.Join(filepath.Dir(file), "..", "..")
-		candidates = append(candidates, filepath.Join(root, "..", "shared", "upstream"))
-	}
-	for _, dir := range candidates {
+	for _, dir := range []string{os.Getenv("VDO_UPSTREAM"), filepath.Join(toolchain.Root(), "..", "shared", "upstream")} {
 		if dir == "" {
 			continue
 		}

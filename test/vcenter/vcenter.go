@@ -192,10 +192,10 @@ func (v *VCenter) listen(cert tls.Certificate) {
 	v.Port, _ = strconv.Atoi(port)
 }
 
-// Close ends it.
+// Close ends it, whatever its clients do. The simulator's own Close waits for all
+// requests, and a client that waits for updates makes one without end.
 func (v *VCenter) Close() {
-	v.server.CloseClientConnections()
-	v.server.Close()
+	_ = v.server.Config.Close()
 	v.model.Remove()
 }
 

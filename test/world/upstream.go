@@ -1,14 +1,11 @@
-// Package world is a site and what is around it, on one machine: the upstream
-// world that a connected host sees (image registries, a web server of manifests),
-// the private mirror behind the gap, a vCenter, and a Kubernetes cluster whose
-// nodes are virtual machines of that vCenter. The demo and the end-to-end tests
-// run the main job in it.
+// Package world is what surrounds a site: the upstream world that a connected host
+// sees (image registries, a web server of manifests), the private mirror behind the
+// gap, and the desks where people type. The site itself, with vCenter and cluster, is
+// in test/site. The demo and the end-to-end tests run the main job in them.
 //
-// What is real: the registries (the reference implementation, over TLS), the
-// control plane, the vCenter's API (govmomi's simulator), and, where they are on
-// the machine, the upstream manifests. What stands in: the images, small programs
-// of the project's own under the real names; the kubelets (KWOK answers for
-// them); and the running drivers, whose part [Drivers] plays.
+// What is real: the registries (the reference implementation, over TLS), and, where
+// they are on the machine, the upstream manifests. The images stand in: small programs
+// of the project's own under the real names.
 package world
 
 import (
@@ -115,7 +112,7 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 // Close ends the upstream world.
 func (u *Upstream) Close() {
 	if u.web != nil {
-		u.web.Close()
+		_ = u.web.Config.Close() // its own Close waits for requests, however long
 	}
 	if u.Registry != nil {
 		_ = u.Registry.Close()

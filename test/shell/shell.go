@@ -1,4 +1,5 @@
-package world
+// Package shell runs programs as a person at a desk would, for the demo and for tests.
+package shell
 
 import (
 	"bytes"
@@ -99,6 +100,7 @@ func (s *Shell) command(ctx context.Context, name string, args []string) *exec.C
 	cmd.WaitDelay = 10 * time.Second
 	// A group of its own, so that Ctrl-C on the terminal reaches only the parent.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return cmd
 }
 

@@ -1,8 +1,13 @@
-package world
+// Package site is what lies behind the gap, on one machine: a private mirror, a
+// vCenter, and a Kubernetes cluster whose nodes are virtual machines of that vCenter.
+//
+// What is real: the registry (the reference implementation, over TLS), the control
+// plane, the vCenter's API (govmomi's simulator). What stands in: the kubelets (KWOK
+// answers for them), and the running drivers, whose part [Drivers] plays.
+package site
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
 // Datacenter is where the cluster's nodes are, as an inventory path.
@@ -23,15 +29,17 @@ type Site struct {
 	// Dir holds the site's files: mirror-ca.crt, vcenter-ca.crt, docker/config.json
 	// (the login of the mirror), and the cluster's own.
 	Dir     string
-	Mirror  *registry.Registry // TLS by a private CA, login by password
+	Mirror  *registry.Registry // see [world.StartMirror]; nil where it runs elsewhere
 	VCenter *vcenter.VCenter
 	Cluster *cluster.Cluster
 	Drivers *Drivers
 }
 
-// SiteOptions say what the site has.
-type SiteOptions struct {
+// Options say what the site has.
+type Options struct {
 	Dir string
+	// NoMirror is set where the mirror runs elsewhere.
+	NoMirror bool
 	// Kubernetes version to report; default toolchain.FirstKubernetes.
 	Kubernetes string
 	// ControlPlanes and Workers are numbers of nodes; default 1 and 2.
@@ -40,8 +48,8 @@ type SiteOptions struct {
 	Progress io.Writer
 }
 
-// NewSite starts a site.
-func NewSite(ctx context.Context, o SiteOptions) (_ *Site, err error) {
+// New starts a site.
+func New(ctx context.Context, o Options) (_ *Site, err error) {
 	if o.ControlPlanes == 0 {
 		o.ControlPlanes = 1
 	}
@@ -54,8 +62,10 @@ func NewSite(ctx context.Context, o SiteOptions) (_ *Site, err error) {
 			s.Close()
 		}
 	}()
-	if s.Mirror, err = registry.New(registry.Options{TLS: true, Auth: registry.Basic, Names: []string{"mirror.test"}}); err != nil {
-		return nil, err
+	if !o.NoMirror {
+		if s.Mirror, err = world.StartMirror(s.Dir); err != nil {
+			return nil, err
+		}
 	}
 	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: o.ControlPlanes + o.Workers}); err != nil {
 		return nil, err
@@ -98,26 +108,20 @@ func (s *Site) Close() {
 func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
 
 func (s *Site) writeFiles() error {
-	for _, dir := range []string{s.path("docker"), s.path("cluster")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(s.path("cluster"), 0o700); err != nil {
+		return err
 	}
-	return errors.Join(
-		os.WriteFile(s.path("mirror-ca.crt"), s.Mirror.CA(), 0o600),
-		os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600),
-		os.WriteFile(s.path("docker/config.json"), s.Mirror.DockerConfig(), 0o600),
-	)
+	return os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600)
 }
 
 // nodes makes each node one of the vCenter's virtual machines.
-func (s *Site) nodes(ctx context.Context, o SiteOptions) ([]cluster.Node, error) {
+func (s *Site) nodes(ctx context.Context, o Options) ([]cluster.Node, error) {
 	vms, err := s.VCenter.VMs(ctx, Datacenter)
 	if err != nil {
 		return nil, err
 	}
 	if len(vms) < o.ControlPlanes+o.Workers {
-		return nil, fmt.Errorf("world: %s has %d VMs, fewer than nodes", Datacenter, len(vms))
+		return nil, fmt.Errorf("site: %s has %d VMs, fewer than nodes", Datacenter, len(vms))
 	}
 	var nodes []cluster.Node
 	for i := range o.ControlPlanes + o.Workers {

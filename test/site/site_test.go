@@ -1,4 +1,4 @@
-package world_test
+package site_test
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 )
 
 func TestSiteStartsAndLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	s, err := world.NewSite(ctx, world.SiteOptions{Dir: t.TempDir(), Progress: os.Stderr})
+	s, err := site.New(ctx, site.Options{Dir: t.TempDir(), Progress: os.Stderr})
 	require.NoError(t, err)
 	require.Equal(t, "https", s.Mirror.URL()[:5])
 	s.Close()

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// binDir keeps what was built for the next run.
+func binDir() string { return filepath.Join(toolchain.Root(), "bin", "demo") }
+
+var kubectl = toolchain.Tool{Name: "kubectl"}
+
+// controlPlane is what the cluster consists of, at the version that it reports.
+var controlPlane = []toolchain.Tool{
+	{Name: "kube-apiserver", Version: toolchain.FirstKubernetes},
+	{Name: "kube-controller-manager", Version: toolchain.FirstKubernetes},
+	{Name: "kube-scheduler", Version: toolchain.FirstKubernetes},
+	kubectl, {Name: "etcd"}, {Name: "kwok"},
+}
+
+// buildFirst makes what the connected host needs. The rest is begun besides, with what
+// the processors have to spare: the control plane takes minutes on a machine that has
+// none yet, and nobody has to wait for it to see the bundler.
+func (d *demo) buildFirst(ctx context.Context) error {
+	for _, dir := range []string{"connected", "site", "tmp"} {
+		if err := os.MkdirAll(d.path(dir), 0o755); err != nil {
+			return err
+		}
+	}
+	d.rest = background(func() error { return d.buildRest(ctx) })
+	first := &status{}
+	return d.await(ctx, "vdo-bundle", first, background(func() error {
+		return first.builder(false).Project(ctx, binDir(), "./bundler/cmd/vdo-bundle", "./scripts/demo/registries", "./scripts/demo/standin")
+	}))
+}
+
+func (d *demo) buildRest(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	operator := background(func() error {
+		return d.restStatus.builder(true).Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./scripts/demo/site")
+	})
+	_, err := d.restStatus.builder(true).Ensure(ctx, controlPlane...)
+	if err != nil {
+		cancel()
+	}
+	return errors.Join(err, <-operator)
+}
+
+// awaitRest waits for what is still being built.
+func (d *demo) awaitRest(ctx context.Context) error {
+	err := d.await(ctx, "control plane and operator", &d.restStatus, d.rest)
+	d.rest = nil
+	if err != nil {
+		return err
+	}
+	path, err := toolchain.Builder{}.Ensure(ctx, kubectl)
+	if err != nil {
+		return err
+	}
+	d.isolated.Path = append(d.isolated.Path, filepath.Dir(path[0]))
+	return nil
+}
+
+// desks are where people type.
+func (d *demo) desks() {
+	d.connected = &shell.Shell{
+		Dir: d.path("connected"), Path: []string{binDir()}, Echo: d.out.command,
+		Env: []string{"COSIGN_PASSWORD=a-password-for-the-demo", "HOME=" + d.path("connected"), "DOCKER_CONFIG=" + d.path("connected")},
+	}
+	d.isolated = &shell.Shell{
+		Dir: d.path("site"), Path: []string{binDir()}, Echo: d.out.command,
+		Env: []string{
+			"HOME=" + d.path("site"), "DOCKER_CONFIG=" + d.path("site/docker"),
+			"KUBECONFIG=" + d.path("site/cluster/kubeconfig"), "KUBECACHEDIR=" + d.path("site/cache"),
+		},
+	}
+}
+
+func background(f func() error) chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// await shows a status in one line until the work is done.
+func (d *demo) await(ctx context.Context, what string, s *status, done <-chan error) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	defer d.out.endProgress()
+	for {
+		select {
+		case err := <-done:
+			return errors.Join(err, ctx.Err())
+		case <-tick.C:
+			d.out.progress("building " + what + ", once for this machine: " + s.String())
+		}
+	}
+}
+
+// status is the last word of each builder that runs.
+type status struct {
+	mu   sync.Mutex
+	last []*word
+}
+
+// word is where one builder writes.
+type word struct {
+	s    *status
+	text string
+}
+
+func (s *status) builder(inBackground bool) toolchain.Builder {
+	w := &word{s: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = append(s.last, w)
+	return toolchain.Builder{Progress: w, Every: time.Second, Background: inBackground}
+}
+
+func (w *word) Write(p []byte) (int, error) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.text = strings.TrimPrefix(strings.TrimSpace(string(p)), "toolchain: ")
+	return len(p), nil
+}
+
+func (s *status) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, w := range s.last {
+		if w.text != "" {
+			all = append(all, w.text)
+		}
+	}
+	return strings.Join(all, "; ")
+}

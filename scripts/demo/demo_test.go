@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// limit is where a demo hangs, on a machine that does other things as well.
+const limit = 10 * time.Minute
+
+// demoRun is a demo that runs as `make demo` runs it.
+type demoRun struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	tmp  string
+	done chan error
+
+	mu    sync.Mutex
+	lines []string
+	more  chan struct{} // a line has come
+}
+
+func runDemo(t *testing.T, checkout string, env ...string) *demoRun {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*limit)
+	t.Cleanup(cancel)
+	r := &demoRun{t: t, tmp: t.TempDir(), done: make(chan error, 1), more: make(chan struct{}, 1)}
+	r.cmd = exec.CommandContext(ctx, "make", "--no-print-directory", "demo")
+	r.cmd.Dir = checkout
+	r.cmd.Env = append(append(os.Environ(), "TMPDIR="+r.tmp), env...)
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C reaches make and the demo
+	r.cmd.Cancel = func() error { return syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) }
+	out, w, err := os.Pipe()
+	require.NoError(t, err)
+	r.cmd.Stdout, r.cmd.Stderr = w, w
+	require.NoError(t, r.cmd.Start())
+	require.NoError(t, w.Close())
+	go func() {
+		defer func() { _ = out.Close() }()
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			r.mu.Lock()
+			r.lines = append(r.lines, lines.Text())
+			r.mu.Unlock()
+			select {
+			case r.more <- struct{}{}:
+			default:
+			}
+		}
+		r.done <- r.cmd.Wait()
+	}()
+	return r
+}
+
+func (r *demoRun) output() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
+
+// await waits until the demo has said something, and returns what the pattern's group
+// matched.
+func (r *demoRun) await(pattern string) string {
+	r.t.Helper()
+	re := regexp.MustCompile(pattern)
+	deadline := time.After(limit)
+	for {
+		if m := re.FindStringSubmatch(r.output()); m != nil {
+			return m[len(m)-1]
+		}
+		select {
+		case <-r.more:
+		case err := <-r.done:
+			r.t.Fatalf("the demo ended (%v) before it said %s:\n%s", err, pattern, r.output())
+		case <-deadline:
+			r.t.Fatalf("the demo never said %s:\n%s", pattern, r.output())
+		}
+	}
+}
+
+// interrupt presses Ctrl-C, and returns once the demo has ended.
+func (r *demoRun) interrupt() {
+	r.t.Helper()
+	require.NoError(r.t, syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT))
+	select {
+	case <-r.done:
+	case <-time.After(limit):
+		_ = r.cmd.Cancel()
+		r.t.Fatalf("the demo does not end:\n%s", r.output())
+	}
+}
+
+// leftNothing holds that there is no file, and no process that was given one.
+func (r *demoRun) leftNothing() {
+	r.t.Helper()
+	left, err := filepath.Glob(filepath.Join(r.tmp, "*"))
+	require.NoError(r.t, err)
+	var ours []string
+	for _, path := range left {
+		if !strings.HasPrefix(filepath.Base(path), "go-build") { // of the compiler, which makes it anew each time
+			ours = append(ours, path)
+		}
+	}
+	require.Empty(r.t, ours, r.output())
+	require.Eventually(r.t, func() bool { return len(r.processes()) == 0 }, time.Minute, 50*time.Millisecond, "%v", r.processes())
+}
+
+// processes lists the programs whose arguments name the demo's folder.
+func (r *demoRun) processes() (out []string) {
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(r.t, err)
+	for _, path := range all {
+		if args, err := os.ReadFile(path); err == nil && bytes.Contains(args, []byte(r.tmp)) {
+			out = append(out, string(bytes.ReplaceAll(args, []byte{0}, []byte(" "))))
+		}
+	}
+	return out
+}
+
+// Whatever it is doing, a demo that is interrupted ends and leaves nothing.
+func TestInterruptedDemoLeavesNothing(t *testing.T) {
+	for _, at := range []string{"== Building", `\$ vdo-bundle pull`, "== The site's cluster"} {
+		t.Run(at, func(t *testing.T) {
+			r := runDemo(t, toolchain.Root())
+			r.await(at)
+			r.interrupt()
+			r.leftNothing()
+			require.Contains(t, r.output(), "nothing is left behind")
+		})
+	}
+}
+
+// The world that KEEP leaves running is there to be used, so its clients are still
+// connected when it ends: a session that waits for updates, as govc and the CSI driver's
+// syncer do, and a watch.
+func TestKeptDemoEndsUnderItsClients(t *testing.T) {
+	r := runDemo(t, toolchain.Root(), "KEEP=1")
+	address := r.await(`vCenter  (127\.0\.0\.1:\d+), CA`)
+	ca := r.await(`vCenter  .*, CA (\S+)`)
+	kubeconfig := r.await(`export KUBECONFIG=(\S+)`)
+	waits, connected := make(chan error, 1), make(chan struct{})
+	go func() { waits <- waitForUpdates(t.Context(), address, ca, sync.OnceFunc(func() { close(connected) })) }()
+	kubectl := toolchain.Path(t, "kubectl")
+	watch := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "nodes", "--watch")
+	stdout, err := watch.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watch.Start())
+	_, err = bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	select {
+	case err := <-waits:
+		t.Fatalf("the session does not wait for updates: %v", err)
+	case <-connected:
+	}
+
+	r.interrupt()
+	r.leftNothing()
+	require.Error(t, <-waits, "the vCenter is gone")
+	_ = watch.Wait()
+}
+
+// waitForUpdates is told what there is, and then makes a request that a vCenter answers
+// when something changes.
+func waitForUpdates(ctx context.Context, address, ca string, told func()) error {
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return err
+	}
+	sc := soap.NewClient(&url.URL{Scheme: "https", Host: address, Path: vim25.Path}, false)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	sc.DefaultTransport().TLSClientConfig.RootCAs = pool
+	vc, err := vim25.NewClient(ctx, sc)
+	if err != nil {
+		return err
+	}
+	c := &govmomi.Client{Client: vc, SessionManager: session.NewManager(vc)}
+	if err := c.Login(ctx, url.UserPassword(vcenter.Admin.Username, vcenter.Admin.Password)); err != nil {
+		return err
+	}
+	return property.Wait(ctx, property.DefaultCollector(vc), vc.ServiceContent.RootFolder, []string{"name"}, func([]types.PropertyChange) bool {
+		told()
+		return false
+	})
+}
+
+// A machine that has Go, git and make, and has never seen the project: no modules, no
+// tools, no home. Only the compiler's cache is kept, since what is in it is named by its
+// content. It fetches modules, so it runs where it is asked for.
+func TestDemoOnAMachineThatHasNothing(t *testing.T) {
+	if os.Getenv("VDO_COLD") == "" {
+		t.Skip("set VDO_COLD=1 to run the demo from a fresh clone with empty caches; .ci/run does")
+	}
+	dir := t.TempDir()
+	gocache, err := exec.Command("go", "env", "GOCACHE").Output()
+	require.NoError(t, err)
+	clone := exec.Command("git", "clone", "--quiet", "--no-local", toolchain.Root(), filepath.Join(dir, "checkout"))
+	out, err := clone.CombinedOutput()
+	require.NoError(t, err, string(out))
+	var env []string
+	for name, path := range map[string]string{"GOMODCACHE": "mod", "GOPATH": "gopath", "XDG_CACHE_HOME": "cache", "HOME": "home"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, path), 0o755))
+		env = append(env, name+"="+filepath.Join(dir, path))
+	}
+	env = append(env, "GOCACHE="+strings.TrimSpace(string(gocache)), "GOFLAGS=-modcacherw", "VDO_UPSTREAM=")
+	r := runDemo(t, filepath.Join(dir, "checkout"), env...)
+	began := time.Now()
+	r.await(`(?m)^== In the site: verify`)
+	bundler := time.Since(began)
+	r.await(`(?m)^== Done in (\w+)`)
+	require.NoError(t, <-r.done)
+	r.leftNothing()
+	require.NotContains(t, r.output(), "downloading")
+	fmt.Printf("%s\ncold demo: the bundler's half after %s, all after %s\n", r.output(), bundler.Round(time.Second), time.Since(began).Round(time.Second))
+}

@@ -1,0 +1,44 @@
+// Command site runs the demo's vCenter and cluster until its standard input ends, and
+// plays the running drivers. It writes DIR/site.yaml, the resources that point the
+// operator at the mirror and at the vCenter, and prints where things are as one line of
+// JSON.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+func main() {
+	dir := flag.String("dir", "", "folder for its files")
+	namespace := flag.String("namespace", "", "of the operator")
+	reference := flag.String("reference", "", "of the bundle in the mirror")
+	flag.Parse()
+	if err := run(*dir, site.ResourceOptions{Namespace: *namespace, Reference: *reference}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, o site.ResourceOptions) error {
+	s, err := site.New(context.Background(), site.Options{Dir: dir, NoMirror: true, Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(s.Resources(o)), 0o600); err != nil {
+		return err
+	}
+	err = world.Serve(map[string]any{"vcenter": s.VCenter.Address(), "kubernetes": s.Cluster.Version(), "kubeconfig": s.Cluster.Kubeconfig()})
+	if last := s.Drivers.Err(); last != nil {
+		err = errors.Join(err, fmt.Errorf("the drivers that stand in: %w", last))
+	}
+	return err
+}

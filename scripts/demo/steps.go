@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+// The releases of the demo: what the first bundle and the second one hold.
+var (
+	firstBundle  = []string{"cpi@1.33.1", "csi@3.5.1"}
+	secondBundle = []string{"cpi@1.33.1", "csi@3.7.3"}
+	everything   = []string{"cpi@1.33.1", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"}
+)
+
+// registries is what the program of that name says, and site likewise.
+type registries struct {
+	Upstream, Mirror string
+	Images           int
+	Flags            []string
+}
+
+type site struct{ VCenter, Kubernetes, Kubeconfig string }
+
+func (d *demo) startRegistries(ctx context.Context) error {
+	manifests := upstream.Find()
+	if err := d.start(ctx, nil, &d.registries, "registries", "-connected", d.path("connected"), "-site", d.path("site"),
+		"-manifests", manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")); err != nil {
+		return err
+	}
+	d.began = time.Now()
+	d.out.heading("The world")
+	if manifests != "" {
+		d.out.say("upstream manifests: the real ones, from %s", manifests)
+	} else {
+		d.out.say("upstream manifests: stand-ins of the same shape (VDO_UPSTREAM names a folder of the real ones)")
+	}
+	d.out.say("upstream images:    %d stand-ins under their real names, at %s (TLS)", d.registries.Images, d.registries.Upstream)
+	d.out.say("private mirror:     %s (TLS by a private CA, login)", d.registries.Mirror)
+	return nil
+}
+
+func (d *demo) startSite(ctx context.Context) error {
+	if err := d.start(ctx, nil, &d.site, "site", "-dir", d.path("site"), "-namespace", namespace, "-reference", d.reference()); err != nil {
+		return err
+	}
+	d.out.heading("The site's cluster")
+	d.out.say("vCenter:            %s, version 8.0.3 (govmomi's simulator)", d.site.VCenter)
+	d.out.say("Kubernetes:         v%s, a real control plane; 3 nodes that KWOK answers for", d.site.Kubernetes)
+	return nil
+}
+
+// bundle is the connected host: choose, fetch, sign.
+func (d *demo) bundle(ctx context.Context) error {
+	d.out.heading("On the connected host: choose, fetch and sign")
+	return d.sequence(ctx, d.connected,
+		words("vdo-bundle keygen -o vdo"),
+		d.lock(firstBundle, "lock.yaml"),
+		append(words("vdo-bundle pull --lock lock.yaml -o drivers.tar"), d.registries.Flags...),
+		words("vdo-bundle sign drivers.tar --key vdo.key"),
+		words("vdo-bundle inspect drivers.tar"),
+	)
+}
+
+func (d *demo) lock(releases []string, out string) []string {
+	line := words("vdo-bundle lock -o " + out)
+	for _, r := range releases {
+		line = append(line, "--release", r)
+	}
+	return append(line, d.registries.Flags...)
+}
+
+// carry takes one file and the public key across the gap.
+func (d *demo) carry(context.Context) error {
+	d.out.heading("Across the gap: one file, and once the public key")
+	for _, name := range []string{"drivers.tar", "vdo.pub"} {
+		if err := copyFile(d.path("connected/"+name), d.path("site/"+name)); err != nil {
+			return err
+		}
+	}
+	info, err := os.Stat(d.path("site/drivers.tar"))
+	if err != nil {
+		return err
+	}
+	d.out.say("drivers.tar, %.1f MiB", float64(info.Size())/(1<<20))
+	return nil
+}
+
+func (d *demo) reference() string { return d.registries.Mirror + "/vdo/drivers:stable" }
+
+// land verifies the bundle and pushes it into the mirror.
+func (d *demo) land(ctx context.Context) error {
+	d.out.heading("In the site: verify, and land it in the mirror")
+	return d.sequence(ctx, d.isolated,
+		words("vdo-bundle verify drivers.tar --key vdo.pub"),
+		words("vdo-bundle push drivers.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
+	)
+}
+
+const namespace = "vmware-system-vdo"
+
+// startOperator installs the operator's kinds and rights and runs it beside the
+// cluster with the rights of its own account.
+func (d *demo) startOperator(ctx context.Context) error {
+	d.out.heading("In the site: the operator, with its own account's rights")
+	deploy := filepath.Join(toolchain.Root(), "deploy")
+	if err := d.sequence(ctx, d.isolated,
+		words("kubectl apply -f "+filepath.Join(deploy, "crds")),
+		words("kubectl apply -f "+filepath.Join(deploy, "rbac.yaml")),
+		words("kubectl -n "+namespace+" create configmap vdo-trust --from-file=vdo.pub"),
+		words("kubectl -n "+namespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
+		words("kubectl -n "+namespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
+	); err != nil {
+		return err
+	}
+	kubeconfig, err := d.operatorKubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	args := append(words("--kubeconfig "+kubeconfig+" --namespace "+namespace), "--leader-elect=false",
+		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
+	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
+	return d.start(ctx, d.isolated.Env, nil, "vdo-operator", args...)
+}
+
+// operatorKubeconfig writes a kubeconfig with a token of the operator's account.
+func (d *demo) operatorKubeconfig(ctx context.Context) (string, error) {
+	quiet := *d.isolated
+	quiet.Echo = nil
+	token, err := quiet.Run(ctx, "kubectl", "-n", namespace, "create", "token", "vdo-operator", "--duration=24h")
+	if err != nil {
+		return "", err
+	}
+	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/operator.kubeconfig")); err != nil {
+		return "", err
+	}
+	_, err = quiet.Run(ctx, "kubectl", "--kubeconfig", "operator.kubeconfig", "config", "set-credentials", "admin", "--token", strings.TrimSpace(token))
+	return "operator.kubeconfig", err
+}
+
+// install points the operator at the mirror and the vCenter.
+func (d *demo) install(ctx context.Context) error {
+	d.out.heading("In the site: point the operator at the mirror and the vCenter")
+	return d.sequence(ctx, d.isolated,
+		words("kubectl apply -f site.yaml"),
+		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
+		words("kubectl -n "+namespace+" get driverbundles,vspherecloudconfigs,vdoconfigs"),
+		words("kubectl get nodes -o custom-columns=NAME:.metadata.name,PROVIDER:.spec.providerID,TAINTS:.spec.taints[*].key"),
+		words("kubectl get daemonsets,deployments -A -o custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,READY:.status.numberReady,REPLICAS:.status.readyReplicas,IMAGE:.spec.template.spec.containers[0].image"),
+	)
+}
+
+// upgrade pushes a second bundle under the same tag.
+func (d *demo) upgrade(ctx context.Context) error {
+	d.out.heading("A newer bundle for the same Kubernetes: built, carried, pushed under the same tag")
+	if err := d.sequence(ctx, d.connected,
+		d.lock(secondBundle, "lock2.yaml"),
+		append(words("vdo-bundle pull --lock lock2.yaml --sign-key vdo.key -o drivers2.tar"), d.registries.Flags...),
+	); err != nil {
+		return err
+	}
+	if err := copyFile(d.path("connected/drivers2.tar"), d.path("site/drivers2.tar")); err != nil {
+		return err
+	}
+	return d.sequence(ctx, d.isolated,
+		words("vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
+		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=now --overwrite"),
+		words("kubectl -n "+namespace+` wait --for=jsonpath={.status.drivers[?(@.driver=="csi")].version}=3.7.3 vdoconfig/site --timeout=300s`),
+		words("kubectl -n "+namespace+" wait --for=condition=Ready vdoconfig/site --timeout=300s"),
+		words("kubectl -n "+namespace+" get vdoconfigs"),
+		words("kubectl -n "+namespace+" get events --sort-by=.lastTimestamp -o custom-columns=OBJECT:.involvedObject.kind,REASON:.reason,MESSAGE:.message"),
+	)
+}
+
+// tamper shows what a changed byte does on each side of the mirror.
+func (d *demo) tamper(ctx context.Context) error {
+	d.out.heading("A byte changed on the way")
+	if err := flipByte(d.path("site/drivers2.tar"), d.path("site/tampered.tar")); err != nil {
+		return err
+	}
+	if err := d.refused(ctx, d.isolated, words("vdo-bundle verify tampered.tar --key vdo.pub")); err != nil {
+		return err
+	}
+	d.out.heading("A bundle signed by somebody else, pushed under the tag")
+	if err := d.sequence(ctx, d.connected,
+		words("vdo-bundle keygen -o stranger"),
+		d.lock(everything[:3], "lock3.yaml"), // other contents: what vdo.key signed is trusted, whoever pushes it
+		append(words("vdo-bundle pull --lock lock3.yaml --sign-key stranger.key -o stranger.tar"), d.registries.Flags...),
+	); err != nil {
+		return err
+	}
+	if err := copyFile(d.path("connected/stranger.tar"), d.path("site/stranger.tar")); err != nil {
+		return err
+	}
+	return d.sequence(ctx, d.isolated,
+		words("vdo-bundle push stranger.tar "+d.reference()+" --ca-file mirror-ca.crt"),
+		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=again --overwrite"),
+		words("kubectl -n "+namespace+" wait --for=condition=Ready=False driverbundle/site --timeout=60s"),
+		words(`kubectl -n `+namespace+` get driverbundle site -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`),
+		words("kubectl -n "+namespace+" get vdoconfigs"),
+	)
+}
+
+// wait leaves the world running.
+func (d *demo) wait(ctx context.Context) {
+	d.out.heading("KEEP is set: everything goes on running until Ctrl-C")
+	d.out.say("export KUBECONFIG=%s", d.path("site/cluster/kubeconfig"))
+	d.out.say("export DOCKER_CONFIG=%s", d.path("site/docker"))
+	d.out.say("mirror   %s, CA %s", d.registries.Mirror, d.path("site/mirror-ca.crt"))
+	d.out.say("vCenter  %s, CA %s", d.site.VCenter, d.path("site/vcenter-ca.crt"))
+	d.out.say("operator log %s", d.path("vdo-operator.log"))
+	<-ctx.Done()
+}
+
+// explain shows what a person would look at after a failure.
+func (d *demo) explain() {
+	if d.site.Kubeconfig == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	d.out.heading("What went wrong")
+	_, _ = d.isolated.Run(ctx, "kubectl", "-n", namespace, "get", "driverbundles,vspherecloudconfigs,vdoconfigs", "-o", "yaml")
+	d.running.end() // the site then says what its drivers met
+	for _, name := range []string{"site.log", "vdo-operator.log"} {
+		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
+			d.out.say("%s ends with:\n%s", name, log[max(0, len(log)-4<<10):])
+		}
+	}
+}
+
+// sequence runs commands one after another until one fails.
+func (d *demo) sequence(ctx context.Context, desk *shell.Shell, lines ...[]string) error {
+	for _, line := range lines {
+		if _, err := desk.Run(ctx, line[0], line[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refused runs a command that has to fail.
+func (d *demo) refused(ctx context.Context, desk *shell.Shell, line []string) error {
+	_, err := desk.Run(ctx, line[0], line[1:]...)
+	var exit *shell.Exit
+	if errors.As(err, &exit) && exit.Code > 0 {
+		d.out.say("(exit code %d)", exit.Code)
+		return nil
+	}
+	return errors.Join(fmt.Errorf("%s was accepted", strings.Join(line, " ")), err)
+}
+
+func words(line string) []string { return strings.Fields(line) }
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		_ = out.Close()
+		return err
+	}
+	return out.Close()
+}
+
+// flipByte copies a file and inverts one byte in its middle.
+func flipByte(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	data[len(data)/2] ^= 0xff
+	return os.WriteFile(to, data, 0o600)
+}

@@ -1,0 +1,27 @@
+package world
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// StartMirror runs a site's private registry until Close: TLS by a private CA, login
+// by password. It writes DIR/mirror-ca.crt and DIR/docker/config.json, the login.
+func StartMirror(dir string) (*registry.Registry, error) {
+	r, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Names: []string{"mirror.test"}})
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		os.MkdirAll(filepath.Join(dir, "docker"), 0o700),
+		os.WriteFile(filepath.Join(dir, "mirror-ca.crt"), r.CA(), 0o600),
+		os.WriteFile(filepath.Join(dir, "docker", "config.json"), r.DockerConfig(), 0o600),
+	)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
