@@ -28,9 +28,8 @@ type host struct {
 	pullSmall, pushSmall *slots        // for small ones
 	gate                 chan struct{} // held while the host is asked how, or for a token
 
-	noRanges    atomic.Bool  // the host does not give ranges of blobs
-	noReferrers atomic.Bool  // the host answered that it has no referrers API
-	chunk       atomic.Int64 // bytes that a request sends of a blob; 0: all of it
+	noRanges atomic.Bool  // the host does not give ranges of blobs
+	chunk    atomic.Int64 // bytes that a request sends of a blob; 0: all of it
 
 	mu        sync.Mutex
 	pinged    bool
@@ -42,6 +41,7 @@ type host struct {
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
 	noMount       map[string]bool // repositories that it does not let blobs be taken over from
+	noReferrers   map[string]bool // repositories without the referrers API: one host may serve several registries
 }
 
 // bearer is a token of a token service.
@@ -68,7 +68,7 @@ func (c *Client) host(name string) *host {
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: newSlots(set.Concurrency, set.Concurrency), push: newSlots(set.Concurrency, set.Concurrency),
 		gate:   make(chan struct{}, 1),
-		tokens: map[string]bearer{}, logins: map[string]Credential{}, noMount: map[string]bool{},
+		tokens: map[string]bearer{}, logins: map[string]Credential{}, noMount: map[string]bool{}, noReferrers: map[string]bool{},
 	}
 	h.chunk.Store(set.ChunkSize)
 	if name == dockerHub {

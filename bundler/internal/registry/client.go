@@ -10,7 +10,8 @@
 //     addresses are no exception.
 //   - Credentials go to the host they are for, and to the token service that this
 //     host names over HTTPS; never to the target of a redirect or of an upload
-//     location on another host.
+//     location on another host. A client certificate is shown to none of these but
+//     the host itself, also where the other host has one in its settings.
 //   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
 //     again, with exponential backoff, jitter and the server's Retry-After; a blob
 //     goes on where it stopped.
@@ -80,7 +81,7 @@
 //	hosts:
 //	  registry.site:5000:        # as references write it, with the port
 //	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
-//	    clientCert: desk.crt     # PEM, shown to this host
+//	    clientCert: desk.crt     # PEM, shown to this host, not where another points to it
 //	    clientKey: desk.key      # PEM, not encrypted
 //	    plainHTTP: false         # true: no TLS
 //	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
@@ -172,9 +173,9 @@ const (
 type Client struct {
 	opts    Options
 	plain   map[string]bool
-	own     *http.Transport            // to hosts that the user named
-	named   map[string]*http.Transport // to those that have their own, by address
-	foreign *http.Transport            // to hosts that a server named
+	own     *http.Transport       // to hosts that the user named
+	named   map[string]transports // to those that have their own, by address
+	foreign *http.Transport       // to hosts that a server named
 	pace    *pace
 
 	mu    sync.Mutex
@@ -212,7 +213,7 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]*http.Transport{}}
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]transports{}}
 	if err := c.configure(pool); err != nil {
 		return nil, err
 	}
@@ -229,7 +230,8 @@ func (c *Client) Close() error {
 	c.own.CloseIdleConnections()
 	c.foreign.CloseIdleConnections()
 	for _, t := range c.named {
-		t.CloseIdleConnections()
+		t.own.CloseIdleConnections()
+		t.foreign.CloseIdleConnections()
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func (r *Repository) referrers(ctx context.Context, op, name string, subject ima
 // referrersAPI asks the API, page by page. Whether it is there is asked, not
 // concluded from headers: some registries announce what they do not have.
 func (r *Repository) referrersAPI(ctx context.Context, op, name string, subject image.Digest) (list []ocispec.Descriptor, supported bool, err error) {
-	if r.host.noReferrers.Load() {
+	if r.host.lacksReferrers(r.ref.Path()) {
 		return nil, false, nil
 	}
 	u := r.address("referrers", subject.String())
@@ -254,7 +254,9 @@ func (r *Repository) referrersAPI(ctx context.Context, op, name string, subject 
 			return nil, false, err
 		}
 		if answer.status != http.StatusOK || answer.mediaType() != ocispec.MediaTypeImageIndex {
-			r.host.noReferrers.Store(answer.status == http.StatusNotFound)
+			if answer.status == http.StatusNotFound {
+				r.host.noteNoReferrers(r.ref.Path())
+			}
 			return nil, false, nil
 		}
 		page, err := parseReferrers(op, name, answer.data)
@@ -275,6 +277,18 @@ func (r *Repository) referrersAPI(ctx context.Context, op, name string, subject 
 		v.Scheme, u = u.Scheme, v
 	}
 	return nil, true, corrupt(op, name, errors.New("the registry names pages without end"))
+}
+
+func (h *host) lacksReferrers(path string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.noReferrers[path]
+}
+
+func (h *host) noteNoReferrers(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noReferrers[path] = true
 }
 
 func parseReferrers(op, name string, data []byte) ([]ocispec.Descriptor, error) {

@@ -15,7 +15,8 @@ import (
 type HostOptions struct {
 	// CAFile are certificates trusted for this host, besides those of all.
 	CAFile string
-	// ClientCert and ClientKey are PEM files that this host, and no other, is shown.
+	// ClientCert and ClientKey are PEM files that this host, and no other, is shown,
+	// where the user names it; not where another server points to it.
 	ClientCert, ClientKey string
 	// PlainHTTP speaks to it without TLS.
 	PlainHTTP bool
@@ -53,37 +54,40 @@ func (c *Client) configure(pool *x509.CertPool) error {
 		if o.PlainHTTP {
 			c.plain[name] = true
 		}
-		transport, err := c.hostTransport(pool, o)
+		if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" {
+			continue
+		}
+		t, err := c.hostTransports(pool, o)
 		if err != nil {
 			return err
 		}
-		if transport != nil {
-			c.named[name] = transport
-			if name == dockerHub {
-				c.named[dockerHubAPI] = transport
-			}
+		c.named[name] = t
+		if name == dockerHub {
+			c.named[dockerHubAPI] = t
 		}
 	}
 	return nil
 }
 
-// hostTransport is one for a host that needs its own; else nil.
-func (c *Client) hostTransport(pool *x509.CertPool, o HostOptions) (*http.Transport, error) {
-	if o.CAFile == "" && o.ClientCert == "" && o.ClientKey == "" {
-		return nil, nil
-	}
+// transports carry requests to one host: those that the user wants to go there, and
+// those that another server sent there. Both trust the same authorities; only the
+// first show a certificate, or a server could have this client act in its place.
+type transports struct{ own, foreign *http.Transport }
+
+// hostTransports are those of a host that needs its own.
+func (c *Client) hostTransports(pool *x509.CertPool, o HostOptions) (t transports, err error) {
 	pool = pool.Clone()
 	if err := addFile(pool, o.CAFile); err != nil {
-		return nil, err
+		return t, err
 	}
 	if o.ClientCert == "" && o.ClientKey == "" {
 		o.ClientCert, o.ClientKey = c.opts.ClientCert, c.opts.ClientKey
 	}
 	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	return newTransport(pool, certs, c.opts, nil), nil
+	return transports{newTransport(pool, certs, c.opts, nil), newTransport(pool, nil, c.opts, refuseLinkLocal)}, nil
 }
 
 // clientCertificate reads a pair of files; none for none.
@@ -127,13 +131,14 @@ func (c *Client) settings(name string) HostOptions {
 }
 
 // transport returns what carries a request to an address: the address of a host
-// that the user named, or one that a server named.
+// that the user named, or (foreign) one that a server named.
 func (c *Client) transport(address string, foreign bool) *http.Transport {
-	if t := c.named[address]; t != nil {
-		return t
+	t, ok := c.named[address]
+	if !ok {
+		t = transports{c.own, c.foreign}
 	}
 	if foreign {
-		return c.foreign
+		return t.foreign
 	}
-	return c.own
+	return t.own
 }

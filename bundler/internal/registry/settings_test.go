@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,4 +135,64 @@ func TestSettingsOfOneHostAreItsOwn(t *testing.T) {
 	require.Empty(t, sizes(plain, "PATCH"))
 	_, err = repository(c, two, "a/b:1").Resolve(t.Context())
 	wantFault(t, err, fault.CertificateInvalid, "--ca-file")
+}
+
+// A server that points elsewhere cannot have this client act in its place with the
+// certificate that another host has in the settings.
+func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
+	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
+	cert, key := secure.ClientCertificate(t)
+	own := registry.HostOptions{CAFile: secure.CAFile(t), ClientCert: cert, ClientKey: key}
+	d, open := randomBlob(1000)
+	for name, c := range map[string]struct {
+		fault real.Fault
+		do    func(*registry.Repository) error
+	}{
+		"redirect": {real.Fault{Match: real.Match{Path: "/manifests/"}, RedirectTo: secure.URL()}, func(r *registry.Repository) error {
+			_, err := r.Resolve(t.Context())
+			return err
+		}},
+		"redirect of a blob": {real.Fault{Match: real.Match{Path: "/blobs/"}, RedirectTo: secure.URL()}, func(r *registry.Repository) error {
+			_, err := readBlob(r, d, 0)
+			return err
+		}},
+		"upload": {real.Fault{Match: real.Match{Method: "POST"}, LocationBase: secure.URL()}, func(r *registry.Repository) error {
+			return r.Put(t.Context(), d, open)
+		}},
+		"token service": {
+			real.Fault{Status: 401, Header: map[string]string{"WWW-Authenticate": `Bearer realm="` + secure.URL() + `/auth/token",service="x"`}},
+			func(r *registry.Repository) error {
+				_, err := r.Resolve(t.Context())
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := real.Start(t, real.Options{TLS: true})
+			other.Fail(c.fault)
+			secure.ForgetRequests()
+			cl, _ := client(t, registry.Options{Attempts: 1, Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
+			wantFault(t, c.do(repository(cl, other, "a/b:1")), fault.CertificateInvalid)
+			require.Empty(t, secure.Requests())
+			_, err := repository(cl, secure, "a/b:1").Resolve(t.Context())
+			wantFault(t, err, fault.NotFound) // and it is shown where the user names the host
+		})
+	}
+
+	t.Run("redirect of a manifest file", func(t *testing.T) {
+		other := real.Start(t, real.Options{TLS: true})
+		other.Fail(real.Fault{RedirectTo: secure.URL()})
+		cl, _ := client(t, registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
+		get := func(url string) error {
+			resp, err := (&http.Client{Transport: cl.Web()}).Get(url)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			return err
+		}
+		require.NoError(t, get(secure.URL()+"/v2/"))
+		secure.ForgetRequests()
+		require.Error(t, get(other.URL()+"/v2/"))
+		require.Empty(t, secure.Requests())
+	})
 }

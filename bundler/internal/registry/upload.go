@@ -148,7 +148,7 @@ func (u *upload) smaller(err error) bool {
 // shrink takes the next smaller size of a part, and tells whether there is one.
 func (u *upload) shrink(first, least int64) bool {
 	next := first
-	for next >= u.d.Size || (u.chunk > 0 && next >= u.chunk) {
+	for next >= least && (next >= u.d.Size || (u.chunk > 0 && next >= u.chunk)) {
 		next /= 4
 	}
 	if next < least {

@@ -303,3 +303,20 @@ func TestRateHoldsForAllTransfersTogether(t *testing.T) {
 	wantBlob(t, repo, d)
 	require.Greater(t, slices.Max(n.all()), 400*time.Second, "and 100 kB down")
 }
+
+// A registry, or a proxy before it, may refuse any body: there is nothing smaller than
+// an empty one.
+func TestRefusedEmptyBlobIsAFault(t *testing.T) {
+	mirror := real.Start(t, real.Options{})
+	c, _ := client(t, registry.Options{}, mirror)
+	for name, match := range map[string]real.Match{"its body": {Method: "PUT"}, "its upload": {Method: "POST"}} {
+		t.Run(name, func(t *testing.T) {
+			mirror.Heal()
+			mirror.Fail(real.Fault{Match: match, Status: 413})
+			for _, size := range []int{0, 1} {
+				d, open := randomBlob(size)
+				wantFault(t, repository(c, mirror, "a/b:1").Put(t.Context(), d, open), fault.Refused, "body limit")
+			}
+		})
+	}
+}

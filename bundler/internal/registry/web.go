@@ -35,13 +35,27 @@ func (w *Web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := w.c.transport(host, true).RoundTrip(req)
+	resp, err := w.transport(host, req).RoundTrip(req)
 	if err != nil {
 		release()
 		return nil, err
 	}
 	resp.Body = &released{ReadCloser: resp.Body, release: release}
 	return resp, nil
+}
+
+// transport shows a host's own certificate where the URL that was asked for names the
+// host, not where another server redirects to it.
+func (w *Web) transport(host string, req *http.Request) *http.Transport {
+	for r := req; r.Response != nil && r.Response.Request != nil; r = r.Response.Request {
+		if r.Response.Request.URL.Host != req.URL.Host {
+			return w.c.transport(host, true)
+		}
+	}
+	if t, ok := w.c.named[host]; ok {
+		return t.own
+	}
+	return w.c.foreign
 }
 
 // acquire waits for a slot of the host, where its number is limited.
