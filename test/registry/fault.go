@@ -64,6 +64,8 @@ type Fault struct {
 	Body   string
 	// RedirectTo sends the request to the same path at another base URL, 307.
 	RedirectTo string
+	// RefuseOpenRange answers 416 to a Range without an end.
+	RefuseOpenRange bool
 	// BodyLimit answers 413 to requests with a longer body.
 	BodyLimit int64
 
@@ -142,6 +144,8 @@ func (f *Fault) happen(w http.ResponseWriter, req *http.Request, next http.Handl
 	case f.RedirectTo != "":
 		w.Header().Set("Location", f.RedirectTo+req.URL.RequestURI())
 		w.WriteHeader(http.StatusTemporaryRedirect)
+	case f.RefuseOpenRange && strings.HasSuffix(req.Header.Get("Range"), "-"):
+		refuse(w, http.StatusRequestedRangeNotSatisfiable, "RANGE_INVALID")
 	case f.BodyLimit > 0 && (req.ContentLength > f.BodyLimit || req.ContentLength < 0):
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusRequestEntityTooLarge)

@@ -123,8 +123,9 @@ func (s *blobStream) reopen() error {
 	}
 }
 
-// request asks once. A host that ignores Range gives the blob from its start,
-// and what is here already is read over.
+// request asks once. What is left is asked for with its end: some hosts refuse ranges
+// that are open. One that ignores Range gives the blob from its start, and what is
+// here already is read over.
 func (s *blobStream) request() error {
 	q := call{
 		method: http.MethodGet, url: s.r.address("blobs", s.d.Digest.String()), access: s.r.pulls(),
@@ -132,7 +133,7 @@ func (s *blobStream) request() error {
 	}
 	ranged := s.offset > 0 && !s.noRange
 	if ranged {
-		q.header["Range"] = fmt.Sprintf("bytes=%d-", s.offset)
+		q.header["Range"] = fmt.Sprintf("bytes=%d-%d", s.offset, s.d.Size-1)
 		q.ok = []int{200, 206, 416}
 	}
 	resp, err := s.r.client.send(s.ctx, s.r.host, q)

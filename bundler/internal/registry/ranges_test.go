@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,7 +44,7 @@ func wantStream(t *testing.T, repo *registry.Repository, d ocispec.Descriptor, o
 
 func ranged(reg *real.Registry) (n int) {
 	for _, q := range reg.Requests() {
-		if q.Method == http.MethodGet && q.Range != "" && !strings.HasSuffix(q.Range, "-") {
+		if q.Method == http.MethodGet && q.Range != "" {
 			n++
 		}
 	}
