@@ -30,12 +30,13 @@ const (
 	ConditionVerified = "Verified" // the signature satisfies the policy
 	ConditionFresh    = "Fresh"    // the matrix is neither expired nor older than one accepted
 
-	ConditionResolved = "Resolved"         // releases were chosen
-	ConditionApplied  = "Applied"          // their objects are on the cluster
-	ConditionCPI      = "CPIReady"         // cloud provider healthy
-	ConditionCSI      = "CSIReady"         // storage driver healthy
-	ConditionCNI      = "CNIReady"         // network plug-in healthy
-	ConditionNextMin  = "NextMinorCovered" // the bundle has drivers for the next Kubernetes minor
+	ConditionResolved    = "Resolved"                // releases were chosen
+	ConditionApplied     = "Applied"                 // their objects are on the cluster
+	ConditionCPI         = "CPIReady"                // cloud provider healthy
+	ConditionCSI         = "CSIReady"                // storage driver healthy
+	ConditionCNI         = "CNIReady"                // network plug-in healthy
+	ConditionCertificate = "WebhookCertificateValid" // it is renewed in time; False from 30 days before its end on
+	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 
 // AnnotationRequestedAt on a resource of any kind asks for a pass now, each time

@@ -57,7 +57,8 @@ type VDOConfigSpec struct {
 	// +kubebuilder:default=Refuse
 	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan
 	OnDelete DeleteMode `json:"onDelete,omitempty"`
-	// Suspend stops changes to the cluster; health is still assessed.
+	// Suspend stops changes to the cluster; health is still assessed, and the
+	// certificate of the storage driver's webhook still renewed.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 	// Interval between looks at the cluster for drift and health.

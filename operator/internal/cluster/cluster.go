@@ -205,6 +205,22 @@ func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Uns
 	return out, nil
 }
 
+// Amend writes an object as it is given: as it was read with some fields changed, or
+// a new one. It returns the object as it is then.
+func (c *Cluster) Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	out := o.DeepCopy()
+	var err error
+	if o.GetResourceVersion() == "" {
+		err = c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(out), client.FieldOwner(FieldManager), client.ForceOwnership)
+	} else {
+		err = c.Client.Update(ctx, out, client.FieldOwner(FieldManager))
+	}
+	if err != nil {
+		return nil, classify("change", plan.IDOf(o).Key.String(), err)
+	}
+	return out, nil
+}
+
 // controllers write defaults and bookkeeping into specs and keep their fields.
 var controllers = []string{"kube-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver"}
 

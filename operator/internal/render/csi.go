@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
 const maxCSIVCenters = 5
@@ -393,20 +394,53 @@ func (r *renderer) checkWebhook(s *source, p *v1alpha1.StorageProvider) error {
 func (r *renderer) placeWebhook(s *source, o *unstructured.Unstructured) {
 	switch o.GetKind() {
 	case "Deployment":
-		data := r.in.Webhook.Data()
-		data["webhook.config"] = []byte(webhookConfig())
-		r.add(s, StageConfig, secret(CSINamespace, WebhookSecret, "Opaque", data), Replace)
-		setTemplateAnnotation(o, AnnotationConfigHash, configHash(r.in.HashKey, data))
+		r.add(s, StageConfig, secret(CSINamespace, WebhookSecret, "Opaque", WebhookData(r.in.Webhook)), Replace)
+		setTemplateAnnotation(o, AnnotationConfigHash, WebhookHash(r.in.HashKey, r.in.Webhook))
 		r.letOpenShiftChooseUser(o)
 		r.add(s, StageWebhookServer, o, Merge)
 	case "Service":
 		r.add(s, StageWebhookServer, o, Merge)
 	case "ValidatingWebhookConfiguration":
-		setCABundle(o, r.in.Webhook.CA)
+		SetCABundle(o, r.in.Webhook.CA)
 		r.add(s, StageWebhook, o, Merge)
 	default:
 		r.add(s, StageConfig, o, Merge)
 	}
+}
+
+// WebhookData is what the Secret of the webhook holds.
+func WebhookData(c *webhookcert.Certificate) map[string][]byte {
+	data := c.Data()
+	data["webhook.config"] = []byte(webhookConfig())
+	return data
+}
+
+// WebhookHash is the annotation [AnnotationConfigHash] of the webhook's pods.
+func WebhookHash(key []byte, c *webhookcert.Certificate) string {
+	return configHash(key, WebhookData(c))
+}
+
+// SetCABundle makes all webhooks of a registration trust a CA, PEM, and tells whether
+// that changed it.
+func SetCABundle(o *unstructured.Unstructured, ca []byte) bool {
+	changed, text := false, base64.StdEncoding.EncodeToString(ca)
+	eachWebhook(o, func(client map[string]any) {
+		changed = changed || client["caBundle"] != text
+		client["caBundle"] = text
+	})
+	return changed
+}
+
+// CABundle returns what the first webhook of a registration trusts, in PEM.
+func CABundle(o *unstructured.Unstructured) []byte {
+	var ca []byte
+	eachWebhook(o, func(client map[string]any) {
+		text, _ := client["caBundle"].(string) //nolint:errcheck // no text is no bundle
+		if data, err := base64.StdEncoding.DecodeString(text); err == nil && ca == nil {
+			ca = data
+		}
+	})
+	return ca
 }
 
 func webhookConfig() string {
@@ -416,12 +450,6 @@ func webhookConfig() string {
 	w.set("cert-file", "/run/secrets/tls/tls.crt")
 	w.set("key-file", "/run/secrets/tls/tls.key")
 	return w.String()
-}
-
-func setCABundle(o *unstructured.Unstructured, ca []byte) {
-	eachWebhook(o, func(client map[string]any) {
-		client["caBundle"] = base64.StdEncoding.EncodeToString(ca)
-	})
 }
 
 // dropPlaceholderBundles removes caBundles that are no base64, as upstream's

@@ -16,6 +16,8 @@
 //     and is repaired, as long as the bundle holds its release; configuration that
 //     was not verified with the vCenter does not replace what works.
 //   - The inventory is written before anything else is.
+//   - The certificate of the storage driver's webhook is renewed before anything else
+//     is looked at, whatever else is at fault, and while suspended (certificate.go).
 package vdoconfig
 
 import (
@@ -83,6 +85,8 @@ type Changer interface {
 	// DryRun changes nothing; an object whose namespace or kind is missing has an empty outcome.
 	DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error)
 	Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	// Amend writes one object as it is given, past any plan.
+	Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	// Delete asks for the deletion under the step's preconditions.
 	Delete(ctx context.Context, s plan.Step) error
 }
@@ -193,6 +197,7 @@ type outcome struct {
 	resolved error  // why releases could not be chosen, or may not be
 	waiting  string // what is not there yet, for which nobody is at fault
 	applied  error  // why objects could not be applied
+	renewed  error  // why the webhook's certificate could not be kept
 	gate     string // what the next stage waits for
 	again    bool   // go on at once
 	changed  int    // objects written
@@ -204,6 +209,7 @@ type outcome struct {
 
 // run is the pass over a VDOConfig that is in force.
 func (p *pass) run(ctx context.Context) {
+	p.outcome.renewed = p.keepCertificate(ctx)
 	if err := p.observe(ctx); err != nil {
 		p.outcome.applied = err
 		return

@@ -152,6 +152,7 @@ type world struct {
 	events        *events
 	r             *vdoconfig.Reconciler
 	now           time.Time
+	ahead         time.Duration // of passes' clock
 
 	writes int
 	fail   func(n int) error             // asked before each write to the cluster
@@ -406,7 +407,7 @@ func (w *world) config(name string) *v1alpha1.VDOConfig {
 // pass does one pass.
 func (w *world) pass(key types.NamespacedName) {
 	w.t.Helper()
-	w.now = time.Now().Add(10 * time.Minute) // past all grace: what is amiss counts
+	w.now = time.Now().Add(10*time.Minute + w.ahead) // past all grace: what is amiss counts
 	_, err := w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
 	require.NoError(w.t, err)
 }

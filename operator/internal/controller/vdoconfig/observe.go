@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
 const (
@@ -48,8 +49,10 @@ type site struct {
 	vcenters map[string]render.VCenter
 	versions []matrix.VCenter
 	cluster  render.Cluster
-	hash     []byte
-	newHash  bool
+	// certificate of the webhook, as it is kept; nil where no webhook is registered.
+	certificate *webhookcert.Certificate
+	hash        []byte
+	newHash     bool
 
 	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.

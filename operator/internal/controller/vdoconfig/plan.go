@@ -45,18 +45,22 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	return rendered, nil
 }
 
-// webhook returns the webhook's certificate, from its Secret, renewed where it is
-// due. A new one is kept by being applied.
+// webhook returns the webhook's certificate: the one that was seen to, or, before the
+// webhook is registered, one from its Secret or a new one, which is kept by being
+// applied.
 func (p *pass) webhook(ctx context.Context) (*webhookcert.Certificate, error) {
 	sp := p.config.Spec.StorageProvider
 	if sp == nil || !sp.Webhook || p.decision.version(matrix.CSI) == "" {
 		return nil, nil
 	}
+	if p.site.certificate != nil {
+		return p.site.certificate, nil
+	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
 	if err != nil {
 		return nil, err
 	}
-	cert, _, err := webhookcert.Ensure(data, p.now, rand.Reader)
+	cert, _, err := webhookcert.Ensure(data, nil, p.now, rand.Reader)
 	return cert, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +14,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
+
+// reasonExpiring is of a certificate that ends soon.
+const reasonExpiring = "Expiring"
 
 const (
 	maxNodes   = 50 // findings listed; the rest is counted
@@ -113,6 +118,7 @@ func (p *pass) conditions() {
 	p.resolvedCondition(conds, gen)
 	p.appliedCondition(conds, gen)
 	p.nextCondition(conds, gen)
+	p.certificateCondition(conds, gen)
 	var errs []error
 	var waits []string
 	for _, part := range partOf {
@@ -132,7 +138,7 @@ func (p *pass) conditions() {
 			waits = append([]string{"waiting for " + w}, waits...)
 		}
 	}
-	err := fault.Join(p.outcome.resolved, p.outcome.applied, p.outcome.leaving, fault.Join(errs...))
+	err := fault.Join(p.outcome.resolved, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(errs...))
 	p.readyCondition(conds, gen, err, waits)
 }
 
@@ -206,6 +212,26 @@ func (p *pass) nextCondition(conds *[]metav1.Condition, gen int64) {
 		return
 	}
 	condition.Part(conds, gen, v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String())
+}
+
+// certificateCondition warns of the end of the webhook's certificate: of one that is as
+// near to it, renewing has failed for a while.
+func (p *pass) certificateCondition(conds *[]metav1.Condition, gen int64) {
+	cert, err := p.site.certificate, p.outcome.renewed
+	switch {
+	case cert == nil && err == nil:
+		condition.Remove(conds, v1alpha1.ConditionCertificate)
+	case cert == nil:
+		condition.Part(conds, gen, v1alpha1.ConditionCertificate, err, "")
+	case cert.EndsAt().Sub(p.now) < webhookcert.WarnBefore:
+		text := fmt.Sprintf("the certificate of the storage driver's webhook ends at %s, and with it writes of StorageClasses and changes of claims", cert.EndsAt().UTC().Format(time.RFC3339))
+		if err != nil {
+			text += "; it could not be renewed: " + fault.Text(err)
+		}
+		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionCertificate, Status: metav1.ConditionFalse, Reason: reasonExpiring, Message: text})
+	default:
+		condition.Part(conds, gen, v1alpha1.ConditionCertificate, err, "it counts until "+cert.EndsAt().UTC().Format(time.RFC3339))
+	}
 }
 
 func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driver, typ string) {

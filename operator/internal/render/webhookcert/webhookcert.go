@@ -6,11 +6,13 @@
 // cluster can sign another one. It is kept in the Secret that the webhook mounts
 // (see [Certificate.Data]) and read back from there:
 //
-//	cert, renewed, err := webhookcert.Ensure(secret.Data, time.Now(), rand.Reader)
+//	cert, renewed, err := webhookcert.Ensure(secret.Data, registration.CABundle, time.Now(), rand.Reader)
 //
 // A renewal makes a new CA and leaf. What clients trust then holds the new CA and,
 // until its leaf expires, the old one, so that the API server accepts both the
-// pods that still serve the old leaf and those that serve the new one.
+// pods that still serve the old leaf and those that serve the new one. That holds at
+// every moment where what clients trust ([Certificate.CA]) is written first, the
+// Secret next, and the pods are rolled last.
 package webhookcert
 
 import (
@@ -26,6 +28,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -36,6 +39,17 @@ const DNSName = "vsphere-webhook-svc.vmware-system-csi.svc"
 
 // Lifetime is how long a certificate counts; it is renewed after two thirds.
 const Lifetime = 90 * 24 * time.Hour
+
+// WarnBefore its end a certificate should have been renewed: one that is as near to
+// its end was to be renewed and was not.
+const WarnBefore = 30 * 24 * time.Hour
+
+// caName starts the name of each CA; maxTrusted bounds how many are taken over from
+// what clients trust.
+const (
+	caName     = "vsphere-webhook-ca "
+	maxTrusted = 4
+)
 
 // skew is how far a node's clock may be behind ours.
 const skew = 5 * time.Minute
@@ -67,8 +81,10 @@ func (c *Certificate) Data() map[string][]byte {
 }
 
 // Ensure returns the certificate kept in a Secret's data while it serves, or a new
-// one, and whether it is new. Data that is empty or damaged gives a new one.
-func Ensure(data map[string][]byte, now time.Time, random io.Reader) (cert *Certificate, renewed bool, err error) {
+// one, and whether it is new. Data that is empty or damaged gives a new one; the pods
+// may then still serve what is lost, so that the CAs that clients trust so far, PEM,
+// stay trusted.
+func Ensure(data map[string][]byte, trusted []byte, now time.Time, random io.Reader) (cert *Certificate, renewed bool, err error) {
 	kept, err := Parse(data)
 	if err == nil && now.Before(kept.RenewAt()) && kept.serves(now) {
 		return kept, false, nil
@@ -79,8 +95,24 @@ func Ensure(data map[string][]byte, now time.Time, random io.Reader) (cert *Cert
 	}
 	if kept != nil && kept.serves(now) {
 		cert.CA = append(cert.CA, kept.issuer()...)
+	} else {
+		cert.CA = append(cert.CA, ours(trusted, now)...)
 	}
 	return cert, true, nil
+}
+
+// ours returns those of the CAs that were made here and still count.
+func ours(bundle []byte, now time.Time) []byte {
+	var out []byte
+	n := 0
+	for block, rest := pem.Decode(bundle); block != nil && n < maxTrusted; block, rest = pem.Decode(rest) {
+		ca, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && ca.IsCA && strings.HasPrefix(ca.Subject.CommonName, caName) && now.Before(ca.NotAfter) {
+			out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: block.Bytes})...)
+			n++
+		}
+	}
+	return out
 }
 
 // Issue makes a certificate from scratch.
@@ -94,7 +126,7 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 		return fail(err)
 	}
 	ca := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "vsphere-webhook-ca " + now.UTC().Format("2006-01-02T15:04:05Z")},
+		Subject:   pkix.Name{CommonName: caName + now.UTC().Format("2006-01-02T15:04:05Z")},
 		NotBefore: notBefore, NotAfter: notAfter,
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign,
@@ -189,6 +221,16 @@ func (c *Certificate) RenewAt() time.Time {
 		return time.Time{}
 	}
 	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) * 2 / 3)
+}
+
+// EndsAt is when the certificate's life is over; the zero time for one that cannot be
+// read.
+func (c *Certificate) EndsAt() time.Time {
+	leaf, err := parseOne(c.Cert)
+	if err != nil {
+		return time.Time{}
+	}
+	return leaf.NotAfter
 }
 
 // serves reports whether the leaf counts now.

@@ -22,7 +22,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func issue(t *testing.T, at time.Time) *webhookcert.Certificate {
 	t.Helper()
-	c, renewed, err := webhookcert.Ensure(nil, at, rand.Reader)
+	c, renewed, err := webhookcert.Ensure(nil, nil, at, rand.Reader)
 	require.NoError(t, err)
 	require.True(t, renewed)
 	return c
@@ -62,14 +62,14 @@ func TestCertificateServesUntilTwoThirdsOfItsLife(t *testing.T) {
 	require.NoError(t, accepts(t, first.CA, first, start))
 
 	soon := first.RenewAt().Add(-time.Second)
-	kept, renewed, err := webhookcert.Ensure(first.Data(), soon, rand.Reader)
+	kept, renewed, err := webhookcert.Ensure(first.Data(), nil, soon, rand.Reader)
 	require.NoError(t, err)
 	require.False(t, renewed)
 	require.Equal(t, first, kept)
 
 	life := webhookcert.Lifetime
 	require.WithinDuration(t, start.Add(life*2/3), first.RenewAt(), time.Hour)
-	_, renewed, err = webhookcert.Ensure(first.Data(), first.RenewAt(), rand.Reader)
+	_, renewed, err = webhookcert.Ensure(first.Data(), nil, first.RenewAt(), rand.Reader)
 	require.NoError(t, err)
 	require.True(t, renewed)
 }
@@ -77,13 +77,13 @@ func TestCertificateServesUntilTwoThirdsOfItsLife(t *testing.T) {
 func TestRenewalKeepsPodsWithTheOldCertificateTrusted(t *testing.T) {
 	first := issue(t, start)
 	at := first.RenewAt()
-	second, _, err := webhookcert.Ensure(first.Data(), at, rand.Reader)
+	second, _, err := webhookcert.Ensure(first.Data(), nil, at, rand.Reader)
 	require.NoError(t, err)
 	require.NoError(t, accepts(t, second.CA, first, at), "old pod, new bundle")
 	require.NoError(t, accepts(t, second.CA, second, at), "new pod, new bundle")
 	require.Error(t, accepts(t, first.CA, second, at), "another CA: the old bundle must not accept it")
 
-	third, _, err := webhookcert.Ensure(second.Data(), second.RenewAt(), rand.Reader)
+	third, _, err := webhookcert.Ensure(second.Data(), nil, second.RenewAt(), rand.Reader)
 	require.NoError(t, err)
 	require.Equal(t, 2, bytes.Count(third.CA, []byte("BEGIN CERTIFICATE")), "the bundle does not grow")
 	require.Error(t, accepts(t, third.CA, first, at))
@@ -91,7 +91,7 @@ func TestRenewalKeepsPodsWithTheOldCertificateTrusted(t *testing.T) {
 
 func TestExpiredCertificateIsNotTrustedOn(t *testing.T) {
 	first := issue(t, start)
-	second, renewed, err := webhookcert.Ensure(first.Data(), start.Add(2*webhookcert.Lifetime), rand.Reader)
+	second, renewed, err := webhookcert.Ensure(first.Data(), nil, start.Add(2*webhookcert.Lifetime), rand.Reader)
 	require.NoError(t, err)
 	require.True(t, renewed)
 	require.Equal(t, 1, bytes.Count(second.CA, []byte("BEGIN CERTIFICATE")))
@@ -116,7 +116,7 @@ func TestDamagedSecretIsReplacedAndNamesNoKey(t *testing.T) {
 			require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 			require.NotEmpty(t, fault.HintOf(err))
 			require.NotContains(t, err.Error(), "PRIVATE")
-			fresh, renewed, err := webhookcert.Ensure(data, start, rand.Reader)
+			fresh, renewed, err := webhookcert.Ensure(data, nil, start, rand.Reader)
 			require.NoError(t, err)
 			require.True(t, renewed)
 			require.NoError(t, accepts(t, fresh.CA, fresh, start))
@@ -132,7 +132,7 @@ func TestCertificateDoesNotPrintItsKey(t *testing.T) {
 }
 
 func TestNoRandomnessIsAnError(t *testing.T) {
-	_, _, err := webhookcert.Ensure(nil, start, failing{})
+	_, _, err := webhookcert.Ensure(nil, nil, start, failing{})
 	if err == nil {
 		t.Fatal("a certificate without a random serial number")
 	}

@@ -1,0 +1,165 @@
+package vdoconfig
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+// The objects that have a part in the webhook's certificate.
+var (
+	webhookSecret       = core("Secret", render.CSINamespace, render.WebhookSecret)
+	webhookDeployment   = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: render.CSINamespace, Name: "vsphere-csi-webhook"}, Version: "v1"}
+	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: "validation.csi.vsphere.vmware.com"}, Version: "v1"}
+)
+
+// keepCertificate sees to the certificate of a webhook that is registered: it is
+// renewed when that is due, and what the API server trusts, the Secret and the pods
+// are brought in line, in this order, so that at every moment the API server trusts
+// what the pods serve. It writes nothing else, and so is done while suspended, held
+// or gated as well: a webhook whose certificate has ended refuses all changes of
+// StorageClasses and claims. An interruption anywhere is made good by the next pass.
+func (p *pass) keepCertificate(ctx context.Context) error {
+	if sp := p.config.Spec.StorageProvider; sp == nil || !sp.Webhook {
+		return nil
+	}
+	inv, err := p.Cluster.LoadInventory(ctx, p.name)
+	if err != nil {
+		return err
+	}
+	live, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
+	if err != nil {
+		return err
+	}
+	registration, secret := recorded(inv, live, webhookRegistration), recorded(inv, live, webhookSecret)
+	if registration == nil || (secret == nil && live[webhookSecret.Key] != nil) {
+		return nil // the plan makes all of it, in its order, or says whose it is
+	}
+	cert, renewed, err := webhookcert.Ensure(secretData(secret), render.CABundle(registration), p.now, rand.Reader)
+	if err != nil {
+		return err
+	}
+	if kept, err := webhookcert.Parse(secretData(secret)); err == nil {
+		p.site.certificate = kept // until the new one is in place
+	}
+	if err := p.bringCertificate(ctx, inv, cert, registration, secret); err != nil {
+		return err
+	}
+	p.site.certificate = cert
+	if renewed {
+		p.Recorder.Eventf(p.config, nil, corev1.EventTypeNormal, "CertificateRenewed", "Renew",
+			"the certificate of the storage driver's webhook was renewed: it counts until %s", cert.EndsAt().UTC().Format(time.RFC3339))
+	}
+	return p.rollWebhook(ctx, cert, recorded(inv, live, webhookDeployment))
+}
+
+// recorded returns an object where it is the one that the inventory names.
+func recorded(inv inventory.Inventory, live plan.Live, id inventory.ID) *unstructured.Unstructured {
+	e, ok := inv.Get(id.Key)
+	if o := live[id.Key]; ok && o != nil && e.UID != "" && e.UID == string(o.GetUID()) {
+		return o
+	}
+	return nil
+}
+
+// bringCertificate writes what the API server trusts, then the Secret.
+func (p *pass) bringCertificate(ctx context.Context, inv inventory.Inventory, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured) error {
+	if render.SetCABundle(registration, cert.CA) {
+		if _, err := p.amend(ctx, registration); err != nil {
+			return err
+		}
+	}
+	made := secret == nil
+	if made {
+		secret = &unstructured.Unstructured{Object: map[string]any{}}
+		secret.SetAPIVersion("v1")
+		secret.SetKind("Secret")
+		secret.SetNamespace(webhookSecret.Namespace)
+		secret.SetName(webhookSecret.Name)
+		secret.SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelDriver: string(matrix.CSI)})
+	}
+	if !setSecretData(secret, render.WebhookData(cert)) {
+		return nil
+	}
+	written, err := p.amend(ctx, secret)
+	if err != nil || !made {
+		return err
+	}
+	e, ok := inv.Get(webhookSecret.Key)
+	if !ok {
+		e = inventory.Entry{ID: webhookSecret, Driver: matrix.CSI, Created: true}
+	}
+	e.UID = string(written.GetUID())
+	return p.Cluster.SaveInventory(ctx, p.name, inv.With(e))
+}
+
+// rollWebhook has the pods start anew that began with another certificate.
+func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, deployment *unstructured.Unstructured) error {
+	if deployment == nil {
+		return nil
+	}
+	key, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
+	if err != nil || len(key[hashKey]) == 0 {
+		return err
+	}
+	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
+	hash := render.WebhookHash(key[hashKey], cert)
+	was, _, _ := unstructured.NestedString(deployment.Object, path...) //nolint:errcheck // what is no text is another hash
+	if was == hash {
+		return nil
+	}
+	if err := unstructured.SetNestedField(deployment.Object, hash, path...); err != nil {
+		return err
+	}
+	_, err = p.amend(ctx, deployment)
+	return err
+}
+
+func (p *pass) amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	written, err := p.Cluster.Amend(ctx, o)
+	if err == nil {
+		log.FromContext(ctx).Info("changed", "object", plan.IDOf(o).Key.String(), "reason", "certificate")
+	}
+	return written, err
+}
+
+// secretData returns the data of a Secret, nil of none.
+func secretData(secret *unstructured.Unstructured) map[string][]byte {
+	if secret == nil {
+		return nil
+	}
+	texts, _, _ := unstructured.NestedStringMap(secret.Object, "data") //nolint:errcheck // the API server sees to the type
+	data := make(map[string][]byte, len(texts))
+	for k, text := range texts {
+		if v, err := base64.StdEncoding.DecodeString(text); err == nil {
+			data[k] = v
+		}
+	}
+	return data
+}
+
+// setSecretData makes the data of a Secret what is given, and tells whether that
+// changed it.
+func setSecretData(secret *unstructured.Unstructured, data map[string][]byte) bool {
+	was, _, _ := unstructured.NestedMap(secret.Object, "data") //nolint:errcheck // the API server sees to the type
+	is, changed := make(map[string]any, len(data)), len(was) != len(data)
+	for k, v := range data {
+		text := base64.StdEncoding.EncodeToString(v)
+		changed = changed || was[k] != text
+		is[k] = text
+	}
+	secret.Object["data"] = is
+	return changed
+}

@@ -1,0 +1,164 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+// leaves are the webhook's certificates that pods may serve: every one that was ever
+// in the Secret.
+type leaves struct {
+	w   *world
+	all map[string]*x509.Certificate
+}
+
+// look notes the leaf that is there now, and requires every leaf that counts to be
+// one that the API server accepts.
+func (l *leaves) look() {
+	l.w.t.Helper()
+	var secret corev1.Secret
+	err := l.w.Get(context.Background(), types.NamespacedName{Namespace: "vmware-system-csi", Name: "vsphere-webhook-certs"}, &secret)
+	if !apierrors.IsNotFound(err) {
+		require.NoError(l.w.t, err)
+		block, _ := pem.Decode(secret.Data["tls.crt"])
+		require.NotNil(l.w.t, block)
+		leaf, err := x509.ParseCertificate(block.Bytes)
+		require.NoError(l.w.t, err)
+		l.all[leaf.SerialNumber.String()] = leaf
+	}
+	trusted := x509.NewCertPool()
+	hooks := get(l.w, &admissionv1.ValidatingWebhookConfiguration{}, "", "validation.csi.vsphere.vmware.com").Webhooks
+	require.NotEmpty(l.w.t, hooks)
+	require.True(l.w.t, trusted.AppendCertsFromPEM(hooks[0].ClientConfig.CABundle))
+	for serial, leaf := range l.all {
+		if l.w.now.After(leaf.NotAfter) {
+			continue
+		}
+		_, err := leaf.Verify(x509.VerifyOptions{Roots: trusted, DNSName: webhookcert.DNSName, CurrentTime: l.w.now})
+		require.NoError(l.w.t, err, "the API server refuses the leaf %s of %s", serial, leaf.NotBefore)
+	}
+}
+
+func (l *leaves) current() string {
+	l.w.t.Helper()
+	return string(get(l.w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").Data["tls.crt"])
+}
+
+func webhookPods(w *world) string {
+	return get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-webhook").Spec.Template.Annotations[render.AnnotationConfigHash]
+}
+
+// However a VDOConfig is held up, and wherever a renewal is interrupted, the API
+// server accepts every certificate that a pod may serve.
+func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	w.change(v, func() { v.Spec.StorageProvider.Webhook = true })
+	w.ready(v)
+	w.look(v) // the registration is there: from now on the certificate is seen to
+	l := &leaves{w: w, all: map[string]*x509.Certificate{}}
+	l.look()
+	require.Equal(t, metav1.ConditionTrue, cond(t, v, "WebhookCertificateValid").Status)
+	broken := errors.New("connection reset by peer")
+
+	// renewed looks until the certificate is another one, each write but the n-th
+	// failing first, and requires all to be accepted before each write and in the end.
+	renewed := func(failing bool) {
+		t.Helper()
+		was, pods := l.current(), webhookPods(w)
+		stop := w.writes + 1
+		w.fail = func(n int) error {
+			l.look()
+			if failing && n >= stop {
+				stop = n + 2 // the next one goes through, the one behind it fails
+				return broken
+			}
+			return nil
+		}
+		for range 8 {
+			w.look(v)
+			l.look()
+		}
+		w.fail = nil
+		w.look(v)
+		require.NotEqual(t, was, l.current(), "%s", describe(v))
+		require.NotEqual(t, pods, webhookPods(w), "the pods begin anew with it")
+		c := cond(t, v, "WebhookCertificateValid")
+		require.Equal(t, metav1.ConditionTrue, c.Status, c.Message)
+		require.Contains(t, w.events.all(), "CertificateRenewed: ")
+		before := w.writes
+		w.look(v)
+		require.Equal(t, before, w.writes, "nothing is left to write")
+	}
+	const due = 61 * 24 * time.Hour
+
+	w.change(v, func() { v.Spec.Suspend = true })
+	w.ahead = due
+	renewed(false)
+	w.ahead += due
+	renewed(true)
+
+	// The Secret is lost; its leaf is still served by the pods.
+	require.NoError(t, w.Delete(t.Context(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs")))
+	w.look(v)
+	l.look()
+	w.look(v)
+	l.look()
+
+	// What the API server trusts was changed by hand.
+	registration := get(w, &admissionv1.ValidatingWebhookConfiguration{}, "", "validation.csi.vsphere.vmware.com")
+	other, err := webhookcert.Issue(time.Now(), rand.Reader)
+	require.NoError(t, err)
+	w.change(registration, func() {
+		for i := range registration.Webhooks {
+			registration.Webhooks[i].ClientConfig.CABundle = other.CA
+		}
+	})
+	w.look(v)
+	l.look()
+	w.change(v, func() { v.Spec.Suspend = false })
+
+	// The bundle cannot be read, so nothing can be rendered.
+	w.store.err = errors.New("the mirror is away")
+	w.ahead += due
+	renewed(true)
+	w.store.err = nil
+
+	// It cannot be renewed: that is said a month before it matters.
+	w.deny = func(verb, name string) error {
+		if name == "vsphere-webhook-certs" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("no"))
+		}
+		return nil
+	}
+	w.ahead += due
+	w.look(v)
+	c := cond(t, v, "WebhookCertificateValid")
+	require.Equal(t, metav1.ConditionFalse, c.Status)
+	require.Equal(t, "Expiring", c.Reason)
+	require.Contains(t, c.Message, "could not be renewed")
+	require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
+	l.look()
+	w.deny = nil
+	w.ready(v)
+	require.Equal(t, metav1.ConditionTrue, cond(t, v, "WebhookCertificateValid").Status)
+	l.look()
+	w.ahead = 0
+}
