@@ -10,6 +10,9 @@
 //	sbom     a bundle                    → its bill of materials
 //	push     a bundle, a registry        → the bundle there, reference by digest
 //
+// What is read is a [Bundle]: a source that was resolved to a digest once, by [Open] or,
+// where a policy was satisfied, by [Verify]. No flow asks again what a tag names.
+//
 // The media satisfy the interfaces: bundler/internal/archive for files and folders,
 // bundler/internal/registry for registries. The flows know neither.
 //

@@ -21,20 +21,16 @@ type Base struct {
 
 // BaseOf is the base that a bundle is, with all that its root reaches: of a delta
 // also what that left out.
-func BaseOf(ctx context.Context, s Source) (*Base, error) {
-	root, g, err := open(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := image.ParseDigest(root.Digest.String())
+func BaseOf(ctx context.Context, b *Bundle) (*Base, error) {
+	g, err := b.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	blobs := map[string]bool{}
-	for _, b := range g.Blobs {
-		blobs[b.Digest.String()] = true
+	for _, d := range g.Blobs {
+		blobs[d.Digest.String()] = true
 	}
-	return &Base{digest, func(d image.Digest) bool { return blobs[d.String()] }}, nil
+	return &Base{b.digest, func(d image.Digest) bool { return blobs[d.String()] }}, nil
 }
 
 // BaseOfReceipt is the base that a push has left behind.

@@ -70,12 +70,12 @@ func (w *Weight) add(d ocispec.Descriptor) {
 }
 
 // Diff says what changes from one bundle to another.
-func Diff(ctx context.Context, from, to Source) (*Difference, error) {
-	a, err := describe(ctx, from)
+func Diff(ctx context.Context, from, to *Bundle) (*Difference, error) {
+	a, err := from.describe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the first bundle: %w", err)
 	}
-	b, err := describe(ctx, to)
+	b, err := to.describe(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the second bundle: %w", err)
 	}

@@ -61,20 +61,19 @@ type EvidencePart struct {
 	Left      bool     `json:"leftToBase,omitempty"`
 }
 
-// CollectEvidence reads what a bundle says of itself; v is what was proven of it
-// before, or nil.
-func CollectEvidence(ctx context.Context, s Source, v *Verification, o Options) (*Evidence, error) {
-	d, err := describe(ctx, s)
+// CollectEvidence reads what a bundle says of itself, with what was proven of it.
+func CollectEvidence(ctx context.Context, b *Bundle, o Options) (*Evidence, error) {
+	d, err := b.describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i, err := d.inspect(ctx, s, o)
+	i, err := d.inspect(ctx, b, o)
 	if err != nil {
 		return nil, err
 	}
 	i.Matrix.Expired = false // depends on the day on which it is asked
 	lock := d.contents.Lock
-	e := &Evidence{Inspection: i, Verified: v, Listed: listedOf(lock, d.matrix), Parts: partsOf(d.graph, lock)}
+	e := &Evidence{Inspection: i, Verified: b.Verification(), Listed: listedOf(lock, d.matrix), Parts: partsOf(d.graph, lock)}
 	available := matrix.Available{}
 	for _, r := range lock.Releases {
 		available[r.ID()] = true

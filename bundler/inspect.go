@@ -67,12 +67,12 @@ type Signature struct {
 }
 
 // Inspect reads what a bundle says of itself.
-func Inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
-	d, err := describe(ctx, s)
+func Inspect(ctx context.Context, b *Bundle, o Options) (*Inspection, error) {
+	d, err := b.describe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d.inspect(ctx, s, o)
+	return d.inspect(ctx, b, o)
 }
 
 func (d *opened) inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
@@ -88,19 +88,12 @@ func (d *opened) inspect(ctx context.Context, s Source, o Options) (*Inspection,
 	if i.Signatures, err = inspectSignatures(ctx, s, i.Root); err != nil {
 		return i, err
 	}
-	return i, i.beside(ctx, s, g, o)
+	return i, i.beside(ctx, s, o)
 }
 
 // beside finds what travels with the images.
-func (i *Inspection) beside(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
-	subjects, err := subjectsOf(ctx, s, g)
-	if err != nil {
-		return err
-	}
+func (i *Inspection) beside(ctx context.Context, s Source, o Options) error {
 	return forEach(ctx, o.limit(), len(i.Images), func(n int) error {
-		if !slices.Contains(subjects, i.Images[n].Digest) {
-			return nil
-		}
 		var err error
 		i.Images[n].Attached, err = inspectSignatures(ctx, s, i.Images[n].Digest)
 		return err

@@ -15,8 +15,8 @@ import (
 
 // Joined is the whole bundle that a delta and its base are together: what the delta
 // left out is read from the base. Closing it closes both.
-func Joined(ctx context.Context, delta, base Source) (Source, error) {
-	_, g, err := open(ctx, delta)
+func Joined(ctx context.Context, delta, base *Bundle) (Source, error) {
+	g, err := delta.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func Joined(ctx context.Context, delta, base Source) (Source, error) {
 			Hint: "leave --base out",
 		}
 	}
-	_, other, err := open(ctx, base)
+	other, err := base.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the base: %w", err)
 	}
@@ -39,23 +39,23 @@ func Joined(ctx context.Context, delta, base Source) (Source, error) {
 			Hint: fmt.Sprintf("give the bundle %s", g.Base.Root),
 		}
 	}
-	return &joined{Source: delta, base: base, left: byDigest(left)}, nil
+	return &joined{Bundle: delta, base: base, left: byDigest(left)}, nil
 }
 
 // joined does not say that it is a delta: all of it is there.
 type joined struct {
-	Source
-	base Source
+	*Bundle
+	base *Bundle
 	left map[string]bool
 }
 
 var _ bundle.Fetcher = (*joined)(nil)
 
-func (j *joined) of(d ocispec.Descriptor) Source {
+func (j *joined) of(d ocispec.Descriptor) *Bundle {
 	if j.left[d.Digest.String()] {
 		return j.base
 	}
-	return j.Source
+	return j.Bundle
 }
 
 // Fetch reads from where it is.
@@ -69,13 +69,13 @@ func (j *joined) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int
 }
 
 // CheckLayout checks that of the delta; of the base, only layers count.
-func (j *joined) CheckLayout(ctx context.Context) error { return checkLayout(ctx, j.Source) }
+func (j *joined) CheckLayout(ctx context.Context) error { return j.checkLayout(ctx) }
 
 // Damage names damaged parts of both.
 func (j *joined) Damage(ctx context.Context) error {
 	var errs []error
-	for _, s := range []Source{j.Source, j.base} {
-		if d, ok := s.(Diagnoser); ok {
+	for _, b := range []*Bundle{j.Bundle, j.base} {
+		if d, ok := b.source.(Diagnoser); ok {
 			errs = append(errs, d.Damage(ctx))
 		}
 	}
@@ -83,4 +83,4 @@ func (j *joined) Damage(ctx context.Context) error {
 }
 
 // Close closes both.
-func (j *joined) Close() error { return errors.Join(j.Source.Close(), j.base.Close()) }
+func (j *joined) Close() error { return errors.Join(j.Bundle.Close(), j.base.Close()) }

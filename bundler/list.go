@@ -116,21 +116,21 @@ func readTag(ctx context.Context, shelf Shelf, tag string) (tagged, error) {
 		return tagged{}, wrap(err)
 	}
 	defer s.Close() //nolint:errcheck // only read
-	root, err := s.Root(ctx)
+	b, err := Open(ctx, s)
 	if err != nil {
 		return tagged{}, wrap(err)
 	}
-	if is, err := isBundle(ctx, s, root); err != nil || !is {
+	if is, err := isBundle(ctx, b, b.root); err != nil || !is {
 		if err != nil {
 			return tagged{}, wrap(err)
 		}
-		return tagged{root: root}, nil
+		return tagged{root: b.root}, nil
 	}
-	b, err := readListed(ctx, s)
+	listed, err := readListed(ctx, b)
 	if err != nil {
 		return tagged{}, wrap(err)
 	}
-	return tagged{root, b}, nil
+	return tagged{b.root, listed}, nil
 }
 
 // isBundle tells a bundle from other things by its artifact type.
@@ -145,8 +145,8 @@ func isBundle(ctx context.Context, s Source, root ocispec.Descriptor) (bool, err
 	return artifactType(data) == bundle.ArtifactType, nil
 }
 
-func readListed(ctx context.Context, s Source) (*Listed, error) {
-	d, err := describe(ctx, s)
+func readListed(ctx context.Context, b *Bundle) (*Listed, error) {
+	d, err := b.describe(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func readListed(ctx context.Context, s Source) (*Listed, error) {
 	for _, r := range d.contents.Lock.Releases {
 		l.Releases = append(l.Releases, r.ID())
 	}
-	l.Signatures, err = inspectSignatures(ctx, s, d.root)
+	l.Signatures, err = inspectSignatures(ctx, b, d.root)
 	return l, err
 }
 

@@ -59,8 +59,8 @@ type Install struct {
 // ReadInstall returns the install manifests that a bundle holds, with the operator's
 // image as it is addressed in a repository that the bundle was pushed to,
 // HOST/PATH@DIGEST. Antrea's rights are left out unless they are asked for.
-func ReadInstall(ctx context.Context, s Source, repository string, antrea bool) (*Install, error) {
-	o, err := read(ctx, s)
+func ReadInstall(ctx context.Context, b *Bundle, repository string, antrea bool) (*Install, error) {
+	o, err := b.read(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // PathsInput is what is put beside a bundle's repository, and where.
 type PathsInput struct {
-	Source    Source
+	Bundle    *Bundle
 	Reference image.Reference // the bundle's, in the registry; images go below it
 	// Open gives the repository of a reference, to write to.
 	Open func(image.Reference) Target
@@ -26,7 +26,7 @@ type PathsInput struct {
 // bundle itself has been pushed before, so that a registry that can mount is sent no
 // blob twice. It returns the references, sorted.
 func PushPaths(ctx context.Context, in PathsInput, o Options) ([]image.Reference, error) {
-	g, lock, err := Whole(ctx, in.Source)
+	g, lock, err := Whole(ctx, in.Bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func pushBeside(ctx context.Context, in PathsInput, g *bundle.Graph, at image.Re
 		if data, ok := known[d.Digest.String()]; ok {
 			return []origin{{from: data}}
 		}
-		return []origin{{from: in.Source}, {from: whole}} // the second one to be mounted from
+		return []origin{{from: in.Bundle.source}, {from: whole}} // the second one to be mounted from
 	}, o)
 	return err
 }
@@ -111,8 +111,9 @@ func subgraph(g *bundle.Graph, root ocispec.Descriptor) *bundle.Graph {
 			out.Blobs = append(out.Blobs, b)
 		}
 	}
-	for _, a := range g.Attachments {
+	for _, a := range g.Attachments { // after what they are about
 		if reached[a.Subject.String()] {
+			reached[a.Node.Descriptor.Digest.String()] = true
 			out.Attachments = append(out.Attachments, a)
 		}
 	}

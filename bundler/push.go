@@ -14,7 +14,7 @@ import (
 
 // PushInput is what is pushed, and where.
 type PushInput struct {
-	Source    Source
+	Bundle    *Bundle
 	Target    Target
 	Reference image.Reference // the target's
 	Registry  Registry        // to look at what arrived, and into other repositories
@@ -26,7 +26,7 @@ type PushInput struct {
 // Push copies a bundle, with what is attached to it, into a registry, and then
 // looks at it there as the operator will. Every byte is verified as it streams.
 func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
-	g, lock, err := whole(ctx, in.Source, o)
+	g, lock, err := in.Bundle.whole(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		if data, ok := known[d.Digest.String()]; ok {
 			from = append(from, origin{from: data})
 		} else if !left[d.Digest.String()] {
-			from = append(from, origin{from: in.Source})
+			from = append(from, origin{from: in.Bundle.source})
 		}
 		if other := others[d.Digest.String()]; other != nil {
 			from = append(from, origin{from: other}) // to be mounted from, else to be read
@@ -51,7 +51,7 @@ func Push(ctx context.Context, in PushInput, o Options) (*Pulled, error) {
 		return from
 	}, o)
 	if err != nil {
-		return nil, diagnosed(ctx, in.Source, err)
+		return nil, in.Bundle.diagnosed(ctx, err)
 	}
 	if o.DryRun {
 		return pushed, nil

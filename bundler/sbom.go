@@ -13,8 +13,8 @@ const (
 )
 
 // SBOM returns the bill of materials of a whole bundle. tool names this program.
-func SBOM(ctx context.Context, s Source, kind, tool string) ([]byte, error) {
-	d, err := describe(ctx, s)
+func SBOM(ctx context.Context, b *Bundle, kind, tool string) ([]byte, error) {
+	d, err := b.describe(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,14 +8,17 @@ import (
 
 // Whole returns everything that a bundle holds, with what is attached to it, and
 // its lock, held against each other. Layers are not read.
-func Whole(ctx context.Context, s Source) (*bundle.Graph, *bundle.Lock, error) {
-	return whole(ctx, s, Options{})
+func Whole(ctx context.Context, b *Bundle) (*bundle.Graph, *bundle.Lock, error) {
+	return b.whole(ctx, Options{})
 }
 
-func whole(ctx context.Context, s Source, o Options) (*bundle.Graph, *bundle.Lock, error) {
-	b, err := read(ctx, s)
+func (b *Bundle) whole(ctx context.Context, o Options) (*bundle.Graph, *bundle.Lock, error) {
+	d, err := b.read(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return b.graph, b.contents.Lock, attachments(ctx, s, b.graph, o)
+	g := *d.graph
+	var r attachmentReader
+	g.Attachments, err = r.below(ctx, b, subjectsOf(&g), o)
+	return &g, d.contents.Lock, err
 }

@@ -3,14 +3,12 @@ package bundler
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // maxSignatureManifest bounds the manifest under a signature's tag, in bytes.
@@ -25,81 +23,23 @@ type Signable interface {
 // Sign adds a signature to a bundle that is there. The bundle's structure is read
 // first, so that what is no bundle, or lacks a part, is not signed. Its layers are
 // not read: they were verified when they arrived, and verify reads them.
-func Sign(ctx context.Context, b Signable, signer *trust.Signer, identity string) (ocispec.Descriptor, error) {
-	root, g, err := open(ctx, b)
+func Sign(ctx context.Context, s Signable, signer *trust.Signer, identity string) (ocispec.Descriptor, error) {
+	b, err := Open(ctx, s)
 	if err != nil {
-		return root, err
+		return ocispec.Descriptor{}, err
 	}
-	if _, err := g.Contents(ctx, b); err != nil {
-		return root, err
+	if _, err := b.read(ctx); err != nil {
+		return b.root, err
 	}
-	subject, err := image.ParseDigest(root.Digest.String())
+	existing, err := existingSignature(ctx, b, b.digest)
 	if err != nil {
-		return root, err
+		return b.root, err
 	}
-	existing, err := existingSignature(ctx, b, subject)
+	attachment, err := signature(signer, b.digest, identity, existing)
 	if err != nil {
-		return root, err
+		return b.root, err
 	}
-	attachment, err := signature(signer, subject, identity, existing)
-	if err != nil {
-		return root, err
-	}
-	return root, b.Attach(ctx, attachment)
-}
-
-// open reads the structure of a bundle.
-func open(ctx context.Context, s Source) (ocispec.Descriptor, *bundle.Graph, error) {
-	root, err := s.Root(ctx)
-	if err != nil {
-		return root, nil, err
-	}
-	g, err := load(ctx, s, root)
-	return root, g, diagnosed(ctx, s, err)
-}
-
-// opened is a bundle as far as it is read to describe it.
-type opened struct {
-	graph    *bundle.Graph
-	contents *bundle.Contents
-	matrix   *matrix.Document // of describe only
-	root     image.Digest
-}
-
-// read reads the structure of a bundle and what it holds apart from images.
-func read(ctx context.Context, s Source) (*opened, error) {
-	root, g, err := open(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	o := &opened{graph: g}
-	if o.root, err = image.ParseDigest(root.Digest.String()); err != nil {
-		return nil, err
-	}
-	o.contents, err = g.Contents(ctx, s)
-	return o, err
-}
-
-// describe is read, with the matrix.
-func describe(ctx context.Context, s Source) (*opened, error) {
-	o, err := read(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	o.matrix, err = matrix.Parse("the bundle's matrix", o.contents.Matrix)
-	return o, err
-}
-
-// load reads the graph below a root, of a delta as such.
-func load(ctx context.Context, s Source, root ocispec.Descriptor) (*bundle.Graph, error) {
-	g, err := bundle.Load(ctx, s, root)
-	if err != nil {
-		return nil, err
-	}
-	if d, ok := s.(Delta); ok {
-		err = g.LeaveTo(d.Base())
-	}
-	return g, err
+	return b.root, s.Attach(ctx, attachment)
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.
@@ -159,24 +99,4 @@ func presign(g *bundle.Graph, signer *trust.Signer, target image.Reference) erro
 	}
 	g.Attachments = append(g.Attachments, a)
 	return nil
-}
-
-// attachments adds to a graph what is attached to its root, its images and what they
-// consist of in a source.
-func attachments(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
-	subjects, err := subjectsOf(ctx, s, g)
-	if err != nil {
-		return err
-	}
-	found := make([][]bundle.Attachment, len(subjects))
-	err = forEach(ctx, o.limit(), len(subjects), func(n int) error {
-		attached, err := s.Attachments(ctx, subjects[n])
-		if err != nil {
-			return err
-		}
-		found[n], err = readAttachments(ctx, s, subjects[n], attached)
-		return err
-	})
-	g.Attachments = append(g.Attachments, slices.Concat(found...)...)
-	return err
 }

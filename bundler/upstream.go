@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -28,12 +29,6 @@ type SignedUpstream interface {
 	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
 }
 
-// Lister is a Source that knows without asking for each what has attachments.
-type Lister interface {
-	// Attached returns the digests that something is attached to, sorted.
-	Attached(ctx context.Context) ([]image.Digest, error)
-}
-
 // Carry says whose signatures, attestations and SBOMs travel in a bundle, besides
 // the root's own.
 type Carry string
@@ -43,7 +38,7 @@ type Carry string
 const (
 	CarryNone   Carry = "none"
 	CarryImages Carry = "images" // of each image of the lock
-	CarryAll    Carry = "all"    // of each image and of the manifest of each platform
+	CarryAll    Carry = "all"    // of each image, of the manifest of each platform, and of what is attached
 )
 
 // The header and the bounds of a file that says whose signatures upstream images need.
@@ -193,13 +188,9 @@ func (p *UpstreamPolicy) verify(ctx context.Context, up SignedUpstream, i bundle
 	case rule.policy == nil:
 		return v, nil
 	}
-	var evidence []trust.Evidence
-	for _, d := range attached {
-		found, err := trust.ReadEvidence(ctx, up, d)
-		if err != nil && fault.ReasonOf(err) != fault.Corrupt {
-			return v, err
-		}
-		evidence = append(evidence, found...)
+	evidence, err := trust.ReadEvidence(ctx, up, attached...)
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+		return v, err
 	}
 	verified, err := rule.policy.Verify(i.Digest, evidence, now)
 	if err != nil {
@@ -230,10 +221,11 @@ func readUpstream(ctx context.Context, in PullInput, trees []bundle.Tree, o Opti
 	o.progress().Phase("upstream signatures", len(in.Lock.Images), 0)
 	found := make([][]bundle.Attachment, len(in.Lock.Images))
 	verified := make([]VerifiedImage, len(in.Lock.Images))
+	var r attachmentReader
 	err := forEach(ctx, o.limit(), len(in.Lock.Images), func(n int) error {
 		i := in.Lock.Images[n]
 		var err error
-		verified[n], found[n], err = lookBeside(ctx, in, i, trees[n], o.now())
+		verified[n], found[n], err = r.lookBeside(ctx, in, i, trees[n], o)
 		o.progress().Done(i.Reference.String(), err)
 		return err
 	})
@@ -261,55 +253,134 @@ func readUpstream(ctx context.Context, in PullInput, trees []bundle.Tree, o Opti
 }
 
 // lookBeside verifies one image and reads its attachments.
-func lookBeside(ctx context.Context, in PullInput, i bundle.Image, tree bundle.Tree, now time.Time) (VerifiedImage, []bundle.Attachment, error) {
+func (r *attachmentReader) lookBeside(ctx context.Context, in PullInput, i bundle.Image, tree bundle.Tree, o Options) (VerifiedImage, []bundle.Attachment, error) {
 	up, ok := in.Registry(whereabouts(i)).(SignedUpstream)
 	if !ok {
 		return VerifiedImage{}, nil, fmt.Errorf("image %s: its registry does not list signatures", i.Reference)
 	}
-	attached, err := up.Attachments(ctx, i.Digest)
+	from := &sameList{SignedUpstream: up}
+	attached, err := from.Attachments(ctx, i.Digest)
 	if err != nil {
 		return VerifiedImage{}, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
 	var v VerifiedImage
 	if in.Upstream != nil {
-		if v, err = in.Upstream.verify(ctx, up, i, attached, now); err != nil {
+		if v, err = in.Upstream.verify(ctx, up, i, attached, o.now()); err != nil {
 			return v, nil, err
 		}
 	}
 	if in.Carry == "" || in.Carry == CarryNone {
 		return v, nil, nil
 	}
-	out, err := readAttachments(ctx, up, i.Digest, attached)
-	if err != nil || in.Carry != CarryAll {
+	subjects := []image.Digest{i.Digest}
+	if in.Carry != CarryAll {
+		out, err := r.read(ctx, up, i.Digest, attached)
 		return v, out, err
 	}
 	for _, n := range tree.Nodes {
-		subject, err := image.ParseDigest(n.Descriptor.Digest.String())
-		if err != nil || subject == i.Digest {
-			continue
+		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil && d != i.Digest {
+			subjects = append(subjects, d)
 		}
-		attached, err := up.Attachments(ctx, subject)
-		if err != nil {
-			return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
-		}
-		more, err := readAttachments(ctx, up, subject, attached)
-		if err != nil {
-			return v, nil, err
-		}
-		out = append(out, more...)
+	}
+	out, err := r.below(ctx, from, subjects, o)
+	if err != nil {
+		return v, nil, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
 	return v, out, nil
 }
 
-// readAttachments reads the manifests of attachments. An index that refers to a
-// subject is none: nobody's signatures, attestations or SBOMs come in that form.
-func readAttachments(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
+// sameList is an upstream whose signatures are those that were verified.
+type sameList struct {
+	SignedUpstream
+	attached attachedOnce
+}
+
+// Attachments returns what refers to subject, as it was when that was asked first.
+func (s *sameList) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
+	return s.attached.of(ctx, s.SignedUpstream, subject)
+}
+
+// asked is what is asked for attachments.
+type asked interface {
+	bundle.Fetcher
+	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
+}
+
+// Bounds of the attachments of one bundle, all together.
+const (
+	maxAttachments     = 4096
+	maxAttachmentBytes = 64 << 20 // of their manifests
+)
+
+// attachmentReader reads attachments of one bundle, and counts them. It is safe for
+// concurrent use.
+type attachmentReader struct {
+	mu     sync.Mutex
+	number int
+	bytes  int64
+}
+
+// room takes a part of what one bundle may have, before that is read.
+func (r *attachmentReader) room(ds []ocispec.Descriptor) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number += len(ds)
+	r.bytes += sizeOf(ds)
+	if r.number <= maxAttachments && r.bytes <= maxAttachmentBytes {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "read signatures and attestations", Err: fmt.Errorf("there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxAttachmentBytes),
+		Hint: "remove those that are out of use",
+	}
+}
+
+// below reads what is attached to subjects, what is attached to that, and so on: a
+// signature of an attestation. Each is asked for, since no medium is sure to know all
+// of them by itself.
+func (r *attachmentReader) below(ctx context.Context, s asked, subjects []image.Digest, o Options) ([]bundle.Attachment, error) {
+	var out []bundle.Attachment
+	known := map[image.Digest]bool{}
+	for len(subjects) > 0 {
+		for _, d := range subjects {
+			known[d] = true
+		}
+		found := make([][]bundle.Attachment, len(subjects))
+		err := forEach(ctx, o.small(), len(subjects), func(n int) error {
+			if err := r.room(nil); err != nil {
+				return err
+			}
+			attached, err := s.Attachments(ctx, subjects[n])
+			if err != nil {
+				return err
+			}
+			found[n], err = r.read(ctx, s, subjects[n], attached)
+			return err
+		})
+		if err != nil {
+			return nil, once(err)
+		}
+		out, subjects = append(out, slices.Concat(found...)...), nil
+		for _, a := range slices.Concat(found...) {
+			if d, err := image.ParseDigest(a.Node.Descriptor.Digest.String()); err == nil && !known[d] {
+				known[d] = true
+				subjects = append(subjects, d)
+			}
+		}
+	}
+	return out, nil
+}
+
+// read reads the manifests of attachments. An index that refers to a subject is none:
+// nobody's signatures, attestations or SBOMs come in that form.
+func (r *attachmentReader) read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
+	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return isIndex(d.MediaType) })
+	if err := r.room(attached); err != nil {
+		return nil, err
+	}
 	out := make([]bundle.Attachment, 0, len(attached))
 	var problems []error
 	for _, d := range attached {
-		if isIndex(d.MediaType) {
-			continue
-		}
 		a, err := bundle.ReadAttachment(ctx, f, subject, d)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("attachment %s of %s: %w", d.Digest, subject, err))
@@ -320,28 +391,15 @@ func readAttachments(ctx context.Context, f bundle.Fetcher, subject image.Digest
 	return out, fault.Join(problems...)
 }
 
-// subjectsOf returns what of a graph attachments are looked for: all of it where the
-// source knows them, else the root and the images, since each is asked for.
-func subjectsOf(ctx context.Context, s Source, g *bundle.Graph) ([]image.Digest, error) {
-	known := map[image.Digest]bool{}
+// subjectsOf returns what of a graph others may be about: the root, and every
+// manifest below it, sorted.
+func subjectsOf(g *bundle.Graph) []image.Digest {
+	out := make([]image.Digest, 0, len(g.Manifests))
 	for _, n := range g.Manifests {
-		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil {
-			known[d] = true
+		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil { // it was read by it
+			out = append(out, d)
 		}
 	}
-	if l, ok := s.(Lister); ok {
-		attached, err := l.Attached(ctx)
-		return slices.DeleteFunc(attached, func(d image.Digest) bool { return !known[d] }), err
-	}
-	var out []image.Digest
-	for _, d := range append([]ocispec.Descriptor{g.Root}, g.Images()...) {
-		digest, err := image.ParseDigest(d.Digest.String())
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(out, digest) {
-			out = append(out, digest)
-		}
-	}
-	return out, nil
+	slices.SortFunc(out, func(a, b image.Digest) int { return compare(a.String(), b.String()) })
+	return slices.Compact(out)
 }

@@ -45,39 +45,38 @@ type Verification struct {
 	Provenance *Provenance `json:"provenance,omitempty"`
 }
 
-// Verify checks the signature of a bundle's root and then every byte below it, and
-// returns all that is wrong at once.
-func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Verification, error) {
-	root, err := s.Root(ctx)
+// Verify resolves a source, checks the signature of the bundle's root and then every
+// byte below it. It returns the bundle, bound to that digest, or all that is wrong at
+// once.
+func Verify(ctx context.Context, s Source, rules VerifyRules, o Options) (*Bundle, error) {
+	b, err := Open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	v := &Verification{}
-	if v.Root, err = image.ParseDigest(root.Digest.String()); err != nil {
-		return nil, err
-	}
-	attached, untrusted := v.signatures(ctx, s, rules.Policy, o.now())
-	layout := checkLayout(ctx, s)
-	g, err := load(ctx, s, root)
+	v := &Verification{Root: b.digest}
+	attached, untrusted := v.signatures(ctx, b, rules.Policy, o.now())
+	layout := b.checkLayout(ctx)
+	g, err := b.load(ctx)
 	if err != nil || g == nil {
-		return nil, diagnosed(ctx, s, fault.Join(untrusted, layout, err))
+		return nil, b.diagnosed(ctx, fault.Join(untrusted, layout, err))
 	}
-	lock, content := v.contents(ctx, s, g, rules.Matrix, o.now())
-	provenance := v.provenance(ctx, s, attached, lock, rules, o.now())
-	blobs := v.blobs(ctx, s, g, o)
+	lock, content := v.contents(ctx, b, g, rules.Matrix, o.now())
+	provenance := v.provenance(ctx, b, attached, lock, rules, o.now())
+	blobs := v.blobs(ctx, b, g, o)
 	if err := ctx.Err(); err != nil {
 		return nil, interrupted(ctx)
 	}
 	if err := fault.Join(untrusted, layout, content, provenance, blobs); err != nil {
-		return nil, once(diagnosed(ctx, s, err))
+		return nil, once(b.diagnosed(ctx, err))
 	}
-	return v, nil
+	b.verified = v
+	return b, nil
 }
 
 // diagnosed adds to what is wrong with content the parts of the medium that are
 // damaged: that is what the user has to copy again.
-func diagnosed(ctx context.Context, s Source, err error) error {
-	d, ok := s.(Diagnoser)
+func (b *Bundle) diagnosed(ctx context.Context, err error) error {
+	d, ok := b.source.(Diagnoser)
 	if !ok || !slices.ContainsFunc(fault.All(err), func(f *fault.Error) bool { return f.Reason == fault.Corrupt }) {
 		return err
 	}
@@ -101,8 +100,8 @@ func once(err error) error {
 	return fault.Join(out...)
 }
 
-func checkLayout(ctx context.Context, s Source) error {
-	checker, ok := s.(LayoutChecker)
+func (b *Bundle) checkLayout(ctx context.Context) error {
+	checker, ok := b.source.(LayoutChecker)
 	if !ok {
 		return nil
 	}
@@ -115,16 +114,13 @@ func (v *Verification) signatures(ctx context.Context, s Source, policy *trust.P
 	if err != nil {
 		return nil, err
 	}
-	var evidence []trust.Evidence
-	var problems []error
-	for _, d := range attached {
-		found, err := trust.ReadEvidence(ctx, s, d)
-		problems = append(problems, err)
-		evidence = append(evidence, found...)
+	evidence, problems := trust.ReadEvidence(ctx, s, attached...)
+	if fault.ReasonOf(problems) == fault.Untrusted { // more than is read
+		return attached, problems
 	}
 	verified, err := policy.Verify(v.Root, evidence, now)
 	if err != nil {
-		return attached, fault.Join(append(problems, err)...)
+		return attached, fault.Join(problems, err)
 	}
 	v.SignedBy = verified.Keys()
 	return attached, nil // a damaged signature beside enough good ones changes nothing

@@ -62,8 +62,9 @@
 //
 // # Attachments
 //
-// Signatures, attestations and SBOMs of the root and of images are not reached
-// from the root; each medium keeps them beside it, under cosign's tags
+// Signatures, attestations and SBOMs of the root, of images, of the manifests of their
+// platforms, and of one another are not reached from the root; each medium keeps them
+// beside it, under cosign's tags
 // (sha256-<hex>.sig, .att, .sbom) or as referrers (a manifest whose subject is what
 // it is about). See [Attachment].
 //

@@ -45,13 +45,67 @@ const (
 	maxEnvelopeSigs   = 32  // of one envelope
 )
 
-// ReadEvidence reads the signatures that a manifest holds: what is under the tag
-// sha256-HEX.sig, or a referrer of the subject. A manifest of another kind holds
+// ReadEvidence reads the signatures that manifests hold: what is under the tag
+// sha256-HEX.sig, and referrers of the subject. A manifest of another kind holds
 // none, which is no error. Every byte is checked against its descriptor; a claim
-// that is damaged is returned as evidence that cannot count, while an error of the
-// fetcher ends the reading.
-func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descriptor) ([]Evidence, error) {
-	data, err := fetch(ctx, fetcher, manifest, maxManifest)
+// that is damaged is returned as evidence that cannot count. A manifest that cannot
+// be read is an error beside the evidence of the others.
+//
+// Everything together is bounded before it is read, by number and by size, and what
+// several signatures share is held once. More than that is a fault with reason
+// Untrusted, and no evidence.
+func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
+	r := evidenceReader{fetcher: fetcher, claims: map[claimKey]claimText{}}
+	var out []Evidence
+	var problems []error
+	for _, m := range manifests {
+		found, err := r.read(ctx, m)
+		if err != nil && fault.ReasonOf(err) == fault.Untrusted {
+			return nil, err
+		}
+		out, problems = append(out, found...), append(problems, err)
+	}
+	return out, fault.Join(problems...)
+}
+
+// evidenceReader reads the signatures of one verification, and counts them.
+type evidenceReader struct {
+	fetcher Fetcher
+	claims  map[claimKey]claimText
+	number  int   // of signatures
+	bytes   int64 // of manifests and claims
+}
+
+// claimKey tells claims apart.
+type claimKey struct {
+	digest string
+	size   int64
+}
+
+// claimText is a claim as it was read; many signatures may be over one.
+type claimText struct {
+	data []byte
+	err  error
+}
+
+// room takes a part of what one verification may hold, before that is read.
+func (r *evidenceReader) room(number int, size int64) error {
+	r.number += number
+	r.bytes += max(size, 0)
+	if r.number <= maxEvidence && r.bytes <= maxEvidenceBytes {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d, or more than %d bytes of them", maxEvidence, maxEvidenceBytes),
+		Hint: "remove signatures that are out of use from the repository",
+	}
+}
+
+func (r *evidenceReader) read(ctx context.Context, manifest ocispec.Descriptor) ([]Evidence, error) {
+	if err := r.room(0, min(manifest.Size, maxManifest)); err != nil {
+		return nil, err
+	}
+	data, err := fetch(ctx, r.fetcher, manifest, maxManifest)
 	if err != nil {
 		return nil, fmt.Errorf("read signature manifest: %w", err)
 	}
@@ -64,9 +118,12 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descrip
 			Hint: "sign again, or copy the signature again from where it was made",
 		}
 	}
+	if err := r.room(len(layers), 0); err != nil {
+		return nil, err
+	}
 	out := make([]Evidence, 0, len(layers))
 	for _, layer := range layers {
-		claim, err := fetch(ctx, fetcher, layer, maxClaim)
+		claim, err := r.claim(ctx, layer)
 		switch reason := fault.ReasonOf(err); {
 		case err == nil:
 			out = append(out, readLayer(layer, claim))
@@ -77,6 +134,20 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifest ocispec.Descrip
 		}
 	}
 	return out, nil
+}
+
+// claim reads a claim, once.
+func (r *evidenceReader) claim(ctx context.Context, layer ocispec.Descriptor) ([]byte, error) {
+	key := claimKey{layer.Digest.String(), layer.Size}
+	if c, ok := r.claims[key]; ok {
+		return c.data, c.err
+	}
+	if err := r.room(0, min(layer.Size, maxClaim)); err != nil {
+		return nil, err
+	}
+	data, err := fetch(ctx, r.fetcher, layer, maxClaim)
+	r.claims[key] = claimText{data, err}
+	return data, err
 }
 
 // layersOf returns the layers of a manifest that hold signatures, by their type.

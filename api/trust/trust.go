@@ -22,6 +22,10 @@
 //     application/vnd.dev.sigstore.bundle.v0.3+json, a DSSE envelope around an
 //     in-toto statement of predicate type https://sigstore.dev/cosign/sign/v1.
 //
+// What one verification reads of all of them together is bounded before it is read:
+// 1024 signatures, and 16 MiB of manifests and claims, each claim once. More is a
+// refusal.
+//
 // The first is what [Signer.Sign] writes. In both, the signed claim names a digest,
 // and counts for that digest only. Any other predicate (an SBOM, provenance) says
 // nothing about acceptance and never counts, whoever signed it. The reference that
@@ -141,6 +145,8 @@ const (
 	maxSignature  = 4 << 10   // bytes of one decoded signature: an RSA key of 32768 bits
 	maxSignatures = 256       // in one manifest, and in one blob signature file
 	maxEvidence   = 1024      // looked at in one verification
+
+	maxEvidenceBytes = 16 << 20 // of all manifests and claims of one verification
 )
 
 // Fetcher hands over the bytes of a descriptor, from the first one; who calls it

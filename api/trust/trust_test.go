@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -705,4 +706,39 @@ func TestBadPublicKeysAreExplained(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
+}
+
+// Many manifests share one large claim: it is fetched and held once, and all of the
+// evidence together is bounded before it is read.
+func TestEvidenceIsBoundedOverAllManifests(t *testing.T) {
+	blobs := store{}
+	claim := blobs.add(trust.SimpleSigningMediaType, bytes.Repeat([]byte("x"), 128<<10))
+	fetched := map[digest.Digest]int{}
+	counting := fetchFunc(func(d ocispec.Descriptor) (io.ReadCloser, error) {
+		fetched[d.Digest]++
+		return blobs.Fetch(t.Context(), d)
+	})
+	var manifests []ocispec.Descriptor
+	for n := range 200 {
+		d := claim
+		d.Annotations = map[string]string{"n": fmt.Sprint(n)}
+		manifests = append(manifests, blobs.manifest(t, slices.Repeat([]ocispec.Descriptor{d}, 250)...))
+	}
+	found, err := trust.ReadEvidence(t.Context(), counting, manifests[:4]...)
+	require.NoError(t, err)
+	require.Len(t, found, 1000)
+	require.Equal(t, 1, fetched[claim.Digest])
+
+	found, err = trust.ReadEvidence(t.Context(), counting, manifests...)
+	requireUntrusted(t, err, "there are more than 1024")
+	require.Empty(t, found)
+
+	other := make([]ocispec.Descriptor, 0, 200)
+	for n := range 200 { // few for each manifest, and large ones
+		other = append(other, blobs.manifest(t, blobs.add(trust.SimpleSigningMediaType, bytes.Repeat([]byte{byte(n)}, 127<<10))))
+	}
+	clear(fetched)
+	_, err = trust.ReadEvidence(t.Context(), counting, other...)
+	requireUntrusted(t, err, "or more than 16777216 bytes")
+	require.Less(t, len(fetched), 2*140)
 }

@@ -83,7 +83,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -250,30 +249,6 @@ func (x *index) attachments(ctx context.Context, subject image.Digest) ([]ocispe
 	}
 	slices.SortFunc(out, compareAttached)
 	out = slices.CompactFunc(out, func(a, b ocispec.Descriptor) bool { return compareAttached(a, b) == 0 })
-	return out, fault.Join(errs...)
-}
-
-// attached lists the digests that something is attached to, sorted.
-func (x *index) attached(ctx context.Context) ([]image.Digest, error) {
-	seen := map[string]bool{}
-	add := func(digest string) { seen[digest] = true }
-	var errs []error
-	for _, d := range x.entries {
-		switch of, _, ok := tagSubject(d.Annotations[ocispec.AnnotationRefName]); {
-		case ok:
-			add(of)
-		case d.Annotations[ocispec.AnnotationRefName] == "":
-			of, err := x.subject(ctx, d)
-			errs = append(errs, err)
-			add(of)
-		}
-	}
-	var out []image.Digest
-	for _, s := range slices.Sorted(maps.Keys(seen)) {
-		if d, err := image.ParseDigest(s); err == nil { // a tag may look like one of cosign's
-			out = append(out, d)
-		}
-	}
 	return out, fault.Join(errs...)
 }
 

@@ -153,9 +153,6 @@ func checkBlobFile(path string, f *os.File, d ocispec.Descriptor) error {
 	return nil
 }
 
-// Attached returns the digests that something is attached to, sorted.
-func (d *Dir) Attached(ctx context.Context) ([]image.Digest, error) { return d.index().attached(ctx) }
-
 // Attachments returns the manifests of signatures and other things about subject.
 func (d *Dir) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return d.index().attachments(ctx, subject)

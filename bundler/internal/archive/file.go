@@ -334,11 +334,6 @@ func (a *File) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64
 // Base returns what a delta leaves out; nil of a whole bundle.
 func (a *File) Base() *bundle.Base { return a.fetcher().index.base }
 
-// Attached returns the digests that something is attached to, sorted.
-func (a *File) Attached(ctx context.Context) ([]image.Digest, error) {
-	return a.fetcher().index.attached(ctx)
-}
-
 // Attachments returns the manifests of signatures and other things about subject.
 func (a *File) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return a.fetcher().index.attachments(ctx, subject)

@@ -429,7 +429,32 @@ func (a *app) printSigned(at place, root ocispec.Descriptor) error {
 	return err
 }
 
-// source opens the bundle that an argument names.
+// opened opens the bundle that an argument names, and verifies it first where the
+// rules have a policy: what is returned is all that may be read from there on.
+func (a *app) opened(ctx context.Context, arg string, rules bundler.VerifyRules, p bundler.Progress) (*bundler.Bundle, place, *registry.Client, error) {
+	source, at, client, err := a.source(ctx, arg)
+	if err != nil {
+		return nil, at, nil, err
+	}
+	b, err := resolved(ctx, source, rules, a.options(p))
+	return b, at, client, err
+}
+
+// resolved binds a source to its digest, and verifies it first where the rules have a
+// policy. What is not returned is closed.
+func resolved(ctx context.Context, source bundler.Source, rules bundler.VerifyRules, o bundler.Options) (b *bundler.Bundle, err error) {
+	if rules.Policy == nil {
+		b, err = bundler.Open(ctx, source)
+	} else {
+		b, err = bundler.Verify(ctx, source, rules, o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, source.Close())
+	}
+	return b, nil
+}
+
+// source opens the medium that an argument names, for what signs it and for opened.
 func (a *app) source(ctx context.Context, arg string) (bundler.Signable, place, *registry.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := a.flags.client()
@@ -483,17 +508,14 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 	if rules.Policy == nil {
 		return usage(cmd, "there is no --key PUB and no --policy FILE: nothing would be proven")
 	}
-	source, _, _, err := a.source(cmd.Context(), src)
-	if err != nil {
-		return err
-	}
-	defer source.Close() //nolint:errcheck // only read
 	progress := a.reporter()
-	v, err := bundler.Verify(cmd.Context(), source, rules, a.options(progress))
+	b, _, _, err := a.opened(cmd.Context(), src, rules, progress)
 	progress.end()
 	if err != nil {
 		return err
 	}
+	defer b.Close() //nolint:errcheck // only read
+	v := b.Verification()
 	if a.flags.format == formatJSON {
 		return writeJSON(a.out, v)
 	}
@@ -536,26 +558,22 @@ func (a *app) inspect(ctx context.Context, src string) error {
 	if err := fault.Join(err, a.flags.checkPage()); err != nil {
 		return err
 	}
-	source, _, _, err := a.source(ctx, src)
+	b, _, _, err := a.opened(ctx, src, rules, nil)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
-	var proven *bundler.Verification
-	if rules.Policy != nil {
-		if proven, err = bundler.Verify(ctx, source, rules, a.options(nil)); err != nil {
-			return err
-		}
+	defer b.Close() //nolint:errcheck // only read
+	if proven := b.Verification(); proven != nil {
 		a.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
 	}
 	if a.flags.format == formatHTML {
-		e, err := bundler.CollectEvidence(ctx, source, proven, a.options(nil))
+		e, err := bundler.CollectEvidence(ctx, b, a.options(nil))
 		if err != nil {
 			return err
 		}
 		return a.writePage(e)
 	}
-	i, err := bundler.Inspect(ctx, source, a.options(nil))
+	i, err := bundler.Inspect(ctx, b, a.options(nil))
 	if err != nil {
 		return err
 	}
@@ -573,7 +591,8 @@ func (a app) pushCommand() *cobra.Command {
 there already is not sent again; the tag is set last; and then the root and every
 image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
-as verify does, and nothing is sent where anything is wrong.
+as verify does, and nothing is sent where anything is wrong. A tag of SRC is resolved
+once: what was verified is what is pushed, wherever the tag moves meanwhile.
 
 A delta is pushed only where the registry has every layer that it left to its base:
 in the repository itself, in one that --mount-from names, or in those below it that
@@ -614,28 +633,23 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	if err := fault.Join(err, destErr, mountErr, a.flags.checkReceipt()); err != nil {
 		return err
 	}
-	source, _, client, err := a.source(ctx, src)
+	progress := a.reporter()
+	defer progress.end()
+	b, _, client, err := a.opened(ctx, src, rules, progress)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
+	defer b.Close() //nolint:errcheck // only read
 	target, err := a.openTarget(to, client)
 	if err != nil {
 		return err
 	}
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
-	progress := a.reporter()
-	defer progress.end()
-	if rules.Policy != nil {
-		if _, err := bundler.Verify(ctx, source, rules, a.options(progress)); err != nil {
-			return err
-		}
-	}
 	pushed, err := bundler.Push(ctx, bundler.PushInput{
-		Source: source, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
+		Bundle: b, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
 	}, a.options(progress))
 	if err == nil {
-		err = a.pushPaths(ctx, source, to, client, progress)
+		err = a.pushPaths(ctx, b, to, client, progress)
 	}
 	progress.end()
 	if err == nil {

@@ -62,8 +62,12 @@ func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.B
 	if err != nil {
 		return nil, err
 	}
-	defer source.Close() //nolint:errcheck // only read
-	base, err := bundler.BaseOf(ctx, source)
+	b, err := resolved(ctx, source, bundler.VerifyRules{}, a.options(nil))
+	if err != nil {
+		return nil, fmt.Errorf("read the base %s: %w", p, err)
+	}
+	defer b.Close() //nolint:errcheck // only read
+	base, err := bundler.BaseOf(ctx, b)
 	if err != nil {
 		return nil, fmt.Errorf("read the base %s: %w", p, err)
 	}

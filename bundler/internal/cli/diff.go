@@ -29,11 +29,11 @@ proves nothing: see verify. FROM and TO are bundles anywhere.`,
 }
 
 func (a *app) diff(ctx context.Context, from, to string) error {
-	one, _, _, err := a.source(ctx, from)
+	one, _, _, err := a.opened(ctx, from, bundler.VerifyRules{}, nil)
 	if err == nil {
 		defer one.Close() //nolint:errcheck // only read
 	}
-	other, _, _, otherErr := a.source(ctx, to)
+	other, _, _, otherErr := a.opened(ctx, to, bundler.VerifyRules{}, nil)
 	if otherErr == nil {
 		defer other.Close() //nolint:errcheck // only read
 	}

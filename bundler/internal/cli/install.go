@@ -56,22 +56,21 @@ func (a *app) installManifests(ctx context.Context, src, repository string, antr
 	if err != nil {
 		return err
 	}
-	source, from, _, err := a.source(ctx, src)
+	from, err := parsePlace(src)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
 	if repository, err = mirrorRepository(repository, from); err != nil {
 		return err
 	}
 	progress := a.reporter()
 	defer progress.end()
-	if rules.Policy != nil {
-		if _, err := bundler.Verify(ctx, source, rules, a.options(progress)); err != nil {
-			return err
-		}
+	b, _, _, err := a.opened(ctx, src, rules, progress)
+	if err != nil {
+		return err
 	}
-	install, err := bundler.ReadInstall(ctx, source, repository, antrea)
+	defer b.Close() //nolint:errcheck // only read
+	install, err := bundler.ReadInstall(ctx, b, repository, antrea)
 	progress.end()
 	if err != nil {
 		return err

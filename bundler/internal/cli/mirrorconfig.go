@@ -33,7 +33,7 @@ func (f *flags) layoutFlag(cmd *cobra.Command) {
 }
 
 // pushPaths puts the images under their upstream names, where that was asked for.
-func (a *app) pushPaths(ctx context.Context, source bundler.Source, to place, client *registry.Client, p bundler.Progress) error {
+func (a *app) pushPaths(ctx context.Context, b *bundler.Bundle, to place, client *registry.Client, p bundler.Progress) error {
 	if a.flags.layout != layoutPaths {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (a *app) pushPaths(ctx context.Context, source bundler.Source, to place, cl
 		return nil
 	}
 	_, err := bundler.PushPaths(ctx, bundler.PathsInput{
-		Source: source, Reference: to.reference, Registry: direct(client),
+		Bundle: b, Reference: to.reference, Registry: direct(client),
 		Open: func(ref image.Reference) bundler.Target { return client.Repository(ref) },
 	}, a.options(p))
 	return err
@@ -99,12 +99,12 @@ func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigF
 	if err := fault.Join(f.check(cmd, format), err); err != nil {
 		return err
 	}
-	source, _, _, err := a.source(cmd.Context(), src)
+	b, _, _, err := a.opened(cmd.Context(), src, bundler.VerifyRules{}, nil)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
-	_, lock, err := bundler.Whole(cmd.Context(), source)
+	defer b.Close() //nolint:errcheck // only read
+	_, lock, err := bundler.Whole(cmd.Context(), b)
 	if err != nil {
 		return err
 	}

@@ -35,12 +35,12 @@ the bundle holds, and proves nothing: see verify.`,
 }
 
 func (a *app) sbom(ctx context.Context, src, kind string) error {
-	source, _, _, err := a.source(ctx, src)
+	b, _, _, err := a.opened(ctx, src, bundler.VerifyRules{}, nil)
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
-	data, err := bundler.SBOM(ctx, source, kind, "vdo-bundle "+version().Version)
+	defer b.Close() //nolint:errcheck // only read
+	data, err := bundler.SBOM(ctx, b, kind, "vdo-bundle "+version().Version)
 	if err != nil {
 		return err
 	}

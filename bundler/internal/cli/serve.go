@@ -92,16 +92,14 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	if err != nil {
 		return err
 	}
-	defer source.Close() //nolint:errcheck // only read
-	if rules.Policy != nil {
-		progress := a.reporter()
-		_, err := bundler.Verify(ctx, source, rules, a.verifyOptions(progress))
-		progress.end()
-		if err != nil {
-			return err
-		}
+	progress := a.reporter()
+	b, err := resolved(ctx, source, rules, a.verifyOptions(progress))
+	progress.end()
+	if err != nil {
+		return err
 	}
-	graph, _, err := bundler.Whole(ctx, source)
+	defer b.Close() //nolint:errcheck // only read
+	graph, _, err := bundler.Whole(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -113,7 +111,7 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
-	return a.answer(ctx, listener, graph, source, setup, f.grace)
+	return a.answer(ctx, listener, graph, b, setup, f.grace)
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
@@ -128,11 +126,18 @@ func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) 
 	if err != nil {
 		return nil, err
 	}
-	delta, err := a.openSource(ctx, at, nil)
+	open := func(p place) (*bundler.Bundle, error) {
+		source, err := a.openSource(ctx, p, nil)
+		if err != nil {
+			return nil, err
+		}
+		return resolved(ctx, source, bundler.VerifyRules{}, a.verifyOptions(nil))
+	}
+	delta, err := open(at)
 	if err != nil {
 		return nil, err
 	}
-	base, err := a.openSource(ctx, of, nil)
+	base, err := open(of)
 	if err != nil {
 		return nil, errors.Join(err, delta.Close())
 	}
@@ -149,7 +154,7 @@ func (a *app) verifyOptions(p bundler.Progress) bundler.Options {
 }
 
 // answer serves until ctx is done: that is how a server ends, not an interruption.
-func (a *app) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source bundler.Source, s serveSetup, grace time.Duration) error {
+func (a *app) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source serve.Source, s serveSetup, grace time.Duration) error {
 	host := l.Addr().String()
 	at, err := image.ParseReference(host + "/" + s.as)
 	if err != nil {

@@ -188,17 +188,14 @@ func (s *Store) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust
 }
 
 func readEvidence(ctx context.Context, f trust.Fetcher, manifests []ocispec.Descriptor) ([]trust.Evidence, error) {
-	var all []trust.Evidence
-	for _, m := range manifests {
-		e, err := trust.ReadEvidence(ctx, f, m)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, e...); len(all) > maxEvidence {
-			return nil, &fault.Error{
-				Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d", maxEvidence),
-				Hint: "remove signatures that are out of use from the mirror",
-			}
+	all, err := trust.ReadEvidence(ctx, f, manifests...)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > maxEvidence {
+		return nil, &fault.Error{
+			Reason: fault.Untrusted, Op: "read signatures", Err: fmt.Errorf("there are more than %d", maxEvidence),
+			Hint: "remove signatures that are out of use from the mirror",
 		}
 	}
 	return all, nil
