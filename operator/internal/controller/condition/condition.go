@@ -5,6 +5,7 @@
 //	                       Ready    Reconciling  Stalled
 //	spec is in effect      True     absent       absent     [Ready]
 //	work is under way      Unknown  True         absent     [Progressing]
+//	waiting for an end     False    True         absent     [Waiting]
 //	fault that can pass    False    True         absent     [Fault]
 //	only a person can help False    absent       True       [Fault]
 //	suspended              kept     absent       absent     [Suspended]
@@ -92,6 +93,16 @@ func Fault(conds *[]metav1.Condition, generation int64, err error) {
 	ready.Type, ready.Status = other, metav1.ConditionTrue
 	Set(conds, generation, ready)
 	Remove(conds, gone)
+}
+
+// Waiting says that the spec is not in effect because something in the cluster has to
+// end first, which is watched for: a refusal that lifts itself.
+func Waiting(conds *[]metav1.Condition, generation int64, err error) {
+	c := False(v1alpha1.ConditionReady, err)
+	Set(conds, generation, c)
+	c.Type, c.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
+	Set(conds, generation, c)
+	Remove(conds, v1alpha1.ConditionStalled)
 }
 
 // Suspended says that nothing is being done because spec.suspend is set. What

@@ -283,10 +283,18 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	if a.outcome.gate != "" || len(a.blocked) > 0 || len(a.errs) > 0 || a.outcome.changed > 0 || a.outcome.resolved != nil {
+	wave := (plan.Plan{Steps: steps}).NextWave()
+	if len(wave) == 0 || a.outcome.gate != "" {
+		return nil
+	}
+	a.outcome.gate = "the removal of what is no longer wanted"
+	if len(a.blocked) > 0 || len(a.errs) > 0 || a.outcome.resolved != nil {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
 	}
-	wave := (plan.Plan{Steps: steps}).NextWave()
+	a.outcome.again = true
+	if a.outcome.changed > 0 {
+		return nil // what replaces it was just written
+	}
 	for _, s := range wave {
 		if err := a.Cluster.Delete(ctx, s); err != nil {
 			return err
@@ -294,9 +302,6 @@ func (a *applier) removals(ctx context.Context) error {
 		if !s.Deleting {
 			a.changed(ctx, s, fmt.Sprintf("%s was removed: %s", s.Key, s.Reason))
 		}
-	}
-	if len(wave) > 0 {
-		a.outcome.gate, a.outcome.again = "what is no longer wanted is being removed", true
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	switch {
-	case other != "":
+	case other != nil:
 		p.outcome = outcome{resolved: rivalFault(other)}
 	case !p.config.Spec.Suspend && controllerutil.AddFinalizer(p.config, Finalizer):
 		return p.finalize(ctx, &before)
@@ -186,6 +186,7 @@ type pass struct {
 	now    time.Time
 	name   types.NamespacedName
 	config *v1alpha1.VDOConfig
+	alone  bool // there is no other VDOConfig
 
 	site     site
 	decision decision
@@ -204,7 +205,8 @@ type outcome struct {
 	plan     *plan.Plan
 	report   *assess.Report
 	notes    []string
-	leaving  error // why a driver that is not wanted stays
+	leaving  error // why what is not wanted cannot be removed
+	volumes  error // the volumes that the removal waits for
 }
 
 // run is the pass over a VDOConfig that is in force.
@@ -240,39 +242,6 @@ func (p *pass) bring(ctx context.Context) error {
 		return p.outcome.plan.Conflicts()
 	}
 	return p.apply(ctx, rendered, live)
-}
-
-// rival returns the VDOConfig that is in force instead of this one, or "": the
-// oldest is, and where two are of one age the first by name.
-func (p *pass) rival(ctx context.Context) (string, error) {
-	var all v1alpha1.VDOConfigList
-	if err := p.Client.List(ctx, &all); err != nil {
-		return "", fmt.Errorf("list VDOConfigs: %w", err)
-	}
-	first := p.config
-	for i := range all.Items {
-		if older(&all.Items[i], first) {
-			first = &all.Items[i]
-		}
-	}
-	if client.ObjectKeyFromObject(first) == p.name {
-		return "", nil
-	}
-	return client.ObjectKeyFromObject(first).String(), nil
-}
-
-func older(a, b *v1alpha1.VDOConfig) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
-}
-
-func rivalFault(other string) error {
-	return &fault.Error{
-		Reason: fault.Refused, Op: "install", Subject: "drivers",
-		Hint: "delete one of the two", Err: fmt.Errorf("VDOConfig %s is in force: there is one for a cluster", other),
-	}
 }
 
 // changed logs and tells what was done to an object.

@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
@@ -298,6 +300,8 @@ func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
 	ready := cond(t, v, "Ready")
 	require.Equal(t, "Refused", ready.Reason)
 	require.Contains(t, ready.Message, "1 PersistentVolumes and 0 VolumeAttachments")
+	require.True(t, isTrue(v, "Reconciling"), "it goes on by itself once the volumes are gone")
+	require.False(t, isTrue(v, "Stalled"))
 	require.Contains(t, ready.Message, "spec.onDelete")
 	get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
 
@@ -322,6 +326,32 @@ func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	again := w.ready(w.config("again"))
 	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 	require.NotZero(t, w.inventory(again).Len())
+}
+
+func TestResolvedIsUnknownWhereNothingWasChosen(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	w.look(v) // the finalizer
+	versions := w.r.Cluster.(*edge.Cluster).Versions
+	w.r.Cluster.(*edge.Cluster).Versions = unreachable{}
+	w.look(v)
+	resolved := cond(t, v, "Resolved")
+	require.Equal(t, metav1.ConditionUnknown, resolved.Status)
+	require.Equal(t, "Unreachable", resolved.Reason)
+	require.Contains(t, resolved.Message, "the version of the API server")
+	w.r.Cluster.(*edge.Cluster).Versions = versions
+
+	w.change(v, func() {
+		v.Spec.StorageProvider, v.Spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cpi", Policy: "disabled"}}
+	})
+	w.ready(v)
+	require.Equal(t, "no driver is asked for", cond(t, v, "Resolved").Message)
+}
+
+type unreachable struct{}
+
+func (unreachable) ServerVersion() (*version.Info, error) {
+	return nil, errors.New("connection refused")
 }
 
 func TestASecondVDOConfigIsStalled(t *testing.T) {

@@ -215,7 +215,7 @@ func (p *pass) leaving(ctx context.Context) (map[matrix.Driver]plan.Leave, error
 	if volumes+attachments == 0 {
 		return all, nil
 	}
-	p.outcome.leaving = volumesFault(volumes, attachments)
+	p.outcome.volumes = volumesFault(volumes, attachments)
 	for _, d := range []matrix.Driver{matrix.CSI, matrix.SnapshotController} {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}

@@ -45,7 +45,19 @@ func (p *pass) clear(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p.site.inventory = inv
+	other, err := p.rival(ctx)
+	if err != nil {
+		return false, err
+	}
+	if p.site.inventory = inv; other != nil {
+		theirs, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(other))
+		if err != nil {
+			return false, err
+		}
+		for _, e := range theirs.Entries() { // what is of the one in force is not ours to remove
+			p.site.inventory = p.site.inventory.Without(e.Key)
+		}
+	}
 	if p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
 		if done, err := p.clearObjects(ctx); err != nil || !done {
 			return false, err
@@ -54,11 +66,14 @@ func (p *pass) clear(ctx context.Context) (done bool, err error) {
 	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
 		return false, err
 	}
+	if !p.alone {
+		return true, nil // the other one goes on using the key
+	}
 	return true, p.Cluster.DeleteSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
 }
 
 func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
-	if err := p.mayRemove(ctx); err != nil {
+	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
 		return false, err
 	}
 	live, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.site.inventory, nil))
@@ -92,7 +107,7 @@ func (p *pass) mayRemove(ctx context.Context) error {
 		return err
 	}
 	if volumes+attachments > 0 {
-		return volumesFault(volumes, attachments)
+		p.outcome.volumes = volumesFault(volumes, attachments)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type question struct {
 
 // decision is what shall be there.
 type decision struct {
+	made     bool               // false where nothing could be asked
 	releases []matrix.ReleaseID // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
 	// held are drivers that are asked for and left as they are, and why.
@@ -133,7 +134,7 @@ func asked(rules map[matrix.Driver]matrix.Rule) []matrix.Driver {
 
 // decide is the whole of choosing: pure.
 func decide(q question) decision {
-	d := decision{reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{}, withdrawn: withdrawn(q.document, q.facts.Installed)}
+	d := decision{made: true, reasons: map[matrix.Driver][]string{}, held: map[matrix.Driver]string{}, withdrawn: withdrawn(q.document, q.facts.Installed)}
 	rules, pins, err := policies(q.spec)
 	if err != nil {
 		d.refused = err

@@ -145,7 +145,9 @@ func (p *pass) conditions() {
 func (p *pass) readyCondition(conds *[]metav1.Condition, gen int64, err error, waits []string) {
 	switch {
 	case err != nil:
-		condition.Fault(conds, gen, err)
+		condition.Fault(conds, gen, fault.Join(err, p.outcome.volumes))
+	case p.outcome.volumes != nil:
+		condition.Waiting(conds, gen, p.outcome.volumes)
 	case p.config.Spec.Suspend && (len(waits) > 0 || len(p.config.Status.Pending) > 0):
 		condition.Suspended(conds, gen)
 	case len(waits) > 0:
@@ -174,19 +176,35 @@ func (p *pass) summary() string {
 }
 
 func (p *pass) resolvedCondition(conds *[]metav1.Condition, gen int64) {
-	if p.outcome.resolved == nil && p.outcome.waiting != "" {
+	switch {
+	case p.outcome.resolved != nil:
+		condition.Part(conds, gen, v1alpha1.ConditionResolved, p.outcome.resolved, "")
+	case p.outcome.waiting != "":
 		unknown(conds, gen, v1alpha1.ConditionResolved, p.outcome.waiting)
-		return
+	case !p.decision.made && p.outcome.applied != nil:
+		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionResolved, Status: metav1.ConditionUnknown,
+			Reason: string(fault.ReasonOf(p.outcome.applied)), Message: "nothing was chosen: " + fault.Text(p.outcome.applied)})
+	case !p.decision.made:
+		unknown(conds, gen, v1alpha1.ConditionResolved, "nothing is chosen: the VDOConfig is being deleted")
+	default:
+		condition.Part(conds, gen, v1alpha1.ConditionResolved, nil, p.chosen())
 	}
+}
+
+// chosen is what Resolved says: "cpi@1.33.1, csi@3.5.1", and what is worth knowing.
+func (p *pass) chosen() string {
 	var parts []string
 	for _, id := range p.decision.releases {
 		parts = append(parts, id.String())
 	}
 	text := strings.Join(parts, ", ")
+	if text == "" {
+		text = "no driver is asked for"
+	}
 	for _, more := range append(slices.Clone(p.decision.warnings), p.outcome.notes...) {
 		text += "; " + more
 	}
-	condition.Part(conds, gen, v1alpha1.ConditionResolved, p.outcome.resolved, strings.TrimPrefix(text, "; "))
+	return text
 }
 
 func (p *pass) appliedCondition(conds *[]metav1.Condition, gen int64) {

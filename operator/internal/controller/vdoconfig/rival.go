@@ -1,0 +1,73 @@
+package vdoconfig
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// rival returns the VDOConfig that is in force instead of this one, or nil.
+//
+// Who has installed something stays in force: the inventories say so, which are
+// written before anything else is and read past every cache, and passes are made one
+// at a time. Of several, or of none, it is who has the finalizer, then the oldest,
+// then the first by name: creation times have seconds.
+func (p *pass) rival(ctx context.Context) (*v1alpha1.VDOConfig, error) {
+	var all v1alpha1.VDOConfigList
+	if err := p.Client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("list VDOConfigs: %w", err)
+	}
+	p.alone = len(all.Items) < 2
+	if p.alone {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	first := p.claim(ctx, p.config)
+	for i := range all.Items {
+		if o := &all.Items[i]; client.ObjectKeyFromObject(o) != p.name {
+			if other := p.claim(ctx, o); other.before(first) {
+				first = other
+			}
+		}
+	}
+	if first.config == p.config {
+		return nil, nil //nolint:nilnil // none is an answer
+	}
+	return first.config, nil
+}
+
+// claim is what a VDOConfig's right to be in force rests on.
+type claim struct {
+	config    *v1alpha1.VDOConfig
+	installed bool // an inventory that cannot be read counts as one
+	holds     bool
+}
+
+func (p *pass) claim(ctx context.Context, o *v1alpha1.VDOConfig) claim {
+	inv, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(o))
+	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}
+}
+
+func (c claim) before(o claim) bool {
+	if c.installed != o.installed {
+		return c.installed
+	}
+	if c.holds != o.holds {
+		return c.holds
+	}
+	a, b := c.config, o.config
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+func rivalFault(other *v1alpha1.VDOConfig) error {
+	return &fault.Error{
+		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one: what is installed stays",
+		Err: fmt.Errorf("VDOConfig %s is in force: there is one for a cluster", client.ObjectKeyFromObject(other)),
+	}
+}
