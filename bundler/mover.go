@@ -3,11 +3,13 @@ package bundler
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
@@ -32,8 +34,8 @@ type item struct {
 }
 
 // move puts everything that the target lacks: blobs first, then manifests,
-// children before parents. What fails does not stop the rest, except for a target
-// that can take no more at all (a full disk).
+// children before parents. What fails does not stop the rest, an origin that cannot be
+// read included, except for a target that can take no more at all (a full disk).
 func move(ctx context.Context, what string, g *bundle.Graph, missing []ocispec.Descriptor, target Target, origins func(ocispec.Descriptor) []origin, o Options) error {
 	blobs, manifests := sortOut(g, missing, origins)
 	o.progress().Phase(what, len(blobs)+len(manifests), total(blobs)+total(manifests))
@@ -159,7 +161,7 @@ func (m *mover) inOrder(ctx context.Context, items []item) {
 
 func (m *mover) put(ctx context.Context, i item) {
 	p := &position{progress: m.options.progress()}
-	err := m.tryOrigins(ctx, i, p)
+	ofTarget, err := m.tryOrigins(ctx, i, p)
 	if err != nil {
 		p.set(0)
 	} else {
@@ -172,31 +174,53 @@ func (m *mover) put(ctx context.Context, i item) {
 	m.mu.Lock()
 	m.failed = append(m.failed, failure{i, err})
 	m.mu.Unlock()
-	if fault.ReasonOf(err) == fault.Storage {
+	if ofTarget && fault.ReasonOf(err) == fault.Storage {
 		m.stop(err) // every further write would fail as well
 	}
 }
 
-// tryOrigins puts from the first origin that works.
-func (m *mover) tryOrigins(ctx context.Context, i item, p *position) error {
+// tryOrigins puts from the first origin that works, and tells whether it is the target
+// that failed last. A fault of the target's storage is final; one of an origin's is
+// not, since another origin may have the item.
+func (m *mover) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
 	if done, err := m.mount(ctx, i); done || err != nil {
-		return err
+		return true, err
 	}
-	var err error
+	var errs []error
 	for _, from := range i.origins {
-		err = m.target.Put(ctx, i.descriptor, func(offset int64) (io.ReadCloser, error) {
-			p.set(offset)
-			r, err := from.from.FetchFrom(ctx, i.descriptor, offset)
-			if err != nil {
-				return nil, err
-			}
-			return &counted{r, p}, nil
-		})
-		if err == nil || ctx.Err() != nil || fault.ReasonOf(err) == fault.Storage {
-			return err
+		r := &reading{ctx: ctx, item: i, from: from, position: p}
+		err := m.target.Put(ctx, i.descriptor, r.open)
+		if err == nil {
+			return false, nil
+		}
+		errs = append(errs, err)
+		ofTarget = !r.failed.Load()
+		if ctx.Err() != nil || ofTarget && fault.ReasonOf(err) == fault.Storage {
+			return ofTarget, err
 		}
 	}
-	return err
+	return ofTarget, fault.Join(errs...)
+}
+
+// reading reads an item from one origin, and remembers whether that failed: a target's
+// Put returns what is wrong with either.
+type reading struct {
+	ctx      context.Context //nolint:containedctx // of the one Put that it serves
+	item     item
+	from     origin
+	position *position
+	failed   atomic.Bool // the target may read in a goroutine of its own
+}
+
+func (r *reading) open(offset int64) (io.ReadCloser, error) {
+	r.position.set(offset)
+	r.failed.Store(false)
+	rc, err := r.from.from.FetchFrom(r.ctx, r.item.descriptor, offset)
+	if err != nil {
+		r.failed.Store(true)
+		return nil, err
+	}
+	return &counted{rc, r}, nil
 }
 
 // mount has the target take an item over from one of its origins, where it can.
@@ -273,12 +297,15 @@ func (p *position) set(to int64) {
 // counted reports what is read through it.
 type counted struct {
 	io.ReadCloser
-	p *position
+	of *reading
 }
 
 func (c *counted) Read(b []byte) (int, error) {
 	n, err := c.ReadCloser.Read(b)
-	c.p.set(c.p.at + int64(n))
+	c.of.position.set(c.of.position.at + int64(n))
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.of.failed.Store(true)
+	}
 	return n, err
 }
 

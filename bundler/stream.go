@@ -72,6 +72,9 @@ func (r *originReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	r.offset += int64(n)
 	r.progress.Moved(int64(n))
+	if errors.Is(err, io.EOF) && r.offset < r.d.Size {
+		err = io.ErrUnexpectedEOF
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		_ = r.from.Close()
 		err = r.next(err)
