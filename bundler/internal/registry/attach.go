@@ -37,7 +37,52 @@ func (r *Repository) Attach(ctx context.Context, a bundle.Attachment) error {
 			return err
 		}
 	}
-	return r.putAttachment(ctx, a)
+	if err := r.putAttachment(ctx, a); err != nil {
+		return err
+	}
+	return r.keptAttachment(ctx, a)
+}
+
+// keptAttachment is a fault where what was attached is not there afterwards, because
+// the registry did not keep it or because somebody else wrote the tag meanwhile.
+func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) error {
+	id, want := a.Tag, ocispec.Descriptor{}
+	if id == "" {
+		id, want = a.Node.Descriptor.Digest.String(), a.Node.Descriptor
+	}
+	if err := r.resolves(ctx, id, want); err != nil {
+		return err
+	}
+	var m ocispec.Manifest
+	if err := decode(a.Node.Data, &m); err != nil {
+		return err
+	}
+	if a.Tag == "" {
+		return r.wantKept(ctx, append(m.Layers, m.Config))
+	}
+	there, data, err := r.underTag(ctx, a.Tag)
+	if err != nil {
+		return err
+	}
+	if len(lacking(there.Layers, m.Layers)) > 0 || data == nil {
+		return &fault.Error{
+			Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag), Hint: "run it again",
+			Err: errors.New("somebody else wrote the tag at the same time, without what was attached"),
+		}
+	}
+	return r.wantKept(ctx, append(m.Layers, there.Config)) // that of ours is gone where they were joined
+}
+
+// underTag reads the manifest that a tag names; no data where there is none.
+func (r *Repository) underTag(ctx context.Context, tag string) (m ocispec.Manifest, data []byte, err error) {
+	d, found, err := r.stat(ctx, opAttach, r.at(tag), tag, r.pushes())
+	if err != nil || !found {
+		return m, nil, err
+	}
+	if data, err = r.Manifest(ctx, d); err != nil {
+		return m, nil, err
+	}
+	return m, data, decode(data, &m)
 }
 
 func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error {

@@ -22,7 +22,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-const opPush = "push"
+const (
+	opPush  = "push"
+	opCheck = "check"
+)
 
 // push is what a repository knows between Begin and Close.
 type push struct {
@@ -32,6 +35,8 @@ type push struct {
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
+	sent  map[string]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
+	wrote map[string]bool               // tags and digests of manifests that were written
 	// omitted is why the registry does not have an attachment, by digest.
 	omitted map[string]string
 }
@@ -61,7 +66,7 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, omitted: map[string]string{}}
+	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, wrote: map[string]bool{}, omitted: map[string]string{}}
 	if p.confirmed, err = r.confirmed(ctx, g); err != nil {
 		return nil, err
 	}
@@ -139,21 +144,63 @@ func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Contex
 	return g, ctx
 }
 
-// has asks for one blob or manifest, with a right that the caller needs anyway.
-func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access) (bool, error) {
+// has asks for one blob or manifest with its size, with a right that the caller needs
+// anyway.
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access) (found bool, err error) {
 	const op = "look for"
+	subject := r.at(d.Digest.String())
 	if bundle.IsManifest(d.MediaType) {
-		_, found, err := r.stat(ctx, op, r.at(d.Digest.String()), d.Digest.String(), right)
-		return found, err
+		there, found, err := r.stat(ctx, op, subject, d.Digest.String(), right)
+		return found && (d.Size == 0 || there.Size == d.Size), err
 	}
-	a, err := r.small(ctx, op, r.at(d.Digest.String()), call{
-		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: right, ok: []int{200, 404},
-	}, 0)
+	release, err := r.host.small.acquire(ctx)
+	if err != nil {
+		return false, r.client.explain(ctx, r.host, op, subject, err)
+	}
+	defer release()
+	err = r.client.retry(ctx, r.host, op, subject, func(int) (err error) {
+		found, err = r.hasOnce(ctx, d, right)
+		return err
+	})
+	return found, err
+}
+
+// hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
+// not give the blob's size says nothing: then the blob is read.
+func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right access) (bool, error) {
+	q := call{method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: right, ok: []int{200, 404}}
+	resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return false, err
 	}
-	sized := a.length < 0 || a.length == d.Size
-	return a.status == http.StatusOK && sized, nil
+	drain(resp.Body)
+	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size {
+		return resp.StatusCode == http.StatusOK, nil
+	}
+	return r.showsSize(ctx, d, q)
+}
+
+// showsSize asks for the last byte of a blob: that it can be read, and that none comes
+// after it, is what HEAD did not say. A host that gives no ranges gives all of it.
+func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q call) (bool, error) {
+	q.method = http.MethodGet
+	if d.Size > 0 {
+		q.header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", d.Size-1, d.Size-1)}
+		q.ok = []int{200, 206, 404, 416}
+	}
+	resp, err := r.client.send(ctx, r.host, q)
+	if err != nil {
+		return false, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // only read
+	switch {
+	case resp.StatusCode == http.StatusPartialContent:
+		return startsAt(resp.Header.Get("Content-Range"), d.Size-1, d.Size), nil
+	case resp.StatusCode != http.StatusOK || resp.ContentLength >= 0:
+		return resp.StatusCode == http.StatusOK && resp.ContentLength == d.Size, nil
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, d.Size+1))
+	return n == d.Size, err
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when
@@ -178,12 +225,53 @@ func (r *Repository) Put(ctx context.Context, d ocispec.Descriptor, open func(of
 	return nil
 }
 
-// arrived takes note that a blob is there.
+// arrived takes note that the registry says that it has taken a blob.
 func (r *Repository) arrived(d ocispec.Descriptor) {
 	if p := r.begun(); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.lacks, d.Digest.String())
+		p.sent[d.Digest.String()] = d
+	}
+}
+
+// keptAttempts is how often a registry is asked for what it has accepted: some show it
+// a moment later.
+const keptAttempts = 3
+
+// kept asks for every blob that was sent, or mounted, since it was last called. An
+// answer of success proves nothing: there are registries and proxies that give it and
+// keep nothing, and nobody looks at a blob before a node pulls it.
+func (r *Repository) kept(ctx context.Context, p *push) error {
+	p.mu.Lock()
+	sent := slices.Collect(maps.Values(p.sent))
+	clear(p.sent)
+	p.mu.Unlock()
+	return r.wantKept(ctx, sent)
+}
+
+// wantKept is a fault where the repository does not have all of some blobs.
+func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) error {
+	lacks, err := r.Lacks(ctx, sent)
+	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
+		if err = r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, n)); err == nil {
+			lacks, err = r.Lacks(ctx, lacks)
+		}
+	}
+	if ctx.Err() != nil {
+		return r.client.explain(ctx, r.host, opCheck, r.ref.String(), err)
+	}
+	if err != nil || len(lacks) == 0 {
+		return err
+	}
+	names := make([]string, len(lacks))
+	for i, d := range lacks {
+		names[i] = d.Digest.String()
+	}
+	slices.Sort(names)
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.name + ", and push again: what is there is not sent twice",
+		Err: fmt.Errorf("the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), strings.Join(names[:min(3, len(names))], ", ")),
 	}
 }
 
@@ -204,15 +292,19 @@ func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) err
 	return err
 }
 
-// Commit writes the manifests that are missing, children before parents, then the
-// attachments, then the tag; and then asks the registry for all of them, since
-// what a cluster pulls later is REPOSITORY@DIGEST of each.
+// Commit asks the registry for the blobs that were sent, each with its size; writes the
+// manifests that are missing, children before parents, then the attachments, then the
+// tag; and then asks for all of them, since what a cluster pulls later is
+// REPOSITORY@DIGEST of each.
 func (r *Repository) Commit(ctx context.Context) error {
 	p := r.begun()
 	if p == nil {
 		return &fault.Error{Reason: fault.Internal, Op: opPush, Subject: r.ref.String(), Err: errors.New("commit before begin")}
 	}
 	if err := p.complete(r.ref.String()); err != nil {
+		return err
+	}
+	if err := r.kept(ctx, p); err != nil {
 		return err
 	}
 	for _, level := range levels(p.graph.Manifests) {
@@ -224,7 +316,10 @@ func (r *Repository) Commit(ctx context.Context) error {
 		return err
 	}
 	root := p.graph.Manifests[len(p.graph.Manifests)-1]
-	if err := r.tag(ctx, root); err != nil || p.confirmed {
+	if err := r.tag(ctx, root); err != nil {
+		return err
+	}
+	if err := r.kept(ctx, p); err != nil { // what joining attachments with those of others took
 		return err
 	}
 	return r.check(ctx, p)
@@ -372,6 +467,11 @@ func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) 
 	if told := a.header.Get("Docker-Content-Digest"); told != "" && told != n.Descriptor.Digest.String() {
 		return corrupt(opPush, r.at(id), fmt.Errorf("the registry took it for %s", clean(told, 100)))
 	}
+	if p := r.begun(); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.wrote[id] = true
+	}
 	return nil
 }
 
@@ -388,48 +488,59 @@ func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
 	return r.putManifest(ctx, tag, root)
 }
 
-// check asks for everything as a cluster will.
+// check asks for everything as a cluster will; where an earlier push has noted that all
+// of it is there, for what this one wrote.
 func (r *Repository) check(ctx context.Context, p *push) error {
 	g := p.graph
-	want := map[string]string{}
+	want := map[string]ocispec.Descriptor{}
 	for _, n := range g.Manifests {
-		want[n.Descriptor.Digest.String()] = n.Descriptor.Digest.String()
+		want[n.Descriptor.Digest.String()] = n.Descriptor
 	}
 	if tag := r.ref.Tag(); tag != "" {
-		want[tag] = g.Root.Digest.String()
+		want[tag] = g.Root
 	}
 	for _, a := range g.Attachments {
-		if p.omitted[a.Node.Descriptor.Digest.String()] != "" {
+		digest := a.Node.Descriptor.Digest.String()
+		if p.omitted[digest] != "" {
 			continue
 		}
 		if a.Tag != "" {
-			want[a.Tag] = "" // another push may have added to it
+			want[a.Tag] = ocispec.Descriptor{} // another push may have added to it
 		} else {
-			want[a.Node.Descriptor.Digest.String()] = a.Node.Descriptor.Digest.String()
+			want[digest] = a.Node.Descriptor
 		}
 	}
+	if p.confirmed {
+		maps.DeleteFunc(want, func(id string, _ ocispec.Descriptor) bool { return !p.wrote[id] })
+	}
 	group, ctx := r.group(ctx)
-	for id, digest := range want {
-		group.Go(func() error { return r.resolves(ctx, id, digest) })
+	for id, d := range want {
+		group.Go(func() error { return r.resolves(ctx, id, d) })
 	}
 	return group.Wait()
 }
 
-func (r *Repository) resolves(ctx context.Context, id, digest string) error {
-	const op = "check"
-	d, found, err := r.stat(ctx, op, r.at(id), id, r.pulls())
+// resolves is a fault where a tag or digest is not there, or is not what was pushed
+// (where that is given).
+func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
+	d, found, err := r.stat(ctx, opCheck, r.at(id), id, r.pulls())
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return &fault.Error{
-			Reason: fault.Incomplete, Op: op, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
+			Reason: fault.Incomplete, Op: opCheck, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
 			Err: errors.New("it was pushed, and the registry does not have it"),
 		}
-	case digest != "" && d.Digest.String() != digest:
+	case want.Digest != "" && d.Digest != want.Digest:
 		return &fault.Error{
-			Reason: fault.Conflict, Op: op, Subject: r.at(id), Hint: "see who else pushes to this tag, and push again",
-			Err: fmt.Errorf("it was pushed as %s and is %s", digest, d.Digest),
+			Reason: fault.Conflict, Op: opCheck, Subject: r.at(id), Hint: "see who else pushes to this tag, and push again",
+			Err: fmt.Errorf("it was pushed as %s and is %s", want.Digest, d.Digest),
+		}
+	case want.Size > 0 && d.Size != want.Size:
+		return &fault.Error{
+			Reason: fault.Incomplete, Op: opCheck, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
+			Err: fmt.Errorf("it was pushed with %d bytes and has %d", want.Size, d.Size),
 		}
 	}
 	return nil

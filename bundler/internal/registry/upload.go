@@ -107,7 +107,7 @@ func (u *upload) attempt() error {
 	parts := u.chunk > 0 && u.chunk < u.d.Size
 	lost := u.failures > 0 // the answer may be, not the blob
 	if lost || u.unasked && (parts || u.session != nil) {
-		there, err := u.r.hasOnce(u.ctx, u.d)
+		there, err := u.r.hasOnce(u.ctx, u.d, u.r.pushes())
 		if err != nil || there {
 			return err
 		}
@@ -164,18 +164,6 @@ func (u *upload) inPartsRefused(a *answerError) bool {
 		a.status == http.StatusBadRequest || a.status == http.StatusNotImplemented || a.status == http.StatusUnsupportedMediaType)
 }
 
-// hasOnce is has for a blob, without attempts of its own.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor) (bool, error) {
-	resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: r.pushes(), ok: []int{200, 404},
-	})
-	if err != nil {
-		return false, err
-	}
-	drain(resp.Body)
-	return resp.StatusCode == http.StatusOK, nil
-}
-
 // begin opens an upload. The registry says where it wants the blob, which may be
 // on another host: that one gets no login.
 func (u *upload) begin() error {
@@ -202,7 +190,7 @@ func (u *upload) find() (there bool, err error) {
 		return false, u.begin()
 	}
 	if u.r.finds.Load() != findsByMount {
-		if there, err = u.r.hasOnce(u.ctx, u.d); err == nil && !there {
+		if there, err = u.r.hasOnce(u.ctx, u.d, u.r.pushes()); err == nil && !there {
 			err = u.begin()
 		}
 		return there, err
