@@ -51,6 +51,28 @@ type Observed struct {
 	SnapshotCRDs bool
 	// NodeTopologies are the errors of CSINodeTopology objects, by node; "" for none.
 	NodeTopologies map[string]string
+	// Faults are why something of a driver could not be read. They concern no other
+	// driver.
+	Faults map[matrix.Driver]error
+	// Unread are those of them that hide the driver's workloads, and so its version.
+	Unread map[matrix.Driver]error
+}
+
+// AddFault notes why something of a driver could not be read.
+func (o *Observed) AddFault(d matrix.Driver, err error) { o.Faults = with(o.Faults, d, err) }
+
+// AddUnread notes why a driver's workloads could not be read.
+func (o *Observed) AddUnread(d matrix.Driver, err error) {
+	o.Unread = with(o.Unread, d, err)
+	o.AddFault(d, err)
+}
+
+func with(all map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Driver]error {
+	if all == nil {
+		all = map[matrix.Driver]error{}
+	}
+	all[d] = fault.Join(all[d], err)
+	return all
 }
 
 // Input is what is judged.
@@ -190,6 +212,10 @@ func (in *Input) driver(d matrix.Driver) Health {
 	if len(workloads) == 0 {
 		h.Findings = append(h.Findings, Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete, Message: "is not installed yet", Waiting: true})
 	}
+	for _, f := range fault.All(in.Faults[d]) {
+		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + said(reason(f)), Remedy: f.Hint})
+		h.Complete = false
+	}
 	h.Findings = append(h.Findings, in.pods(d)...)
 	h.Findings = append(h.Findings, in.refusedPods(d)...)
 	if d == matrix.CSI {
@@ -199,6 +225,13 @@ func (in *Input) driver(d matrix.Driver) Health {
 		h.Findings = append(h.Findings, in.noPlaceForCPI(workloads)...)
 	}
 	return h
+}
+
+func reason(f *fault.Error) string {
+	if f.Err == nil {
+		return string(f.Reason)
+	}
+	return f.Err.Error()
 }
 
 func commonVersion(all []Workload) string {

@@ -2,6 +2,7 @@ package assess_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"testing"
 	"time"
 
@@ -225,7 +226,6 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 	ds := daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 1, 1, 1)
 	w, ok := assess.FromDaemonSet(&ds)
 	require.True(t, ok)
-	require.True(t, w.Ours)
 	require.Equal(t, "1.33.1", w.Version)
 	ds.Labels = nil
 	for image, version := range map[string]string{
@@ -239,7 +239,6 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 		require.True(t, ok, image)
 		require.Equal(t, matrix.CPI, w.Driver)
 		require.Equal(t, version, w.Version, image)
-		require.False(t, w.Ours)
 	}
 }
 
@@ -262,4 +261,29 @@ func TestForeignInstallationsAreFound(t *testing.T) {
 	require.Len(t, foreign, 1)
 	require.Equal(t, "cpi", foreign[0].Helm)
 	require.Len(t, in.Workloads(matrix.CPI), 1, "which do not count as ours")
+}
+
+// What a tenant may choose tells nothing: names, labels, annotations, images.
+func TestAWorkloadIsOfADriverByItsPlaceAlone(t *testing.T) {
+	in := healthy()
+	for _, name := range []string{"vsphere-cloud-controller-manager", "vsphere-csi-node", "vsphere-cpi", "x"} {
+		ds := daemonSet("tenant", name, "csi", "9.9.9", 1, 0, 0)
+		ds.Annotations = map[string]string{"meta.helm.sh/release-name": "cpi"}
+		in.DaemonSets = append(in.DaemonSets, ds)
+	}
+	d := deployment(1, 0, 0)
+	d.Namespace, d.Spec.Template.Spec.Containers = "tenant", []corev1.Container{{Image: "x.example/sig-storage/snapshot-controller:v8.2.0"}}
+	in.Deployments = append(in.Deployments, d)
+	require.Empty(t, in.Foreign())
+	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
+	require.Equal(t, "3.5.1", assess.Assess(in).Drivers[matrix.CSI].Version)
+}
+
+func TestWhatMayNotBeReadIsAFindingOfItsDriverAlone(t *testing.T) {
+	in := healthy()
+	in.AddFault(matrix.CSI, &fault.Error{Reason: fault.Forbidden, Op: "list", Subject: "pods", Err: errors.New("is forbidden"), Hint: "apply the RBAC manifests"})
+	rep := assess.Assess(in)
+	require.True(t, rep.Drivers[matrix.CPI].Healthy())
+	require.Equal(t, fault.Forbidden, fault.ReasonOf(rep.Drivers[matrix.CSI].Err()))
+	require.Contains(t, fault.Text(rep.Drivers[matrix.CSI].Err()), "apply the RBAC manifests")
 }

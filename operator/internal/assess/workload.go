@@ -17,18 +17,70 @@ import (
 // Labels as rendering sets them.
 const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
-	labelDriver    = "vdo.vmware.com/driver"
 	labelVersion   = "vdo.vmware.com/version"
 	managedBy      = "vdo-operator"
 )
 
-// Workload is a DaemonSet or Deployment of a driver.
-type Workload struct {
+// Place is where a workload of a driver is. A workload is of a driver because it is
+// at such a place, and for no other reason: names, labels and images are anybody's
+// to choose, in any namespace.
+type Place struct {
 	Kind, Namespace, Name string
 	Driver                matrix.Driver
-	Version               string // by label, else by image tag; "" where neither tells
-	Ours                  bool
-	Helm                  string // Helm release, or ""
+	// Foreign is set where another installer puts a driver: never is it ours, and
+	// beside it ours must not be installed.
+	Foreign bool
+}
+
+// String returns "Kind namespace/name".
+func (p Place) String() string { return p.Kind + " " + p.Namespace + "/" + p.Name }
+
+// Places are where upstream's manifests install the drivers, and so we do; and
+// where other installers do. All are in namespaces that belong to the cluster's
+// administrator. Another installation elsewhere is seen by its cluster-wide objects
+// (CSIDriver, ClusterRoleBinding), which only an administrator can make.
+func Places() []Place {
+	const system, csi = "kube-system", "vmware-system-csi"
+	const openshiftCSI, openshiftCPI = "openshift-cluster-csi-drivers", "openshift-cloud-controller-manager"
+	return []Place{
+		{"DaemonSet", system, "vsphere-cloud-controller-manager", matrix.CPI, false},
+		{"Deployment", system, "snapshot-controller", matrix.SnapshotController, false},
+		{"Deployment", csi, "vsphere-csi-controller", matrix.CSI, false},
+		{"DaemonSet", csi, "vsphere-csi-node", matrix.CSI, false},
+		{"DaemonSet", csi, "vsphere-csi-node-windows", matrix.CSI, false},
+		{"Deployment", csi, "vsphere-csi-webhook", matrix.CSI, false},
+		{"DaemonSet", system, "antrea-agent", matrix.CNI, false},
+		{"Deployment", system, "antrea-controller", matrix.CNI, false},
+
+		// upstream's Helm chart; Rancher's; OpenShift's
+		{"DaemonSet", system, "vsphere-cpi", matrix.CPI, true},
+		{"DaemonSet", system, "rancher-vsphere-cpi-cloud-controller-manager", matrix.CPI, true},
+		{"Deployment", openshiftCPI, "vsphere-cloud-controller-manager", matrix.CPI, true},
+		// upstream's manifests before 2.3, and Rancher's chart; OpenShift's
+		{"Deployment", system, "vsphere-csi-controller", matrix.CSI, true},
+		{"DaemonSet", system, "vsphere-csi-node", matrix.CSI, true},
+		{"Deployment", openshiftCSI, "vmware-vsphere-csi-driver-controller", matrix.CSI, true},
+		{"DaemonSet", openshiftCSI, "vmware-vsphere-csi-driver-node", matrix.CSI, true},
+		// RKE2's chart; OpenShift's
+		{"Deployment", system, "rke2-snapshot-controller", matrix.SnapshotController, true},
+		{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
+	}
+}
+
+// places by what they are called.
+var places = func() map[string]Place {
+	all := map[string]Place{}
+	for _, p := range Places() {
+		all[p.String()] = p
+	}
+	return all
+}()
+
+// Workload is a DaemonSet or Deployment of a driver.
+type Workload struct {
+	Place
+	Version string // by label, else by image tag; "" where neither tells
+	Helm    string // Helm release, or ""
 	// Observed tells whether the status is of the present spec.
 	Observed                    bool
 	Desired, Updated, Available int32
@@ -36,18 +88,23 @@ type Workload struct {
 	selector                    labels.Selector
 }
 
-// String returns "Kind namespace/name".
-func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
-
-// Workloads returns those of a driver, ours and those of known names, sorted.
-func (o *Observed) Workloads(d matrix.Driver) []Workload {
-	return slices.DeleteFunc(o.All(), func(w Workload) bool { return w.Driver != d || w.Foreign() })
+// Selector returns the selector of the workload's pods, if it selects any.
+func (w Workload) Selector() (labels.Selector, bool) {
+	if w.selector == nil || w.selector.Empty() {
+		return nil, false
+	}
+	_, selects := w.selector.Requirements()
+	return w.selector, selects
 }
 
-// Foreign returns the workloads of drivers that are neither ours nor in the place
-// where ours are installed.
+// Workloads returns those of a driver where ours are installed, sorted.
+func (o *Observed) Workloads(d matrix.Driver) []Workload {
+	return slices.DeleteFunc(o.All(), func(w Workload) bool { return w.Driver != d || w.Foreign })
+}
+
+// Foreign returns the workloads of drivers that other installers put there.
 func (o *Observed) Foreign() []Workload {
-	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign() })
+	return slices.DeleteFunc(o.All(), func(w Workload) bool { return !w.Foreign })
 }
 
 // All returns the workloads of all drivers, sorted.
@@ -66,21 +123,6 @@ func (o *Observed) All() []Workload {
 	slices.SortFunc(all, func(a, b Workload) int { return strings.Compare(a.String(), b.String()) })
 	return all
 }
-
-// home is where upstream's manifests install the drivers, and so we do.
-var home = map[matrix.Driver][]string{
-	matrix.CPI:                {"DaemonSet kube-system/vsphere-cloud-controller-manager"},
-	matrix.SnapshotController: {"Deployment kube-system/snapshot-controller"},
-	matrix.CSI: {
-		"Deployment vmware-system-csi/vsphere-csi-controller", "DaemonSet vmware-system-csi/vsphere-csi-node",
-		"DaemonSet vmware-system-csi/vsphere-csi-node-windows", "Deployment vmware-system-csi/vsphere-csi-webhook",
-	},
-	matrix.CNI: {"DaemonSet kube-system/antrea-agent", "Deployment kube-system/antrea-controller"},
-}
-
-// Foreign tells whether a workload is neither labelled as ours nor at home. What is at
-// home is taken over or is a conflict of its own.
-func (w Workload) Foreign() bool { return !w.Ours && !slices.Contains(home[w.Driver], w.String()) }
 
 // FromDaemonSet returns the workload, if it is one of a driver.
 func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
@@ -117,64 +159,47 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return parsed
 }
 
-// identify tells which driver a workload is of: by our label, else by the names and
-// images that the drivers are known by.
+// identify tells which driver a workload is of, by its place, and of which version:
+// by our label, else by the tag of the driver's image.
 func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload, bool) {
-	w := Workload{Kind: kind, Namespace: meta.Namespace, Name: meta.Name, Helm: meta.Annotations["meta.helm.sh/release-name"]}
-	if meta.Labels[labelManagedBy] == managedBy && meta.Labels[labelDriver] != "" {
-		w.Ours, w.Driver, w.Version = true, matrix.Driver(meta.Labels[labelDriver]), meta.Labels[labelVersion]
+	place, ok := places[Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
+	if !ok {
+		return Workload{}, false
+	}
+	w := Workload{Place: place, Helm: meta.Annotations["meta.helm.sh/release-name"]}
+	if meta.Labels[labelManagedBy] == managedBy && meta.Labels[labelVersion] != "" {
+		w.Version = meta.Labels[labelVersion]
 		return w, true
 	}
 	for _, c := range pod.Containers {
-		if d, version, ok := byImage(c.Image); ok {
-			w.Driver, w.Version = d, version
-			return w, true
+		if version, ok := byImage(place.Driver, c.Image); ok {
+			w.Version = version
+			break
 		}
 	}
-	d, ok := byName[meta.Name]
-	w.Driver = d
-	return w, ok
+	return w, true
 }
 
-// byName are names that installations of a driver go by whose images do not tell.
-var byName = map[string]matrix.Driver{
-	"vsphere-cloud-controller-manager":     matrix.CPI,
-	"vsphere-cpi":                          matrix.CPI,
-	"vsphere-csi-controller":               matrix.CSI,
-	"vsphere-csi-node":                     matrix.CSI,
-	"vmware-vsphere-csi-driver-controller": matrix.CSI,
-	"vmware-vsphere-csi-driver-node":       matrix.CSI,
-	"snapshot-controller":                  matrix.SnapshotController,
-	"csi-snapshot-controller":              matrix.SnapshotController,
-}
-
-// byImage knows the repositories that the drivers' own images are or were in; the
+// byImage knows the repositories that a driver's own images are or were in; the
 // tag is the version.
-func byImage(ref string) (matrix.Driver, string, bool) {
+func byImage(d matrix.Driver, ref string) (version string, ok bool) {
 	repository, _, _ := strings.Cut(ref, "@")
 	tag := ""
 	if i := strings.LastIndexByte(repository, ':'); i > strings.LastIndexByte(repository, '/') {
 		repository, tag = repository[:i], repository[i+1:]
 	}
-	version := ""
 	if v, err := matrix.ParseVersion(tag); err == nil {
 		version = v.String()
 	}
-	for _, known := range []struct {
-		suffix string
-		driver matrix.Driver
-	}{
-		{"cpi/release/manager", matrix.CPI}, {"cloud-provider-vsphere", matrix.CPI},
-		{"csi/release/driver", matrix.CSI}, {"csi-vsphere/driver", matrix.CSI},
-		{"csi/release/syncer", matrix.CSI}, {"csi-vsphere/syncer", matrix.CSI},
-		{"/snapshot-controller", matrix.SnapshotController},
-		{"antrea/antrea-agent-ubuntu", matrix.CNI}, {"antrea/antrea-controller-ubuntu", matrix.CNI},
-	} {
-		if strings.HasSuffix(repository, known.suffix) {
-			return known.driver, version, true
-		}
-	}
-	return "", "", false
+	return version, slices.ContainsFunc(images[d], func(suffix string) bool { return strings.HasSuffix(repository, suffix) })
+}
+
+// images are ends of the repositories of the drivers' own images.
+var images = map[matrix.Driver][]string{
+	matrix.CPI:                {"cpi/release/manager", "cloud-provider-vsphere"},
+	matrix.CSI:                {"csi/release/driver", "csi-vsphere/driver", "csi/release/syncer", "csi-vsphere/syncer"},
+	matrix.SnapshotController: {"/snapshot-controller"},
+	matrix.CNI:                {"antrea/antrea-agent-ubuntu", "antrea/antrea-controller-ubuntu"},
 }
 
 // rollout finds a roll-out that is not complete.

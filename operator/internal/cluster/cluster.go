@@ -73,41 +73,85 @@ func (c *Cluster) Version(context.Context) (string, error) {
 	return info.GitVersion, nil
 }
 
-// Read returns those of the objects that are there.
-func (c *Cluster) Read(ctx context.Context, ids []inventory.ID) (plan.Live, error) {
-	found := make([]*unstructured.Unstructured, len(ids))
+// Read returns those of the objects that are there, and of those that may not be read
+// why: that concerns the driver that has them, and no other.
+func (c *Cluster) Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error) {
+	found, refused := make([]*unstructured.Unstructured, len(ids)), make([]error, len(ids))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, id := range ids {
 		group.Go(func() error {
 			var err error
 			found[i], err = c.get(ctx, id)
+			if fault.ReasonOf(err) == fault.Forbidden {
+				refused[i], err = err, nil
+			}
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	live := plan.Live{}
-	for i, o := range found {
-		if o != nil {
-			live[ids[i].Key] = o
+	live, why := plan.Live{}, map[inventory.Key]error{}
+	for i, id := range ids {
+		if found[i] != nil {
+			live[id.Key] = found[i]
+		}
+		if refused[i] != nil {
+			why[id.Key] = refused[i]
 		}
 	}
-	return live, nil
+	return live, why, nil
 }
 
-// get returns an object, or nil where it or its kind is not there.
+// get returns an object, or nil where it, its namespace or its kind is not there.
 func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstructured, error) {
 	o := empty(id)
 	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, o)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	if c.absent(ctx, id.Namespace, err) {
 		return nil, nil //nolint:nilnil // absent is an answer
 	}
 	if err != nil {
 		return nil, classify("read", id.Key.String(), err)
 	}
 	return o, nil
+}
+
+// absent tells whether what was asked for is not there. With a namespace go the
+// operator's rights in it, so that the answer about what was in it is that it is
+// forbidden to ask.
+func (c *Cluster) absent(ctx context.Context, namespace string, err error) bool {
+	return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || (apierrors.IsForbidden(err) && c.lost(ctx, namespace) != "")
+}
+
+// lost says that a namespace is not there, or is on its way out, or "".
+func (c *Cluster) lost(ctx context.Context, namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	ns := empty(inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: namespace}, Version: "v1"})
+	err := c.Reader.Get(ctx, types.NamespacedName{Name: namespace}, ns)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "namespace " + namespace + " is not there"
+	case err == nil && !ns.GetDeletionTimestamp().IsZero():
+		return "namespace " + namespace + " is being deleted"
+	}
+	return ""
+}
+
+// refused makes a fault of what the API server answered to a write. Where the
+// namespace is what is missing, it says so.
+func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err error) error {
+	if apierrors.IsForbidden(err) {
+		if lost := c.lost(ctx, key.Namespace); lost != "" {
+			return &fault.Error{
+				Reason: fault.NotFound, Op: op, Subject: key.String(), Err: errors.New(lost),
+				Hint: "apply the RBAC manifests of this version of the operator: they make the namespace, and the operator's rights in it",
+			}
+		}
+	}
+	return classify(op, key.String(), err)
 }
 
 func empty(id inventory.ID) *unstructured.Unstructured {
@@ -151,7 +195,7 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	case missingPlace(err):
 		return plan.Outcome{}
 	}
-	return plan.Outcome{Err: classify("try", plan.IDOf(o.Unstructured).Key.String(), err)}
+	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
 }
 
 // missingPlace tells whether an object could not be tried because what it lies in
@@ -195,12 +239,12 @@ func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Uns
 	}
 	if s.Adopts && s.Strategy != render.Replace && live != nil {
 		if err := c.takeFields(ctx, live); err != nil {
-			return nil, classify("take over", s.Key.String(), err)
+			return nil, c.refused(ctx, "take over", s.Key, err)
 		}
 	}
 	out, err := c.put(ctx, s.Object, s.Strategy, live, false)
 	if err != nil {
-		return nil, classify(string(s.Action), s.Key.String(), err)
+		return nil, c.refused(ctx, string(s.Action), s.Key, err)
 	}
 	return out, nil
 }
@@ -256,13 +300,10 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 		client.PropagationPolicy(metav1.DeletePropagationForeground),
 	}
 	err := c.Client.Delete(ctx, empty(s.ID), opts...)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	if err == nil || c.absent(ctx, s.Namespace, err) {
 		return nil
 	}
-	if err != nil {
-		return classify("delete", s.Key.String(), err)
-	}
-	return nil
+	return classify("delete", s.Key.String(), err)
 }
 
 // classify makes a fault of what the API server answered.

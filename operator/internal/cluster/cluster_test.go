@@ -76,7 +76,7 @@ func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 	require.Equal(t, fault.Conflict, fault.ReasonOf(c.Delete(ctx, stale)), "somebody made it anew")
 	stale.UID = string(cm.UID)
 	require.NoError(t, c.Delete(ctx, stale))
-	live, err := c.Read(ctx, []inventory.ID{stale.ID})
+	live, _, err := c.Read(ctx, []inventory.ID{stale.ID})
 	require.NoError(t, err)
 	require.False(t, live[stale.Key].GetDeletionTimestamp().IsZero(), "it is there until what it owns is gone")
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(made), &cm))
@@ -89,7 +89,7 @@ func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 	c, k, ns := start(t)
 	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "states"}, Data: map[string]string{"stale": "1"}}))
 	wanted := configMap(ns, "states", map[string]any{"fresh": "1"})
-	live, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
 	require.NoError(t, err)
 	s := step(wanted, plan.Replace)
 	s.Strategy = render.Replace
@@ -106,7 +106,7 @@ func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"old": "1"}, Ports: []corev1.ServicePort{{Port: 1}}}}, client.FieldOwner("kubectl-client-side-apply")))
 	wanted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"namespace": ns, "name": "svc"},
 		"spec": map[string]any{"selector": map[string]any{"new": "1"}, "ports": []any{map[string]any{"port": int64(1), "protocol": "TCP"}}}}}
-	live, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
+	live, _, err := c.Read(ctx, []inventory.ID{plan.IDOf(wanted)})
 	require.NoError(t, err)
 	s := step(wanted, plan.Change)
 	s.Adopts = true

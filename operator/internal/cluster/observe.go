@@ -9,25 +9,26 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
-// Observe reads what is needed to judge drivers and nodes. Of workloads those of
-// drivers are kept, of pods only theirs are read.
+// Observe reads what is needed to judge drivers and nodes. Workloads are read at the
+// places of drivers alone, and of pods only those of ours: whatever else is on the
+// cluster is neither read nor asked for. What may not be read of a driver is noted
+// as a fault of that driver's.
 func (c *Cluster) Observe(ctx context.Context) (assess.Observed, error) {
 	var o assess.Observed
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	group.Go(func() error { return c.nodes(gctx, &o) })
 	group.Go(func() error { return c.csiNodes(gctx, &o) })
-	group.Go(func() error { return c.daemonSets(gctx, &o) })
-	group.Go(func() error { return c.deployments(gctx, &o) })
+	group.Go(func() error { return c.workloads(gctx, &o) })
 	group.Go(func() error { return c.csiDriver(gctx, &o) })
 	group.Go(func() error { return c.topologies(gctx, &o) })
 	group.Go(func() error {
@@ -84,28 +85,54 @@ func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
 	})
 }
 
-func (c *Cluster) daemonSets(ctx context.Context, o *assess.Observed) error {
-	var list appsv1.DaemonSetList
-	return c.each(ctx, "DaemonSets", &list, func() {
-		for i := range list.Items {
-			if _, ok := assess.FromDaemonSet(&list.Items[i]); ok {
-				o.DaemonSets = append(o.DaemonSets, list.Items[i])
+// workloads reads what is at the places of drivers.
+func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
+	places := assess.Places()
+	found, refused := make([]client.Object, len(places)), make([]error, len(places))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, p := range places {
+		group.Go(func() error {
+			var err error
+			found[i], err = c.workload(ctx, p)
+			if fault.ReasonOf(err) == fault.Forbidden {
+				refused[i], err = err, nil
 			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, p := range places {
+		switch w := found[i].(type) {
+		case *appsv1.DaemonSet:
+			o.DaemonSets = append(o.DaemonSets, *w)
+		case *appsv1.Deployment:
+			o.Deployments = append(o.Deployments, *w)
 		}
-		list.Items = nil
-	})
+		if refused[i] != nil && !p.Foreign {
+			o.AddUnread(p.Driver, refused[i])
+		}
+	}
+	return nil
 }
 
-func (c *Cluster) deployments(ctx context.Context, o *assess.Observed) error {
-	var list appsv1.DeploymentList
-	return c.each(ctx, "Deployments", &list, func() {
-		for i := range list.Items {
-			if _, ok := assess.FromDeployment(&list.Items[i]); ok {
-				o.Deployments = append(o.Deployments, list.Items[i])
-			}
-		}
-		list.Items = nil
-	})
+// workload returns what is at a place, or nil.
+func (c *Cluster) workload(ctx context.Context, p assess.Place) (client.Object, error) {
+	var o client.Object = &appsv1.Deployment{}
+	if p.Kind == "DaemonSet" {
+		o = &appsv1.DaemonSet{}
+	}
+	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, o)
+	if c.absent(ctx, p.Namespace, err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, classify("read", p.String(), err)
+	}
+	o.SetManagedFields(nil)
+	return o, nil
 }
 
 func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
@@ -143,35 +170,33 @@ func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 	})
 }
 
-// pods reads the pods of the workloads that are ours or may become so, and of workloads that are not rolled out
-// the events that tell why pods are not created.
+// pods reads the pods of the workloads that are ours or may become so, and of
+// workloads that are not rolled out the events that tell why pods are not created.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 	asked := map[string]bool{}
-	selectors := map[string]*metav1.LabelSelector{}
-	for i := range o.DaemonSets {
-		selectors["DaemonSet "+o.DaemonSets[i].Namespace+"/"+o.DaemonSets[i].Name] = o.DaemonSets[i].Spec.Selector
-	}
-	for i := range o.Deployments {
-		selectors["Deployment "+o.Deployments[i].Namespace+"/"+o.Deployments[i].Name] = o.Deployments[i].Spec.Selector
-	}
 	for _, w := range o.All() {
-		selector, err := metav1.LabelSelectorAsSelector(selectors[w.String()])
-		if err != nil || selector.Empty() || w.Foreign() {
+		selector, selects := w.Selector()
+		if w.Foreign || !selects {
 			continue
 		}
 		var list corev1.PodList
-		if err := c.each(ctx, "pods of "+w.String(), &list, func() {
-			o.Pods = append(o.Pods, list.Items...)
-			list.Items = nil
-		},
-			client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-			return err
-		}
-		if !o.RolledOut(w) && !asked[w.Namespace] {
-			asked[w.Namespace] = true
-			if err := c.events(ctx, o, w.Namespace); err != nil {
-				return err
+		err := c.each(ctx, "pods of "+w.String(), &list, func() {
+			for _, p := range list.Items {
+				p.ManagedFields = nil
+				o.Pods = append(o.Pods, p)
 			}
+			list.Items = nil
+		}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
+		if err == nil && !o.RolledOut(w) && !asked[w.Namespace] {
+			asked[w.Namespace] = true
+			err = c.events(ctx, o, w.Namespace)
+		}
+		if fault.ReasonOf(err) == fault.Forbidden {
+			o.AddFault(w.Driver, err)
+			continue
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

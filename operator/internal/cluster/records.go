@@ -83,7 +83,7 @@ func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[str
 func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
 	var s corev1.Secret
 	err = c.Reader.Get(ctx, key, &s)
-	if apierrors.IsNotFound(err) {
+	if c.absent(ctx, key.Namespace, err) {
 		return nil, "", nil
 	}
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Cluster) Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudCon
 func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
 	var cm corev1.ConfigMap
 	err := c.Reader.Get(ctx, key, &cm)
-	if apierrors.IsNotFound(err) {
+	if c.absent(ctx, key.Namespace, err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -11,8 +11,9 @@
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
 //     where an immutable field (selector, roleRef) has to change and they are ours.
-//   - An object of the same name that is not in the inventory and does not carry our
-//     label is taken over where that is safe: it has no other manager (Helm,
+//   - What is ours is known by the inventory, by UID.
+//   - An object of the same name that is not in the inventory is taken over where that
+//     is safe: it has no other manager (Helm,
 //     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
 //     they have to be, and a binding names no subject that we would drop. So drivers
 //     that the earlier operator or upstream's manifests installed are upgraded in
@@ -62,8 +63,10 @@ type Outcome struct {
 
 // Input is what is decided on.
 type Input struct {
-	Stages    []render.Stage
-	Live      Live
+	Stages []render.Stage
+	Live   Live
+	// Refused are objects that may not be read, and why: nothing is known of them.
+	Refused   map[inventory.Key]error
 	DryRun    map[inventory.Key]Outcome
 	Inventory inventory.Inventory
 	// Held are drivers that are left as they are, and why: what they have is neither
@@ -243,6 +246,9 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	s.Repair = recorded && known.Release != "" && known.Release == s.Release
 	live := in.Live[id.Key]
 	dry := in.DryRun[id.Key]
+	if err := in.Refused[id.Key]; err != nil {
+		return s.conflict(err)
+	}
 	if live == nil {
 		s.Action, s.Reason = Create, "is not there"
 		if s.Repair {
@@ -307,13 +313,18 @@ func (s Step) failed(err error) Step {
 	return s.conflict(err)
 }
 
-// ours tells whether an object was applied by us: it carries our label, or the
-// inventory has it under its UID. An entry without UID was not applied yet.
+// ours tells whether an object was applied by us: the inventory has it under its UID.
+// An entry without UID is of an object that was about to be made when the pass was
+// interrupted: then the label that it would have been made with tells. The label
+// alone proves nothing, since others can set it.
 func ours(live *unstructured.Unstructured, known inventory.Entry, recorded bool) bool {
-	if live.GetLabels()[render.LabelManagedBy] == render.ManagedBy {
-		return true
+	if !recorded {
+		return false
 	}
-	return recorded && known.UID != "" && known.UID == string(live.GetUID())
+	if known.UID == "" {
+		return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
+	}
+	return known.UID == string(live.GetUID())
 }
 
 // Merged returns what a whole replacement puts: the live object with the rendered

@@ -75,6 +75,11 @@ func TestStepOfAWantedObject(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedField(changed.Object, "x", "spec", "template", "spec", "dnsPolicy"))
 	otherSelector := base.DeepCopy()
 	require.NoError(t, unstructured.SetNestedField(otherSelector.Object, "x", "spec", "selector", "matchLabels", "k8s-app"))
+	recorded := func(uid string) func(*plan.Input) {
+		return func(in *plan.Input) {
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: uid})
+		}
+	}
 	with := func(o *unstructured.Unstructured, edit func(*unstructured.Unstructured)) *unstructured.Unstructured {
 		o = o.DeepCopy()
 		edit(o)
@@ -88,11 +93,17 @@ func TestStepOfAWantedObject(t *testing.T) {
 		says      string
 		hint      string
 	}{
-		"absent":                 {action: plan.Create, says: "is not there"},
-		"as it shall be":         {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
-		"drift":                  {live: alive(changed), dry: alive(wanted), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
-		"an unlabelled install":  {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
-		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Recreate, says: "spec.selector"},
+		"absent":                       {action: plan.Create, says: "is not there"},
+		"as it shall be":               {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
+		"drift":                        {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
+		"an unlabelled install":        {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
+		"ours, another selector":       {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
+		"an interrupted pass made it":  {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded(""), action: plan.Recreate, says: "spec.selector"},
+		"our label on somebody else's": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Conflict, says: "another source"},
+		"made anew under our label":    {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("another"), action: plan.Conflict, says: "another source"},
+		"not to be read": {edit: func(in *plan.Input) {
+			in.Refused = map[inventory.Key]error{plan.IDOf(base).Key: errors.New("daemonsets is forbidden")}
+		}, action: plan.Conflict, says: "is forbidden"},
 		"another source's selector": {live: alive(otherSelector), action: plan.Conflict, says: "another source",
 			hint: "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager"},
 		"Helm's": {live: alive(with(base, func(o *unstructured.Unstructured) {
@@ -138,7 +149,9 @@ subjects: [{kind: ServiceAccount, namespace: kube-system, name: cloud-controller
 	require.Contains(t, s.Reason, "User /somebody")
 	other := alive(object(t, strings.Replace(binding, `ClusterRole, name: "system:cloud`, `ClusterRole, name: "other:cloud`, 1)))
 	require.Equal(t, plan.Conflict, one(t, wanted, other, nil, nil).Action, "another role, not ours")
-	require.Equal(t, plan.Recreate, one(t, wanted, ours(other, "cpi@1.33.1"), nil, nil).Action, "another role, ours")
+	require.Equal(t, plan.Recreate, one(t, wanted, ours(other, "cpi@1.33.1"), nil, func(in *plan.Input) {
+		in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(wanted), Driver: matrix.CPI, UID: string(other.GetUID())})
+	}).Action, "another role, ours")
 }
 
 func TestReplaceMakesTheDataExactlyWhatIsRendered(t *testing.T) {
@@ -201,7 +214,11 @@ func TestWhatSomebodyMadeAnewIsForgottenNotDeleted(t *testing.T) {
 	live := liveOf(e)
 	live[e.Key].SetUID("another")
 	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action)
+	live[e.Key].SetLabels(map[string]string{render.LabelManagedBy: render.ManagedBy})
+	require.Equal(t, plan.Forget, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: live}).Steps[0].Action, "anybody can set a label")
 	require.Equal(t, plan.Gone, plan.Make(plan.Input{Inventory: inventory.Of(e), Live: plan.Live{}}).Steps[0].Action)
+	refused := map[inventory.Key]error{e.Key: errors.New("is forbidden")}
+	require.Equal(t, plan.Keep, plan.Make(plan.Input{Inventory: inventory.Of(e), Refused: refused}).Steps[0].Action, "not to be seen is not gone")
 }
 
 func TestRemovalGoesInWavesWebhooksFirstNamespacesLast(t *testing.T) {
@@ -218,7 +235,7 @@ func TestRemovalGoesInWavesWebhooksFirstNamespacesLast(t *testing.T) {
 	live, inv := liveOf(all...), inventory.Of(all...)
 	var waves [][]string
 	for {
-		wave := plan.Removal(inv, live, map[string]bool{"made": true, "there-before": true}).NextWave()
+		wave := plan.Removal(inv, live, nil, map[string]bool{"made": true, "there-before": true}).NextWave()
 		if len(wave) == 0 {
 			break
 		}

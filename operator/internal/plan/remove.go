@@ -65,6 +65,10 @@ func (in *Input) removals(wanted map[inventory.Key]bool) []Step {
 func (in *Input) removal(e inventory.Entry) Step {
 	s := Step{ID: e.ID, Driver: e.Driver}
 	live := in.Live[e.Key]
+	if err := in.Refused[e.Key]; err != nil {
+		s.Action, s.Reason = Keep, err.Error()
+		return s
+	}
 	if live == nil {
 		s.Action, s.Reason = Gone, "is not there any more"
 		return s
@@ -123,8 +127,8 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 
 // Removal plans the removal of everything in an inventory, in order. Namespaces
 // that were there before are kept, and so are those that empty does not name.
-func Removal(inv inventory.Inventory, live Live, empty map[string]bool) Plan {
-	in := Input{Inventory: inv, Live: live}
+func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, empty map[string]bool) Plan {
+	in := Input{Inventory: inv, Live: live, Refused: refused}
 	p := Plan{Steps: in.removals(nil)}
 	for i, s := range p.Steps {
 		e, _ := inv.Get(s.Key)

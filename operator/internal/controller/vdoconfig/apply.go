@@ -21,15 +21,16 @@ import (
 type applier struct {
 	*pass
 	live    plan.Live
-	blocked map[matrix.Driver]error
+	blocked map[matrix.Driver]error // by conflicts: as if they were not asked for
+	failed  map[matrix.Driver]error // in this pass: what comes later may need them
 	errs    []error
 }
 
 // apply goes through the stages: records first, then each stage's steps, then what
-// the next stage waits for. A driver that has a conflict is left out; an error ends
-// the pass, since what comes later may need what failed.
+// the next stage waits for. A driver that has a conflict is left out. One that fails
+// goes no further in this pass, and its gates stay closed; the others go on.
 func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.Live) error {
-	a := &applier{pass: p, live: live, blocked: p.blocked()}
+	a := &applier{pass: p, live: live, blocked: p.blocked(), failed: map[matrix.Driver]error{}}
 	if err := p.outcome.plan.Conflicts(); err != nil {
 		a.errs = append(a.errs, err)
 	}
@@ -90,8 +91,13 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	}
 	wide := a.site.inventory
 	for _, s := range a.outcome.plan.Steps {
-		if s.Object != nil && a.blocked[s.Driver] == nil {
-			wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
+		if s.Object == nil || a.blocked[s.Driver] != nil {
+			continue
+		}
+		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
+		if was, _ := wide.Get(s.Key); s.Action == plan.Create && was.UID != "" {
+			was.UID = "" // it will have another
+			wide = wide.With(was)
 		}
 	}
 	return a.record(ctx, wide)
@@ -114,15 +120,15 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.site.inventory
 	written := map[inventory.Key]bool{}
-	var failure error
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.blocked[s.Driver] != nil || s.Object == nil || (s.Writes() && a.outcome.gate != "" && !s.Repair) {
+		if a.out(s.Driver) || s.Object == nil || (s.Writes() && a.outcome.gate != "" && !s.Repair) {
 			continue
 		}
 		applied, err := a.step(ctx, s)
 		if err != nil {
-			failure = err
-			break
+			a.failed[s.Driver] = err
+			a.errs = append(a.errs, err)
+			continue
 		}
 		written[s.Key] = s.Writes()
 		if applied != nil {
@@ -130,13 +136,13 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		}
 	}
 	if err := a.record(ctx, inv); err != nil {
-		return fault.Join(failure, err)
-	}
-	if failure != nil {
-		return failure
+		return err
 	}
 	return a.gates(ctx, stage, written)
 }
+
+// out tells whether nothing more is done for a driver in this pass.
+func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.failed[d] != nil }
 
 func entry(inv inventory.Inventory, s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
 	was, _ := inv.Get(s.Key)
@@ -191,13 +197,14 @@ func (a *applier) gates(ctx context.Context, stage render.Stage, written map[inv
 			look = append(look, inventory.ID{Key: plan.KeyOf(g.Object), Version: g.Object.Version})
 		}
 	}
-	live, err := a.Cluster.Read(ctx, look)
+	live, _, err := a.Cluster.Read(ctx, look)
 	if err != nil {
 		return err
 	}
 	for _, g := range stage.Gates {
 		key := plan.KeyOf(g.Object)
-		if a.leftOut(stage, key) || a.open(g, live[key], written[key]) {
+		drivers := gated(stage, key)
+		if all(drivers, a.blocked) || (!anyOf(drivers, a.failed) && a.open(g, live[key], written[key])) {
 			continue
 		}
 		a.outcome.gate = waits(g)
@@ -206,14 +213,23 @@ func (a *applier) gates(ctx context.Context, stage render.Stage, written map[inv
 	return nil
 }
 
-// leftOut tells whether a gate's object is of a driver that is blocked.
-func (a *applier) leftOut(stage render.Stage, key inventory.Key) bool {
+// gated returns the drivers that a gate of a stage is about: that of its object, or
+// those of the stage.
+func gated(stage render.Stage, key inventory.Key) []matrix.Driver {
 	for _, o := range stage.Objects {
 		if plan.IDOf(o.Unstructured).Key == key {
-			return a.blocked[o.Driver] != nil
+			return []matrix.Driver{o.Driver}
 		}
 	}
-	return len(a.blocked) > 0 && !slices.ContainsFunc(stage.Drivers, func(d matrix.Driver) bool { return a.blocked[d] == nil })
+	return stage.Drivers
+}
+
+func all(drivers []matrix.Driver, in map[matrix.Driver]error) bool {
+	return len(drivers) > 0 && !slices.ContainsFunc(drivers, func(d matrix.Driver) bool { return in[d] == nil })
+}
+
+func anyOf(drivers []matrix.Driver, in map[matrix.Driver]error) bool {
+	return slices.ContainsFunc(drivers, func(d matrix.Driver) bool { return in[d] != nil })
 }
 
 func waits(g render.Gate) string {
@@ -271,7 +287,7 @@ func initialized(o *assess.Observed, names []string) bool {
 }
 
 // removals prunes what is no longer wanted, once everything that is wanted is there
-// and healthy; and forgets what is gone.
+// and healthy; and forgets what is gone. Of a driver that is at fault nothing goes.
 func (a *applier) removals(ctx context.Context) error {
 	steps := a.outcome.plan.Removals()
 	inv := a.site.inventory
@@ -283,12 +299,12 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
-	wave := (plan.Plan{Steps: steps}).NextWave()
-	if len(wave) == 0 || a.outcome.gate != "" {
+	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}
 	a.outcome.gate = "the removal of what is no longer wanted"
-	if len(a.blocked) > 0 || len(a.errs) > 0 || a.outcome.resolved != nil {
+	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
+	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
 	}
 	a.outcome.again = true

@@ -62,7 +62,7 @@ func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
 		return nil, nil
 	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
-	if err != nil {
+	if err := p.at(matrix.CSI, err); err != nil {
 		return nil, err
 	}
 	return data[webhookcert.KeyCert], nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -39,8 +42,8 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
-	if err != nil {
+	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
+	if err := fault.Join(append(slices.Collect(maps.Values(refused)), err)...); err != nil {
 		return err
 	}
 	registration, secret := recorded(inv, live, webhookRegistration), recorded(inv, live, webhookSecret)

@@ -23,6 +23,8 @@ package vdoconfig
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +69,8 @@ type Store interface {
 type Observer interface {
 	Version(ctx context.Context) (string, error)
 	Observe(ctx context.Context) (assess.Observed, error)
-	Read(ctx context.Context, ids []inventory.ID) (plan.Live, error)
+	// Read returns what is there, and of what may not be read why.
+	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
 	Serves(kind schema.GroupKind) bool
 	Secret(ctx context.Context, key types.NamespacedName) (map[string][]byte, error)
 	// VersionedSecret says beside it what identifies the Secret's state.
@@ -223,6 +226,7 @@ func (p *pass) run(ctx context.Context) {
 	if err := p.assess(ctx); err != nil {
 		p.outcome.applied = fault.Join(p.outcome.applied, err)
 	}
+	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.site.faults)), p.outcome.applied)...)
 }
 
 // bring plans and applies.

@@ -54,6 +54,10 @@ type site struct {
 	hash        []byte
 	newHash     bool
 
+	// faults are why what is known of a driver's place is not all there is: that driver
+	// is left as it is, and no other.
+	faults map[matrix.Driver]error
+
 	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.
 	hold error
@@ -75,6 +79,9 @@ func (p *pass) observe(ctx context.Context) error {
 	}
 	if s.observed, err = p.Cluster.Observe(ctx); err != nil {
 		return err
+	}
+	for d, why := range s.observed.Unread {
+		p.fault(d, why)
 	}
 	if s.inventory, err = p.Cluster.LoadInventory(ctx, p.name); err != nil {
 		return err
@@ -162,6 +169,23 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle) {
 func (p *pass) amiss(err error) error {
 	p.outcome.resolved = fault.Join(p.outcome.resolved, err)
 	return nil
+}
+
+// at notes an error of reading a driver's place as that driver's fault, where it is
+// about the place; else it is returned.
+func (p *pass) at(d matrix.Driver, err error) error {
+	if fault.ReasonOf(err) != fault.Forbidden {
+		return err
+	}
+	p.fault(d, err)
+	return nil
+}
+
+func (p *pass) fault(d matrix.Driver, err error) {
+	if p.site.faults == nil {
+		p.site.faults = map[matrix.Driver]error{}
+	}
+	p.site.faults[d] = fault.Join(p.site.faults[d], err)
 }
 
 func (p *pass) hold(err error) { p.site.hold = fault.Join(p.site.hold, err) }
@@ -336,7 +360,7 @@ func (p *pass) observeCluster(ctx context.Context) error {
 		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
 	}
 	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
-	live, err := p.Cluster.Read(ctx, []inventory.ID{system})
+	live, _, err := p.Cluster.Read(ctx, []inventory.ID{system})
 	if err != nil {
 		return err
 	}
@@ -344,12 +368,12 @@ func (p *pass) observeCluster(ctx context.Context) error {
 		c.UID = string(ns.GetUID())
 	}
 	ids, err := p.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap})
-	if err != nil {
+	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
 	c.GeneratedClusterID = ids[clusterIDKey]
 	conf, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
-	if err != nil {
+	if err := p.at(matrix.CSI, err); err != nil {
 		return err
 	}
 	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])

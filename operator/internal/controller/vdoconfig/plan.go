@@ -35,7 +35,11 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	in.Cluster.ForeignSnapshotController = p.foreignSnapshotController()
 	var err error
 	if in.Webhook, err = p.webhook(ctx); err != nil {
-		return nil, err
+		if err := p.at(matrix.CSI, err); err != nil {
+			return nil, err
+		}
+		p.decision.leave(matrix.CSI, err.Error())
+		in.Releases = p.decision.releases
 	}
 	rendered, err := render.Render(in)
 	if err != nil {
@@ -89,7 +93,7 @@ func (p *pass) foreignSnapshotController() bool {
 // plan compares what shall be with what is. It returns what is.
 func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, error) {
 	leftovers := p.leftovers()
-	live, err := p.Cluster.Read(ctx, ids(rendered, p.site.inventory, leftovers))
+	live, refused, err := p.Cluster.Read(ctx, ids(rendered, p.site.inventory, leftovers))
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +115,7 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	}
 	others, _ := p.others()
 	made := plan.Make(plan.Input{
-		Stages: rendered.Stages, Live: live, DryRun: dry, Inventory: p.site.inventory,
+		Stages: rendered.Stages, Live: live, Refused: refused, DryRun: dry, Inventory: p.site.inventory,
 		Held: p.decision.held, Leaving: leaving, Leftovers: leftovers, Others: others,
 	})
 	p.outcome.plan = &made

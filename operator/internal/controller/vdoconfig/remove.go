@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -76,11 +78,14 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
 		return false, err
 	}
-	live, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.site.inventory, nil))
+	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.site.inventory, nil))
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.site.inventory, live, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)))
+	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)))
+	if err := fault.Join(slices.Collect(maps.Values(refused))...); err != nil {
+		return false, err // what cannot be seen is not known to be gone
+	}
 	wave := removal.NextWave()
 	for _, s := range wave {
 		if err := p.Cluster.Delete(ctx, s); err != nil {

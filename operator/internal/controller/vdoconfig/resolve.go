@@ -62,7 +62,16 @@ func (p *pass) resolve() {
 		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
 		facts: matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
 	})
+	for d, why := range p.site.faults {
+		p.decision.leave(d, why.Error())
+	}
 	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+}
+
+// leave leaves a driver as it is, and says why.
+func (d *decision) leave(driver matrix.Driver, why string) {
+	d.releases = slices.DeleteFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
+	d.held[driver] = why
 }
 
 // manual tells whether upgrades wait for a person: as the VDOConfig says, else as

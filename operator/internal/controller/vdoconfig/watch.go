@@ -38,8 +38,8 @@ type Options struct {
 // SetupWithManager adds the controller. It watches VDOConfigs, DriverBundles and
 // VsphereCloudConfigs through the manager's cache, and the metadata of what it
 // installed through one of its own, which holds nothing else: objects labelled
-// app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in all
-// namespaces. Secrets are not watched, since to list some is a right to all: a
+// app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in the drivers'
+// namespaces, so that nobody else's start a pass or fill the memory. Secrets are not watched, since to list some is a right to all: a
 // change of one is seen at the next interval.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	r := &Reconciler{Client: mgr.GetClient(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
@@ -52,6 +52,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	installed, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}),
+		DefaultNamespaces:    map[string]cache.Config{render.CPINamespace: {}, render.CSINamespace: {}},
 		DefaultTransform:     cache.TransformStripManagedFields(),
 	})
 	if err != nil {

@@ -1,0 +1,200 @@
+package vdoconfig_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+const operatorNamespace = "vmware-system-vdo"
+
+// rights are the objects of the RBAC manifest, for an operator in the test's namespace too.
+func (w *world) rights() []*unstructured.Unstructured {
+	w.t.Helper()
+	var all []*unstructured.Unstructured
+	for _, m := range deploy.Manifests() {
+		if m.Name != "rbac.yaml" {
+			continue
+		}
+		dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096)
+		for {
+			o := &unstructured.Unstructured{}
+			err := dec.Decode(&o.Object)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(w.t, err)
+			if len(o.Object) == 0 {
+				continue
+			}
+			all = append(all, o)
+			if o.GetNamespace() == operatorNamespace && strings.HasPrefix(o.GetKind(), "Role") {
+				here := o.DeepCopy()
+				here.SetNamespace(w.ns)
+				all = append(all, here)
+			}
+		}
+	}
+	require.NotEmpty(w.t, all)
+	return all
+}
+
+func (w *world) grant() {
+	w.t.Helper()
+	for _, o := range w.rights() {
+		require.NoError(w.t, w.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("admin"), client.ForceOwnership))
+	}
+}
+
+// restricted lets the operator have the rights of its RBAC manifest and no more.
+func (w *world) restricted() {
+	w.t.Helper()
+	w.grant()
+	w.t.Cleanup(func() {
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
+		w.end("vmware-system-csi")
+	})
+	w.t.Cleanup(w.clean)
+	as := w.as("system:serviceaccount:"+operatorNamespace+":vdo-operator", "system:serviceaccounts", "system:serviceaccounts:"+operatorNamespace)
+	c, err := client.NewWithWatch(as, client.Options{Scheme: w.Scheme()})
+	require.NoError(w.t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(as)
+	require.NoError(w.t, err)
+	w.r.Cluster = &edge.Cluster{Client: w.counting(c), Reader: c, Versions: versions}
+}
+
+func (w *world) as(user string, groups ...string) *rest.Config {
+	cfg := config(w.t)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	return cfg
+}
+
+// end ends a namespace that is being deleted, with the rights in it.
+func (w *world) end(name string) {
+	w.t.Helper()
+	for _, o := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}} {
+		require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(context.Background(), o, client.InNamespace(name))))
+	}
+	w.until("namespace "+name+" is gone", func() bool { w.endNamespace(name); return gone(w, &corev1.Namespace{}, "", name) })
+}
+
+// A tenant with the usual right to edit a namespace makes there what looks like the
+// drivers in every way: nothing of it counts, and no pass fails over it.
+func TestWhatATenantMakesNeitherStopsAPassNorTouchesTheDrivers(t *testing.T) {
+	w := start(t, pair)
+	w.restricted()
+	v := w.ready(w.config("site"))
+	tenant := cluster.Namespace(t, config(t))
+	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "edit"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}}})
+	mallory, err := client.New(w.as("mallory"), client.Options{Scheme: w.Scheme()})
+	require.NoError(t, err)
+
+	ours := map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", "vdo.vmware.com/driver": "csi", "vdo.vmware.com/version": "9.9.9"}
+	helm := map[string]string{"meta.helm.sh/release-name": "snapshots", "meta.helm.sh/release-namespace": tenant}
+	for _, name := range []string{"vsphere-csi-controller", "snapshot-controller", "csi-snapshot-controller", "vsphere-cpi", "vmware-vsphere-csi-driver-controller", "anything"} {
+		for i, image := range []string{"x.example/sig-storage/snapshot-controller:v8.2.0", "x.example/cpi/release/manager:v1.0.0", "x.example/csi/release/driver:v9.9.9"} {
+			for j, labels := range []map[string]string{ours, nil} {
+				pods := map[string]string{"app": "vsphere-csi-controller", "n": strings.Repeat("x", i+j+1)}
+				unique := strings.Repeat("-", min(i+j, 1)) + strings.Repeat("a", i) + strings.Repeat("b", j)
+				meta := metav1.ObjectMeta{Namespace: tenant, Name: name + unique, Labels: labels, Annotations: helm}
+				template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pods}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}
+				selector := &metav1.LabelSelector{MatchLabels: pods}
+				none := int32(0)
+				require.NoError(t, mallory.Create(context.Background(), &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &none, Selector: selector, Template: template}}))
+				template.Spec.NodeSelector = map[string]string{"no": "node"}
+				require.NoError(t, mallory.Create(context.Background(), &appsv1.DaemonSet{ObjectMeta: *meta.DeepCopy(), Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}}))
+			}
+		}
+	}
+	for _, o := range []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, &corev1.ServiceAccount{}} {
+		o.SetNamespace(tenant)
+		o.SetName("vsphere-config-secret")
+		o.SetLabels(ours)
+		require.NoError(t, mallory.Create(context.Background(), o))
+	}
+
+	before, said := w.writes, w.events.all()
+	w.look(v)
+	require.True(t, isTrue(v, "Ready"), describe(v))
+	require.Equal(t, before, w.writes)
+	require.Equal(t, said, w.events.all())
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
+	get(w, &appsv1.Deployment{}, "kube-system", "snapshot-controller")
+
+	require.NoError(t, w.Delete(context.Background(), get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.until("the DaemonSet is gone", func() bool {
+		return gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	})
+	w.look(v)
+	get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	w.ready(v)
+
+	require.NoError(t, w.Delete(context.Background(), v))
+	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
+	var left appsv1.DeploymentList
+	require.NoError(t, w.List(context.Background(), &left, client.InNamespace(tenant)))
+	require.Len(t, left.Items, 36, "what is a tenant's is left to the tenant")
+}
+
+// With the storage driver's namespace go the operator's rights in it.
+func TestADeletedNamespaceIsNamedAndConcernsItsDriverAlone(t *testing.T) {
+	w := start(t, pair)
+	w.restricted()
+	v := w.ready(w.config("site"))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Namespace{}, "", "vmware-system-csi")))
+	w.end("vmware-system-csi")
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+	w.look(v)
+	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+	w.look(v)
+	require.True(t, isTrue(v, "CPIReady"), describe(v))
+	applied := cond(t, v, "Applied")
+	require.Equal(t, metav1.ConditionFalse, applied.Status)
+	require.Contains(t, applied.Message, "namespace vmware-system-csi is not there")
+	require.Contains(t, applied.Message, "apply the RBAC manifests")
+	require.NotEqual(t, metav1.ConditionTrue, cond(t, v, "CSIReady").Status)
+	w.grant()
+	w.ready(v)
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
+}
+
+// Rights that are missing in one driver's place are a fault of that driver's.
+func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
+	w := start(t, pair)
+	w.restricted()
+	v := w.ready(w.config("site"))
+	require.NoError(t, w.Delete(context.Background(), get(w, &rbacv1.RoleBinding{}, "vmware-system-csi", "vdo-operator")))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+	uid := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
+	count := w.inventory(v).Len()
+	w.look(v)
+	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+	w.look(v)
+	require.True(t, isTrue(v, "CPIReady"), describe(v))
+	require.Equal(t, "Forbidden", cond(t, v, "Applied").Reason)
+	require.Contains(t, cond(t, v, "Applied").Message, "vmware-system-csi")
+	require.Equal(t, count, w.inventory(v).Len(), "what cannot be seen is not forgotten")
+	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
+	w.grant()
+	w.ready(v)
+}
