@@ -19,6 +19,7 @@ package fault
 
 import (
 	"errors"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -108,6 +109,65 @@ func ReasonOf(err error) Reason {
 		}
 	}
 	return Internal
+}
+
+// gravity orders reasons where there are several: what proves tampering comes first,
+// what may pass by itself comes last.
+var gravity = []Reason{
+	Interrupted, Untrusted, Corrupt, Superseded, Expired, Internal, Storage, InvalidInput, Refused, Conflict, Incompatible,
+	AccountLocked, Unauthorized, Forbidden, NotFound, CertificateInvalid, Unreachable, Throttled, Incomplete,
+}
+
+// Graver reports whether a is graver than b. A reason that is not known is as grave as
+// Internal, and every reason graver than "".
+func Graver(a, b Reason) bool { return rank(a) < rank(b) }
+
+func rank(r Reason) int {
+	if r == "" {
+		return len(gravity)
+	}
+	if i := slices.Index(gravity, r); i >= 0 {
+		return i
+	}
+	return slices.Index(gravity, Internal)
+}
+
+// Passing reports whether what has this reason may pass by itself, so that it is worth
+// trying again.
+func (r Reason) Passing() bool { return r == Unreachable || r == Throttled || r == Incomplete }
+
+// Gravest returns the reason that decides what is to be done about err, or "" where no
+// fault in it has one. It is the reason of the outermost fault; of joined errors, the
+// gravest of theirs. What would be worth another try is not where something inside of
+// it will be the same again: of many items that failed for the network and one that
+// was tampered with, tampering is the reason.
+func Gravest(err error) Reason {
+	if f, ok := err.(*Error); ok && f.Reason != "" { //nolint:errorlint // the tree is walked node by node
+		inside := Gravest(f.Err)
+		if f.Reason.Passing() && inside.decides() {
+			return inside
+		}
+		return f.Reason
+	}
+	switch u := err.(type) { //nolint:errorlint // likewise
+	case interface{ Unwrap() error }:
+		return Gravest(u.Unwrap())
+	case interface{ Unwrap() []error }:
+		var worst Reason
+		for _, e := range u.Unwrap() {
+			if r := Gravest(e); Graver(r, worst) {
+				worst = r
+			}
+		}
+		return worst
+	}
+	return ""
+}
+
+// decides reports whether a reason is that of a whole in which it is only a part. That
+// something is not there is what makes the whole incomplete.
+func (r Reason) decides() bool {
+	return r != "" && !r.Passing() && r != Internal && r != Interrupted && r != NotFound && r != CertificateInvalid
 }
 
 // HintOf returns the first hint in err's tree, outermost first, or "".

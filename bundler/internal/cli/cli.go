@@ -9,6 +9,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,7 +149,7 @@ func list(err error) []problem {
 			return out
 		}
 	}
-	return []problem{{Reason: fault.ReasonOf(err), Message: err.Error(), Hint: fault.HintOf(err)}}
+	return []problem{{Reason: cmp.Or(fault.Gravest(err), fault.Internal), Message: err.Error(), Hint: fault.HintOf(err)}}
 }
 
 // isJoin tells errors.Join from fmt.Errorf with several %w: the former's text is

@@ -683,14 +683,14 @@ PREFIX.key, encrypted with a password, and PREFIX.pub. Files that are there are
 never replaced.`,
 		Example: `  vdo-bundle keygen -o release`,
 		Args:    exactly(),
-		RunE:    func(*cobra.Command, []string) error { return a.keygen() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.keygen(cmd.Context()) },
 	}
 	cmd.Flags().StringVarP(&a.flags.dest, "output", "o", "vdo", "path of the pair, without .key and .pub")
 	a.flags.passwordFlag(cmd)
 	return cmd
 }
 
-func (a *app) keygen() error {
+func (a *app) keygen(ctx context.Context) error {
 	private, public := a.flags.dest+".key", a.flags.dest+".pub"
 	for _, name := range []string{private, public} {
 		if _, err := os.Lstat(name); err == nil {
@@ -700,7 +700,7 @@ func (a *app) keygen() error {
 			}
 		}
 	}
-	password, err := a.password("Password for " + private + ": ")
+	password, err := a.password(ctx, "Password for "+private+": ")
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"slices"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -55,31 +53,25 @@ const exitCodesHelp = `Exit codes:
   6    login: no or wrong credentials, or no permission
   7    local storage: full, read-only, not readable
   8    refused: no release fits, or something is there that must not be
-  9    incomplete: a bundle lacks parts, or some items failed and the next run goes on
+  9    incomplete: a bundle lacks parts, or some items failed and the next run goes on;
+       where one of them will fail again, its own code
   130  interrupted; running it again goes on`
 
-// gravity orders the codes where several problems have different ones: what proves
-// tampering comes first, what may pass by itself comes last.
-var gravity = []int{
-	exitInterrupted, exitVerification, exitInternal, exitStorage, exitUsage, exitRefused,
-	exitLogin, exitNotFound, exitNetwork, exitIncomplete,
-}
-
-// verdict returns the reason and the exit code of an error: of several independent
-// problems, those of the gravest.
+// verdict returns the reason and the exit code of an error: of several problems, those
+// of the gravest, also where they are inside of another; see [fault.Gravest].
 func verdict(err error) (fault.Reason, int) {
 	if err == nil {
 		return "", exitOK
 	}
-	reason, code := fault.Internal, -1
+	var reason fault.Reason
 	for _, p := range list(err) {
-		c, ok := exitCodes[p.Reason]
-		if !ok {
-			c = exitInternal
+		if fault.Graver(p.Reason, reason) {
+			reason = p.Reason
 		}
-		if code < 0 || slices.Index(gravity, c) < slices.Index(gravity, code) {
-			reason, code = p.Reason, c
-		}
+	}
+	code, ok := exitCodes[reason]
+	if !ok {
+		return reason, exitInternal
 	}
 	return reason, code
 }

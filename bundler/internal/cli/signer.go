@@ -75,7 +75,7 @@ func (a *app) signer(ctx context.Context, flag, name string) (*trust.Signer, err
 	if err != nil {
 		return nil, err
 	}
-	signer, err := a.privateKey(flag, name)
+	signer, err := a.privateKey(ctx, flag, name)
 	if err != nil || a.flags.certificate == "" {
 		return signer, err
 	}
@@ -147,9 +147,9 @@ func (a *app) probe(ctx context.Context) error {
 }
 
 // privateKey reads a private key from its file, or finds it on a token.
-func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
+func (a *app) privateKey(ctx context.Context, flag, name string) (*trust.Signer, error) {
 	if strings.HasPrefix(name, token.Scheme) {
-		return a.tokenKey(name)
+		return a.tokenKey(ctx, name)
 	}
 	pem, err := userfile.Read(flag, name, maxKeyFile)
 	if err != nil {
@@ -157,11 +157,11 @@ func (a *app) privateKey(flag, name string) (*trust.Signer, error) {
 	}
 	// The password's key derivation takes 64 MiB; they are given back before layers move.
 	defer debug.FreeOSMemory()
-	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password("Password of " + name + ": ") })
+	return trust.LoadSigner(name, pem, func() ([]byte, error) { return a.password(ctx, "Password of "+name+": ") })
 }
 
 // tokenKey opens a key on a token. It stays open until the program ends.
-func (a *app) tokenKey(name string) (*trust.Signer, error) {
+func (a *app) tokenKey(ctx context.Context, name string) (*trust.Signer, error) {
 	uri, err := token.ParseURI(name)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (a *app) tokenKey(name string) (*trust.Signer, error) {
 	}
 	var pin []byte
 	if token.Available {
-		if pin, err = a.pin(uri); err != nil {
+		if pin, err = a.pin(ctx, uri); err != nil {
 			return nil, fmt.Errorf("open key %s: %w", uri, err)
 		}
 	}
@@ -184,7 +184,7 @@ func (a *app) tokenKey(name string) (*trust.Signer, error) {
 
 // pin finds the PIN of a token: the file that the URI names, else as passwords of
 // keys are found.
-func (a *app) pin(uri token.URI) ([]byte, error) {
+func (a *app) pin(ctx context.Context, uri token.URI) ([]byte, error) {
 	if uri.PINFile != "" {
 		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
 		return bytes.TrimRight(data, "\r\n"), err
@@ -192,12 +192,12 @@ func (a *app) pin(uri token.URI) ([]byte, error) {
 	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && a.flags.passwordFile == "" && a.flags.passwordEnv == "" {
 		return []byte(pin), nil
 	}
-	return a.password("PIN of " + uri.String() + ": ")
+	return a.password(ctx, "PIN of "+uri.String()+": ")
 }
 
 // password finds the password of a private key: the file, the environment, the
 // terminal; never the arguments.
-func (a *app) password(prompt string) ([]byte, error) {
+func (a *app) password(ctx context.Context, prompt string) ([]byte, error) {
 	switch file, env := a.flags.passwordFile, a.flags.passwordEnv; {
 	case file != "" && env != "":
 		return nil, badFlag("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
@@ -217,14 +217,38 @@ func (a *app) password(prompt string) ([]byte, error) {
 		}
 	}
 	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
-		a.ask(prompt)
-		password, err := term.ReadPassword(int(a.in.Fd()))
-		a.ask("\n")
-		return password, err
+		return a.prompt(ctx, prompt)
 	}
 	return nil, &fault.Error{
 		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("there is no password, and no terminal to ask for it"),
 		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
+	}
+}
+
+// prompt asks on the terminal. Who reads a terminal cannot be stopped, but need not be
+// waited for: a signal ends the wait, and leaves the terminal as it was.
+func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
+	type answer struct {
+		password []byte
+		err      error
+	}
+	terminal := int(a.in.Fd())
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return nil, err
+	}
+	a.ask(prompt)
+	defer a.ask("\n")
+	read := make(chan answer, 1)
+	go func() {
+		password, err := term.ReadPassword(terminal)
+		read <- answer{password, err}
+	}()
+	select {
+	case got := <-read:
+		return got.password, got.err
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), term.Restore(terminal, before))
 	}
 }
 

@@ -1,11 +1,16 @@
 package registry
 
 import (
+	"context"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 func TestParseChallenge(t *testing.T) {
@@ -78,4 +83,38 @@ func TestRetryAfterReadsSecondsAndDates(t *testing.T) {
 	require.Zero(t, parseRetryAfter("Mon, 02 Jan 2006 15:04:05 GMT"))
 	later := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	require.InDelta(t, time.Hour.Seconds(), parseRetryAfter(later).Seconds(), 60)
+}
+
+// A credential helper that hangs, also in a program that it has started, or that
+// answers without end, costs neither more time nor more memory than it may.
+func TestHelpersHaveADeadlineAndABound(t *testing.T) {
+	bin := t.TempDir()
+	for name, text := range map[string]string{
+		"hangs":   "sleep 30",
+		"leaves":  `sleep 30 & echo '{"Username":"u","Secret":"canary"}'`,
+		"endless": "while :; do echo canarycanarycanarycanary; done",
+		"deaf":    "trap '' PIPE; while :; do echo canarycanarycanarycanary 2>/dev/null; done",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker-credential-"+name), []byte("#!/bin/sh\n"+text), 0o700)) //nolint:gosec // a program
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for name, want := range map[string]string{
+		"hangs": "it does not answer within 300ms", "endless": "its answer is too long", "deaf": "its answer is too long",
+	} {
+		within := time.Minute
+		if name == "hangs" {
+			within = 300 * time.Millisecond
+		}
+		_, err := askHelper(t.Context(), name, "a.site", within)
+		require.Equal(t, fault.Unauthorized, fault.ReasonOf(err), name)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, fault.Text(err), "canary")
+	}
+	c, err := askHelper(t.Context(), "leaves", "a.site", time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, Credential{Username: "u", Password: "canary"}, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err = askHelper(ctx, "hangs", "a.site", time.Hour)
+	require.ErrorIs(t, err, context.Canceled)
 }

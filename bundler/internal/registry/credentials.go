@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -181,7 +182,7 @@ func (f configFile) find(ctx context.Context, logins map[string]Credential, host
 			return c, nil
 		}
 		if helper := f.CredHelpers[key]; helper != "" {
-			return askHelper(ctx, helper, key)
+			return askHelper(ctx, helper, key, helperTime)
 		}
 		if !strings.Contains(key, "/") {
 			break
@@ -191,20 +192,28 @@ func (f configFile) find(ctx context.Context, logins map[string]Credential, host
 	if host == "docker.io" {
 		server = dockerHubKey
 		if helper := f.CredHelpers["index.docker.io"]; helper != "" {
-			return askHelper(ctx, helper, server)
+			return askHelper(ctx, helper, server, helperTime)
 		}
 	}
 	if f.CredsStore == "" {
 		return Credential{}, nil
 	}
-	return askHelper(ctx, f.CredsStore, server)
+	return askHelper(ctx, f.CredsStore, server, helperTime)
 }
 
 var helperName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
+// How long a credential helper may take, and how long what it started may hold its
+// output after its end.
+const (
+	helperTime = time.Minute
+	helperRest = time.Second
+)
+
 // askHelper runs docker-credential-NAME get, as docker does it: the server on
-// standard input, JSON on standard output.
-func askHelper(ctx context.Context, name, server string) (Credential, error) {
+// standard input, JSON on standard output. A helper that does not answer in time, or
+// answers without end, is killed.
+func askHelper(ctx context.Context, name, server string, within time.Duration) (Credential, error) {
 	program := "docker-credential-" + name
 	bad := func(err error) (Credential, error) {
 		return Credential{}, &fault.Error{
@@ -215,17 +224,25 @@ func askHelper(ctx context.Context, name, server string) (Credential, error) {
 	if !helperName.MatchString(name) {
 		return bad(errors.New("that is no program's name"))
 	}
-	var out limitedBuffer
+	slow := fmt.Errorf("it does not answer within %s", within)
+	ctx, stop := context.WithTimeoutCause(ctx, within, slow)
+	defer stop()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	out := limitedBuffer{limit: maxSecret, full: func() { end(errEndless) }}
 	cmd := exec.CommandContext(ctx, program, "get") //nolint:gosec // the user's configuration names the helper
-	cmd.Stdin, cmd.Stdout = strings.NewReader(server), &out
-	if err := cmd.Run(); err != nil {
-		if strings.Contains(out.String(), "credentials not found") {
+	cmd.Stdin, cmd.Stdout, cmd.WaitDelay = strings.NewReader(server), &out, helperRest
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) { // that one has ended well, and what it started goes on
+		if cause := context.Cause(ctx); cause != nil {
+			return bad(cause)
+		}
+		if bytes.Contains(out.data, []byte("credentials not found")) {
 			return Credential{}, nil
 		}
 		return bad(err) // its output stays unsaid: it may hold the secret
 	}
 	var answer struct{ Username, Secret string }
-	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+	if err := json.Unmarshal(out.data, &answer); err != nil {
 		return bad(errors.New("its answer is no JSON"))
 	}
 	if answer.Username == "<token>" {
@@ -234,12 +251,21 @@ func askHelper(ctx context.Context, name, server string) (Credential, error) {
 	return Credential{Username: answer.Username, Password: answer.Secret}, nil
 }
 
-// limitedBuffer keeps what a credential helper may reasonably say.
-type limitedBuffer struct{ bytes.Buffer }
+var errEndless = errors.New("its answer is too long")
+
+// limitedBuffer keeps what a credential helper may reasonably say. It has no other way
+// to write than Write, which is where the limit is.
+type limitedBuffer struct {
+	data  []byte
+	limit int
+	full  func() // called where there is more
+}
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxSecret {
-		return 0, errors.New("the answer is too long")
+	if len(b.data)+len(p) > b.limit {
+		b.full()
+		return 0, errEndless
 	}
-	return b.Buffer.Write(p)
+	b.data = append(b.data, p...)
+	return len(p), nil
 }
