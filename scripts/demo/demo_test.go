@@ -25,6 +25,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -180,6 +181,48 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	r.leftNothing()
 	require.Error(t, <-waits, "the vCenter is gone")
 	_ = watch.Wait()
+
+	t.Run("it is what README.md shows", func(t *testing.T) { holdReadme(t, r.output()) })
+}
+
+// holdReadme holds each command that README.md shows, and its output, against what the
+// demo did: the same commands in the same order, but for the flags that lead vdo-bundle to
+// the stand-in for the internet, and commands that are left out.
+func holdReadme(t *testing.T, transcript string) {
+	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), "README.md"))
+	require.NoError(t, err)
+	standIn := regexp.MustCompile(` (--source-map|--matrix) \S+| --ca-file \S+/upstream-ca\.crt`)
+	type command struct {
+		text   string
+		output []string
+	}
+	var ran []command
+	heading := true // what follows is of no command
+	for _, line := range strings.Split(transcript, "\n") {
+		text, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case isCommand:
+			ran = append(ran, command{text: readme.Same(standIn.ReplaceAllString(text, ""))})
+			heading = false
+		case strings.HasPrefix(line, "== "):
+			heading = true
+		case !heading:
+			ran[len(ran)-1].output = append(ran[len(ran)-1].output, line)
+		}
+	}
+	shown, at := 0, 0
+	for _, b := range blocks {
+		for _, c := range b.Commands {
+			shown++
+			for at < len(ran) && ran[at].text != readme.Same(c.Text) {
+				at++
+			}
+			require.Less(t, at, len(ran), "README.md, %s: the demo does not run it, or not there", c)
+			require.NoError(t, readme.Holds(c.Output, ran[at].output), "README.md, %s", c)
+			at++
+		}
+	}
+	require.Greater(t, shown, 10)
 }
 
 // waitForUpdates is told what there is, and then makes a request that a vCenter answers

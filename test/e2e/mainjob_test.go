@@ -16,7 +16,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -25,10 +24,7 @@ import (
 // before has left, as at a real site.
 func TestMainJob(t *testing.T) {
 	l := newLine(t, false, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
-	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
-	l.prepare()
-	l.startOperator()
-	l.applyYAML(l.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
+	l.followTheGuide("cpi@1.33.1", "csi@3.5.1")
 
 	l.installed("site", "1.33.1", "3.5.1")
 	images, before := l.workloads()
