@@ -19,24 +19,42 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if v, ok := a.fetcher().r.(*volumes); ok {
-		if err := attachToParts(ctx, v.partsPath, att); err != nil {
+	was := a.fetcher()
+	if v, ok := was.r.(*volumes); ok {
+		if err := attachToParts(ctx, v.partsPath, att, was.index); err != nil {
 			return err
 		}
 		return a.reopen(v.partsPath)
 	}
-	f, err := os.OpenFile(a.path, os.O_RDWR, 0)
-	if err != nil {
-		return storageFault("sign", a.path, err)
-	}
-	err = lockFile(f)
-	if err == nil {
-		err = attachTo(a.path, f, att)
-	}
-	if err := errors.Join(err, storageFault("sign", a.path, f.Close())); err != nil {
+	if err := attachToFile(a.path, att, was.index); err != nil {
 		return err
 	}
 	return a.reopen(a.path)
+}
+
+// attachToFile adds a signature to an archive in one file: where a link leads, the
+// file behind it. Nobody else changes the archive at that moment, and what has the
+// signature's tag has to be what it was when the archive was opened: what is attached
+// was joined with that.
+func attachToFile(path string, att bundle.Attachment, was *index) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return openFault(path, err)
+	}
+	dir, name, err := folderOf(real)
+	if err != nil {
+		return err
+	}
+	defer dir.close() //nolint:errcheck // nothing is written through it any more
+	lock, err := dir.lockArchive(name)
+	if err != nil {
+		return err
+	}
+	f, err := dir.reopen(name)
+	if err == nil {
+		err = errors.Join(attachTo(dir, real, f, att, was), storageFault("sign", path, f.Close()))
+	}
+	return errors.Join(err, lock.release())
 }
 
 // reopen reads the file again, which may be another one by now.
@@ -52,9 +70,12 @@ func (a *File) reopen(path string) error {
 	return nil
 }
 
-func attachTo(path string, f storage, att bundle.Attachment) error {
+func attachTo(dir *folder, path string, f storage, att bundle.Attachment, was *index) error {
 	s, err := scanStorage(path, f)
 	if err != nil {
+		return err
+	}
+	if err := sameTag(path, att.Tag, was, s.index); err != nil {
 		return err
 	}
 	add, err := checkAttachment(path, att, s.has)
@@ -70,7 +91,7 @@ func attachTo(path string, f storage, att bundle.Attachment) error {
 		tail.add(d)
 	}
 	if s.fits(text) {
-		return s.inPlace(path, f, tail, text)
+		return s.inPlace(dir, path, f, tail, text)
 	}
 	file, ok := f.(*os.File)
 	if !ok {
@@ -78,7 +99,7 @@ func attachTo(path string, f storage, att bundle.Attachment) error {
 			Hint: "join the parts with `cat`, sign the archive, and split it with `vdo-bundle split`",
 			Err:  errors.New("the room for signatures in its index.json is used up")}
 	}
-	return s.rewrite(path, file, tail, text)
+	return s.rewrite(dir, path, file, tail, text)
 }
 
 // fits reports whether an index.json can be written where the old one is: ours
@@ -91,7 +112,7 @@ func (s *scan) fits(text []byte) bool {
 
 // inPlace appends, then writes index.json again. The order of the steps is that of
 // the package comment: each leaves an archive that can be read.
-func (s *scan) inPlace(path string, f storage, tail *Layout, text []byte) error {
+func (s *scan) inPlace(dir *folder, path string, f storage, tail *Layout, text []byte) error {
 	if err := checkSpace(path, tail.size); err != nil {
 		return err
 	}
@@ -100,7 +121,7 @@ func (s *scan) inPlace(path string, f storage, tail *Layout, text []byte) error 
 	if err := s.appendTail(f, tail); err != nil {
 		return storageFault("sign", path, errors.Join(err, f.Truncate(s.end+endSize)))
 	}
-	if err := writeWhole(indexCopy(path), data); err != nil {
+	if err := dir.write(indexCopy(filepath.Base(path)), data); err != nil {
 		return err
 	}
 	_, err := f.WriteAt(data, e.scannedData())
@@ -110,7 +131,7 @@ func (s *scan) inPlace(path string, f storage, tail *Layout, text []byte) error 
 	if err != nil {
 		return storageFault("sign", path, err)
 	}
-	return removeIfThere(indexCopy(path))
+	return dir.remove(indexCopy(filepath.Base(path)))
 }
 
 func (s *scan) appendTail(f storage, tail *Layout) error {
@@ -134,7 +155,7 @@ func (s *scan) appendTail(f storage, tail *Layout) error {
 
 // rewrite makes the archive anew beside itself, with headers, order and slack as
 // they should be, and takes its place.
-func (s *scan) rewrite(path string, f *os.File, tail *Layout, text []byte) error {
+func (s *scan) rewrite(dir *folder, path string, f *os.File, tail *Layout, text []byte) error {
 	if len(text)+slack > maxIndexSize {
 		return &fault.Error{Reason: fault.InvalidInput, Op: "sign", Subject: path,
 			Hint: "make the bundle again", Err: errors.New("its index.json has no room for more signatures")}
@@ -142,22 +163,23 @@ func (s *scan) rewrite(path string, f *os.File, tail *Layout, text []byte) error
 	if err := checkSpace(path, s.size+tail.size); err != nil {
 		return err
 	}
-	tmp := path + ".sign"
-	if err := s.writeAnew(tmp, f, tail, text); err != nil {
-		return errors.Join(storageFault("sign", tmp, err), removeIfThere(tmp))
+	name := filepath.Base(path)
+	tmp := name + ".sign"
+	if err := s.writeAnew(dir, tmp, f, tail, text); err != nil {
+		return errors.Join(storageFault("sign", dir.at(tmp), err), dir.remove(tmp))
 	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(storageFault("sign", path, err), removeIfThere(tmp))
+	if err := dir.rename(tmp, name); err != nil {
+		return errors.Join(err, dir.remove(tmp))
 	}
-	return errors.Join(syncDir(filepath.Dir(path)), removeIfThere(indexCopy(path)))
+	return errors.Join(dir.sync("."), dir.remove(indexCopy(name)))
 }
 
-func (s *scan) writeAnew(tmp string, f *os.File, tail *Layout, text []byte) error {
+func (s *scan) writeAnew(dir *folder, tmp string, f *os.File, tail *Layout, text []byte) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, info.Mode().Perm())
+	out, err := dir.create(tmp, info.Mode().Perm())
 	if err != nil {
 		return err
 	}

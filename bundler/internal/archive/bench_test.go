@@ -102,12 +102,12 @@ func TestMemoryDoesNotGrowWithTheSizeOfABlob(t *testing.T) {
 		_, err := io.Copy(sum, &endless{left: size})
 		require.NoError(t, err)
 		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.NewDigest(digest.SHA256, sum), Size: size}
-		w := &FileWriter{path: filepath.Join(t.TempDir(), "b.tar"), layout: newLayout([]byte("{}"))}
-		w.layout.add(d)
-		at, err := w.open()
+		b := bundles.New(t, bundles.Options{Seed: 50, LayerSize: 100, Layers: 1})
+		b.Graph.Blobs = append(b.Graph.Blobs, d)
+		w, err := CreateFile(filepath.Join(t.TempDir(), "b.tar"), Options{})
 		require.NoError(t, err)
-		require.NoError(t, w.prepare())
-		w.missing(at)
+		_, err = w.Begin(t.Context(), b.Graph)
+		require.NoError(t, err)
 		result := testing.Benchmark(func(b *testing.B) {
 			for b.Loop() {
 				s := w.blobs[d.Digest.Encoded()]

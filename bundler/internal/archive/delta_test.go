@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -87,7 +88,7 @@ func TestAFalseListIsFound(t *testing.T) {
 func rewritten(t *testing.T, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.tar")
-	require.NoError(t, writeFlushed(path, data))
+	require.NoError(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 

@@ -8,10 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -33,7 +37,7 @@ type Dir struct {
 
 // OpenDir opens a folder for reading.
 func OpenDir(path string) (*Dir, error) {
-	root, err := os.OpenRoot(path)
+	root, err := openRoot(path)
 	if err != nil {
 		return nil, openFault(path, err)
 	}
@@ -45,18 +49,7 @@ func OpenDir(path string) (*Dir, error) {
 }
 
 func (d *Dir) read() error {
-	layout, err := d.small(layoutName, 4096)
-	if err != nil {
-		return err
-	}
-	if !layoutForm.Match(layout) {
-		return brokenFile(d.path, "oci-layout is not that of an OCI image layout 1.0.0")
-	}
-	data, err := d.small(indexName, maxIndexSize)
-	if err != nil {
-		return err
-	}
-	x, err := parseIndex(d.path, data, d)
+	x, err := d.readIndex()
 	if err != nil {
 		return err
 	}
@@ -66,8 +59,29 @@ func (d *Dir) read() error {
 	return nil
 }
 
+// readIndex reads what index.json says now.
+func (d *Dir) readIndex() (*index, error) {
+	layout, err := d.small(layoutName, 4096)
+	if err != nil {
+		return nil, err
+	}
+	if !layoutForm.Match(layout) {
+		return nil, brokenFile(d.path, "oci-layout is not that of an OCI image layout 1.0.0")
+	}
+	data, err := d.small(indexName, maxIndexSize)
+	if err != nil {
+		return nil, err
+	}
+	return parseIndex(d.path, data, d)
+}
+
+// open opens a file of the folder for reading; it does not wait where a pipe has the name.
+func (d *Dir) open(name string) (*os.File, error) {
+	return d.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 func (d *Dir) small(name string, limit int64) ([]byte, error) {
-	f, err := d.root.Open(name)
+	f, err := d.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: d.path,
 			Hint: "name a folder that `vdo-bundle pull` made", Err: fmt.Errorf("it is no OCI image layout: it has no %s", name)}
@@ -76,6 +90,9 @@ func (d *Dir) small(name string, limit int64) ([]byte, error) {
 		return nil, storageFault("open", filepath.Join(d.path, name), err)
 	}
 	defer f.Close() //nolint:errcheck // nothing was written
+	if err := mustBeRegular(f); err != nil {
+		return nil, err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, storageFault("read", filepath.Join(d.path, name), err)
@@ -112,7 +129,7 @@ func (d *Dir) FetchFrom(ctx context.Context, desc ocispec.Descriptor, offset int
 		return nil, err
 	}
 	name := blobPrefix + desc.Digest.Encoded()
-	f, err := d.root.Open(name)
+	f, err := d.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.path,
 			Hint: "make the bundle again with `vdo-bundle pull`", Err: fmt.Errorf("it holds no %s", desc.Digest)}
@@ -181,9 +198,31 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 func (d *Dir) Base() *bundle.Base { return d.index().base }
 
 // Attach adds a signature, in the place of what had its tag: its blobs, then
-// index.json.
+// index.json. Nobody else changes the folder at that moment, and what has the tag has
+// to be what it was when the folder was read: the signature was joined with that.
 func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	in := &folder{path: d.path, root: d.root}
+	lock, err := in.lockSelf()
+	if err != nil {
+		return err
+	}
+	err = d.attach(in, att)
+	if err := errors.Join(err, lock.Close()); err != nil {
+		return err
+	}
+	return d.read()
+}
+
+// attach does so under the lock.
+func (d *Dir) attach(in *folder, att bundle.Attachment) error {
+	x, err := d.readIndex()
+	if err != nil {
+		return err
+	}
+	if err := sameTag(d.path, att.Tag, d.index(), x); err != nil {
 		return err
 	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
@@ -191,19 +230,19 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
+	if err := in.mkdir(blobPrefix); err != nil {
+		return err
+	}
 	for _, b := range add {
-		if err := writeWhole(filepath.Join(d.path, blobPrefix+b.Digest.Encoded()), b.Data); err != nil {
+		if err := in.write(blobPrefix+b.Digest.Encoded(), b.Data); err != nil {
 			return err
 		}
 	}
-	text, err := indexJSON(with(d.index().entries, att), d.index().base)
+	text, err := indexJSON(with(x.entries, att), x.base)
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(d.path, indexName), text); err != nil {
-		return err
-	}
-	return d.read()
+	return in.write(indexName, text)
 }
 
 // DirWriter writes an OCI image layout into a folder. Begin comes first; Put may
@@ -211,8 +250,12 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 type DirWriter struct {
 	path  string
 	o     Options
+	dir   *folder
+	lock  *os.File
 	graph *bundle.Graph
 	blobs map[string]*dirSlot
+	seen  map[string]digest.Digest // tag → what Tagged found there; "": nothing
+	kept  []ocispec.Descriptor     // entries of index.json that stay
 }
 
 type dirSlot struct {
@@ -236,37 +279,191 @@ func CreateDir(path string, o Options) (*DirWriter, error) {
 }
 
 // Begin makes the folder, writes all that the graph itself carries and returns
-// what is still to put.
+// what is still to put. A blob that is there counts once it was hashed.
 func (w *DirWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	missing, err := w.begin(ctx, g)
+	if err != nil {
+		err = errors.Join(err, w.Close())
+	}
+	return missing, err
+}
+
+func (w *DirWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	if err := w.openFolder(); err != nil {
 		return nil, err
 	}
 	if err := w.checkFolder(g); err != nil {
 		return nil, err
 	}
-	w.graph, w.blobs = g, map[string]*dirSlot{}
+	if err := w.keep(ctx, g); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{blobPrefix, partialDir} {
-		if err := os.MkdirAll(filepath.Join(w.path, dir), 0o755); err != nil {
-			return nil, storageFault("write", w.path, err)
+		if err := w.dir.mkdir(dir); err != nil {
+			return nil, err
 		}
 	}
-	var out []ocispec.Descriptor
-	var need int64
-	for _, d := range g.Order() {
-		s := &dirSlot{d: d, done: w.whole(d)}
+	out, need, err := w.missing(ctx, g, w.dir.root)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSpace(filepath.Join(w.path, indexName), need); err != nil {
+		return nil, err
+	}
+	w.graph = g
+	return out, w.writeData()
+}
+
+// openFolder makes and opens the folder, and keeps other processes off it.
+func (w *DirWriter) openFolder() (err error) {
+	if w.dir != nil {
+		return nil
+	}
+	if err := os.Mkdir(w.path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return storageFault("write", w.path, err)
+	}
+	if w.dir, err = openFolder(w.path); err == nil {
+		w.lock, err = w.dir.lockSelf()
+	}
+	return err
+}
+
+// missing makes the slots, and returns what is to put and the bytes that it needs,
+// beside what an interrupted run left.
+func (w *DirWriter) missing(ctx context.Context, g *bundle.Graph, in *os.Root) (out []ocispec.Descriptor, need int64, err error) {
+	order := g.Order()
+	w.blobs = map[string]*dirSlot{}
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, d := range order {
+		s := &dirSlot{d: d}
 		w.blobs[d.Digest.Encoded()] = s
-		if s.done {
+		group.Go(func() (err error) {
+			s.done, err = wholeIn(ctx, in, d)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, 0, err
+	}
+	for _, d := range order {
+		if w.blobs[d.Digest.Encoded()].done {
 			continue
 		}
 		need += padded(d.Size)
+		if in != nil {
+			if info, err := in.Lstat(partName(d)); err == nil && info.Mode().IsRegular() {
+				need -= info.Size()
+			}
+		}
 		if d.Data == nil {
 			out = append(out, d)
 		}
 	}
-	if err := checkSpace(filepath.Join(w.path, indexName), need-w.begun()); err != nil {
-		return nil, err
+	return out, need, nil
+}
+
+// wholeIn tells whether a blob is in a folder with its bytes.
+func wholeIn(ctx context.Context, in *os.Root, d ocispec.Descriptor) (bool, error) {
+	if in == nil {
+		return false, nil
 	}
-	return out, w.writeData()
+	name := blobPrefix + d.Digest.Encoded()
+	if info, err := in.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() != d.Size {
+		return false, nil //nolint:nilerr // it is fetched
+	}
+	f, err := in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false, nil //nolint:nilerr // it is fetched
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	buf, free := buffer(max(d.Size, 1))
+	defer free()
+	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{&withContext{ctx, bundle.Verify(f, d)}}, buf)
+	return err == nil, ctx.Err()
+}
+
+// Tagged returns the manifest that is attached to a digest under a tag in the folder;
+// nil where there is none that is whole. Who signs what he writes adds to it, so that
+// no signature is lost.
+func (w *DirWriter) Tagged(ctx context.Context, subject image.Digest, tag string) ([]byte, error) {
+	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
+		return nil, nil
+	}
+	d, err := OpenDir(w.path)
+	if err != nil {
+		return nil, nil //nolint:nilerr // Begin says what is wrong with it
+	}
+	if w.seen == nil {
+		w.seen = map[string]digest.Digest{}
+	}
+	entry, _ := d.index().tagged(tag)
+	w.seen[tag] = entry.Digest
+	data, err := taggedIn(ctx, d.index(), subject, tag)
+	return data, errors.Join(err, d.Close())
+}
+
+// keep finds what is attached to the bundle that is in the folder already: what others
+// have signed since stays. Where somebody has changed what Tagged returned, what was
+// made of that would take it away.
+func (w *DirWriter) keep(ctx context.Context, g *bundle.Graph) error {
+	w.kept = nil
+	if w.o.Replace || !w.dir.has(indexName) {
+		return nil
+	}
+	d, err := OpenDir(w.path)
+	if err != nil {
+		return err
+	}
+	defer d.Close() //nolint:errcheck // nothing was written
+	for tag, was := range w.seen {
+		if is, _ := d.index().tagged(tag); is.Digest != was {
+			return changed(w.path, tag)
+		}
+	}
+	w.kept, err = d.index().about(ctx, g)
+	return err
+}
+
+// about returns the entries of what is about a graph or a part of it, and is whole.
+func (x *index) about(ctx context.Context, g *bundle.Graph) (out []ocispec.Descriptor, err error) {
+	known := map[string]bool{}
+	for _, n := range g.Manifests {
+		known[n.Descriptor.Digest.String()] = true
+	}
+	for _, d := range x.entries {
+		known[d.Digest.String()] = true // a signature may have an attestation
+	}
+	for _, d := range x.entries {
+		of, fallback, ok := tagSubject(d.Annotations[ocispec.AnnotationRefName])
+		if !ok && d.Annotations[ocispec.AnnotationRefName] == "" {
+			of, _ = x.subject(ctx, d)
+		}
+		subject, err := image.ParseDigest(of)
+		if err != nil || !known[of] {
+			continue // an image, or a stranger
+		}
+		listed := []ocispec.Descriptor{d}
+		if fallback {
+			if listed, err = x.fallback(ctx, d); err != nil {
+				continue
+			}
+		}
+		damaged := slices.ContainsFunc(listed, func(d ocispec.Descriptor) bool {
+			_, err := wholeAttachment(ctx, x, subject, d)
+			return err != nil
+		})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if !damaged {
+			out = append(out, d)
+		}
+	}
+	return out, nil
 }
 
 // checkFolder refuses a folder of something else.
@@ -305,38 +502,15 @@ func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 	return bad("it holds something else already")
 }
 
-func (w *DirWriter) blobPath(d ocispec.Descriptor) string {
-	return filepath.Join(w.path, blobPrefix+d.Digest.Encoded())
-}
-
-func (w *DirWriter) partPath(d ocispec.Descriptor) string {
-	return filepath.Join(w.path, partialDir, d.Digest.Encoded())
-}
-
-// whole reports whether a blob is there: a name is given to whole blobs only, so
-// the size is enough.
-func (w *DirWriter) whole(d ocispec.Descriptor) bool {
-	info, err := os.Lstat(w.blobPath(d))
-	return err == nil && info.Mode().IsRegular() && info.Size() == d.Size
-}
-
-// begun is the size of all that an interrupted run left.
-func (w *DirWriter) begun() int64 {
-	var n int64
-	for _, s := range w.blobs {
-		if info, err := os.Lstat(w.partPath(s.d)); err == nil && !s.done {
-			n += info.Size()
-		}
-	}
-	return n
-}
+// partName is the name of a blob that is not whole yet.
+func partName(d ocispec.Descriptor) string { return partialDir + "/" + d.Digest.Encoded() }
 
 func (w *DirWriter) writeData() error {
 	for _, s := range w.blobs {
 		if s.done || s.d.Data == nil {
 			continue
 		}
-		if err := writeWhole(w.blobPath(s.d), s.d.Data); err != nil {
+		if err := w.dir.write(blobPrefix+s.d.Digest.Encoded(), s.d.Data); err != nil {
 			return err
 		}
 		s.done = true
@@ -357,16 +531,16 @@ func (w *DirWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(off
 	if s.done {
 		return nil
 	}
-	f, err := os.OpenFile(w.partPath(d), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := w.dir.resume(partName(d))
 	if err != nil {
-		return storageFault("write", w.partPath(d), err)
+		return err
 	}
 	err = fillPart(ctx, f, d, open)
 	if err := errors.Join(err, storageFault("write", f.Name(), f.Close())); err != nil {
 		return err
 	}
-	if err := os.Rename(w.partPath(d), w.blobPath(d)); err != nil {
-		return storageFault("write", w.blobPath(d), err)
+	if err := w.dir.rename(partName(d), blobPrefix+d.Digest.Encoded()); err != nil {
+		return err
 	}
 	s.done = true
 	return nil
@@ -412,21 +586,52 @@ func (w *DirWriter) Commit(ctx context.Context) error {
 		return &fault.Error{Reason: fault.Incomplete, Op: "write", Subject: w.path, Hint: "run the same command again: it goes on from here",
 			Err: fmt.Errorf("%d of %d blobs are missing", lack, len(w.blobs))}
 	}
-	text, err := indexJSON(entriesOf(w.graph), w.graph.Base)
+	text, err := indexJSON(withKept(entriesOf(w.graph), w.kept), w.graph.Base)
 	if err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Join(w.path, blobPrefix)); err != nil {
+	if err := w.dir.sync(blobPrefix); err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(w.path, layoutName), []byte(layoutData)); err != nil {
+	if err := w.dir.write(layoutName, []byte(layoutData)); err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(w.path, indexName), text); err != nil {
+	if err := w.dir.write(indexName, text); err != nil {
 		return err
 	}
-	return storageFault("remove", w.path, os.RemoveAll(filepath.Join(w.path, partialDir)))
+	return errors.Join(storageFault("remove", w.path, w.dir.root.RemoveAll(partialDir)), w.Close())
+}
+
+// withKept returns the entries of an index.json with those that stay.
+func withKept(entries, kept []ocispec.Descriptor) []ocispec.Descriptor {
+	var names, atts []ocispec.Descriptor
+	tags := map[string]bool{}
+	for _, d := range entries {
+		tag := d.Annotations[ocispec.AnnotationRefName]
+		if _, _, isTag := tagSubject(tag); tag == "" || isTag {
+			atts, tags[tag] = append(atts, d), tag != ""
+		} else {
+			names = append(names, d)
+		}
+	}
+	for _, d := range kept {
+		if !tags[d.Annotations[ocispec.AnnotationRefName]] && !slices.ContainsFunc(atts, func(o ocispec.Descriptor) bool { return compareAttached(o, d) == 0 }) {
+			atts = append(atts, d)
+		}
+	}
+	slices.SortFunc(atts, compareAttached)
+	return append(names, atts...)
 }
 
 // Close without Commit leaves what can be resumed.
-func (w *DirWriter) Close() error { return nil }
+func (w *DirWriter) Close() error {
+	var errs []error
+	if w.lock != nil {
+		errs = append(errs, w.lock.Close())
+	}
+	if w.dir != nil {
+		errs = append(errs, w.dir.close())
+	}
+	w.lock, w.dir = nil, nil
+	return errors.Join(errs...)
+}

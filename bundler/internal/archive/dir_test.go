@@ -76,6 +76,7 @@ func TestInterruptedFoldersGoOnWithinABlob(t *testing.T) {
 	require.ErrorIs(t, w.Put(t.Context(), d, c.open(t.Context(), d)), errCut)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(w.Commit(t.Context())))
 	require.NoFileExists(t, filepath.Join(path, indexName))
+	require.NoError(t, w.Close())
 
 	w, err = CreateDir(path, Options{})
 	require.NoError(t, err)
@@ -98,7 +99,7 @@ func TestAPartThatTheDiskLostIsFetchedAgain(t *testing.T) {
 	require.NoError(t, err)
 	missing, err := w.Begin(t.Context(), b.Graph)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(w.partPath(missing[0]), make([]byte, 50), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(path, partName(missing[0])), make([]byte, 50), 0o600))
 	require.NoError(t, pull(t.Context(), w, b, 1))
 	require.NoError(t, verifyDir(t.Context(), path))
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -48,7 +48,7 @@ type scan struct {
 // be in parts: path is then the parts file, or the archive's name where only the
 // parts file of that name is there.
 func OpenFile(path string) (*File, error) {
-	f, path, err := openStorage(path, os.O_RDONLY)
+	f, path, err := openStorage(path)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,10 @@ func (s *scan) readIndex(path string, r io.ReaderAt) error {
 	if s.index, err = parseIndex(path, data, fetch); err == nil {
 		return nil
 	}
-	copied, copyErr := os.ReadFile(indexCopy(path))
+	if real, linkErr := filepath.EvalSymlinks(path); linkErr == nil {
+		path = real // who signs through a link signs there
+	}
+	copied, copyErr := readRegular(indexCopy(path), maxIndexSize)
 	if copyErr != nil || len(copied) != len(data) {
 		return err
 	}

@@ -1,14 +1,13 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"sync"
 
@@ -38,34 +37,25 @@ func newSlot(f storage, e entry, note func(*slot) error) *slot {
 	return &slot{f: f, entry: e, note: note, sum: sha256.New()}
 }
 
-// resume takes up what the journal says, where the end of it is on the disk.
-func (s *slot) resume(p progress) {
-	if p.offset == 0 || p.offset > s.entry.size {
-		return
-	}
-	if tail, err := tailSum(s.f, s.entry, p.offset); err != nil || tail != p.tail {
-		return
-	}
-	if p.state == nil {
-		if s.done = p.offset == s.entry.size; s.done {
-			s.offset = p.offset
-		}
-		return
+// resume takes up what the journal says, where the bytes on the disk are those that it
+// speaks of: what this run has not written, it hashes.
+func (s *slot) resume(ctx context.Context, p progress) error {
+	if p.offset == 0 || p.offset > s.entry.size || p.place != s.entry.dataOffset() {
+		return nil
 	}
 	sum := sha256.New()
-	if err := sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(p.state); err != nil {
-		return
+	buf, free := buffer(p.offset)
+	defer free()
+	from := io.NewSectionReader(s.f, p.place, p.offset)
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{&withContext{ctx, from}}, buf)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	s.offset, s.sum, s.resumed = p.offset, sum, true
-}
-
-// tailSum is the CRC-32 of the last bytes before an offset of a blob.
-func tailSum(f io.ReaderAt, e entry, offset int64) (uint32, error) {
-	b := make([]byte, min(tailSize, offset))
-	if _, err := f.ReadAt(b, e.dataOffset()+offset-int64(len(b))); err != nil {
-		return 0, err
+	if err != nil || n != p.offset || !bytes.Equal(sum.Sum(nil), p.sum[:]) {
+		return nil //nolint:nilerr // the disk has lost it: it is fetched again
 	}
-	return crc32.ChecksumIEEE(b), nil
+	s.offset, s.sum, s.resumed, s.done = p.offset, sum, true, p.whole(s.entry)
+	return nil
 }
 
 // put fills the slot, verified as it streams, from where it is; open gives the

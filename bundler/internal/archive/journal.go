@@ -3,12 +3,12 @@ package archive
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -20,14 +20,18 @@ import (
 // a line a fact, each line ending with its own CRC-32; reading stops at the first
 // line that is cut off or broken.
 //
-//	vdo-archive-journal/1 LAYOUT CRC
-//	at HEX OFFSET TAIL STATE CRC
+//	vdo-archive-journal/2 BUNDLE CRC
+//	at HEX PLACE OFFSET SUM CRC
+//	named CRC
 //
-// LAYOUT is the identity of the layout. An at line says that the first OFFSET
-// bytes of a blob are in place and on the disk, that the CRC-32 of the last 4 KiB
-// of them is TAIL, and that the sha256 over them has the STATE (base64; "-" when
-// the blob is whole and has its digest). The last line of a blob counts; an OFFSET
-// of 0 takes back what was said.
+// BUNDLE says what is written; see [identity]. An at line says that the first OFFSET
+// bytes of a blob are in place, from byte PLACE of the archive on, and on the disk, and
+// that SUM is their sha256: the blob is whole where that is HEX. The last line of a
+// blob counts; an OFFSET of 0 takes back what was said. Whoever goes on hashes those
+// bytes again before it relies on them. The named line says that everything is in
+// place, and that the files get their names now.
+//
+// The journal is the lock of its archive as well: see archiveLock.
 type journal struct {
 	f    *os.File
 	data storage // flushed before a line is written
@@ -37,20 +41,26 @@ type journal struct {
 	wake    chan struct{}
 	stop    chan struct{}
 	stopped chan struct{}
+	ended   bool
 	err     error
 }
 
 const (
-	journalMagic   = "vdo-archive-journal/1"
+	journalMagic   = "vdo-archive-journal/2"
+	namedLine      = "named"
 	maxJournalLine = 4096
-	tailSize       = 4096
 )
 
 // progress is what an at line says.
 type progress struct {
+	place  int64
 	offset int64
-	tail   uint32
-	state  []byte // nil when whole
+	sum    [sha256.Size]byte // of the first offset bytes
+}
+
+// whole tells whether a blob was noted as whole, at its place.
+func (p progress) whole(e entry) bool {
+	return p.offset == e.size && p.place == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
 }
 
 func sealed(line string) string {
@@ -66,58 +76,62 @@ func unsealed(line string) (string, bool) {
 	return line[:i], sealed(line[:i]) == line+"\n"
 }
 
-func (p progress) line(hex string) string {
-	state := "-"
-	if p.state != nil {
-		state = base64.StdEncoding.EncodeToString(p.state)
-	}
-	return sealed(fmt.Sprintf("at %s %d %08x %s", hex, p.offset, p.tail, state))
+func (p progress) line(blob string) string {
+	return sealed(fmt.Sprintf("at %s %d %d %x", blob, p.place, p.offset, p.sum))
 }
 
-func parseProgress(line string) (hex string, p progress, ok bool) {
-	body, ok := unsealed(line)
+func parseProgress(body string) (blob string, p progress, ok bool) {
 	fields := strings.Fields(body)
-	if !ok || len(fields) != 5 || fields[0] != "at" {
+	if len(fields) != 5 || fields[0] != "at" || len(fields[4]) != 2*len(p.sum) {
 		return "", p, false
 	}
-	offset, err1 := strconv.ParseInt(fields[2], 10, 64)
-	tail, err2 := strconv.ParseUint(fields[3], 16, 32)
-	if fields[4] != "-" {
-		var err error
-		if p.state, err = base64.StdEncoding.DecodeString(fields[4]); err != nil {
-			return "", p, false
-		}
-	}
-	p.offset, p.tail = offset, uint32(tail)
-	return fields[1], p, err1 == nil && err2 == nil && offset >= 0
+	place, err1 := strconv.ParseInt(fields[2], 10, 64)
+	offset, err2 := strconv.ParseInt(fields[3], 10, 64)
+	_, err3 := hex.Decode(p.sum[:], []byte(fields[4]))
+	p.place, p.offset = place, offset
+	return fields[1], p, err1 == nil && err2 == nil && err3 == nil && place >= 0 && offset >= 0
 }
 
-// readJournal returns the layout that a journal is about, how far each blob is,
-// and how many bytes of the journal are sound.
-func readJournal(r io.Reader) (layout string, at map[string]progress, sound int64) {
-	at = map[string]progress{}
+// noted is what a journal says.
+type noted struct {
+	about string // what is written; "" where there is no sound first line
+	at    map[string]progress
+	named bool  // the files get their names, or have them
+	sound int64 // bytes of the journal, up to the first line that is not right
+}
+
+func readJournal(r io.Reader) noted {
+	n := noted{at: map[string]progress{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, maxJournalLine), maxJournalLine)
 	lines.Split(wholeLines)
 	for lines.Scan() {
 		line := lines.Text()
-		if layout == "" {
-			head, ok := unsealed(line)
-			rest, magic := strings.CutPrefix(head, journalMagic+" ")
-			if !ok || !magic {
-				return "", map[string]progress{}, 0
-			}
-			layout = rest
-		} else {
-			hex, p, ok := parseProgress(line)
-			if !ok {
-				break
-			}
-			at[hex] = p
+		body, ok := unsealed(line)
+		if !ok || !n.take(body) {
+			break
 		}
-		sound += int64(len(line)) + 1
+		n.sound += int64(len(line)) + 1
 	}
-	return layout, at, sound
+	return n
+}
+
+// take takes up one line.
+func (n *noted) take(body string) bool {
+	if n.about == "" {
+		about, ok := strings.CutPrefix(body, journalMagic+" ")
+		n.about = about
+		return ok && about != ""
+	}
+	if body == namedLine {
+		n.named = true
+		return true
+	}
+	blob, p, ok := parseProgress(body)
+	if ok {
+		n.at[blob], n.named = p, false // who writes on has begun again
+	}
+	return ok
 }
 
 // wholeLines is bufio.ScanLines without a last line that has no end.
@@ -126,31 +140,6 @@ func wholeLines(data []byte, _ bool) (int, []byte, error) {
 		return i + 1, data[:i], nil
 	}
 	return 0, nil, nil
-}
-
-// errOtherJournal is a journal that is missing, broken, or about another layout.
-var errOtherJournal = errors.New("there is no journal of this bundle")
-
-// openJournal opens the journal of a layout and reads it.
-func openJournal(path, layout string) (*os.File, map[string]progress, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, errOtherJournal
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	about, at, sound := readJournal(f)
-	if about != layout {
-		return nil, nil, errors.Join(errOtherJournal, f.Close())
-	}
-	if _, err = f.Seek(sound, io.SeekStart); err == nil {
-		err = f.Truncate(sound)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return f, at, nil
 }
 
 // startJournal writes lines from now on, in the background: what comes while a
@@ -218,11 +207,19 @@ func (j *journal) flush() {
 	}
 }
 
-// close writes what is pending and closes the journal. Nothing may note any more.
-func (j *journal) close() error {
-	close(j.stop)
-	<-j.stopped
-	j.flush()
-	err := j.f.Sync()
-	return errors.Join(j.err, storageFault("write", j.f.Name(), errors.Join(err, j.f.Close())))
+// end writes what is pending, and lines for no blob after it. Nothing may note any more.
+func (j *journal) end(lines ...string) error {
+	if !j.ended {
+		j.ended = true
+		close(j.stop)
+		<-j.stopped
+		j.flush()
+	}
+	err := j.err
+	for _, line := range lines {
+		if err == nil {
+			_, err = io.WriteString(j.f, sealed(line))
+		}
+	}
+	return storageFault("write", j.f.Name(), errors.Join(err, j.f.Sync()))
 }

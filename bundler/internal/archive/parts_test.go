@@ -294,7 +294,7 @@ func TestACommitStoppedAmongTheNamesGoesOn(t *testing.T) {
 		for _, d := range missing {
 			require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
 		}
-		require.NoError(t, w.Close())
+		require.NoError(t, errors.Join(w.journal.end(namedLine), w.Close()))
 		for _, part := range named { // where it was stopped
 			if part == ".p001" {
 				require.NoError(t, os.WriteFile(path+part, read(t, finished+part), 0o600))
@@ -378,10 +378,14 @@ func TestAnInterruptedSigningOfPartsIsCompletedByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	l.Changing = true
 	require.NoError(t, os.WriteFile(path, l.Text(), 0o600))
-	v, err := openVolumes(path, os.O_RDWR)
+	dir, err := openFolder(filepath.Dir(path))
 	require.NoError(t, err)
-	require.NoError(t, attachTo(v.path, v, bundles.Signature(t, rootOf(b), 1))) // and then it was stopped
-	require.NoError(t, v.Close())
+	v, err := openVolumes(path, dir)
+	require.NoError(t, err)
+	s, err := scanStorage(v.path, v)
+	require.NoError(t, err)
+	require.NoError(t, attachTo(dir, v.path, v, bundles.Signature(t, rootOf(b), 1), s.index)) // and then it was stopped
+	require.NoError(t, errors.Join(v.Close(), dir.close()))
 
 	f, err := OpenFile(path)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/reedsolomon"
 	"golang.org/x/sync/errgroup"
@@ -58,7 +59,7 @@ func sumParts(ctx context.Context, dir string, l *parts.List, which func(i int) 
 
 // checkPart says what is wrong with a part; an error is what kept it from looking.
 func checkPart(ctx context.Context, path string, size int64, want parts.Sum) (why string, err error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "it is missing", nil
 	}
@@ -70,7 +71,10 @@ func checkPart(ctx context.Context, path string, size int64, want parts.Sum) (wh
 	if err != nil {
 		return "", storageFault("open", path, err)
 	}
-	if !info.Mode().IsRegular() || info.Size() != size {
+	if !info.Mode().IsRegular() {
+		return "it is no regular file", nil
+	}
+	if info.Size() != size {
 		return fmt.Sprintf("it has %d bytes, not %d", info.Size(), size), nil
 	}
 	sum := sha256.New()
@@ -200,8 +204,8 @@ func reedSolomon(l *parts.List) (reedsolomon.Encoder, error) {
 	return enc, nil
 }
 
-// seal computes the sums of parts and writes recovery parts to paths of its own.
-func seal(ctx context.Context, l *parts.List, files []*os.File, recoveryPath func(j int) string) error {
+// seal computes the sums of parts and writes recovery parts under names of their own.
+func seal(ctx context.Context, dir *folder, l *parts.List, files []*os.File, recoveryName func(j int) string) error {
 	if l.Recovery() == 0 {
 		return seal0(ctx, l, files)
 	}
@@ -221,9 +225,9 @@ func seal(ctx context.Context, l *parts.List, files []*os.File, recoveryPath fun
 		}
 	}()
 	for j := range l.Recovery() {
-		f, err := os.OpenFile(recoveryPath(j), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+		f, err := dir.create(recoveryName(j), 0o644)
 		if err != nil {
-			return storageFault("write", recoveryPath(j), err)
+			return err
 		}
 		recovery = append(recovery, f)
 		c.out[n+j] = f
@@ -310,6 +314,25 @@ type Repaired struct {
 // finds is a fault.
 func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	path, l, err := findParts(path)
+	if err != nil || dryRun {
+		return repair(ctx, nil, path, l, err)
+	}
+	dir, name, err := folderOf(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.close() //nolint:errcheck // nothing is written through it any more
+	lock, err := dir.lockArchive(strings.TrimSuffix(name, parts.Suffix))
+	if err != nil {
+		return nil, err
+	}
+	l, err = readParts(path) // as it is under the lock
+	r, err := repair(ctx, dir, path, l, err)
+	return r, errors.Join(err, lock.release())
+}
+
+// repair rebuilds within a folder, or only looks where there is none.
+func repair(ctx context.Context, in *folder, path string, l *parts.List, err error) (*Repaired, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -330,14 +353,14 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	for _, d := range damage {
 		errs = append(errs, d.fault(l, path, len(damage)))
 	}
-	if dryRun && len(damage) <= l.Recovery() {
+	if in == nil && len(damage) <= l.Recovery() {
 		return nil, fault.Join(errs...)
 	}
 	if len(damage) > l.Recovery() {
 		return nil, &fault.Error{Reason: fault.Incomplete, Op: "repair", Subject: path, Err: fault.Join(errs...),
 			Hint: fmt.Sprintf("of %d lost parts at most %d can be rebuilt: copy the others again from where they were made", len(damage), l.Recovery())}
 	}
-	if err := rebuild(ctx, dir, l, damage); err != nil {
+	if err := rebuild(ctx, in, l, damage); err != nil {
 		return nil, err
 	}
 	r.Rebuilt = true
@@ -355,8 +378,8 @@ func findParts(path string) (string, *parts.List, error) {
 
 // rebuild computes damaged parts anew, beside what is there; each takes its name
 // once its sum is right.
-func rebuild(ctx context.Context, dir string, l *parts.List, damage []PartDamage) (err error) {
-	if err := checkSpace(filepath.Join(dir, l.File()), int64(len(damage))*l.PartSize(0)); err != nil {
+func rebuild(ctx context.Context, dir *folder, l *parts.List, damage []PartDamage) (err error) {
+	if err := checkSpace(dir.at(l.File()), int64(len(damage))*l.PartSize(0)); err != nil {
 		return err
 	}
 	enc, err := reedSolomon(l)
@@ -370,27 +393,28 @@ func rebuild(ctx context.Context, dir string, l *parts.List, damage []PartDamage
 	c := newCoder(l)
 	var files []*os.File
 	made := map[int]*os.File{}
+	rebuilt := func(i int) string { return l.Name(i) + ".rebuilt" }
 	defer func() {
 		for _, f := range files {
 			_ = f.Close() // flushed before, where all went well
 		}
-		for _, f := range made {
-			_ = os.Remove(f.Name()) // renamed, where all went well
+		for i := range made {
+			_ = dir.remove(rebuilt(i)) // renamed, where all went well
 		}
 	}()
 	for i := range l.All() {
-		name := filepath.Join(dir, l.Name(i))
+		name := dir.at(l.Name(i))
 		if !lost[name] {
-			f, err := os.Open(name)
+			f, err := openRegular(name)
 			if err != nil {
 				return storageFault("open", name, err)
 			}
 			files, c.in[i] = append(files, f), f
 			continue
 		}
-		f, err := os.OpenFile(name+".rebuilt", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+		f, err := dir.create(rebuilt(i), 0o644)
 		if err != nil {
-			return storageFault("write", name, err)
+			return err
 		}
 		files, c.out[i], made[i] = append(files, f), f, f
 	}
@@ -399,16 +423,16 @@ func rebuild(ctx context.Context, dir string, l *parts.List, damage []PartDamage
 	}
 	for i, f := range made {
 		if got := parts.Sum(c.sums[i].Sum(nil)); got != l.Sums[i] {
-			return brokenFile(filepath.Join(dir, l.Name(i)), "rebuilt it has the sha256 %s, the parts file says %s: the parts do not belong together", got, l.Sums[i])
+			return brokenFile(dir.at(l.Name(i)), "rebuilt it has the sha256 %s, the parts file says %s: the parts do not belong together", got, l.Sums[i])
 		}
 		if err := f.Sync(); err != nil {
 			return storageFault("write", f.Name(), err)
 		}
 	}
-	for i, f := range made {
-		if err := os.Rename(f.Name(), filepath.Join(dir, l.Name(i))); err != nil {
-			return storageFault("write", filepath.Join(dir, l.Name(i)), err)
+	for i := range made {
+		if err := dir.rename(rebuilt(i), l.Name(i)); err != nil {
+			return err
 		}
 	}
-	return syncDir(dir)
+	return dir.sync(".")
 }

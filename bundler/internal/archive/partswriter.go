@@ -5,33 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
-
-// identity tells what a partial file is of: a layout, cut in parts of a size.
-func identity(l *Layout, o Options) string {
-	if o.VolumeSize > 0 {
-		return fmt.Sprintf("%s/%d", l.identity(), o.VolumeSize)
-	}
-	return l.identity()
-}
 
 // takenBy is how many bytes of the disk an interrupted run has taken, whose first
 // file is open.
 func (w *FileWriter) takenBy(first *os.File) int64 {
 	taken := allocated(first)
 	for i := 1; w.o.VolumeSize > 0; i++ {
-		f, err := os.Open(w.partPath(i))
+		f, err := openRegular(w.partPath(i))
 		if err != nil {
 			break
 		}
@@ -44,9 +35,7 @@ func (w *FileWriter) takenBy(first *os.File) int64 {
 func (w *FileWriter) partPath(i int) string { return fmt.Sprintf("%s.%03d.partial", w.path, i+1) }
 
 // unnamed is what a part or recovery part is called before it has its name.
-func (w *FileWriter) unnamed(l *parts.List, i int) string {
-	return filepath.Join(filepath.Dir(w.path), l.Name(i)+".partial")
-}
+func unnamed(l *parts.List, i int) string { return l.Name(i) + partialSuffix }
 
 // recoverySize is how many bytes the recovery parts will have.
 func recoverySize(l *Layout, o Options) int64 {
@@ -62,227 +51,215 @@ func checkTargets(path string, o Options) error {
 }
 
 // openParts is open for an archive in parts.
-func (w *FileWriter) openParts() (map[string]progress, error) {
-	list, err := parts.New(filepath.Base(w.path), w.layout.size, w.o.VolumeSize, w.o.Recovery)
+func (w *FileWriter) openParts(named bool) error {
+	list, err := parts.New(w.name(), w.layout.size, w.o.VolumeSize, w.o.Recovery)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	f, _, err := openJournal(w.journalPath(), identity(w.layout, w.o))
-	ours := err == nil
-	if ours {
-		err = errors.Join(f.Close(), w.rollBack(list))
-	} else if errors.Is(err, errOtherJournal) {
-		err = w.clearAway()
-	}
-	if err != nil {
-		return nil, storageFault("write", w.journalPath(), err)
+	if named {
+		if err := w.rollBack(list); err != nil {
+			return err
+		}
 	}
 	for i := range list.All() {
-		if err := checkTarget(filepath.Join(filepath.Dir(w.path), list.Name(i)), w.o); err != nil {
-			return nil, err
+		if err := checkTarget(w.dir.at(list.Name(i)), w.o); err != nil {
+			return err
 		}
 	}
-	if w.fresh = !ours; w.fresh {
-		if err := w.newJournal(); err != nil {
-			return nil, err
-		}
+	v := &volumes{
+		path: w.path, partsPath: w.path + parts.Suffix, list: list, volume: w.o.VolumeSize, dir: w.dir,
+		name: func(i int) string { return fmt.Sprintf("%s.%03d%s", w.name(), i+1, partialSuffix) },
 	}
-	v := &volumes{path: w.path, partsPath: w.path + parts.Suffix, list: list, volume: w.o.VolumeSize, name: w.partPath, mode: os.O_RDWR}
 	w.f = v
 	for i := range int(list.Count()) {
-		f, err := os.OpenFile(w.partPath(i), os.O_RDWR|os.O_CREATE, 0o644)
+		f, err := w.dir.resume(v.name(i))
 		if err != nil {
-			return nil, w.giveUp(storageFault("write", w.partPath(i), err))
+			return err
 		}
 		v.files = append(v.files, f)
 	}
-	at, err := w.openJournal()
-	if err != nil {
-		return nil, errors.Join(err, w.closeFile())
-	}
-	return at, nil
+	return nil
 }
 
 // rollBack takes back the names that an interrupted Commit gave. Where there is a
 // parts file they are not ours: that goes before the first name is given.
 func (w *FileWriter) rollBack(l *parts.List) error {
-	if isThere(w.path + parts.Suffix) {
+	if w.dir.has(w.name() + parts.Suffix) {
 		return nil
 	}
 	for i := range l.All() {
-		name := filepath.Join(filepath.Dir(w.path), l.Name(i))
-		if info, err := os.Lstat(name); err != nil || info.Size() != l.PartSize(i) || isThere(w.unnamed(l, i)) {
+		info, err := w.dir.root.Lstat(l.Name(i))
+		if err != nil || info.Size() != l.PartSize(i) || w.dir.has(unnamed(l, i)) {
 			continue
 		}
-		if err := os.Rename(name, w.unnamed(l, i)); err != nil {
-			return storageFault("write", name, err)
+		if err := w.dir.rename(l.Name(i), unnamed(l, i)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// clearAway makes room where an interrupted run of something else left files.
-func (w *FileWriter) clearAway() error {
-	left, err := w.leftovers()
-	if err != nil || len(left) == 0 {
-		return err
-	}
-	if !w.o.Restart {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "resume", Subject: left[0],
-			Hint: fmt.Sprintf("finish that pull with its own lock and --volume-size, or remove %s and what is named like it, and %s", left[0], w.journalPath()),
-			Err:  errors.New("an interrupted pull of another bundle left this file"),
-		}
-	}
-	errs := make([]error, 0, len(left))
-	for _, name := range left {
-		errs = append(errs, removeIfThere(name))
-	}
-	return errors.Join(errs...)
-}
-
 var partialName = regexp.MustCompile(`^(\.p?[0-9]{3})?\.partial$`)
 
-// leftovers are the partial files of the archive, whole or in parts.
-func (w *FileWriter) leftovers() ([]string, error) {
-	dir, base := filepath.Split(w.path)
-	list, err := os.ReadDir(filepath.Clean("./" + dir))
-	if filepath.IsAbs(w.path) {
-		list, err = os.ReadDir(dir)
-	}
-	if err != nil {
-		return nil, storageFault("read", dir, err)
-	}
-	var out []string
-	for _, e := range list {
-		if name := e.Name(); len(name) > len(base) && name[:len(base)] == base && partialName.MatchString(name[len(base):]) {
-			out = append(out, filepath.Join(dir, name))
-		}
-	}
-	return out, nil
-}
-
-func (w *FileWriter) removePartial() error {
-	if w.o.VolumeSize == 0 {
-		return removeIfThere(w.partial())
-	}
-	left, err := w.leftovers()
-	for _, name := range left {
-		err = errors.Join(err, removeIfThere(name))
-	}
-	return err
-}
-
 // commitParts makes an archive in parts appear: sums and recovery parts first, then
-// all names, then the parts file.
+// all names, then the parts file. What they replace goes once they are whole and
+// before the first name is given, so that there is never a list of other parts.
 func (w *FileWriter) commitParts(ctx context.Context, v *volumes) error {
-	recovery := func(j int) string { return w.unnamed(v.list, int(v.list.Count())+j) }
-	if err := seal(ctx, v.list, v.files, recovery); err != nil {
+	n := int(v.list.Count())
+	if err := seal(ctx, w.dir, v.list, v.files, func(j int) string { return unnamed(v.list, n+j) }); err != nil {
 		return err
 	}
-	return nameParts(w.path, v.list, w.o, func(i int) string { return w.unnamed(v.list, i) })
+	if err := w.journal.end(namedLine); err != nil {
+		return err
+	}
+	if err := w.dir.sync("."); err != nil {
+		return err
+	}
+	if err := w.dir.removeParts(w.name()+parts.Suffix, v.list); err != nil {
+		return err
+	}
+	if err := w.dir.remove(w.name()); err != nil {
+		return err
+	}
+	return w.dir.nameParts(v.list, w.o, func(i int) string { return unnamed(v.list, i) })
 }
 
-// nameParts gives parts their names, and writes the parts file. What they replace
-// goes first, so that there is never a list of other parts.
-func nameParts(path string, l *parts.List, o Options, from func(i int) string) error {
-	dir, partsPath := filepath.Dir(path), path+parts.Suffix
-	if err := removeParts(partsPath, l); err != nil {
-		return err
-	}
-	if err := removeIfThere(path); err != nil {
-		return err
-	}
+// nameParts gives parts their names, and writes the parts file.
+func (d *folder) nameParts(l *parts.List, o Options, from func(i int) string) error {
 	for i := range l.All() {
-		to := filepath.Join(dir, l.Name(i))
-		if err := checkTarget(to, o); err != nil {
+		if err := checkTarget(d.at(l.Name(i)), o); err != nil {
 			return err
 		}
-		if err := os.Rename(from(i), to); err != nil {
-			return storageFault("write", to, err)
+		if err := d.rename(from(i), l.Name(i)); err != nil {
+			return err
 		}
 	}
-	if err := syncDir(dir); err != nil {
+	if err := d.sync("."); err != nil {
 		return err
 	}
-	return writeWhole(partsPath, l.Text())
+	return d.write(l.File()+parts.Suffix, l.Text())
 }
 
 // removeParts removes a parts file, and the parts that it lists but keep does not.
-func removeParts(path string, keep *parts.List) error {
-	if !isThere(path) {
+func (d *folder) removeParts(name string, keep *parts.List) error {
+	if !d.has(name) {
 		return nil
 	}
-	l, err := readParts(path)
+	l, err := readParts(d.at(name))
 	if err != nil {
 		return err
 	}
+	if err := d.remove(name); err != nil {
+		return err
+	}
+	return d.removeOthers(l, keep)
+}
+
+// removeOthers removes the parts of a list that keep does not list.
+func (d *folder) removeOthers(l, keep *parts.List) error {
 	kept := map[string]bool{}
 	for i := 0; keep != nil && i < keep.All(); i++ {
 		kept[keep.Name(i)] = true
 	}
-	if err := removeIfThere(path); err != nil {
-		return err
-	}
 	var errs []error
 	for i := range l.All() {
 		if !kept[l.Name(i)] {
-			errs = append(errs, removeIfThere(filepath.Join(filepath.Dir(path), l.Name(i))))
+			errs = append(errs, d.remove(l.Name(i)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// splitSuffix of the name of a part that a split has written, and of its list.
+const splitSuffix = ".split"
+
 // Split writes an archive again, in parts beside to (the name that `cat` of them
-// would have). It returns the path of the parts file.
+// would have). It returns the path of the parts file. What it replaces, which may be
+// the very parts that it reads, is there until the new parts are whole and listed in
+// FILE.parts.split; from then on a Split that was interrupted is completed by the next.
 func Split(ctx context.Context, path, to string, o Options) (string, error) {
-	a, err := OpenFile(path)
-	if err != nil {
-		return "", err
-	}
-	defer a.Close() //nolint:errcheck // nothing was written
-	from := a.fetcher()
-	l, err := parts.New(filepath.Base(to), from.size, o.VolumeSize, o.Recovery)
-	if err != nil {
-		return "", err
-	}
 	if err := checkParent(to); err != nil {
 		return "", err
 	}
-	if err := checkTarget(to+parts.Suffix, o); err != nil {
-		return "", err
-	}
-	if to != path {
-		if err := checkTarget(to, o); err != nil {
-			return "", err
-		}
-	}
-	if err := checkSpace(to, from.size+int64(o.Recovery)*l.PartSize(0)); err != nil {
-		return "", err
-	}
-	s := &splitter{list: l, to: to}
-	err = s.split(ctx, from.r)
-	if err == nil {
-		err = removeParts(to+parts.Suffix, l)
-	}
-	if err == nil {
-		err = s.name(o)
-	}
+	dir, name, err := folderOf(to)
 	if err != nil {
-		return "", errors.Join(err, s.forget())
+		return "", err
+	}
+	defer dir.close() //nolint:errcheck // nothing is written through it any more
+	lock, err := dir.lockArchive(name)
+	if err != nil {
+		return "", err
+	}
+	s := &splitter{dir: dir, to: to, o: o}
+	if dir.has(name + parts.Suffix + splitSuffix) { // what it makes is this command's to replace
+		err, s.o.Replace = s.complete(name), true
+	}
+	if err == nil {
+		err = s.run(ctx, path)
+	}
+	if err := errors.Join(err, lock.release()); err != nil {
+		return "", err
 	}
 	return to + parts.Suffix, nil
 }
 
 // splitter copies byte ranges into files of their own.
 type splitter struct {
-	list  *parts.List
+	dir   *folder
 	to    string
+	o     Options
+	list  *parts.List
 	files []*os.File
 }
 
-func (s *splitter) path(i int) string {
-	return filepath.Join(filepath.Dir(s.to), s.list.Name(i)) + ".split"
+// run splits under the lock.
+func (s *splitter) run(ctx context.Context, path string) error {
+	a, err := OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer a.Close() //nolint:errcheck // nothing was written
+	from := a.fetcher()
+	if s.list, err = parts.New(filepath.Base(s.to), from.size, s.o.VolumeSize, s.o.Recovery); err != nil {
+		return err
+	}
+	if err := checkTarget(s.to+parts.Suffix, s.o); err != nil {
+		return err
+	}
+	if s.to != path {
+		if err := checkTarget(s.to, s.o); err != nil {
+			return err
+		}
+	}
+	if err := s.checkNames(); err != nil {
+		return err
+	}
+	if err := checkSpace(s.to, from.size+int64(s.o.Recovery)*s.list.PartSize(0)); err != nil {
+		return err
+	}
+	err = s.split(ctx, from.r)
+	if err == nil {
+		err = s.dir.write(s.listName(), s.list.Text())
+	}
+	if err != nil {
+		return errors.Join(err, s.forget())
+	}
+	return s.complete(s.list.File())
+}
+
+func splitName(l *parts.List, i int) string { return l.Name(i) + splitSuffix }
+
+// listName is what the list is called before the parts have their names.
+func (s *splitter) listName() string { return filepath.Base(s.to) + parts.Suffix + splitSuffix }
+
+// checkNames refuses, before anything is replaced, what cannot be.
+func (s *splitter) checkNames() error {
+	for i := range s.list.All() {
+		if err := checkTarget(s.dir.at(s.list.Name(i)), s.o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *splitter) split(ctx context.Context, from io.ReaderAt) (err error) {
@@ -293,9 +270,9 @@ func (s *splitter) split(ctx context.Context, from io.ReaderAt) (err error) {
 		}
 	}()
 	for i := range n {
-		f, err := os.OpenFile(s.path(i), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+		f, err := s.dir.create(splitName(s.list, i), 0o644)
 		if err != nil {
-			return storageFault("write", s.path(i), err)
+			return err
 		}
 		s.files = append(s.files, f)
 	}
@@ -313,55 +290,75 @@ func (s *splitter) split(ctx context.Context, from io.ReaderAt) (err error) {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return seal(ctx, s.list, s.files, func(j int) string { return s.path(n + j) })
+	return seal(ctx, s.dir, s.list, s.files, func(j int) string { return splitName(s.list, n+j) })
 }
 
-// name gives the parts their names. The archive itself stays.
-func (s *splitter) name(o Options) error {
-	for i := range s.list.All() {
-		to := filepath.Join(filepath.Dir(s.to), s.list.Name(i))
-		if err := checkTarget(to, o); err != nil {
+// complete gives the parts of a split their names once there is a list of them: all of
+// them are whole then. What they replace goes at the end.
+func (s *splitter) complete(name string) error {
+	listed := name + parts.Suffix + splitSuffix
+	l, err := readParts(s.dir.at(listed))
+	if err != nil {
+		return err
+	}
+	var old *parts.List
+	if s.dir.has(name + parts.Suffix) {
+		if old, err = readParts(s.dir.at(name + parts.Suffix)); err != nil {
 			return err
 		}
 	}
-	for i := range s.list.All() {
-		to := filepath.Join(filepath.Dir(s.to), s.list.Name(i))
-		if err := os.Rename(s.path(i), to); err != nil {
-			return storageFault("write", to, err)
+	if l.File() != name {
+		return brokenFile(s.dir.at(listed), "it lists parts of %s", l.File())
+	}
+	for i := range l.All() {
+		if !s.dir.has(splitName(l, i)) {
+			continue // it has its name already
+		}
+		if err := s.dir.rename(splitName(l, i), l.Name(i)); err != nil {
+			return err
 		}
 	}
-	if err := syncDir(filepath.Dir(s.to)); err != nil {
+	if err := s.dir.sync("."); err != nil {
 		return err
 	}
-	return writeWhole(s.to+parts.Suffix, s.list.Text())
+	if err := s.dir.rename(listed, name+parts.Suffix); err != nil {
+		return err
+	}
+	if err := s.dir.sync("."); err != nil || old == nil {
+		return err
+	}
+	return s.dir.removeOthers(old, l)
 }
 
 // forget removes what came to nothing.
 func (s *splitter) forget() error {
-	var errs []error
+	errs := []error{s.dir.remove(s.listName())}
 	for i := range s.list.All() {
-		if err := os.Remove(s.path(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, s.dir.remove(splitName(s.list, i)))
 	}
 	return errors.Join(errs...)
 }
 
 // attachToParts adds a signature to an archive in parts; the package comment gives
-// the order of the steps.
-func attachToParts(ctx context.Context, path string, att bundle.Attachment) error {
-	v, err := openVolumes(path, os.O_RDWR)
+// the order of the steps. was is what its index.json said when it was read.
+func attachToParts(ctx context.Context, path string, att bundle.Attachment, was *index) error {
+	dir, name, err := folderOf(path)
 	if err != nil {
 		return err
 	}
-	err = v.attach(ctx, att)
-	return errors.Join(err, storageFault("sign", path, v.Close()))
-}
-
-func (v *volumes) attach(ctx context.Context, att bundle.Attachment) error {
-	if err := lockStorage(v); err != nil {
+	defer dir.close() //nolint:errcheck // nothing is written through it any more
+	lock, err := dir.lockArchive(strings.TrimSuffix(name, parts.Suffix))
+	if err != nil {
 		return err
 	}
+	v, err := openVolumes(path, dir)
+	if err == nil {
+		err = errors.Join(v.attach(ctx, att, was), v.Close())
+	}
+	return errors.Join(storageFault("sign", path, err), lock.release())
+}
+
+func (v *volumes) attach(ctx context.Context, att bundle.Attachment, was *index) error {
 	last := int(v.list.Count()) - 1
 	err := damaged(ctx, v, func(i int) bool { // what an interrupted run changed has no sum yet
 		return i <= last && (!v.list.Changing || (i != 0 && i != last))
@@ -372,11 +369,16 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment) error {
 	if err := v.roomFor(att); err != nil {
 		return err
 	}
-	v.list.Changing = true
-	if err := writeWhole(v.partsPath, v.list.Text()); err != nil {
+	if is, err := scanStorage(v.path, v); err != nil {
+		return err
+	} else if err := sameTag(v.path, att.Tag, was, is.index); err != nil {
 		return err
 	}
-	if err := attachTo(v.path, v, att); err != nil {
+	v.list.Changing = true
+	if err := v.dir.write(filepath.Base(v.partsPath), v.list.Text()); err != nil {
+		return err
+	}
+	if err := attachTo(v.dir, v.path, v, att, was); err != nil {
 		return err
 	}
 	size, err := storageSize(v.path, v)
@@ -405,19 +407,17 @@ func (v *volumes) roomFor(att bundle.Attachment) error {
 
 // seal writes the recovery parts and the list of parts that have been changed.
 func (v *volumes) seal(ctx context.Context, l *parts.List) error {
-	final := func(j int) string {
-		return filepath.Join(filepath.Dir(v.partsPath), l.Name(int(l.Count())+j))
-	}
-	if err := seal(ctx, l, v.files, func(j int) string { return final(j) + ".new" }); err != nil {
+	final := func(j int) string { return l.Name(int(l.Count()) + j) }
+	if err := seal(ctx, v.dir, l, v.files, func(j int) string { return final(j) + ".new" }); err != nil {
 		return err
 	}
 	for j := range l.Recovery() {
-		if err := os.Rename(final(j)+".new", final(j)); err != nil {
-			return storageFault("write", final(j), err)
+		if err := v.dir.rename(final(j)+".new", final(j)); err != nil {
+			return err
 		}
 	}
-	if err := syncDir(filepath.Dir(v.partsPath)); err != nil {
+	if err := v.dir.sync("."); err != nil {
 		return err
 	}
-	return writeWhole(v.partsPath, l.Text())
+	return v.dir.write(filepath.Base(v.partsPath), l.Text())
 }

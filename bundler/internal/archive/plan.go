@@ -23,7 +23,10 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	if err != nil {
 		return nil, err
 	}
-	at, there, err := w.earlier(layout)
+	if whole, err := w.isThere(ctx, g, false); err != nil || whole {
+		return nil, err
+	}
+	at, there, err := w.earlier(g, layout)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +35,7 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 	}
 	var out []ocispec.Descriptor
 	for _, e := range layout.entries[2:] {
-		p := at[e.d.Digest.Encoded()]
-		if whole := p.state == nil && p.offset == e.size && e.size > 0; e.data == nil && !whole {
+		if e.data == nil && !at[e.d.Digest.Encoded()].whole(e) {
 			out = append(out, e.d)
 		}
 	}
@@ -42,7 +44,7 @@ func (w *FileWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descr
 
 // earlier reads what an interrupted run has left: how far each blob is, and how
 // many bytes of the file have a place on the disk.
-func (w *FileWriter) earlier(layout *Layout) (at map[string]progress, there int64, err error) {
+func (w *FileWriter) earlier(g *bundle.Graph, layout *Layout) (at map[string]progress, there int64, err error) {
 	first := w.partial()
 	if w.o.VolumeSize > 0 {
 		if _, err := parts.New(filepath.Base(w.path), layout.size, w.o.VolumeSize, w.o.Recovery); err != nil {
@@ -50,7 +52,7 @@ func (w *FileWriter) earlier(layout *Layout) (at map[string]progress, there int6
 		}
 		first = w.partPath(0)
 	}
-	data, err := os.Open(first)
+	data, err := openRegular(first)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -58,22 +60,22 @@ func (w *FileWriter) earlier(layout *Layout) (at map[string]progress, there int6
 		return nil, 0, storageFault("read", w.partial(), err)
 	}
 	defer data.Close() //nolint:errcheck // only read
-	f, err := os.Open(w.journalPath())
+	f, err := openRegular(w.journalPath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, storageFault("read", w.journalPath(), err)
 	}
-	about := ""
+	before := noted{}
 	if err == nil {
 		defer f.Close() //nolint:errcheck // only read
-		about, at, _ = readJournal(f)
+		before = readJournal(f)
 	}
 	switch {
-	case about == identity(layout, w.o):
-		return at, w.takenBy(data), nil
+	case before.about == identity(g, w.o):
+		return before.at, w.takenBy(data), nil
 	case w.o.Restart:
 		return nil, w.takenBy(data), nil // its space is given back
 	}
-	return nil, 0, w.otherBundle()
+	return nil, 0, otherPull(first, g, before)
 }
 
 // Preflight makes sure that files can be written where the archive will be.
@@ -88,19 +90,13 @@ func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descri
 	if err := w.checkFolder(g); err != nil {
 		return nil, err
 	}
-	var out []ocispec.Descriptor
-	var need int64
-	for _, d := range g.Order() {
-		if w.whole(d) {
-			continue
-		}
-		need += padded(d.Size)
-		if info, err := os.Lstat(w.partPath(d)); err == nil {
-			need -= info.Size()
-		}
-		if d.Data == nil {
-			out = append(out, d)
-		}
+	root, err := openRoot(w.path)
+	if err == nil {
+		defer root.Close() //nolint:errcheck // only read
+	}
+	out, need, err := (&DirWriter{path: w.path, o: w.o}).missing(ctx, g, root)
+	if err != nil {
+		return nil, err
 	}
 	return out, checkSpace(w.existing(), need)
 }

@@ -2,12 +2,12 @@ package archive
 
 import (
 	"errors"
+	"io/fs"
 	"math"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // freeSpace is the number of bytes that we may still write in a folder.
@@ -38,14 +38,26 @@ func flushData(f *os.File) error {
 	}
 }
 
-// lockFile keeps a second process off; the lock ends with the file's closing.
-func lockFile(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return &fault.Error{
-			Reason: fault.Conflict, Op: "write", Subject: f.Name(), Hint: "wait for it to end, or stop it",
-			Err: errors.New("another process is writing it"),
+// lockFile keeps a second process off, and tells whether it is this one that has the
+// file; the lock ends with the file's closing. Some file systems have no locks: there
+// it is always this one, and what is replaced is compared before.
+func lockFile(f *os.File) (held bool, err error) {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return false, nil
 		}
+		return true, nil
 	}
-	return nil // some file systems have no locks: the risk is the user's own
+}
+
+// links is how many names a file has.
+func links(info fs.FileInfo) uint64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Nlink) //nolint:unconvert // of another type elsewhere
+	}
+	return 1
 }

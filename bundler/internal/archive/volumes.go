@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
@@ -29,15 +30,6 @@ func filesOf(s storage) []*os.File {
 		return []*os.File{s}
 	case *volumes:
 		return s.files
-	}
-	return nil
-}
-
-func lockStorage(s storage) error {
-	for _, f := range filesOf(s) {
-		if err := lockFile(f); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -84,60 +76,56 @@ type volumes struct {
 	partsPath string // of the parts file
 	list      *parts.List
 	volume    int64
-	name      func(i int) string // path of part i
-	mode      int
+	dir       *folder            // to write into; nil: only read
+	name      func(i int) string // of part i, in its folder
 	files     []*os.File
 }
 
-// openStorage opens an archive: a file, or its parts. It returns the path of the
-// archive, for messages and for what lies beside it.
-func openStorage(path string, mode int) (storage, string, error) {
+// openStorage opens an archive for reading: a file, or its parts. It returns the path
+// of the archive, for messages and for what lies beside it.
+func openStorage(path string) (storage, string, error) {
 	if filepath.Ext(path) == parts.Suffix {
-		v, err := openVolumes(path, mode)
+		v, err := openVolumes(path, nil)
 		if err != nil {
 			return nil, path, err
 		}
 		return v, v.path, nil
 	}
-	f, err := os.OpenFile(path, mode, 0)
+	f, err := openRegular(path)
 	if err == nil {
 		return f, path, nil
 	}
 	if _, statErr := os.Stat(path + parts.Suffix); errors.Is(err, fs.ErrNotExist) && statErr == nil {
-		return openStorage(path+parts.Suffix, mode)
+		return openStorage(path + parts.Suffix)
 	}
 	return nil, path, openFault(path, err)
 }
 
 // readParts reads a parts file.
 func readParts(path string) (*parts.List, error) {
-	f, err := os.Open(path)
+	data, err := readRegular(path, parts.MaxSize)
 	if err != nil {
-		return nil, openFault(path, err)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written
-	data, err := io.ReadAll(io.LimitReader(f, parts.MaxSize+1))
-	if err != nil {
-		return nil, storageFault("read", path, err)
+		return nil, err
 	}
 	return parts.Parse(path, data)
 }
 
 // openVolumes opens the parts that a parts file lists. Every part has to be there
-// with its size; recovery parts may be missing.
-func openVolumes(path string, mode int) (*volumes, error) {
+// with its size; recovery parts may be missing. With the folder that they are in they can
+// be written to.
+func openVolumes(path string, in *folder) (*volumes, error) {
 	list, err := readParts(path)
 	if err != nil {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
 	v := &volumes{
-		path: filepath.Join(dir, list.File()), partsPath: path, list: list, volume: list.Volume(), mode: mode,
-		name: func(i int) string { return fmt.Sprintf("%s.%03d", filepath.Join(dir, list.File()), i+1) },
+		path: filepath.Join(dir, list.File()), partsPath: path, list: list, volume: list.Volume(), dir: in,
+		name: func(i int) string { return fmt.Sprintf("%s.%03d", list.File(), i+1) },
 	}
 	n := int(list.Count())
 	if list.Changing { // how long the archive is by now, the disk knows
-		for n < parts.MaxParts && isThere(v.name(n)) {
+		for n < parts.MaxParts && isThere(filepath.Join(dir, v.name(n))) {
 			n++
 		}
 	}
@@ -164,11 +152,6 @@ func openVolumes(path string, mode int) (*volumes, error) {
 	return nil, errors.Join(fault.Join(errs...), v.Close())
 }
 
-func isThere(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // repairHint says what to do where so many parts are lost.
 func repairHint(l *parts.List, path string, lost int) string {
 	if lost <= l.Recovery() && !l.Changing {
@@ -179,8 +162,12 @@ func repairHint(l *parts.List, path string, lost int) string {
 
 // openPart opens one part, and checks its size.
 func (v *volumes) openPart(i int) (*os.File, error) {
-	name := v.name(i)
-	f, err := os.OpenFile(name, v.mode, 0)
+	name := filepath.Join(filepath.Dir(v.partsPath), v.name(i))
+	open := func() (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
+	if v.dir != nil {
+		open = func() (*os.File, error) { return v.dir.reopen(v.name(i)) }
+	}
+	f, err := open()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault.Error{Reason: fault.Incomplete, Op: "read", Subject: v.path, Err: fmt.Errorf("the part %s is missing", name)}
 	}
@@ -256,13 +243,13 @@ func (v *volumes) Truncate(size int64) error {
 	for len(v.files) > n {
 		last := v.files[len(v.files)-1]
 		v.files = v.files[:len(v.files)-1]
-		if err := errors.Join(last.Close(), os.Remove(last.Name())); err != nil {
+		if err := errors.Join(last.Close(), v.dir.remove(v.name(len(v.files)))); err != nil {
 			return err
 		}
 	}
 	for i := range n {
 		if i == len(v.files) {
-			f, err := os.OpenFile(v.name(i), os.O_RDWR|os.O_CREATE, 0o644)
+			f, err := v.dir.resume(v.name(i))
 			if err != nil {
 				return err
 			}

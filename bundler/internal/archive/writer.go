@@ -2,16 +2,18 @@ package archive
 
 import (
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -23,23 +25,37 @@ type FileWriter struct {
 	path string
 	o    Options
 
+	dir     *folder
+	lock    *archiveLock
 	layout  *Layout
 	f       storage
 	fresh   bool // no earlier run left anything
+	whole   bool // the archive is there already; there is nothing to do
 	journal *journal
 	blobs   map[string]*slot // by hex
 }
 
-// CreateFile begins an archive; nothing is written before Begin. A target that is
-// there is refused, unless it may be replaced.
+// CreateFile begins an archive; nothing is written before Begin. What is there and is
+// not replaced is refused: here where it can be none of ours, otherwise by Begin,
+// unless it is the very archive that is to be written.
 func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
+	w := &FileWriter{path: path, o: o}
 	if err := checkTargets(path, o); err != nil {
-		return nil, err
+		if fault.ReasonOf(err) != fault.Conflict {
+			return nil, err
+		}
+		there, openErr := w.openThere()
+		if openErr != nil || there == nil {
+			return nil, err
+		}
+		if err := there.Close(); err != nil {
+			return nil, err
+		}
 	}
-	return &FileWriter{path: path, o: o}, nil
+	return w, nil
 }
 
 func checkTarget(path string, o Options) error {
@@ -57,13 +73,19 @@ func checkTarget(path string, o Options) error {
 			Hint: "name a file", Err: errors.New("it is there and no regular file")}
 	case !o.Replace:
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: path,
-			Hint: "remove it or choose another name", Err: errors.New("it is there already")}
+			Hint: "choose another name, or replace it with --replace", Err: errors.New("it is there already")}
 	}
 	return nil
 }
 
-func (w *FileWriter) partial() string     { return w.path + ".partial" }
-func (w *FileWriter) journalPath() string { return w.path + ".journal" }
+// name is the archive's name in its folder.
+func (w *FileWriter) name() string { return filepath.Base(w.path) }
+
+func (w *FileWriter) partial() string     { return w.path + partialSuffix }
+func (w *FileWriter) journalPath() string { return w.path + journalSuffix }
+
+// partialSuffix of the name of a file, or of a part, that is not whole yet.
+const partialSuffix = ".partial"
 
 // Begin lays the archive out, writes all that the graph itself carries, takes up
 // what an interrupted run left, and returns what is still to put, in the order of
@@ -72,102 +94,111 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if w.f != nil {
+	if w.lock != nil {
 		return nil, &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it is begun twice")}
 	}
 	var err error
 	if w.layout, err = NewLayout(g); err != nil {
 		return nil, err
 	}
-	at, err := w.open()
-	if err != nil {
+	if w.dir, err = openFolder(filepath.Dir(w.path)); err != nil {
 		return nil, err
 	}
-	if err := w.prepare(); err != nil {
+	if w.lock, err = w.dir.lockArchive(w.name()); err != nil {
+		err = errors.Join(err, w.dir.close())
+		w.dir = nil
+		return nil, err
+	}
+	missing, err := w.begin(ctx, g)
+	if err != nil {
 		return nil, w.giveUp(storageFault("write", w.partial(), err))
 	}
-	return w.missing(at), nil
+	return missing, nil
+}
+
+// begin does so under the lock.
+func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
+	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
+	ours := before.about == identity(g, w.o)
+	var err error
+	if w.whole, err = w.isThere(ctx, g, ours && before.named); err != nil || w.whole {
+		return nil, err
+	}
+	if err := w.takeUp(g, before, ours); err != nil {
+		return nil, err
+	}
+	if err := w.open(before.named); err != nil {
+		return nil, err
+	}
+	w.journal = startJournal(w.lock.f, w.f)
+	if err := w.prepare(); err != nil {
+		return nil, err
+	}
+	return w.missing(ctx, before.at)
+}
+
+// takeUp goes on with the journal that is there, or begins it: a file that is not
+// whole and has no journal of this bundle is not ours.
+func (w *FileWriter) takeUp(g *bundle.Graph, before noted, ours bool) error {
+	f := w.lock.f
+	if ours {
+		_, err := f.Seek(before.sound, io.SeekStart)
+		return errors.Join(err, f.Truncate(before.sound))
+	}
+	if err := w.clearAway(g, before); err != nil {
+		return err
+	}
+	w.fresh = true
+	clear(before.at)
+	err := f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(sealed(journalMagic+" "+identity(g, w.o))), 0)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekEnd)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(storageFault("write", w.journalPath(), err), w.dir.sync("."))
 }
 
 // giveUp leaves nothing behind of a run that could not begin; what an earlier one
 // left stays.
 func (w *FileWriter) giveUp(err error) error {
-	fresh := w.fresh
-	err = errors.Join(err, w.Close())
-	if fresh {
-		err = errors.Join(err, w.removePartial(), removeIfThere(w.journalPath()))
+	if w.fresh {
+		err = errors.Join(err, w.removePartial(), w.dir.remove(w.lock.name))
 	}
-	return err
+	return errors.Join(err, w.Close())
 }
 
-// open opens the partial file, keeps others off it, and reads its journal. A new
-// file gets its journal first: a partial file without one is not ours.
-func (w *FileWriter) open() (map[string]progress, error) {
+// open opens the partial file, or the parts. In a run that an earlier one begun,
+// named says that files may have got their names already.
+func (w *FileWriter) open(named bool) error {
 	if w.o.VolumeSize > 0 {
-		return w.openParts()
+		return w.openParts(named)
 	}
-	_, err := os.Lstat(w.partial())
-	w.fresh = errors.Is(err, fs.ErrNotExist)
-	if w.fresh {
-		if err := w.newJournal(); err != nil {
-			return nil, err
-		}
-	}
-	f, err := os.OpenFile(w.partial(), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := w.dir.resume(w.name() + partialSuffix)
 	if err != nil {
-		if w.fresh {
-			err = errors.Join(err, removeIfThere(w.journalPath()))
-		}
-		return nil, storageFault("write", w.partial(), err)
+		return err
 	}
 	w.f = f
-	at, err := w.openJournal()
-	if err != nil {
-		return nil, errors.Join(err, w.closeFile())
-	}
-	return at, nil
-}
-
-func (w *FileWriter) openJournal() (map[string]progress, error) {
-	if err := lockStorage(w.f); err != nil {
-		return nil, err
-	}
-	f, at, err := openJournal(w.journalPath(), identity(w.layout, w.o))
-	if errors.Is(err, errOtherJournal) && w.o.Restart {
-		if err = errors.Join(w.f.Truncate(0), w.newJournal()); err == nil {
-			f, at, err = openJournal(w.journalPath(), identity(w.layout, w.o))
-		}
-	}
-	if errors.Is(err, errOtherJournal) {
-		return nil, w.otherBundle()
-	}
-	if err != nil {
-		return nil, storageFault("write", w.journalPath(), err)
-	}
-	w.journal = startJournal(f, w.f)
-	return at, nil
-}
-
-func (w *FileWriter) newJournal() error {
-	return writeWhole(w.journalPath(), []byte(sealed(journalMagic+" "+identity(w.layout, w.o))))
-}
-
-func (w *FileWriter) otherBundle() error {
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "resume", Subject: w.partial(),
-		Hint: fmt.Sprintf("finish that pull with its own lock, or remove %s and %s", w.partial(), w.journalPath()),
-		Err:  errors.New("an interrupted pull of another bundle left this file"),
-	}
+	return nil
 }
 
 func (w *FileWriter) closeFile() error {
+	if w.f == nil {
+		return nil
+	}
 	f := w.f
 	w.f = nil
 	return f.Close()
 }
 
 // prepare gives the file its size and writes all that is not fetched. The header of
-// what is fetched comes with it, so that its block of the disk is written once.
+// what is fetched comes with it, so that its block of the disk is written once. Of a
+// file that an earlier run has begun nothing is believed: headers, padding and the end
+// are written again, and what was noted of blobs is hashed.
 func (w *FileWriter) prepare() error {
 	if err := checkSpace(w.path, w.layout.size+recoverySize(w.layout, w.o)-allocatedStorage(w.f)); err != nil {
 		return err
@@ -176,7 +207,7 @@ func (w *FileWriter) prepare() error {
 		return err
 	}
 	for _, e := range w.layout.entries {
-		if e.data == nil {
+		if e.data == nil && w.fresh {
 			continue
 		}
 		if _, err := w.f.WriteAt(e.header, e.offset); err != nil {
@@ -185,26 +216,43 @@ func (w *FileWriter) prepare() error {
 		if _, err := w.f.WriteAt(e.data, e.dataOffset()); err != nil {
 			return err
 		}
+		if w.fresh {
+			continue // it is a new file: what was not written is zero
+		}
+		if _, err := w.f.WriteAt(make([]byte, padded(e.size)-e.size), e.dataOffset()+e.size); err != nil {
+			return err
+		}
 	}
-	return nil
+	if w.fresh {
+		return nil
+	}
+	_, err := w.f.WriteAt(make([]byte, endSize), w.layout.size-endSize)
+	return err
 }
 
 // missing makes the slots, and returns what is to put.
-func (w *FileWriter) missing(at map[string]progress) []ocispec.Descriptor {
+func (w *FileWriter) missing(ctx context.Context, at map[string]progress) ([]ocispec.Descriptor, error) {
 	w.blobs = map[string]*slot{}
-	var out []ocispec.Descriptor
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, e := range w.layout.entries[2:] {
 		s := newSlot(w.f, e, w.note)
 		s.done = e.data != nil
 		w.blobs[e.d.Digest.Encoded()] = s
 		if !s.done {
-			s.resume(at[e.d.Digest.Encoded()])
+			group.Go(func() error { return s.resume(ctx, at[e.d.Digest.Encoded()]) })
 		}
-		if !s.done {
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var out []ocispec.Descriptor
+	for _, e := range w.layout.entries[2:] {
+		if !w.blobs[e.d.Digest.Encoded()].done {
 			out = append(out, e.d)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Put writes one blob to its place, verified as it streams; open gives its bytes
@@ -223,21 +271,13 @@ func (w *FileWriter) Put(ctx context.Context, d ocispec.Descriptor, open func(of
 
 // note puts the progress of a slot into the journal.
 func (w *FileWriter) note(s *slot) error {
-	hex := s.entry.d.Digest.Encoded()
+	blob := s.entry.d.Digest.Encoded()
 	if s.offset == 0 && !s.done {
-		return w.journal.note(hex, progress{})
+		return w.journal.note(blob, progress{})
 	}
-	p := progress{offset: s.offset}
-	var err error
-	if p.tail, err = tailSum(w.f, s.entry, s.offset); err != nil {
-		return storageFault("read", w.partial(), err)
-	}
-	if !s.done {
-		if p.state, err = s.sum.(encoding.BinaryMarshaler).MarshalBinary(); err != nil {
-			return fmt.Errorf("keep the state of a hash: %w", err)
-		}
-	}
-	return w.journal.note(hex, p)
+	p := progress{place: s.entry.dataOffset(), offset: s.offset}
+	copy(p.sum[:], s.sum.Sum(nil))
+	return w.journal.note(blob, p)
 }
 
 // Commit makes the archive appear under its name: everything is there, flushed,
@@ -245,6 +285,9 @@ func (w *FileWriter) note(s *slot) error {
 func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if w.whole {
+		return errors.Join(w.dir.remove(w.lock.name), w.Close())
 	}
 	if w.f == nil {
 		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it was not begun")}
@@ -258,17 +301,28 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 	if err := checkTargets(w.path, w.o); err != nil {
 		return err
 	}
+	commit := w.commitFile
 	if v, ok := w.f.(*volumes); ok {
-		if err := w.commitParts(ctx, v); err != nil {
-			return err
-		}
-		return errors.Join(w.Close(), removeIfThere(w.journalPath()))
+		commit = func(ctx context.Context) error { return w.commitParts(ctx, v) }
 	}
-	if err := os.Rename(w.partial(), w.path); err != nil {
-		return storageFault("write", w.path, err)
+	if err := commit(ctx); err != nil {
+		return err
 	}
-	err := errors.Join(w.Close(), removeParts(w.path+parts.Suffix, nil), syncDir(filepath.Dir(w.path)))
-	return errors.Join(err, removeIfThere(w.journalPath()))
+	return errors.Join(w.removePartial(), w.dir.remove(w.lock.name), w.Close())
+}
+
+// commitFile gives an archive in one file its name.
+func (w *FileWriter) commitFile(context.Context) error {
+	if err := w.journal.end(namedLine); err != nil {
+		return err
+	}
+	if err := w.dir.rename(w.name()+partialSuffix, w.name()); err != nil {
+		return err
+	}
+	if err := w.dir.sync("."); err != nil {
+		return err
+	}
+	return w.dir.removeParts(w.name()+parts.Suffix, nil)
 }
 
 func (w *FileWriter) checkComplete() error {
@@ -291,20 +345,21 @@ func (w *FileWriter) checkComplete() error {
 // Close without Commit leaves the partial file and its journal, down to the last
 // byte that came, for a later run. It waits for those who still Put.
 func (w *FileWriter) Close() error {
-	if w.f == nil {
+	if w.lock == nil {
 		return nil
 	}
 	var errs []error
 	for _, s := range w.blobs {
 		s.mu.Lock()
-		if !s.done && s.offset > 0 {
+		if !s.done && s.offset > 0 && !w.journal.ended {
 			errs = append(errs, w.note(s))
 		}
 		s.mu.Unlock()
 	}
 	if w.journal != nil {
-		errs = append(errs, w.journal.close())
-		w.journal = nil
+		errs = append(errs, w.journal.end())
 	}
-	return errors.Join(append(errs, w.closeFile())...)
+	errs = append(errs, w.closeFile(), w.lock.release(), w.dir.close())
+	w.lock, w.journal = nil, nil
+	return errors.Join(errs...)
 }

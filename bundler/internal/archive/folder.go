@@ -1,0 +1,348 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// A folder is where the files of an archive are made, changed and named: the one way
+// by which this package writes. A medium may come from somebody else, and the names
+// that are written beside an archive are known to everybody; so nothing that lies
+// under such a name leads a write elsewhere. A new file is made with O_EXCL. A file
+// that is taken up again has to be a regular one with one name: a link, a pipe, a
+// device and a second name of some other file are refused. No name leads out of the
+// folder.
+type folder struct {
+	path string
+	root *os.Root
+}
+
+// openFolder opens a folder that the user named; links in its own path are the user's.
+func openFolder(path string) (*folder, error) {
+	root, err := openRoot(path)
+	if err != nil {
+		return nil, storageFault("write into", path, err)
+	}
+	return &folder{path: path, root: root}, nil
+}
+
+// folderOf opens the folder of a file, and tells the file's name in it.
+func folderOf(path string) (*folder, string, error) {
+	d, err := openFolder(filepath.Dir(path))
+	return d, filepath.Base(path), err
+}
+
+// openRoot is os.OpenRoot, which would wait for ever where a pipe has the name.
+func openRoot(path string) (*os.Root, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(path)
+}
+
+func (d *folder) close() error { return d.root.Close() }
+
+// at is the path of a name, for messages.
+func (d *folder) at(name string) string { return filepath.Join(d.path, name) }
+
+// refuse says what is in the way.
+func (d *folder) refuse(name, why string) error {
+	return &fault.Error{
+		Reason: fault.Storage, Op: "write", Subject: d.at(name), Err: errors.New(why),
+		Hint: "look who put it there, and remove it: nothing is written through it",
+	}
+}
+
+// strange says why a thing is not taken for a file that this program made.
+func strange(info fs.FileInfo) string {
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return "it is a link"
+	case info.IsDir():
+		return "it is a folder"
+	case !info.Mode().IsRegular():
+		return "it is there and no regular file"
+	case links(info) > 1:
+		return "the same file has another name elsewhere (a hard link), which would change as well"
+	}
+	return ""
+}
+
+// make makes a file that is not there yet, for reading and writing.
+func (d *folder) make(name string, mode fs.FileMode) (*os.File, error) {
+	f, err := d.root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, storageFault("write", d.at(name), err)
+	}
+	return f, nil
+}
+
+// create makes a file; what an interrupted run left under its name goes first.
+func (d *folder) create(name string, mode fs.FileMode) (*os.File, error) {
+	switch info, err := d.root.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, storageFault("write", d.at(name), err)
+	case !info.Mode().IsRegular():
+		return nil, d.refuse(name, strange(info))
+	default: // a second name of it is let go; the file behind it is not touched
+		if err := d.remove(name); err != nil {
+			return nil, err
+		}
+	}
+	return d.make(name, mode)
+}
+
+// reopen opens a file that is there, for reading and writing.
+func (d *folder) reopen(name string) (*os.File, error) {
+	before, err := d.root.Lstat(name)
+	if err != nil {
+		return nil, storageFault("write", d.at(name), err)
+	}
+	if why := strange(before); why != "" {
+		return nil, d.refuse(name, why)
+	}
+	f, err := d.root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, storageFault("write", d.at(name), err)
+	}
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, errors.Join(storageFault("write", d.at(name), err), f.Close())
+	case !os.SameFile(before, info):
+		return nil, errors.Join(d.refuse(name, "it was exchanged while it was opened"), f.Close())
+	}
+	return f, nil
+}
+
+// resume opens a file that an interrupted run may have left, or makes it.
+func (d *folder) resume(name string) (*os.File, error) {
+	f, err := d.reopen(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return d.make(name, 0o644)
+	}
+	return f, err
+}
+
+// write makes a file with data appear at once: a name of its own, flush, rename.
+func (d *folder) write(name string, data []byte) error {
+	tmp := name + ".tmp"
+	f, err := d.create(tmp, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := storageFault("write", d.at(tmp), errors.Join(err, f.Close())); err != nil {
+		return errors.Join(err, d.remove(tmp))
+	}
+	if err := d.rename(tmp, name); err != nil {
+		return errors.Join(err, d.remove(tmp))
+	}
+	return d.sync(filepath.Dir(name))
+}
+
+// rename gives a file another name. What has that name loses it; a link there is
+// replaced, not followed.
+func (d *folder) rename(from, to string) error {
+	return storageFault("write", d.at(to), d.root.Rename(from, to))
+}
+
+// remove removes a name, where it is there.
+func (d *folder) remove(name string) error {
+	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return storageFault("remove", d.at(name), err)
+	}
+	return nil
+}
+
+// has tells whether something has a name.
+func (d *folder) has(name string) bool {
+	_, err := d.root.Lstat(name)
+	return err == nil
+}
+
+// sync makes the names in a folder below, "." for the folder itself, last.
+func (d *folder) sync(below string) error {
+	f, err := d.root.Open(below)
+	if err != nil {
+		return storageFault("flush", d.at(below), err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written through it
+	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return storageFault("flush", d.at(below), err)
+	}
+	return nil
+}
+
+// mkdir makes the folders of a path below, which are no links.
+func (d *folder) mkdir(below string) error {
+	made := ""
+	for _, name := range strings.Split(filepath.Clean(below), "/") {
+		made = filepath.Join(made, name)
+		err := d.root.Mkdir(made, 0o755)
+		if err == nil || !errors.Is(err, fs.ErrExist) {
+			if err != nil {
+				return storageFault("write", d.at(made), err)
+			}
+			continue
+		}
+		info, err := d.root.Lstat(made)
+		if err != nil {
+			return storageFault("write", d.at(made), err)
+		}
+		if !info.IsDir() {
+			return d.refuse(made, strange(info))
+		}
+	}
+	return nil
+}
+
+// busy is the fault of who comes second.
+func busy(path string) error {
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "write", Subject: path, Hint: "wait for it to end, or stop it",
+		Err: errors.New("another process is writing it"),
+	}
+}
+
+// lockTries is how often a lock file is taken that others take away at that moment.
+const lockTries = 1000
+
+// lock takes a lock on a file by which processes keep off each other, and makes it
+// where it is not there. Who holds it may remove it, and then nobody else has it:
+// what is locked is the file that has the name at that moment.
+func (d *folder) lock(name string) (*os.File, error) {
+	for range lockTries {
+		f, err := d.reopen(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			if f, err = d.make(name, 0o644); errors.Is(err, fs.ErrExist) {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		held, err := lockFile(f)
+		if err != nil {
+			return nil, errors.Join(storageFault("lock", d.at(name), err), f.Close())
+		}
+		if !held {
+			return nil, errors.Join(busy(d.at(strings.TrimSuffix(name, journalSuffix))), f.Close())
+		}
+		named, err := d.root.Lstat(name)
+		mine, mineErr := f.Stat()
+		if err == nil && mineErr == nil && os.SameFile(named, mine) {
+			return f, nil
+		}
+		if err := f.Close(); err != nil {
+			return nil, storageFault("lock", d.at(name), err)
+		}
+	}
+	return nil, busy(d.at(name))
+}
+
+// lockSelf keeps other processes of this program off the folder as a whole. The lock
+// ends with the closing of what is returned.
+func (d *folder) lockSelf() (*os.File, error) {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return nil, storageFault("lock", d.path, err)
+	}
+	held, err := lockFile(f)
+	if err == nil && !held {
+		err = busy(d.path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// journalSuffix of the name of an archive's journal, which is its lock as well.
+const journalSuffix = ".journal"
+
+// An archiveLock is held by who changes an archive in one file or in parts. The lock
+// is on its journal, whoever writes one; an empty journal goes with the lock.
+type archiveLock struct {
+	dir  *folder
+	name string
+	f    *os.File
+}
+
+// lockArchive takes the lock of the archive of a name.
+func (d *folder) lockArchive(name string) (*archiveLock, error) {
+	f, err := d.lock(name + journalSuffix)
+	if err != nil {
+		return nil, err
+	}
+	return &archiveLock{d, name + journalSuffix, f}, nil
+}
+
+// release gives the lock back.
+func (l *archiveLock) release() error {
+	info, err := l.f.Stat()
+	if err == nil && info.Size() == 0 {
+		err = l.dir.remove(l.name)
+	}
+	return errors.Join(err, l.f.Close())
+}
+
+// openRegular opens a file for reading that has to be a regular one. A pipe would
+// keep the program waiting for who writes into it.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the user names the archive
+	if err != nil {
+		return nil, err
+	}
+	if err := mustBeRegular(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func mustBeRegular(f *os.File) error {
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return openFault(f.Name(), err)
+	case info.IsDir():
+		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
+			Hint: "name a folder as oci:" + filepath.Clean(f.Name()), Err: errors.New("it is a folder")}
+	case !info.Mode().IsRegular():
+		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
+			Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
+	}
+	return nil
+}
+
+// readRegular reads a regular file of at most limit bytes.
+func readRegular(path string, limit int64) ([]byte, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, openFault(path, err)
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, storageFault("read", path, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, brokenFile(path, "%s", fmt.Sprintf("it has more than %d bytes", limit))
+	}
+	return data, nil
+}
