@@ -89,6 +89,14 @@ type Planner interface {
 	Plan(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
 }
 
+// Tagger is a Target that can say what is attached to a bundle that is at its place
+// already. Who signs what he writes there adds to it.
+type Tagger interface {
+	// Tagged returns what is attached to a digest under a tag, its blobs with their
+	// bytes; nil where there is nothing.
+	Tagged(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error)
+}
+
 // Streamer is a Target that takes everything at once, in an order of its own, and
 // nothing by Put.
 type Streamer interface {

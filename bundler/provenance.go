@@ -1,13 +1,19 @@
 package bundler
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
 // Types of the provenance statement: SLSA's predicate, and how a bundle is built.
@@ -63,8 +69,9 @@ type resourceDescriptor struct {
 
 func sha256Of(d image.Digest) map[string]string { return map[string]string{"sha256": d.Hex()} }
 
-// attest adds the signed statement of how the bundle was built.
-func (in PullInput) attest(g *bundle.Graph, beside upstreams, now time.Time) error {
+// attest adds the signed statement of how the bundle was built. One that the key has
+// signed before, and that the target has already, is kept: the bundle was built then.
+func (in PullInput) attest(ctx context.Context, g *bundle.Graph, beside upstreams, now time.Time) error {
 	if in.Provenance == nil {
 		return nil
 	}
@@ -77,6 +84,14 @@ func (in PullInput) attest(g *bundle.Graph, beside upstreams, now time.Time) err
 	if err != nil {
 		return err
 	}
+	there, err := atPlace(ctx, in.Target, subject, trust.AttestationTag(subject))
+	if err != nil {
+		return err
+	}
+	if in.attested(ctx, subject, there, now) {
+		g.Attachments = append(g.Attachments, there)
+		return nil
+	}
 	p, err := in.provenance(beside, now)
 	if err != nil {
 		return err
@@ -85,12 +100,47 @@ func (in PullInput) attest(g *bundle.Graph, beside upstreams, now time.Time) err
 	if err != nil {
 		return err
 	}
-	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), ProvenanceType, predicate, nil)
+	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), ProvenanceType, predicate, there.Node.Data)
 	if err != nil {
 		return err
 	}
-	g.Attachments = append(g.Attachments, attachmentOf(subject, signed))
+	g.Attachments = append(g.Attachments, withData(attachmentOf(subject, signed), there))
 	return nil
+}
+
+// attested tells whether an attachment has a statement that the key has signed.
+func (in PullInput) attested(ctx context.Context, subject image.Digest, there bundle.Attachment, now time.Time) bool {
+	if there.Node.Data == nil {
+		return false
+	}
+	key, err := in.Signer.Key("signer", trust.KeyOptions{})
+	if err != nil {
+		return false
+	}
+	policy, err := trust.NewPolicy(1, key)
+	if err != nil {
+		return false
+	}
+	held := carried(there)
+	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{there.Node.Descriptor}, ProvenanceType)
+	if err != nil {
+		return false
+	}
+	_, _, err = policy.VerifyStatement(subject, statements, now)
+	return err == nil
+}
+
+// carried is the content of an attachment that has its bytes.
+type carried bundle.Attachment
+
+// Fetch gives the bytes of a descriptor.
+func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
+		if b.Digest == d.Digest {
+			return io.NopCloser(bytes.NewReader(b.Data)), nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
 }
 
 // provenance says what the bundle was made of, where that came from, and when.

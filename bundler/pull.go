@@ -89,10 +89,10 @@ func Pull(ctx context.Context, in PullInput, o Options) (*Pulled, error) {
 		return nil, err
 	}
 	g.Attachments = append(g.Attachments, beside.attachments...)
-	if err := presign(g, in.Signer, in.Reference); err != nil {
+	if err := presign(ctx, g, in.Signer, in.Target, in.Reference); err != nil {
 		return nil, err
 	}
-	if err := in.attest(g, beside, o.now()); err != nil {
+	if err := in.attest(ctx, g, beside, o.now()); err != nil {
 		return nil, err
 	}
 	if err := leave(g, in.Base, o.progress()); err != nil {

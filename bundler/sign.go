@@ -84,8 +84,9 @@ func attachmentOf(subject image.Digest, signed trust.Signed) bundle.Attachment {
 }
 
 // presign signs a graph before it is written, so that a bundle never shows without
-// its signature.
-func presign(g *bundle.Graph, signer *trust.Signer, target image.Reference) error {
+// its signature. Signatures that the target has already stay, and where the key has
+// signed there before, nothing is added: the same pull again gives the same bundle.
+func presign(ctx context.Context, g *bundle.Graph, signer *trust.Signer, target Target, reference image.Reference) error {
 	if signer == nil {
 		return nil
 	}
@@ -93,10 +94,39 @@ func presign(g *bundle.Graph, signer *trust.Signer, target image.Reference) erro
 	if err != nil {
 		return err
 	}
-	a, err := signature(signer, subject, target.Repository(), nil)
+	there, err := atPlace(ctx, target, subject, trust.SignatureTag(subject))
 	if err != nil {
 		return err
 	}
-	g.Attachments = append(g.Attachments, a)
+	a, err := signature(signer, subject, reference.Repository(), there.Node.Data)
+	if err != nil {
+		return err
+	}
+	g.Attachments = append(g.Attachments, withData(a, there))
 	return nil
+}
+
+// atPlace returns what a target has under a tag; nothing where it cannot say.
+func atPlace(ctx context.Context, target Target, subject image.Digest, tag string) (bundle.Attachment, error) {
+	t, ok := target.(Tagger)
+	if !ok {
+		return bundle.Attachment{}, nil
+	}
+	a, err := t.Tagged(ctx, subject, tag)
+	if err != nil || a == nil {
+		return bundle.Attachment{}, err
+	}
+	return *a, nil
+}
+
+// withData gives the blobs of an attachment the bytes that another one has.
+func withData(a, from bundle.Attachment) bundle.Attachment {
+	for i, b := range a.Blobs {
+		for _, o := range from.Blobs {
+			if b.Data == nil && b.Digest == o.Digest {
+				a.Blobs[i].Data = o.Data
+			}
+		}
+	}
+	return a
 }

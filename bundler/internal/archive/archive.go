@@ -49,11 +49,20 @@
 //
 // [FileWriter] lays the whole file out first and fills it in any order, many blobs
 // at a time: hashed once while they arrive and written once, to their final place
-// in FILE.partial. FILE.journal remembers what is there, with the state of the hash
-// of what has come in part; a line is written only after the bytes that it speaks
-// of were flushed. A writer that is started again goes on where the journal says,
-// after reading the last 4 KiB of each blob only. FILE appears complete, or not at
-// all.
+// in FILE.partial. FILE.journal remembers what is there; a line is written only after
+// the bytes that it speaks of were flushed. A writer that is started again hashes what
+// the journal speaks of, writes everything else again, headers and padding too, and
+// goes on: every byte of the result was written or hashed by the run that calls it
+// done. The journal is about the bundle's root, so a pull that is signed anew goes on as
+// well. FILE appears complete, or not at all; who asks for what is there already, whole,
+// has nothing to do.
+//
+// FILE.journal is the lock too, of all that changes FILE or its parts: who pulls, signs,
+// splits or repairs holds it, and another one is told so at once. A lock file that its
+// holder removes is nobody's lock any more. A folder is locked itself. Where a file
+// system has no locks, a signature is still never replaced that was not read.
+//
+// Nothing is written through a name that somebody else has prepared; see folder.
 //
 // # Parts
 //
@@ -62,7 +71,9 @@
 // FILE.001.partial and so on in the same way, so that no byte is written twice and
 // no medium has to hold the whole; FILE.parts appears last. [OpenFile] takes the
 // parts as they are, and names each that is missing or has another size;
-// [File.Damage] names those whose bytes are not what they were. A signature is
+// [File.Damage] names those whose bytes are not what they were. [Split] writes
+// FILE.001.split and so on, then FILE.parts.split with the list; from then on they take
+// the names, and what they replace goes last. A signature is
 // added in place: the parts are held against their sums first, "changing" is
 // written into the parts file, then the tar is signed as above, in its first and
 // last part, then the sums and the recovery parts are made anew.

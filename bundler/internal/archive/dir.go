@@ -386,10 +386,10 @@ func wholeIn(ctx context.Context, in *os.Root, d ocispec.Descriptor) (bool, erro
 	return err == nil, ctx.Err()
 }
 
-// Tagged returns the manifest that is attached to a digest under a tag in the folder;
-// nil where there is none that is whole. Who signs what he writes adds to it, so that
-// no signature is lost.
-func (w *DirWriter) Tagged(ctx context.Context, subject image.Digest, tag string) ([]byte, error) {
+// Tagged returns what is attached to a digest under a tag in the folder already, with
+// its bytes; nil where there is nothing that is whole. Who signs what he writes adds to
+// it, so that no signature is lost.
+func (w *DirWriter) Tagged(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
 	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
 		return nil, nil
 	}
@@ -402,8 +402,8 @@ func (w *DirWriter) Tagged(ctx context.Context, subject image.Digest, tag string
 	}
 	entry, _ := d.index().tagged(tag)
 	w.seen[tag] = entry.Digest
-	data, err := taggedIn(ctx, d.index(), subject, tag)
-	return data, errors.Join(err, d.Close())
+	att, err := d.index().read(ctx, subject, tag)
+	return att, errors.Join(err, d.Close())
 }
 
 // keep finds what is attached to the bundle that is in the folder already: what others
@@ -453,8 +453,7 @@ func (x *index) about(ctx context.Context, g *bundle.Graph) (out []ocispec.Descr
 			}
 		}
 		damaged := slices.ContainsFunc(listed, func(d ocispec.Descriptor) bool {
-			_, err := wholeAttachment(ctx, x, subject, d)
-			return err != nil
+			return x.checkWhole(ctx, subject, d) != nil
 		})
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

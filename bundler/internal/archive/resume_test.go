@@ -399,9 +399,9 @@ func TestPullingAgainTakesNoSignatureAway(t *testing.T) {
 	// Who signs as he pulls has to have seen what is there.
 	w, err = CreateDir(path, Options{})
 	require.NoError(t, err)
-	data, err := w.Tagged(t.Context(), rootOf(b), theirs.Tag)
+	found, err := w.Tagged(t.Context(), rootOf(b), theirs.Tag)
 	require.NoError(t, err)
-	require.Equal(t, theirs.Node.Data, data)
+	require.Equal(t, theirs.Node.Data, found.Node.Data)
 	d, err = OpenDir(path)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(d.Attach(t.Context(), bundles.Signature(t, rootOf(b), 3)), d.Close()))

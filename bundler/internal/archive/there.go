@@ -106,10 +106,10 @@ func (a *File) holds(ctx context.Context, g *bundle.Graph) (bool, error) {
 	return true, nil
 }
 
-// Tagged returns the manifest that is attached to a digest under a tag in what is at
-// the writer's place already; nil where there is none that is whole. Who signs what
-// he writes adds to it, so that no signature is lost.
-func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag string) ([]byte, error) {
+// Tagged returns what is attached to a digest under a tag in what is at the writer's
+// place already, with its bytes; nil where there is nothing that is whole. Who signs
+// what he writes adds to it, so that no signature is lost.
+func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
 	if w.o.Replace {
 		return nil, nil
 	}
@@ -117,35 +117,44 @@ func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag strin
 	if err != nil || a == nil {
 		return nil, nil //nolint:nilerr // Begin says what is wrong with it
 	}
-	data, err := taggedIn(ctx, a.fetcher().index, subject, tag)
-	return data, errors.Join(err, a.Close())
+	att, err := a.fetcher().index.read(ctx, subject, tag)
+	return att, errors.Join(err, a.Close())
 }
 
-// taggedIn returns the manifest under a tag, where it is whole.
-func taggedIn(ctx context.Context, x *index, subject image.Digest, tag string) ([]byte, error) {
+// read reads the attachment under a tag, where it is whole and small.
+func (x *index) read(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
 	d, ok := x.tagged(tag)
 	if !ok {
 		return nil, nil
 	}
-	data, err := wholeAttachment(ctx, x, subject, d)
+	a, err := bundle.ReadAttachment(ctx, x.fetch, subject, d)
 	if err != nil {
 		return nil, ctx.Err()
 	}
-	return data, nil
+	left := int64(bundle.MaxAttachmentData)
+	for i, b := range a.Blobs {
+		if left -= b.Size; left < 0 {
+			return nil, nil
+		}
+		if a.Blobs[i].Data, err = bundle.Read(ctx, x.fetch, b, b.Size); err != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return &a, nil
 }
 
-// wholeAttachment reads all of an attachment, and returns its manifest.
-func wholeAttachment(ctx context.Context, x *index, subject image.Digest, d ocispec.Descriptor) ([]byte, error) {
+// checkWhole reads all of an attachment.
+func (x *index) checkWhole(ctx context.Context, subject image.Digest, d ocispec.Descriptor) error {
 	a, err := bundle.ReadAttachment(ctx, x.fetch, subject, d)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, b := range a.Blobs {
 		if err := discardAll(ctx, x.fetch, b); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return a.Node.Data, nil
+	return nil
 }
 
 // tagged finds the entry of a tag.

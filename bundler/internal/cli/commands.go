@@ -165,7 +165,9 @@ lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
 REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
 An interrupted or incomplete pull goes on where it stopped when it is run again.
-A bundle that is there already is not replaced unless --replace is given.
+A bundle that is there already is not replaced unless --replace is given; where it is
+the very one that is asked for, whole, there is nothing to do. Two runs never write one
+place at once: the second one ends with exit code 8.
 
 With --base or --have it makes a delta: layers that an earlier bundle has, or that
 the receipt of a push names, are left out. push demands them in the registry.
@@ -202,7 +204,7 @@ all that fail are named together. An image without a rule is refused. The file:
 	fl.StringVar(&a.flags.lock, "lock", "", "pull what this lock names, instead of a selection")
 	fl.StringVar(&a.flags.key, "sign-key", "", "sign the bundle with this private key (as sign --key)")
 	fl.BoolVar(&a.flags.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
-	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle has left at DEST")
+	fl.BoolVar(&a.flags.restart, "restart", false, "drop what an interrupted pull of another bundle, or with other options, has left at DEST")
 	a.flags.deltaFlags(cmd)
 	a.flags.volumeFlags(cmd)
 	a.flags.passwordFlag(cmd)
@@ -375,7 +377,8 @@ func (a app) signCommand() *cobra.Command {
 		Short: "Add a signature to a bundle",
 		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
 beside it: into the archive or folder without rewriting the rest, or into the
-registry under cosign's tag. Signatures that are there stay.`,
+registry under cosign's tag. Signatures that are there stay: where somebody else signs
+at the same time, one of the two ends with exit code 8 and signs again.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
   vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp

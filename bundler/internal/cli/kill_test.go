@@ -3,6 +3,8 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -83,9 +87,9 @@ func (w *world) journal(t *testing.T, name string) map[string]progress {
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) == 6 && f[0] == "at" {
-			n, err := strconv.ParseInt(f[2], 10, 64)
+			n, err := strconv.ParseInt(f[3], 10, 64)
 			require.NoError(t, err)
-			out[f[1]] = progress{n, f[4] == "-"}
+			out[f[1]] = progress{n, f[4] == f[1]}
 		}
 	}
 	return out
@@ -138,6 +142,53 @@ func TestKilledPullGoesOn(t *testing.T) {
 		require.NoFileExists(t, filepath.Join(w.dir, "a.tar.partial"))
 		require.NoFileExists(t, filepath.Join(w.dir, "a.tar.journal"))
 		require.NoError(t, os.Remove(filepath.Join(w.dir, "a.tar")))
+	}
+}
+
+// However a pull is signed, it goes on: what is signed anew is another signature of the
+// same payload.
+func TestKilledSignedPullGoesOn(t *testing.T) {
+	w := newKillWorld(t)
+	random := chance(t)
+	w.key(t, "k")
+	authority := pki.Root(t, "signers")
+	desk := authority.Issue(t, pki.Spec{Name: "desk", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+	public, err := x509.MarshalPKIXPublicKey(desk.Certificate.PublicKey)
+	require.NoError(t, err)
+	w.write(t, "desk.key", desk.KeyPEM(t))
+	w.write(t, "desk.crt", desk.PEM())
+	w.write(t, "desk.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	stamp := pki.Root(t, "clock").Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}).ServeStamps(t)
+	for _, c := range []struct {
+		name   string
+		sign   []string
+		verify []string
+	}{
+		{"key", []string{"--sign-key", "k.key"}, []string{"--key", "k.pub"}},
+		{"provenance", []string{"--sign-key", "k.key", "--provenance"}, []string{"--key", "k.pub", "--provenance"}},
+		{"stamped", []string{"--sign-key", "desk.key", "--certificate", "desk.crt", "--timestamp-server", stamp, "--provenance"}, []string{"--key", "desk.pub", "--provenance"}},
+	} {
+		for _, parts := range [][]string{nil, {inParts, "--parity", "1"}} {
+			t.Run(fmt.Sprintf("%s%v", c.name, parts), func(t *testing.T) {
+				w.mkdir(t, "got")
+				defer os.RemoveAll(filepath.Join(w.dir, "got"))
+				pull := slices.Concat([]string{"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "got/a.tar", "--retries", "0"}, c.sign, parts)
+				for _, hold := range []int64{0, 1 + random.Int64N(12<<20)} {
+					fault := registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/"}, After: 4 + random.IntN(8), HoldAt: hold}
+					if hold > 0 {
+						fault.After = random.IntN(4)
+					}
+					if !w.kill(t, w.upstream, fault, pull...) {
+						break
+					}
+				}
+				w.goOn(t, "got/a.tar.journal", pull...)
+				w.must(t, slices.Concat([]string{"verify", "-q", "got/a.tar"}, c.verify)...)
+				before := w.contents(t, "got")
+				w.must(t, pull...) // as who was killed at the very end runs it again
+				same(t, before, w.contents(t, "got"))
+			})
+		}
 	}
 }
 

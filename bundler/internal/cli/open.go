@@ -299,11 +299,9 @@ func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, erro
 	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart, VolumeSize: int64(a.flags.volumeSize), Recovery: a.flags.parity}
 	switch p.medium {
 	case inFile:
-		w, err := archive.CreateFile(p.path, o)
-		return w, thereAlready(p, err)
+		return archive.CreateFile(p.path, o)
 	case inFolder:
-		w, err := archive.CreateDir(p.path, o)
-		return w, thereAlready(p, err)
+		return archive.CreateDir(p.path, o)
 	case inStream:
 		if f, ok := a.out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
 			return nil, &fault.Error{
@@ -314,15 +312,4 @@ func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, erro
 		return archive.NewStreamWriter(a.out), nil
 	}
 	return client.Repository(p.reference), nil
-}
-
-// thereAlready adds the flag that helps to the fault of a target that exists.
-func thereAlready(p place, err error) error {
-	if fault.ReasonOf(err) != fault.Conflict {
-		return err
-	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "write", Subject: p.String(), Err: unwrapped(err),
-		Hint: "choose another name, or replace it with --replace",
-	}
 }

@@ -141,7 +141,7 @@ func (a *app) split(cmd *cobra.Command, src string) error {
 	o := archive.Options{Replace: a.flags.replace, VolumeSize: int64(a.flags.volumeSize), Recovery: a.flags.parity}
 	name, err := archive.Split(cmd.Context(), from.path, dest.path, o)
 	if err != nil {
-		return thereAlready(dest, err)
+		return err
 	}
 	if a.flags.format == formatJSON {
 		return writeJSON(a.out, map[string]string{"parts": name})
