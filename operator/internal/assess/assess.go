@@ -8,6 +8,9 @@
 //
 //   - A roll-out is judged by the pods updated, and pods that lack on nodes that are
 //     not ready do not count: a node that restarts does not make a driver unhealthy.
+//     Never do all of them lack so: what runs nowhere is not rolled out.
+//   - What is said does not grow with the cluster: the same trouble on many nodes is
+//     one finding, which counts them and names a few.
 //   - The storage driver's controller asks for more replicas than a small control
 //     plane has nodes. As many as there are nodes for are enough.
 //   - The cloud provider has no probes: a running pod proves nothing. It is judged

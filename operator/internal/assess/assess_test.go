@@ -3,6 +3,8 @@ package assess_test
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,8 +96,100 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 	in.Nodes[2] = node("w2", false, false)
 	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
 	in.CSINodes = in.CSINodes[:2]
+	p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "") // a node that is away keeps its pod
+	p.Spec.NodeName = "w2"
+	in.Pods = []corev1.Pod{p}
 	h := assess.Assess(in).Drivers[matrix.CSI]
 	require.True(t, h.Healthy(), h)
+}
+
+// Only what lacks on nodes that are away is forgiven, and never all of it.
+func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
+	const cpi, csi = "vsphere-cloud-controller-manager", "vsphere-csi-node"
+	on := func(app, ns, node string) corev1.Pod {
+		p := pod(app, "c", corev1.ContainerState{}, "")
+		p.Namespace, p.Spec.NodeName = ns, node
+		return p
+	}
+	for name, c := range map[string]struct {
+		edit   func(*assess.Input)
+		driver matrix.Driver
+		done   bool
+	}{
+		"a cloud provider that was never rolled out, with three workers away": {func(in *assess.Input) {
+			in.Nodes = append(in.Nodes, node("w3", false, false), node("w4", false, false), node("w5", false, false))
+			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 0, 0)
+		}, matrix.CPI, false},
+		"the only node that it may run on is away": {func(in *assess.Input) {
+			in.Nodes[0] = node("cp", false, true)
+			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 1, 0)
+			in.Pods = []corev1.Pod{on(cpi, "kube-system", "cp")}
+		}, matrix.CPI, false},
+		"a pod lacks on a node that is there, another node is away": {func(in *assess.Input) {
+			in.Nodes[2] = node("w2", false, false)
+			up := on(csi, "vmware-system-csi", "w2")
+			up.Labels["pod-template-generation"] = "4"
+			up.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			in.Pods = []corev1.Pod{up}
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
+			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
+		}, matrix.CSI, false},
+		"a node that went away before its pod was updated": {func(in *assess.Input) {
+			in.Nodes[2] = node("w2", false, false)
+			old := on(csi, "vmware-system-csi", "w2")
+			old.Labels["pod-template-generation"] = "3"
+			in.Pods = []corev1.Pod{old}
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
+			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
+		}, matrix.CSI, true},
+		"as many nodes are away as pods lack, and others have them": {func(in *assess.Input) {
+			in.Nodes = append(in.Nodes, node("w3", false, false))
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 3, 2)
+		}, matrix.CSI, false},
+	} {
+		in := healthy()
+		c.edit(&in)
+		require.Equal(t, c.done, assess.Assess(in).Drivers[c.driver].Complete, name)
+		for _, w := range in.Workloads(c.driver) {
+			if w.Kind == "DaemonSet" {
+				require.Equal(t, c.done, in.RolledOut(w), name)
+			}
+		}
+	}
+}
+
+// What is said does not grow with the cluster.
+func TestTroubleOnEveryOfFiveThousandNodesIsFewFindings(t *testing.T) {
+	in := large(5000)
+	h := assess.Assess(in).Drivers[matrix.CSI]
+	require.Less(t, len(h.Findings), 20)
+	text := fault.Text(h.Err()) + h.Waits()
+	require.Less(t, len(text), 16<<10)
+	require.Contains(t, text, "on 5000 nodes (node-00000")
+	require.Contains(t, text, "hosts.toml")
+}
+
+// large is a cluster where every container of every pod fails, each in words of its own.
+func large(n int) assess.Input {
+	in := healthy()
+	in.Nodes, in.CSINodes = nil, nil
+	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", int32(n), 0, 0)
+	for i := range n {
+		name := fmt.Sprintf("node-%05d", i)
+		nd := node(name, true, i < 3)
+		nd.Spec.ProviderID = "other://" + strings.Repeat("x", 500) + name
+		in.Nodes = append(in.Nodes, nd)
+		p := pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", "tls: x509: signed by unknown authority: "+strings.Repeat(name+" ", 100)), "")
+		p.Name, p.Spec.NodeName = "vsphere-csi-node-"+name, name
+		for c := range 8 {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses,
+				corev1.ContainerStatus{Name: fmt.Sprintf("c%d", c), State: waiting("CrashLoopBackOff", ""), RestartCount: int32(i),
+					LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: name + strings.Repeat(" words", 100)}}},
+				corev1.ContainerStatus{Name: fmt.Sprintf("d%d", c), State: waiting("CreateContainerError", name)})
+		}
+		in.Pods = append(in.Pods, p)
+	}
+	return in
 }
 
 func TestFewerControlPlaneNodesThanReplicasAreNoFailure(t *testing.T) {
@@ -140,6 +234,7 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 		"mirror's certificate":    {pull("tls: x509: certificate signed by unknown authority"), matrix.CSI, fault.CertificateInvalid, "hosts.toml"},
 		"mirror's login":          {pull("401 Unauthorized"), matrix.CSI, fault.Unauthorized, "spec.pullSecret"},
 		"image not pushed":        {pull("manifest unknown"), matrix.CSI, fault.NotFound, "vdo-bundle push"},
+		"digits in a digest":      {pull("pulling sha256:0401f403a404 on node-00401: i/o timeout"), matrix.CSI, fault.Unreachable, "reaches the mirror"},
 		"registry deleted":        {pull("Project cloud-provider-vsphere has been deleted"), matrix.CSI, fault.NotFound, "registry of that image is gone"},
 		"platform missing":        {pull("no match for platform in manifest"), matrix.CSI, fault.Incompatible, "--platform all"},
 		"login refused":           {crash("vsphere-csi-controller", "ServerFaultCode: Cannot complete login due to an incorrect user name or password"), matrix.CSI, fault.Unauthorized, "credentials Secret"},

@@ -22,6 +22,11 @@ func (in *Input) nodes() []Finding {
 			}
 		}
 	}
+	settled := map[matrix.Driver]bool{}
+	for _, d := range in.Wanted {
+		settled[d] = in.settled(d) // once: it looks at every pod
+	}
+	windows := in.servesWindows()
 	var all []Finding
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -29,10 +34,10 @@ func (in *Input) nodes() []Finding {
 			continue
 		}
 		if slices.Contains(in.Wanted, matrix.CPI) {
-			all = append(all, in.cloudNode(n)...)
+			all = append(all, in.cloudNode(n, settled[matrix.CPI])...)
 		}
-		if slices.Contains(in.Wanted, matrix.CSI) {
-			all = append(all, in.storageNode(n, registered[n.Name])...)
+		if slices.Contains(in.Wanted, matrix.CSI) && (windows || n.Labels[corev1.LabelOSStable] != "windows") {
+			all = append(all, in.storageNode(n, registered[n.Name], settled[matrix.CSI])...)
 		}
 	}
 	return all
@@ -41,13 +46,13 @@ func (in *Input) nodes() []Finding {
 func (in *Input) young(n *corev1.Node) bool { return in.Now.Sub(n.CreationTimestamp.Time) < Grace }
 
 // cloudNode: the cloud provider sets the providerID and takes the taint away.
-func (in *Input) cloudNode(n *corev1.Node) []Finding {
+func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	f := Finding{Driver: matrix.CPI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
 	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == TaintUninitialized })
 	switch id := n.Spec.ProviderID; {
 	case id != "" && !strings.HasPrefix(id, "vsphere://"):
 		f.Reason = fault.Conflict
-		f.Message = fmt.Sprintf("has the providerID %q of another cloud provider, which cannot be changed", id)
+		f.Message = fmt.Sprintf("has the providerID %q of another cloud provider, which cannot be changed", said(id))
 		f.Remedy = "turn the distribution's own cloud provider off, delete the Node and let it join again"
 		return []Finding{f}
 	case tainted:
@@ -59,16 +64,13 @@ func (in *Input) cloudNode(n *corev1.Node) []Finding {
 	default:
 		return nil
 	}
-	f.Waiting = in.young(n) || !in.settled(matrix.CPI)
+	f.Waiting = in.young(n) || !settled
 	return []Finding{f}
 }
 
 // storageNode: the node plugin registers on the node's CSINode.
-func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver) []Finding {
+func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, settled bool) []Finding {
 	f := Finding{Driver: matrix.CSI, Node: n.Name, Subject: "Node " + n.Name, Reason: fault.Incomplete}
-	if n.Labels[corev1.LabelOSStable] == "windows" && !in.servesWindows() {
-		return nil
-	}
 	topology := in.NodeTopologies[n.Name]
 	switch {
 	case topology != "":
@@ -86,7 +88,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver) []
 	default:
 		return nil
 	}
-	f.Waiting = in.young(n) || !in.settled(matrix.CSI)
+	f.Waiting = in.young(n) || !settled
 	return []Finding{f}
 }
 

@@ -4,8 +4,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -17,30 +20,85 @@ import (
 // maxSaid bounds what is quoted of a container's or event's own words.
 const maxSaid = 300
 
+// maxFindings bounds what is said of one driver's containers; the rest is counted.
+const maxFindings = 20
+
+// trouble is a container that does not come up, for one cause, on any number of nodes.
+type trouble struct {
+	first   *corev1.Pod // by name
+	status  corev1.ContainerStatus
+	nodes   []string
+	finding Finding // without nodes
+}
+
 // pods finds containers of a driver that do not come up. The same trouble on many
-// nodes is one finding.
+// nodes is one finding, which counts them and names a few: what is said of a cluster
+// does not grow with it.
 func (in *Input) pods(d matrix.Driver) []Finding {
 	var all []Finding
-	seen := map[string]bool{}
 	for _, w := range in.Workloads(d) {
+		found := map[string]*trouble{}
 		for i := range in.Pods {
 			p := &in.Pods[i]
 			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
 				continue
 			}
 			for _, c := range append(append([]corev1.ContainerStatus{}, p.Status.InitContainerStatuses...), p.Status.ContainerStatuses...) {
-				f, ok := in.container(w, p, c)
-				if key := f.Subject + f.Message + f.Remedy; ok && !seen[key] {
-					seen[key] = true
-					all = append(all, f)
-				}
+				in.container(found, w, p, c)
 			}
 		}
+		for _, key := range slices.Sorted(maps.Keys(found)) {
+			all = append(all, found[key].whole())
+		}
+	}
+	if len(all) > maxFindings {
+		rest := len(all) - maxFindings
+		all = append(all[:maxFindings], Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete,
+			Message: fmt.Sprintf("%d more troubles with its containers", rest), Remedy: "see to those named first"})
 	}
 	return all
 }
 
-func (in *Input) container(w Workload, p *corev1.Pod, c corev1.ContainerStatus) (Finding, bool) {
+// container notes the trouble of a container, if it has one.
+func (in *Input) container(found map[string]*trouble, w Workload, p *corev1.Pod, c corev1.ContainerStatus) {
+	f, ok := in.trouble(w, c)
+	if !ok {
+		return
+	}
+	key := c.Name + "\x00" + c.State.Waiting.Reason + "\x00" + string(f.Reason) + "\x00" + f.Remedy
+	t := found[key]
+	if t == nil {
+		t = &trouble{first: p, status: c, finding: f}
+		found[key] = t
+	}
+	if p.Name < t.first.Name {
+		t.first, t.status, t.finding = p, c, f
+	}
+	t.nodes = append(t.nodes, p.Spec.NodeName)
+}
+
+// whole returns the finding with its nodes, and with what to look at.
+func (t *trouble) whole() Finding {
+	f := t.finding
+	slices.Sort(t.nodes)
+	where := "node " + t.nodes[0]
+	if len(t.nodes) > 1 {
+		where = fmt.Sprintf("%d nodes (%s)", len(t.nodes), few(t.nodes, ", "))
+	}
+	container, said, _ := strings.Cut(f.Message, ": ")
+	f.Message = container + " on " + where + ": " + said
+	if f.Remedy == "" {
+		f.Remedy = "see `kubectl describe pod -n " + t.first.Namespace + " " + t.first.Name + "`"
+		if t.status.State.Waiting.Reason == "CrashLoopBackOff" {
+			f.Remedy = fmt.Sprintf("see `kubectl logs -n %s %s -c %s --previous`", t.first.Namespace, t.first.Name, t.status.Name)
+		}
+	}
+	return f
+}
+
+// trouble tells why a container does not come up. What it says is the same for the
+// same cause, whatever the pod; without a remedy it is the pod that has to be looked at.
+func (in *Input) trouble(w Workload, c corev1.ContainerStatus) (Finding, bool) {
 	waiting := c.State.Waiting
 	if waiting == nil {
 		return Finding{}, false
@@ -49,16 +107,21 @@ func (in *Input) container(w Workload, p *corev1.Pod, c corev1.ContainerStatus) 
 	switch waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RegistryUnavailable":
 		f.Reason, f.Remedy = imageTrouble(waiting.Message)
-		f.Message = fmt.Sprintf("container %s cannot get its image on node %s: %s", c.Name, p.Spec.NodeName, said(waiting.Message))
+		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, said(waiting.Message))
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		f.Reason, f.Remedy = fault.Incomplete, "see `kubectl describe pod -n "+p.Namespace+" "+p.Name+"`"
+		f.Reason = fault.Incomplete
 		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, said(waiting.Message))
 	case "CrashLoopBackOff":
-		f = in.crash(f, p, c)
+		f = in.crash(f, c)
 	default:
 		return Finding{}, false
 	}
 	return f, true
+}
+
+// says tells whether a text has a number as a word: digests and names have it as a part.
+func says(text, number string) bool {
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), number)
 }
 
 // imageTrouble tells the causes of a failed pull apart.
@@ -69,11 +132,11 @@ func imageTrouble(message string) (fault.Reason, string) {
 		return fault.CertificateInvalid, "the node's container runtime does not trust the mirror: add its CA to the runtime (containerd: hosts.toml) on every node"
 	case strings.Contains(m, "has been deleted"):
 		return fault.NotFound, "the registry of that image is gone: install from a bundle that holds it"
-	case strings.Contains(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") || strings.Contains(m, "no basic auth"):
+	case says(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") || strings.Contains(m, "no basic auth"):
 		return fault.Unauthorized, "the mirror refuses the login: set spec.pullSecret of the DriverBundle to a Secret that may pull"
-	case strings.Contains(m, "403") || strings.Contains(m, "forbidden") || strings.Contains(m, "denied"):
+	case says(m, "403") || strings.Contains(m, "forbidden") || strings.Contains(m, "denied"):
 		return fault.Forbidden, "the mirror's account may not pull: give it read access to the repository"
-	case strings.Contains(m, "manifest unknown") || strings.Contains(m, "not found") || strings.Contains(m, "404"):
+	case strings.Contains(m, "manifest unknown") || strings.Contains(m, "not found") || says(m, "404"):
 		return fault.NotFound, "the mirror lacks the image: push the whole bundle again with `vdo-bundle push`"
 	case strings.Contains(m, "no match for platform") || strings.Contains(m, "no matching manifest"):
 		return fault.Incompatible, "the bundle lacks this node's platform: make it with --platform all"
@@ -104,7 +167,7 @@ var signs = []struct {
 
 // crash finds why a container falls over, from its last words where it left some,
 // else from which container it is.
-func (in *Input) crash(f Finding, p *corev1.Pod, c corev1.ContainerStatus) Finding {
+func (in *Input) crash(f Finding, c corev1.ContainerStatus) Finding {
 	last := ""
 	if t := c.LastTerminationState.Terminated; t != nil {
 		last = t.Message
@@ -112,8 +175,8 @@ func (in *Input) crash(f Finding, p *corev1.Pod, c corev1.ContainerStatus) Findi
 			last = fmt.Sprintf("exit code %d", t.ExitCode)
 		}
 	}
-	f.Message = fmt.Sprintf("container %s ends again and again (%d restarts): %s", c.Name, c.RestartCount, said(last))
-	f.Reason, f.Remedy = fault.Incomplete, fmt.Sprintf("see `kubectl logs -n %s %s -c %s --previous`", p.Namespace, p.Name, c.Name)
+	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, said(last))
+	f.Reason = fault.Incomplete
 	for _, s := range signs {
 		if strings.Contains(last, s.fragment) {
 			f.Reason, f.Remedy = s.reason, s.remedy

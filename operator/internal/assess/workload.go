@@ -86,6 +86,7 @@ type Workload struct {
 	Desired, Updated, Available int32
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
+	generation                  string // of a DaemonSet's template
 }
 
 // Selector returns the selector of the workload's pods, if it selects any.
@@ -130,6 +131,7 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w.Observed = o.Status.ObservedGeneration >= o.Generation && o.Status.ObservedGeneration > 0
 	w.Desired, w.Updated, w.Available = o.Status.DesiredNumberScheduled, o.Status.UpdatedNumberScheduled, o.Status.NumberAvailable
 	w.selector = selector(o.Spec.Selector)
+	w.generation = o.Annotations[appsv1.DeprecatedTemplateGeneration]
 	return w, ok
 }
 
@@ -202,13 +204,14 @@ var images = map[matrix.Driver][]string{
 	matrix.CNI:                {"antrea/antrea-agent-ubuntu", "antrea/antrea-controller-ubuntu"},
 }
 
-// rollout finds a roll-out that is not complete.
+// rollout finds a roll-out that is not complete. Forgiven are only the pods that lack
+// on nodes that are not ready, and never all of them: what runs nowhere is not rolled out.
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
 	needed := w.Desired
-	slack := int32(0)
+	var a away
 	if w.Kind == "DaemonSet" {
-		slack = in.notReady()
+		a = in.away(w)
 	} else {
 		needed = min(needed, in.capacity(w))
 	}
@@ -217,9 +220,9 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		f = refused(w.Driver, w.String(), w.Stuck)
 	case !w.Observed:
 		f.Message = "is taken up"
-	case w.Updated < needed-slack:
+	case w.Updated < max(needed-a.outdated, min(needed, 1)):
 		f.Message = fmt.Sprintf("has %d of %d pods updated", w.Updated, needed)
-	case w.Available < needed-slack, needed > 0 && w.Available == 0 && slack < needed:
+	case w.Available < max(needed-a.down, min(needed, 1)):
 		f.Message = fmt.Sprintf("has %d of %d pods available", w.Available, needed)
 	default:
 		return Finding{}, false
@@ -227,21 +230,58 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 	return f, true
 }
 
+// away counts the nodes that are not ready and whose pod of a DaemonSet is not of the
+// present template, or not up.
+type away struct{ outdated, down int32 }
+
+func (o *Observed) away(w Workload) away {
+	absent := map[string]bool{}
+	for i := range o.Nodes {
+		if !ready(&o.Nodes[i]) {
+			absent[o.Nodes[i].Name] = true
+		}
+	}
+	if len(absent) == 0 {
+		return away{}
+	}
+	type state struct{ updated, up bool }
+	pods := map[string]state{}
+	for i := range o.Pods {
+		p := &o.Pods[i]
+		if !absent[p.Spec.NodeName] || p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
+			continue
+		}
+		s := pods[p.Spec.NodeName]
+		s.updated = s.updated || (w.generation != "" && p.Labels[podGeneration] == w.generation)
+		s.up = s.up || podReady(p)
+		pods[p.Spec.NodeName] = s
+	}
+	var a away
+	for _, s := range pods {
+		if !s.updated {
+			a.outdated++
+		}
+		if !s.up {
+			a.down++
+		}
+	}
+	return a
+}
+
+// podGeneration is the label by which the DaemonSet controller tells pods of the
+// present template from others; the DaemonSet has the number as an annotation.
+const podGeneration = "pod-template-generation"
+
+func podReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // RolledOut tells whether a workload's roll-out is complete.
 func (o *Observed) RolledOut(w Workload) bool {
 	_, open := (&Input{Observed: *o}).rollout(w)
 	return !open
-}
-
-// notReady counts the nodes that cannot be expected to run pods.
-func (o *Observed) notReady() int32 {
-	n := int32(0)
-	for i := range o.Nodes {
-		if !ready(&o.Nodes[i]) {
-			n++
-		}
-	}
-	return n
 }
 
 // capacity is how many replicas of a Deployment can be expected: of the storage

@@ -32,8 +32,7 @@ func mayAdopt(live, wanted *unstructured.Unstructured) error {
 			"OpenShift manages it (annotation %s)", annotationOpenShift)
 	}
 	if release := annotations[annotationHelm]; release != "" {
-		return refuse(fmt.Sprintf("remove the release with `helm uninstall %s -n %s`: volumes and nodes stay as they are", release, orDefault(annotations[annotationHelmNS], live.GetNamespace())),
-			"Helm release %s manages it", release)
+		return refuse(helmHint(live.GetKind(), release, orDefault(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}
 	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
 		return refuse("remove it with the tool that made it, or take the driver out of the VDOConfig", "%s manages it (label %s)", by, render.LabelManagedBy)
@@ -45,6 +44,15 @@ func mayAdopt(live, wanted *unstructured.Unstructured) error {
 		return refuse("remove the owner first, or take the driver out of the VDOConfig", "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
 	return otherSubjects(live, wanted, refuse)
+}
+
+// helmHint says how to part with a Helm release without losing anything: Helm deletes
+// the kinds that are in a release's templates, and with a kind go all of its objects.
+func helmHint(kind, release, namespace string) string {
+	if never[kind] != "" {
+		return "leave it to Helm: set policy: disabled for its driver (snapshot-controller has the snapshot kinds) in spec.drivers; do not uninstall the release, which would delete " + kind + " and all that hangs on it"
+	}
+	return fmt.Sprintf("see that `helm get manifest %[1]s -n %[2]s` names no CustomResourceDefinition, since with one go all objects of its kind; then remove the release with `helm uninstall %[1]s -n %[2]s`: volumes and nodes stay as they are", release, namespace)
 }
 
 func orDefault(s, otherwise string) string {
@@ -149,7 +157,10 @@ func otherConflict(o Other) error {
 	hint := "remove it first, or take the driver out of the VDOConfig: two at once work against each other"
 	switch {
 	case o.Helm != "":
-		hint = fmt.Sprintf("remove it with `helm uninstall %s -n %s`, or take the driver out of the VDOConfig", o.Helm, o.Namespace)
+		hint = "take the driver out of the VDOConfig; or " + helmHint(o.Kind, o.Helm, o.Namespace)
+		if o.Driver == matrix.SnapshotController {
+			hint = "set policy: disabled for driver snapshot-controller in spec.drivers to leave it to Helm; or " + helmHint(o.Kind, o.Helm, o.Namespace)
+		}
 	case strings.HasPrefix(o.Namespace, "openshift-"):
 		hint = "OpenShift manages it: take the driver out of the VDOConfig, or have OpenShift remove its own"
 	case o.Driver == matrix.SnapshotController:

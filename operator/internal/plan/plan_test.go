@@ -131,6 +131,28 @@ func TestStepOfAWantedObject(t *testing.T) {
 	}
 }
 
+// `helm uninstall` deletes the kinds in a release's templates, and with them every
+// object of theirs: that is never advised before it is ruled out.
+func TestTheHintAboutHelmLosesNothing(t *testing.T) {
+	crd := object(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: volumesnapshots.snapshot.storage.k8s.io}}`)
+	live := alive(crd)
+	live.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "snap", "meta.helm.sh/release-namespace": "infra"})
+	s := one(t, ours(crd, "snapshot-controller@8.2.0"), live, nil, nil)
+	require.Equal(t, plan.Conflict, s.Action)
+	hint := fault.HintOf(s.Err)
+	require.NotContains(t, hint, "helm uninstall")
+	require.Contains(t, hint, "set policy: disabled")
+	require.Contains(t, hint, "do not uninstall the release")
+
+	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
+		other := plan.Other{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: "x"}, Version: "v1"}, Driver: d, Helm: "snap"}
+		p := plan.Make(plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{d}}}, Others: []plan.Other{other}})
+		hint := fault.HintOf(p.Conflicts())
+		require.Less(t, strings.Index(hint, "names no CustomResourceDefinition"), strings.Index(hint, "helm uninstall"), hint)
+		require.Contains(t, hint, "names no CustomResourceDefinition", hint)
+	}
+}
+
 func TestABindingThatOthersShareIsNotTakenOver(t *testing.T) {
 	const binding = `
 apiVersion: rbac.authorization.k8s.io/v1

@@ -40,14 +40,15 @@ const (
 	ReasonSuspended   = "Suspended"   // spec.suspend is set
 )
 
-// maxMessage is the longest message of a condition, as the API server validates it.
-const maxMessage = 32 << 10
+// maxMessage is the longest message of a condition: a quarter of what the API server
+// takes, since all of a resource has to fit into what etcd does.
+const maxMessage = 8 << 10
 
 // Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
 // those are set together by [Ready], [Progressing], [Fault] and [Suspended].
 func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
 	c.ObservedGeneration = generation
-	c.Message = truncate(c.Message, maxMessage)
+	c.Message = Cut(c.Message, maxMessage)
 	meta.SetStatusCondition(conds, c)
 }
 
@@ -172,8 +173,8 @@ func Since(conds []metav1.Condition, typ string) time.Time {
 	return time.Time{}
 }
 
-// truncate cuts s to limit bytes at a character's border, saying so.
-func truncate(s string, limit int) string {
+// Cut cuts s to limit bytes at a character's border, saying so.
+func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// maxNote is the longest note of an event, as the API server validates it.
-const maxNote = 1 << 10
+// MaxNote is the longest note of an event, as the API server validates it.
+const MaxNote = 1 << 10
 
 // Object is a kind of this operator: a resource with conditions.
 type Object interface {
@@ -65,7 +65,7 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 	if ready.Status == metav1.ConditionFalse {
 		kind = corev1.EventTypeWarning
 	}
-	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", truncate(ready.Message, maxNote))
+	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
 // told says whether now is worth an event after before.

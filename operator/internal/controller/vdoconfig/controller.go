@@ -253,7 +253,7 @@ func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
 	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "reason", s.Reason)
 	if note != "" {
-		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", note)
+		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", condition.Cut(note, condition.MaxNote))
 	}
 }
 

@@ -21,8 +21,13 @@ import (
 const reasonExpiring = "Expiring"
 
 const (
-	maxNodes   = 50 // findings listed; the rest is counted
-	maxPending = 50
+	// The status is bounded whatever happens to however large a cluster: the API
+	// server stores no object above 1.5 MB, and one that cannot be written says nothing.
+	maxNodes   = 50      // findings listed; the rest is counted
+	maxPending = 50      // likewise
+	maxReasons = 20      // of a driver
+	maxText    = 1 << 10 // of an item of a list
+	maxHealth  = 4 << 10 // of a driver's message
 )
 
 // partOf are the conditions of the drivers.
@@ -65,6 +70,18 @@ func (p *pass) pending() []string {
 	if len(all) > maxPending {
 		all = append(all[:maxPending], fmt.Sprintf("and %d more", len(all)-maxPending))
 	}
+	return cut(all)
+}
+
+func reasons(all []string) []string {
+	return cut(slices.Clone(all[:min(len(all), maxReasons)]))
+}
+
+// cut bounds each of a list's texts.
+func cut(all []string) []string {
+	for i := range all {
+		all[i] = condition.Cut(all[i], maxText)
+	}
 	return all
 }
 
@@ -76,8 +93,8 @@ func (p *pass) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 			continue
 		}
 		st := v1alpha1.DriverStatus{
-			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: p.decision.reasons[d],
-			Ready: judged && h.Healthy(), Message: message(h), Withdrawn: p.decision.withdrawn[d],
+			Driver: string(d), Version: p.running(d, h), Wanted: p.decision.version(d), Reasons: reasons(p.decision.reasons[d]),
+			Ready: judged && h.Healthy(), Message: condition.Cut(message(h), maxHealth), Withdrawn: condition.Cut(p.decision.withdrawn[d], maxText),
 		}
 		all = append(all, st)
 	}
@@ -107,7 +124,7 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	var all []v1alpha1.NodeStatus
 	for _, f := range rep.Nodes[:min(len(rep.Nodes), maxNodes)] {
 		all = append(all, v1alpha1.NodeStatus{
-			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: strings.TrimSpace(f.Message + ": " + f.Remedy)})
+			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: condition.Cut(strings.TrimSpace(f.Message+": "+f.Remedy), maxText)})
 	}
 	return all
 }

@@ -18,6 +18,9 @@ const (
 	configFailed   = "failed"
 )
 
+// maxListed is how many datacenters are listed; Ready counts all of them.
+const maxListed = 100
+
 // begin notes what the vCenter is about to be asked with.
 func begin(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) {
 	vcc.Status.AskedWith = askedWith(vcc, version)
@@ -76,7 +79,7 @@ func remember(st *v1alpha1.VsphereCloudConfigStatus, f Found) {
 		}
 	}
 	if f.Datacenters != nil {
-		st.Datacenters, st.MissingDatacenters = f.Datacenters, f.Missing
+		st.Datacenters, st.MissingDatacenters = f.Datacenters[:min(len(f.Datacenters), maxListed)], f.Missing[:min(len(f.Missing), maxListed)]
 	}
 }
 

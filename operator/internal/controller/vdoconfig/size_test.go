@@ -1,0 +1,79 @@
+package vdoconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+// etcd takes 1.5 MB an object: the status stays far below that, however large the
+// cluster, whatever is amiss in it, and however much everything has to say.
+func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
+	long := strings.Repeat("many words ", 20_000)
+	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	in := assess.Input{Now: now, Wanted: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
+	in.NodeTopologies = map[string]string{}
+	labels := map[string]string{"app": "x"}
+	for _, p := range assess.Places() {
+		if p.Kind == "DaemonSet" && !p.Foreign {
+			in.DaemonSets = append(in.DaemonSets, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}})
+		}
+	}
+	for i := range 5000 {
+		name := fmt.Sprintf("node-%05d.%s", i, strings.Repeat("x", 200))
+		in.Nodes = append(in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		in.NodeTopologies[name] = long
+		for _, ns := range []string{"kube-system", "vmware-system-csi"} {
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pod-" + name, Labels: labels}}
+			p.Spec.NodeName = name
+			for c := range 3 {
+				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: fmt.Sprintf("c%d", c),
+					State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: name + " " + long[:400]}}})
+			}
+			in.Pods = append(in.Pods, p)
+		}
+	}
+	report := assess.Assess(in)
+	p := &pass{config: &v1alpha1.VDOConfig{}}
+	p.config.Spec.Suspend = true
+	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
+	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}
+	for _, d := range in.Wanted {
+		p.decision.releases = append(p.decision.releases, matrix.ReleaseID{Driver: d, Version: mustVersion("1.0.0")})
+		p.decision.withdrawn[d] = long
+		for range 1000 {
+			p.decision.reasons[d] = append(p.decision.reasons[d], long)
+			p.decision.pending, p.decision.warnings = append(p.decision.pending, long), append(p.decision.warnings, long)
+			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long}}, Reason: long})
+		}
+	}
+	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
+	p.report()
+	size, err := json.Marshal(p.config.Status)
+	require.NoError(t, err)
+	require.Less(t, len(size), 400<<10)
+	require.Contains(t, p.config.Status.NodesReady, "/5000")
+	csi := ""
+	for _, d := range p.config.Status.Drivers {
+		if d.Driver == "csi" {
+			csi = d.Message
+		}
+	}
+	require.Contains(t, csi, "on 5000 nodes (node-00000")
+}
