@@ -117,6 +117,9 @@ type Rememberer interface {
 	// Confirmed tells, after Begin, whether an earlier push has noted that all of
 	// the bundle is there, and nothing is known to be missing since.
 	Confirmed() bool
+	// Sampled tells then how many parts were asked for, and of how many, besides the
+	// root and all that is attached to it.
+	Sampled() (asked, of int)
 	// Remember notes it, after Commit and once the bundle was read back.
 	Remember(ctx context.Context) error
 }

@@ -74,6 +74,8 @@ func arrived(ctx context.Context, target Target, registry Registry, at image.Ref
 	want := []ocispec.Descriptor{root}
 	r, ok := target.(Rememberer)
 	if ok && r.Confirmed() {
+		asked, of := r.Sampled()
+		o.progress().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts by chance; --check-all asks for all of them", asked, of))
 		return confirmAll(ctx, registry, at, want, o)
 	}
 	for _, i := range lock.Images {

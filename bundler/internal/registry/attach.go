@@ -125,8 +125,12 @@ func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error
 		if err != nil {
 			return err
 		}
+		lost, err := r.lostConfig(ctx, data)
+		if err != nil {
+			return err
+		}
 		var config []byte
-		if node, config, err = merge(a.Node, data); err != nil {
+		if node, config, err = merge(a.Node, data, lost); err != nil {
 			return &fault.Error{
 				Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag),
 				Hint: "delete the tag if it is not needed", Err: err,
@@ -147,15 +151,27 @@ func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error
 	return r.putManifest(ctx, a.Tag, node)
 }
 
+// lostConfig tells whether the configuration that a manifest names is not there: nobody
+// has what was made when attachments were joined, so it has to be made again.
+func (r *Repository) lostConfig(ctx context.Context, manifest []byte) (bool, error) {
+	var m ocispec.Manifest
+	if decode(manifest, &m) != nil || bundle.CheckDescriptor(m.Config) != nil {
+		return false, nil // merge says what it cannot be joined with
+	}
+	found, err := r.has(ctx, m.Config, r.pushes())
+	return !found, err
+}
+
 func blob(mediaType string, data []byte) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaType, Digest: godigest.FromBytes(data), Size: int64(len(data)), Data: data}
 }
 
 // merge returns the manifest with the layers of ours and of theirs, and the new
 // configuration that it names; ours itself where it has all of theirs; and a node
-// without data where theirs has all of ours. Each layer of such a manifest is a
-// statement of its own; the manifest is only their list and is not signed.
-func merge(ours bundle.Node, theirs []byte) (node bundle.Node, config []byte, err error) {
+// without data where theirs has all of ours and its configuration is not lost. Each
+// layer of such a manifest is a statement of its own; the manifest is only their list
+// and is not signed.
+func merge(ours bundle.Node, theirs []byte, lost bool) (node bundle.Node, config []byte, err error) {
 	var a, b ocispec.Manifest
 	if err := errors.Join(decode(ours.Data, &a), decode(theirs, &b)); err != nil {
 		return node, nil, err
@@ -164,7 +180,7 @@ func merge(ours bundle.Node, theirs []byte) (node bundle.Node, config []byte, er
 	switch {
 	case len(a.Layers) == 0 || len(b.Layers) == 0:
 		return node, nil, errors.New("another manifest is under the tag, and they cannot be joined")
-	case len(lacking(b.Layers, a.Layers)) == 0:
+	case len(lacking(b.Layers, a.Layers)) == 0 && !lost:
 		return node, nil, nil
 	case len(added) == 0:
 		return ours, nil, nil

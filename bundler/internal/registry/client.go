@@ -35,9 +35,10 @@
 // with its newline.
 //
 // A later push of the same bundle that finds this note, to the byte, asks for the
-// root, the tag, the root's signatures and a random sample of eight blobs and
-// manifests only. Any of them missing leads to the full look, and so does
-// Options.CheckAll.
+// root, the tag, the root's signatures with their blobs and a random sample of eight
+// other blobs and manifests only. Any of them missing leads to the full look, before
+// which the note is overwritten by one with an empty set: no push believes that, until
+// one has come to its end. So does Options.CheckAll lead to the full look.
 //
 // Where there are many small blobs (128 of up to 128 KiB), and neither the root nor any
 // of 32 that chance picks is there, the others are not asked for beforehand: each is in

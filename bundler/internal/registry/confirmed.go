@@ -36,12 +36,17 @@ const (
 // same graph in the same repository gives the same bytes, so that its digest is
 // all that has to be asked for.
 func (r *Repository) confirmation(g *bundle.Graph) (tag string, note bundle.Node, err error) {
+	return r.note(g, setOf(g))
+}
+
+// note makes a note of a set; of none, one that no push believes.
+func (r *Repository) note(g *bundle.Graph, set string) (tag string, note bundle.Node, err error) {
 	nothing := plainEmpty()
 	data, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		ArtifactType: confirmedType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
 		Annotations: map[string]string{
-			confirmedRepository: r.ref.Repository(), confirmedRoot: g.Root.Digest.String(), confirmedSet: setOf(g),
+			confirmedRepository: r.ref.Repository(), confirmedRoot: g.Root.Digest.String(), confirmedSet: set,
 		},
 	})
 	if err != nil {
@@ -71,41 +76,44 @@ func setOf(g *bundle.Graph) string {
 	return godigest.FromString(strings.Join(slices.Compact(lines), "")).String()
 }
 
+// look is what a push found that asked for a sample only.
+type look struct {
+	noted     bool // an earlier push has noted that all of the graph is here
+	missed    bool // and some of it is not
+	asked, of int  // parts of the bundle and of what is attached to its images
+}
+
 // confirmed tells whether an earlier push has noted that all of the graph is here,
-// and neither the root nor any of a random sample is missing.
-func (r *Repository) confirmed(ctx context.Context, g *bundle.Graph) (bool, error) {
+// and neither the root, nor any part of its signatures, nor any of a random sample is
+// missing.
+func (r *Repository) confirmed(ctx context.Context, g *bundle.Graph) (l look, err error) {
 	if r.client.opts.CheckAll {
-		return false, nil
+		return l, nil
 	}
 	tag, note, err := r.confirmation(g)
 	if err != nil {
-		return false, err
+		return l, err
 	}
 	d, found, err := r.stat(ctx, "push to", r.ref.String(), tag, r.pushes()) // the first that is asked of the registry
 	if fault.ReasonOf(err) == fault.Forbidden {
-		return false, nil // as some registries say that a tag is not there
+		return l, nil // as some registries say that a tag is not there
 	}
 	if err != nil || !found || d.Digest != note.Descriptor.Digest {
-		return false, err
+		return l, err
 	}
-	return r.sampled(ctx, g)
+	l.noted = true
+	return l, r.sampled(ctx, g, &l)
 }
 
-// sampled looks for the root, and a few other things that chance picks.
-func (r *Repository) sampled(ctx context.Context, g *bundle.Graph) (bool, error) {
-	attached := map[godigest.Digest]bool{} // what is attached may have been joined with what others attached
-	var tags []string
-	for _, a := range g.Attachments {
-		attached[a.Node.Descriptor.Digest] = true
-		for _, b := range a.Blobs {
-			attached[b.Digest] = true
-		}
-		if a.Tag != "" && a.Subject.String() != g.Root.Digest.String() { // Commit looks at the root's own
-			tags = append(tags, a.Tag)
-		}
-	}
-	rest := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return attached[d.Digest] || d.Digest == g.Root.Digest })
-	group, ctx := r.group(ctx)
+// sampled looks for the root, for all that is attached to it, and for a few other
+// things that chance picks.
+func (r *Repository) sampled(ctx context.Context, g *bundle.Graph, l *look) error {
+	lasting, mutable := split(g)
+	tags := slices.DeleteFunc(mutable, func(a bundle.Attachment) bool { return a.Subject.String() == g.Root.Digest.String() })
+	rest := slices.DeleteFunc(lasting, func(d ocispec.Descriptor) bool { return d.Digest == g.Root.Digest })
+	sample := pick(rest, sampleSize)
+	l.asked, l.of = len(sample), len(rest)
+	group, groupCtx := r.group(ctx)
 	var misses atomic.Int64
 	note := func(found bool, err error) error {
 		if err == nil && !found {
@@ -113,17 +121,84 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph) (bool, error)
 		}
 		return err
 	}
-	for _, d := range append(pick(rest, sampleSize), g.Root) {
-		group.Go(func() error { return note(r.has(ctx, d, r.pushes())) })
+	for _, d := range append(sample, g.Root) {
+		group.Go(func() error { return note(r.has(groupCtx, d, r.pushes())) })
 	}
-	for _, tag := range pick(tags, sampleTags) {
+	for _, a := range pick(tags, sampleTags) {
 		group.Go(func() error {
-			_, found, err := r.stat(ctx, "look for", r.at(tag), tag, r.pushes())
+			_, found, err := r.stat(groupCtx, "look for", r.at(a.Tag), a.Tag, r.pushes())
 			return note(found, err)
 		})
 	}
+	for _, a := range g.Attachments {
+		if a.Subject.String() == g.Root.Digest.String() {
+			group.Go(func() error { return note(r.hasAttachment(groupCtx, a)) })
+		}
+	}
 	err := group.Wait()
-	return err == nil && misses.Load() == 0, err
+	l.missed = err == nil && misses.Load() > 0
+	return err
+}
+
+// split parts a graph into what stays as it was pushed and attachments under tags:
+// what is under a tag may have been joined with what others attached, so that its
+// manifest and configuration are others.
+func split(g *bundle.Graph) (lasting []ocispec.Descriptor, tagged []bundle.Attachment) {
+	joined := map[godigest.Digest]bool{}
+	for _, a := range g.Attachments {
+		var m ocispec.Manifest
+		if a.Tag == "" || decode(a.Node.Data, &m) != nil {
+			continue
+		}
+		tagged = append(tagged, a)
+		joined[a.Node.Descriptor.Digest], joined[m.Config.Digest] = true, true
+	}
+	for _, b := range g.Blobs { // a layer or configuration of an image is none of these, whatever its bytes
+		delete(joined, b.Digest)
+	}
+	return slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool { return joined[d.Digest] }), tagged
+}
+
+// hasAttachment tells whether all of an attachment is here, and is found from its
+// subject.
+func (r *Repository) hasAttachment(ctx context.Context, a bundle.Attachment) (bool, error) {
+	var ours ocispec.Manifest
+	if err := decode(a.Node.Data, &ours); err != nil {
+		return false, err
+	}
+	if a.Tag == "" {
+		found, err := r.has(ctx, a.Node.Descriptor, r.pushes())
+		if err != nil || !found {
+			return false, err
+		}
+		name := r.at(a.Subject.String())
+		list, err := r.referrers(ctx, "list signatures of", name, a.Subject)
+		if err != nil || !contains(list, a.Node.Descriptor.Digest) {
+			return false, err
+		}
+		return r.hasAll(ctx, a.Blobs)
+	}
+	d, found, err := r.stat(ctx, "look for", r.at(a.Tag), a.Tag, r.pushes())
+	if err != nil || !found {
+		return false, err
+	}
+	if d.Digest == a.Node.Descriptor.Digest {
+		return r.hasAll(ctx, a.Blobs)
+	}
+	there, _, err := r.underTag(ctx, a.Tag)
+	if err != nil || len(lacking(there.Layers, ours.Layers)) > 0 {
+		return false, err
+	}
+	return r.hasAll(ctx, append(there.Layers, there.Config))
+}
+
+func (r *Repository) hasAll(ctx context.Context, ds []ocispec.Descriptor) (bool, error) {
+	for _, d := range ds {
+		if found, err := r.has(ctx, d, r.pushes()); err != nil || !found {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // pick takes n of a list by chance.
@@ -138,6 +213,34 @@ func pick[T any](list []T, n int) []T {
 func (r *Repository) Confirmed() bool {
 	p := r.begun()
 	return p != nil && p.confirmed
+}
+
+// Sampled tells, where Confirmed does, how many parts were asked for by chance, and of
+// how many.
+func (r *Repository) Sampled() (asked, of int) {
+	if p := r.begun(); p != nil {
+		return p.look.asked, p.look.of
+	}
+	return 0, 0
+}
+
+// withdraw overwrites a note that has proved wrong, so that the next push does not
+// believe it, should this one not come to its end. A registry that keeps tags as they
+// are, or a login that may not write, leaves the note: nothing is lost by that but the
+// memory.
+func (r *Repository) withdraw(ctx context.Context, g *bundle.Graph) error {
+	tag, note, err := r.note(g, "")
+	if err == nil {
+		err = r.attachBlob(ctx, ocispec.DescriptorEmptyJSON)
+	}
+	if err == nil {
+		err = r.putManifest(ctx, tag, note)
+	}
+	switch fault.ReasonOf(err) {
+	case fault.Refused, fault.Forbidden, fault.Unauthorized, fault.Conflict, fault.Incomplete:
+		return nil
+	}
+	return err
 }
 
 // Remember notes, after Commit, that all of the bundle is here: for the next push.

@@ -30,6 +30,7 @@ const (
 // push is what a repository knows between Begin and Close.
 type push struct {
 	graph     *bundle.Graph
+	look      look // at a sample
 	confirmed bool // an earlier push has noted that all of it is there
 	presumed  bool // none of a sample is there: small parts are taken to be missing unasked
 
@@ -48,9 +49,13 @@ type push struct {
 // anything of that is missing. Where nothing of a sample is there, small blobs and
 // manifests are taken to be missing too: Put asks for each such blob in the request
 // that opens its upload. It returns what is missing, in the graph's order. Nothing is
-// written.
+// written, but that a note that has proved wrong is withdrawn.
 func (r *Repository) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
-	return r.begin(ctx, g, !r.client.opts.CheckAll)
+	missing, err := r.begin(ctx, g, !r.client.opts.CheckAll)
+	if err == nil && r.begun().look.missed {
+		err = r.withdraw(ctx, g)
+	}
+	return missing, err
 }
 
 // Plan tells what is missing as Begin does, and presumes nothing.
@@ -67,9 +72,10 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 		}
 	}
 	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, wrote: map[string]bool{}, omitted: map[string]string{}}
-	if p.confirmed, err = r.confirmed(ctx, g); err != nil {
+	if p.look, err = r.confirmed(ctx, g); err != nil {
 		return nil, err
 	}
+	p.confirmed = p.look.noted && !p.look.missed
 	if presume && !p.confirmed {
 		if p.presumed, err = r.seemsEmpty(ctx, g); err != nil {
 			return nil, err
@@ -331,7 +337,7 @@ func (r *Repository) Commit(ctx context.Context) error {
 func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 	about := map[image.Digest][]bundle.Attachment{}
 	for _, a := range p.graph.Attachments {
-		if !p.confirmed || a.Subject.String() == p.graph.Root.Digest.String() {
+		if !p.confirmed { // else Begin has seen those of the root, and the others were noted
 			about[a.Subject] = append(about[a.Subject], a)
 		}
 	}
@@ -357,11 +363,6 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 // putOrOmit writes an attachment, or says that the registry takes none such.
 func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
 	digest := a.Node.Descriptor.Digest.String()
-	if p.confirmed && a.Tag == "" { // it was listed when that was noted
-		if _, found, err := r.stat(ctx, opPush, r.at(digest), digest, r.pushes()); err != nil || found {
-			return err
-		}
-	}
 	err := r.putAttachment(ctx, a)
 	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
 		return err

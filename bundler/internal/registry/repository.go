@@ -132,6 +132,10 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 		method: http.MethodGet, url: r.address("manifests", d.Digest.String()), access: r.pulls(),
 		header: map[string]string{"Accept": acceptManifests}, ok: []int{200},
 	}, limit)
+	var lost *fault.Error
+	if fault.ReasonOf(err) == fault.NotFound && errors.As(err, &lost) {
+		lost.Hint += "; where the registry has lost a part of a bundle, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG --check-all` adds it again"
+	}
 	if err != nil {
 		return nil, err
 	}
