@@ -86,8 +86,18 @@ type Input struct {
 	Wanted []matrix.Driver
 	// Topology tells whether volumes' topology was asked for.
 	Topology bool
+	// Missing are workloads that were installed and are not there.
+	Missing []Missing
 	// WebhookCertificate is the webhook's certificate in PEM; empty where there is no webhook.
 	WebhookCertificate []byte
+}
+
+// Missing is a workload that was installed and is not there any more.
+type Missing struct {
+	Driver   matrix.Driver
+	Workload string // "Kind namespace/name"
+	// BeingMade is set where it is about to be made again.
+	BeingMade bool
 }
 
 // Finding is something amiss, or not done yet.
@@ -212,7 +222,10 @@ func (in *Input) driver(d matrix.Driver) Health {
 			h.Complete = false
 		}
 	}
-	if len(workloads) == 0 {
+	missing := in.missing(d)
+	h.Findings = append(h.Findings, missing...)
+	h.Complete = h.Complete && len(missing) == 0
+	if len(workloads) == 0 && len(missing) == 0 {
 		h.Findings = append(h.Findings, Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete, Message: "is not installed yet", Waiting: true})
 	}
 	for _, f := range fault.All(in.Faults[d]) {
@@ -235,6 +248,19 @@ func reason(f *fault.Error) string {
 		return string(f.Reason)
 	}
 	return f.Err.Error()
+}
+
+func (in *Input) missing(d matrix.Driver) []Finding {
+	var all []Finding
+	for _, m := range in.Missing {
+		if m.Driver == d {
+			all = append(all, Finding{
+				Driver: d, Subject: m.Workload, Reason: fault.NotFound, Message: "was installed and is not there", Waiting: m.BeingMade,
+				Remedy: "it is made again as soon as nothing stands against it: see the conditions Resolved and Applied",
+			})
+		}
+	}
+	return all
 }
 
 func commonVersion(all []Workload) string {

@@ -154,6 +154,16 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
 	cm.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &cm))
+	again, err = c.LoadInventory(ctx, of)
+	require.NoError(t, err)
+	require.True(t, again.Equal(inv), "the second copy has it")
+	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.CopyName("site")}}
+	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&second), &second))
+	second.Data = map[string]string{"other": "x"}
+	require.NoError(t, k.Update(ctx, &second))
+	_, err = c.LoadInventory(ctx, of)
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+	require.NoError(t, k.Delete(ctx, &second))
 	_, err = c.LoadInventory(ctx, of)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.NoError(t, c.DeleteInventory(ctx, of))

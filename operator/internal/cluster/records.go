@@ -18,32 +18,55 @@ import (
 // labelPart tells the operator's own bookkeeping from what it installs.
 const labelPart = "app.kubernetes.io/part-of"
 
-// LoadInventory reads the inventory of a VDOConfig; where there is none it is empty.
-// No owner refers to it: with the VDOConfig deleted in the foreground the garbage
-// collector would take it before its objects are removed.
+// LoadInventory reads the inventory of a VDOConfig: the record, or where that is not
+// there or cannot be read its second copy. Where there is neither it is empty. No owner
+// refers to them: with the VDOConfig deleted in the foreground the garbage collector
+// would take them before its objects are removed.
 func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
-	key := types.NamespacedName{Namespace: of.Namespace, Name: inventory.ConfigMapName(of.Name)}
+	inv, found, err := c.loadInventory(ctx, of.Namespace, inventory.ConfigMapName(of.Name))
+	if found && err == nil {
+		return inv, nil
+	}
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+		return inventory.Inventory{}, err
+	}
+	second, there, errCopy := c.loadInventory(ctx, of.Namespace, inventory.CopyName(of.Name))
+	if there && errCopy == nil {
+		return second, nil
+	}
+	return inventory.Inventory{}, fault.Join(err, errCopy)
+}
+
+func (c *Cluster) loadInventory(ctx context.Context, namespace, name string) (inv inventory.Inventory, found bool, err error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
 	var cm corev1.ConfigMap
-	err := c.Reader.Get(ctx, key, &cm)
+	err = c.Reader.Get(ctx, key, &cm)
 	if apierrors.IsNotFound(err) {
-		return inventory.Inventory{}, nil
+		return inventory.Inventory{}, false, nil
 	}
 	if err != nil {
-		return inventory.Inventory{}, classify("read", "inventory "+key.String(), err)
+		return inventory.Inventory{}, false, classify("read", "inventory "+key.String(), err)
 	}
 	data, ok := cm.Data[inventory.DataKey]
 	if !ok {
-		return inventory.Inventory{}, &fault.Error{
+		return inventory.Inventory{}, true, &fault.Error{
 			Reason: fault.Corrupt, Op: "read inventory", Subject: key.String(), Err: errNoData,
 			Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
 		}
 	}
-	return inventory.Parse(key.String(), []byte(data))
+	inv, err = inventory.Parse(key.String(), []byte(data))
+	return inv, true, err
 }
 
-// SaveInventory writes the inventory of a VDOConfig.
+// SaveInventory writes the inventory of a VDOConfig, the copy first.
 func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
-	return c.record(ctx, of.Namespace, inventory.ConfigMapName(of.Name), map[string]string{inventory.DataKey: string(inv.Marshal())})
+	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
+	for _, name := range []string{inventory.CopyName(of.Name), inventory.ConfigMapName(of.Name)} {
+		if err := c.record(ctx, of.Namespace, name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) record(ctx context.Context, namespace, name string, data map[string]string) error {
@@ -63,11 +86,13 @@ func (c *Cluster) record(ctx context.Context, namespace, name string, data map[s
 	return nil
 }
 
-// DeleteInventory removes the record, once everything in it is gone.
+// DeleteInventory removes the record and its copy, once everything in it is gone.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
-	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: inventory.ConfigMapName(of.Name)}}
-	if err := c.Client.Delete(ctx, &cm); err != nil && !apierrors.IsNotFound(err) {
-		return classify("delete", "inventory "+of.String(), err)
+	for _, name := range []string{inventory.ConfigMapName(of.Name), inventory.CopyName(of.Name)} {
+		cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name}}
+		if err := c.Client.Delete(ctx, &cm); err != nil && !apierrors.IsNotFound(err) {
+			return classify("delete", "inventory "+of.String(), err)
+		}
 	}
 	return nil
 }

@@ -14,7 +14,14 @@
 //	}
 //
 // Objects are sorted, so the same inventory has the same bytes. "complete" names,
-// for each driver, the version whose roll-out was last seen complete.
+// for each driver, the version whose roll-out was last seen complete. In "memory", "cloudProvider"
+// and "storageProvider" are what the VDOConfig last said of drivers that could be
+// rendered, and "clusterID" is the storage driver's cluster id: with them a driver is
+// repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
+// configuration is lost.
+//
+// The record is kept twice (see [CopyName]): a cluster whose record is lost has
+// objects that nobody removes.
 //
 // # What keeps it from losing an object
 //
@@ -37,6 +44,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -59,6 +67,22 @@ func ConfigMapName(vdoConfig string) string {
 	}
 	sum := sha256.Sum256([]byte(vdoConfig))
 	return namePrefix + hex.EncodeToString(sum[:])
+}
+
+// CopyName returns the name of the ConfigMap with the second copy of an inventory.
+func CopyName(vdoConfig string) string {
+	if name := namePrefix + "copy-" + vdoConfig; len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(vdoConfig))
+	return namePrefix + "copy-" + hex.EncodeToString(sum[:])
+}
+
+// Memory is what an inventory records beside objects.
+type Memory struct {
+	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
+	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
+	ClusterID       string                    `json:"clusterID,omitempty"`
 }
 
 // Key tells objects apart, whatever version of their kind they are read in.
@@ -114,6 +138,18 @@ type Entry struct {
 type Inventory struct {
 	entries  map[Key]Entry
 	complete map[matrix.Driver]string
+	memory   Memory
+}
+
+// Memory returns what is recorded beside objects. Its parts are shared: callers do not
+// change them.
+func (i Inventory) Memory() Memory { return i.memory }
+
+// WithMemory returns the inventory with another memory.
+func (i Inventory) WithMemory(m Memory) Inventory {
+	out := i.clone()
+	out.memory = m
+	return out
 }
 
 // Of returns an inventory of entries; of two with the same key the last counts.
@@ -228,7 +264,7 @@ func (i Inventory) Equal(other Inventory) bool {
 }
 
 func (i Inventory) clone() Inventory {
-	out := Inventory{entries: make(map[Key]Entry, len(i.entries)), complete: make(map[matrix.Driver]string, len(i.complete))}
+	out := Inventory{entries: make(map[Key]Entry, len(i.entries)), complete: make(map[matrix.Driver]string, len(i.complete)), memory: i.memory}
 	for k, e := range i.entries {
 		out.entries[k] = e
 	}
@@ -241,6 +277,7 @@ func (i Inventory) clone() Inventory {
 type record struct {
 	APIVersion string                   `json:"apiVersion"`
 	Complete   map[matrix.Driver]string `json:"complete,omitempty"`
+	Memory     Memory                   `json:"memory,omitzero"`
 	Objects    []Entry                  `json:"objects"`
 }
 
@@ -248,7 +285,11 @@ type record struct {
 func (i Inventory) Marshal() []byte {
 	var out bytes.Buffer
 	head := record{APIVersion: APIVersion, Complete: i.complete}
-	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n\"objects\":[", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
+	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
+	if memory := mustJSON(i.memory); string(memory) != "{}" {
+		fmt.Fprintf(&out, "\"memory\":%s,\n", memory)
+	}
+	out.WriteString("\"objects\":[")
 	for n, e := range i.Entries() {
 		if n > 0 {
 			out.WriteByte(',')
@@ -267,7 +308,8 @@ func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {
 	return m
 }
 
-// mustJSON cannot fail: the values are strings, booleans and maps of strings.
+// mustJSON cannot fail: the values are strings, numbers, booleans, and maps and
+// structures of them.
 func mustJSON(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -305,7 +347,7 @@ func Parse(name string, data []byte) (Inventory, error) {
 	if len(r.Objects) > maxObjects {
 		return bad("more than %d objects", maxObjects)
 	}
-	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete)}
+	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete), memory: r.Memory}
 	for n, e := range r.Objects {
 		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
 			return bad("object %d lacks kind, name, version or driver", n)

@@ -47,6 +47,9 @@ func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.L
 			return fault.Join(a.errs...)
 		}
 	}
+	if a.frozen != "" {
+		return fault.Join(a.errs...)
+	}
 	if err := a.removals(ctx); err != nil {
 		a.errs = append(a.errs, err)
 	}
@@ -80,15 +83,15 @@ func (p *pass) untried(rendered *render.Rendered, live plan.Live) bool {
 
 // recordAhead widens the inventory to old ∪ new before anything is written.
 func (a *applier) recordAhead(ctx context.Context) error {
-	if !a.outcome.plan.Writes() {
-		return nil
+	if !a.outcome.plan.Writes() && a.site.newHash {
+		return nil // nothing is installed, and nothing shall be
 	}
-	if a.site.newHash {
-		if err := a.Cluster.CreateSecret(ctx, types.NamespacedName{Namespace: a.name.Namespace, Name: hashSecret}, map[string][]byte{hashKey: a.site.hash}); err != nil {
+	for _, name := range a.site.hashMissing {
+		if err := a.Cluster.CreateSecret(ctx, types.NamespacedName{Namespace: a.name.Namespace, Name: name}, map[string][]byte{hashKey: a.site.hash}); err != nil {
 			return err
 		}
-		a.site.newHash = false
 	}
+	a.site.newHash, a.site.hashMissing = false, nil
 	wide := a.site.inventory
 	for _, s := range a.outcome.plan.Steps {
 		if s.Object == nil || a.blocked[s.Driver] != nil {
@@ -100,7 +103,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			wide = wide.With(was)
 		}
 	}
-	return a.record(ctx, wide)
+	return a.record(ctx, a.remember(wide))
 }
 
 // record writes the inventory where it differs.
@@ -291,7 +294,14 @@ func initialized(o *assess.Observed, names []string) bool {
 func (a *applier) removals(ctx context.Context) error {
 	steps := a.outcome.plan.Removals()
 	inv := a.site.inventory
+	unfinished := map[matrix.Driver]bool{}
 	for _, s := range steps {
+		unfinished[s.Driver] = unfinished[s.Driver] || s.Action == plan.Prune
+	}
+	for _, s := range steps {
+		if s.Action == plan.Gone && isWorkload(s.Key) && unfinished[s.Driver] {
+			continue // should a volume appear before all is removed, it is made again
+		}
 		if s.Action == plan.Gone || s.Action == plan.Forget {
 			inv = inv.Without(s.Key)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
@@ -29,20 +30,24 @@ func (p *pass) assess(ctx context.Context) error {
 	}
 	report := assess.Assess(assess.Input{
 		Observed: p.site.observed, Now: p.now, Wanted: p.judged(),
-		Topology:           p.config.Spec.StorageProvider != nil && len(p.config.Spec.StorageProvider.TopologyCategories) > 0,
-		WebhookCertificate: certificate,
+		Topology:           p.spec.StorageProvider != nil && len(p.spec.StorageProvider.TopologyCategories) > 0,
+		WebhookCertificate: certificate, Missing: p.missing(),
 	})
 	p.outcome.report = &report
 	return p.noteComplete(ctx)
 }
 
-// judged are the drivers to judge: those decided for, and those that are asked for
-// and there. A snapshot-controller that the site cares for is not ours to judge.
+// judged are the drivers to judge: those decided for, and those that are asked for, or
+// that have to stay, and are there or were installed. A snapshot-controller that the
+// site cares for is not ours to judge.
 func (p *pass) judged() []matrix.Driver {
 	rules, _, _ := policies(p.config.Spec) //nolint:errcheck // what is wrong with pins was reported by deciding
-	there := installed(&p.site.observed)
+	there := installed(&p.site.observed, p.site.inventory)
 	var all []matrix.Driver
-	for _, d := range asked(rules) {
+	for _, d := range inOrder {
+		if !slices.Contains(asked(rules), d) && !slices.Contains(p.site.staying, d) {
+			continue
+		}
 		_, is := there[d]
 		wanted := p.decision.version(d) != "" && (d != matrix.SnapshotController || p.plansFor(d))
 		if is || wanted {
@@ -52,13 +57,44 @@ func (p *pass) judged() []matrix.Driver {
 	return all
 }
 
+// missing are the workloads that the inventory has and the cluster has not, but for
+// those that shall not be there any more.
+func (p *pass) missing() []assess.Missing {
+	there := map[inventory.Key]bool{}
+	for _, w := range p.site.observed.All() {
+		there[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
+	}
+	steps := map[inventory.Key]plan.Step{}
+	if p.outcome.plan != nil {
+		for _, s := range p.outcome.plan.Steps {
+			steps[s.Key] = s
+		}
+	}
+	var all []assess.Missing
+	for _, e := range p.site.inventory.Entries() {
+		s := steps[e.Key]
+		if p.site.observed.Unread[e.Driver] != nil {
+			continue // nobody knows
+		}
+		if !isWorkload(e.Key) || e.Release == "" || there[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
+			continue
+		}
+		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !p.config.Spec.Suspend})
+	}
+	return all
+}
+
+func isWorkload(k inventory.Key) bool {
+	return k.Group == "apps" && (k.Kind == "DaemonSet" || k.Kind == "Deployment")
+}
+
 func (p *pass) plansFor(d matrix.Driver) bool {
 	return p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Driver == d && s.Object != nil })
 }
 
 // servedCertificate returns the webhook's certificate as it is on the cluster.
 func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
-	if sp := p.config.Spec.StorageProvider; sp == nil || !sp.Webhook {
+	if sp := p.spec.StorageProvider; sp == nil || !sp.Webhook {
 		return nil, nil
 	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})

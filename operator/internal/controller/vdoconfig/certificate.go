@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -35,7 +34,7 @@ var (
 // or gated as well: a webhook whose certificate has ended refuses all changes of
 // StorageClasses and claims. An interruption anywhere is made good by the next pass.
 func (p *pass) keepCertificate(ctx context.Context) error {
-	if sp := p.config.Spec.StorageProvider; sp == nil || !sp.Webhook {
+	if sp := p.spec.StorageProvider; sp == nil || !sp.Webhook {
 		return nil
 	}
 	inv, err := p.Cluster.LoadInventory(ctx, p.name)
@@ -113,12 +112,12 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	if deployment == nil {
 		return nil
 	}
-	key, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
-	if err != nil || len(key[hashKey]) == 0 {
+	key, _, err := p.hashKeyThere(ctx)
+	if err != nil || key == nil {
 		return err
 	}
 	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
-	hash := render.WebhookHash(key[hashKey], cert)
+	hash := render.WebhookHash(key, cert)
 	was, _, _ := unstructured.NestedString(deployment.Object, path...) //nolint:errcheck // what is no text is another hash
 	if was == hash {
 		return nil

@@ -15,7 +15,8 @@
 //   - A fault keeps new installations and upgrades back. What is installed stays,
 //     and is repaired, as long as the bundle holds its release; configuration that
 //     was not verified with the vCenter does not replace what works.
-//   - The inventory is written before anything else is.
+//   - The inventory is written before anything else is, and kept twice.
+//   - Nothing stops repairs as long as anything is installed (stay.go).
 //   - The certificate of the storage driver's webhook is renewed before anything else
 //     is looked at, whatever else is at fault, and while suspended (certificate.go).
 package vdoconfig
@@ -125,7 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, &before); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	p := &pass{Reconciler: r, now: r.Now(), name: req.NamespacedName, config: before.DeepCopy()}
+	p := &pass{Reconciler: r, now: r.Now(), name: req.NamespacedName, config: before.DeepCopy(), spec: *before.Spec.DeepCopy()}
 	if !before.DeletionTimestamp.IsZero() {
 		return p.remove(ctx, &before)
 	}
@@ -189,7 +190,12 @@ type pass struct {
 	now    time.Time
 	name   types.NamespacedName
 	config *v1alpha1.VDOConfig
-	alone  bool // there is no other VDOConfig
+	// spec is the VDOConfig's, but for providers that are taken from the inventory: of
+	// drivers that have to stay, or that cannot be rendered as the VDOConfig has them.
+	spec   v1alpha1.VDOConfigSpec
+	alone  bool   // there is no other VDOConfig
+	frozen string // why nothing but repairs is done
+	lost   bool   // the inventory is
 
 	site     site
 	decision decision
@@ -214,6 +220,10 @@ type outcome struct {
 
 // run is the pass over a VDOConfig that is in force.
 func (p *pass) run(ctx context.Context) {
+	if err := p.settle(ctx); err != nil {
+		p.outcome.applied = err
+		return
+	}
 	p.outcome.renewed = p.keepCertificate(ctx)
 	if err := p.observe(ctx); err != nil {
 		p.outcome.applied = err
@@ -234,7 +244,7 @@ func (p *pass) bring(ctx context.Context) error {
 	if p.site.contents == nil {
 		return nil // there is nothing to install from, and observe has said why
 	}
-	rendered, err := p.render(ctx)
+	rendered, err := p.renderAny(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
@@ -80,6 +81,7 @@ func TestManualUpgradesWaitAndAreListed(t *testing.T) {
 	v := w.ready(w.config("site"))
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"} })
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "") // the update writes durations anew
 	w.store.contents = bundleOf(t, "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3")
 	w.look(v)
 	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)

@@ -118,9 +118,13 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 type store struct {
 	contents *bundle.Contents
 	err      error
+	broken   string // digest that cannot be read
 }
 
-func (s *store) Contents(context.Context, *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+func (s *store) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	if s.broken != "" && b.Status.Digest == s.broken {
+		return nil, errBroken
+	}
 	return s.contents, s.err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -102,13 +103,13 @@ func (l login) note() string {
 // installedLogin is what the drivers' pods have.
 func (p *pass) installedLogin(ctx context.Context) (login, error) {
 	recorded := false
-	for _, key := range copies {
+	for i, key := range copies {
 		if _, is := p.site.inventory.Get(key); !is {
 			continue
 		}
 		recorded = true
 		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
-		if err != nil {
+		if err := p.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
 			return login{}, err
 		}
 		if have := data[corev1.DockerConfigJsonKey]; len(have) > 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,14 +27,19 @@ import (
 )
 
 const (
-	hashSecret   = "vdo-config-hash" //nolint:gosec // a name, not a credential
 	hashKey      = "key"
 	clusterIDKey = "clusterID"
 	openshift    = "openshift"
 )
 
+// hashSecrets hold the key of configuration hashes, both the same.
+var hashSecrets = []string{"vdo-config-hash", "vdo-config-hash-copy"}
+
 // site is what a pass found.
 type site struct {
+	// staying are drivers that are not asked for any more and serve volumes.
+	staying []matrix.Driver
+
 	kubernetes   string // as reported
 	version      matrix.Version
 	distribution string
@@ -53,6 +59,8 @@ type site struct {
 	certificate *webhookcert.Certificate
 	hash        []byte
 	newHash     bool
+	// hashMissing are the Secrets that the key of hashes is not in.
+	hashMissing []string
 
 	// faults are why what is known of a driver's place is not all there is: that driver
 	// is left as it is, and no other.
@@ -83,10 +91,7 @@ func (p *pass) observe(ctx context.Context) error {
 	for d, why := range s.observed.Unread {
 		p.fault(d, why)
 	}
-	if s.inventory, err = p.Cluster.LoadInventory(ctx, p.name); err != nil {
-		return err
-	}
-	s.installed = installed(&s.observed)
+	s.installed = installed(&s.observed, s.inventory)
 	s.distribution = p.distribution()
 	if err := p.observeBundle(ctx); err != nil {
 		return err
@@ -97,15 +102,31 @@ func (p *pass) observe(ctx context.Context) error {
 	return p.observeCluster(ctx)
 }
 
+// inOrder are the drivers in order of installation.
+var inOrder = []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}
+
 // installed reads the drivers' versions from their workloads. While one is rolled
 // out the newest of its workloads counts, so that a roll-out that was begun is ended.
-func installed(o *assess.Observed) map[matrix.Driver]matrix.Version {
+// A driver whose workloads are all gone is installed in the version that the inventory
+// has of them: it is repaired.
+func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]matrix.Version {
 	all := map[matrix.Driver]matrix.Version{}
-	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+	for _, d := range inOrder {
 		for _, w := range o.Workloads(d) {
 			if v, err := matrix.ParseVersion(w.Version); err == nil && all[d].LessThan(v) {
 				all[d] = v
 			}
+		}
+	}
+	recorded := map[matrix.Driver]matrix.Version{}
+	for _, e := range inv.Entries() {
+		if id, err := matrix.ParseReleaseID(e.Release); err == nil && isWorkload(e.Key) && recorded[e.Driver].LessThan(id.Version) {
+			recorded[e.Driver] = id.Version
+		}
+	}
+	for d, v := range recorded {
+		if _, there := all[d]; !there {
+			all[d] = v
 		}
 	}
 	return all
@@ -115,21 +136,36 @@ func (p *pass) distribution() string {
 	if p.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
 		return openshift
 	}
-	if sp := p.config.Spec.StorageProvider; sp != nil {
+	if sp := p.spec.StorageProvider; sp != nil {
 		return sp.ClusterDistribution
 	}
 	return ""
 }
 
-// observeBundle finds the bundle and opens it.
+// observeBundle finds the bundle and opens it. Where that cannot be done, what is
+// installed is repaired from the bundle that was last installed from.
 func (p *pass) observeBundle(ctx context.Context) error {
 	b, err := p.findBundle(ctx)
-	if err != nil {
+	if err == nil {
+		p.site.bundle = b
+		err = p.openBundle(ctx, b)
+	}
+	if p.site.contents != nil {
+		return p.observeLogin(ctx)
+	}
+	if !p.openLast(ctx) {
 		return p.amiss(err)
 	}
-	p.site.bundle = b
+	p.hold(err)
+	p.site.login, err = p.installedLogin(ctx)
+	return err
+}
+
+// openBundle reads the contents of the accepted bundle, where there is one; else it
+// is waited for.
+func (p *pass) openBundle(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	if b.Status.Digest == "" {
-		return p.amiss(p.notAccepted(b))
+		return p.notAccepted(b)
 	}
 	p.verifiedBundle(b)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
@@ -138,16 +174,46 @@ func (p *pass) observeBundle(ctx context.Context) error {
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
 		})
 	}
+	return p.readContents(ctx, b)
+}
+
+func (p *pass) readContents(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	contents, err := p.Store.Contents(ctx, b)
 	if err != nil {
-		return p.amiss(err)
+		return err
 	}
 	doc, err := matrix.Parse("matrix of "+b.Status.Digest, contents.Matrix)
 	if err != nil {
-		return p.amiss(err)
+		return err
 	}
-	p.site.contents, p.site.matrix = contents, doc
-	return p.observeLogin(ctx)
+	p.site.bundle, p.site.contents, p.site.matrix = b, contents, doc
+	return nil
+}
+
+// openLast opens the bundle in status.bundle, while anything is installed. Its
+// DriverBundle may have been deleted, or have accepted another one since: then it is
+// read as its digest says, from memory, from a copy that is left or from the mirror.
+func (p *pass) openLast(ctx context.Context) bool {
+	repository, digest, ok := strings.Cut(p.config.Status.Bundle, "@")
+	if b := p.site.bundle; !ok || p.site.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
+		return false // it is the one that could not be opened
+	}
+	last := &v1alpha1.DriverBundle{}
+	last.Namespace, last.Spec.Reference = p.name.Namespace, p.config.Status.Bundle
+	if ref := p.config.Spec.Bundle; ref != nil {
+		last.Name = ref.Name
+	}
+	var all v1alpha1.DriverBundleList
+	if err := p.Client.List(ctx, &all, client.InNamespace(p.name.Namespace)); err != nil {
+		return false
+	}
+	for i := range all.Items {
+		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
+			last = all.Items[i].DeepCopy()
+		}
+	}
+	last.Status.Digest, last.Status.Repository = digest, repository
+	return p.readContents(ctx, last) == nil
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
@@ -188,6 +254,7 @@ func (p *pass) fault(d matrix.Driver, err error) {
 	p.site.faults[d] = fault.Join(p.site.faults[d], err)
 }
 
+// hold keeps new installations and upgrades back.
 func (p *pass) hold(err error) { p.site.hold = fault.Join(p.site.hold, err) }
 
 // findBundle returns the bundle named, or the only one there is.
@@ -241,46 +308,58 @@ func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
 	}
 }
 
-// vCenterNames returns the VsphereCloudConfigs that the drivers use, each once.
-func (p *pass) vCenterNames() []string {
-	var names []string
-	add := func(more []string) {
-		for _, n := range more {
-			if !slices.Contains(names, n) {
-				names = append(names, n)
-			}
+// vCenterNames returns the VsphereCloudConfigs that the drivers of a spec use, each once.
+func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
+	names := slices.Clone(render.CloudVCenters(spec.Cloud()))
+	for _, n := range render.StorageVCenters(spec.StorageProvider) {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
 		}
-	}
-	if cp := p.config.Spec.Cloud(); cp != nil {
-		add(cp.VsphereCloudConfigs)
-	}
-	if sp := p.config.Spec.StorageProvider; sp != nil {
-		add(render.StorageVCenters(sp))
 	}
 	return names
 }
 
 // observeVCenters reads every vCenter that is named, and all that is wrong with them.
+// Those that only a driver uses which is not asked for any more hold nothing back.
 func (p *pass) observeVCenters(ctx context.Context) error {
-	p.site.vcenters, p.site.unproven = map[string]render.VCenter{}, map[string]bool{}
-	for i, name := range p.vCenterNames() {
-		var vcc v1alpha1.VsphereCloudConfig
-		err := p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
-		if client.IgnoreNotFound(err) != nil {
+	p.site.vcenters, p.site.unproven, p.site.versions = map[string]render.VCenter{}, map[string]bool{}, nil
+	named := vCenterNames(&p.config.Spec)
+	for i, name := range vCenterNames(&p.spec) {
+		hold, waiting, versions := p.site.hold, p.outcome.waiting, p.site.versions
+		vc, ok, err := p.vcenter(ctx, name)
+		if err != nil {
 			return err
 		}
-		if err != nil {
-			p.hold(&fault.Error{
-				Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
-				Hint: "create it, or correct the name in the VDOConfig",
-			})
-		} else if proven, ok := p.observeVCenter(ctx, &vcc); ok {
-			p.site.vcenters[name] = vcenterOf(&vcc, proven)
-			continue
+		if !slices.Contains(named, name) {
+			p.site.hold, p.outcome.waiting, p.site.versions = hold, waiting, versions
 		}
-		p.site.vcenters[name], p.site.unproven[name] = standIn(i), true
+		if !ok {
+			vc, p.site.unproven[name] = standIn(i), true
+		}
+		p.site.vcenters[name] = vc
 	}
 	return nil
+}
+
+// vcenter reads a vCenter; it is good where what is there now was let in.
+func (p *pass) vcenter(ctx context.Context, name string) (vc render.VCenter, ok bool, err error) {
+	var vcc v1alpha1.VsphereCloudConfig
+	err = p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
+	if client.IgnoreNotFound(err) != nil {
+		return vc, false, err
+	}
+	if err != nil {
+		p.hold(&fault.Error{
+			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
+			Hint: "create it, or correct the name in the VDOConfig",
+		})
+		return vc, false, nil
+	}
+	proven, ok := p.observeVCenter(ctx, &vcc)
+	if !ok {
+		return vc, false, nil
+	}
+	return vcenterOf(&vcc, proven), true, nil
 }
 
 // standIn is a vCenter that there is none of. It lets all else of a driver be
@@ -345,9 +424,9 @@ func (p *pass) unprovenFor(d matrix.Driver) bool {
 	var names []string
 	switch d {
 	case matrix.CPI:
-		names = render.CloudVCenters(p.config.Spec.Cloud())
+		names = render.CloudVCenters(p.spec.Cloud())
 	case matrix.CSI:
-		names = render.StorageVCenters(p.config.Spec.StorageProvider)
+		names = render.StorageVCenters(p.spec.StorageProvider)
 	}
 	return slices.ContainsFunc(names, func(n string) bool { return p.site.unproven[n] })
 }
@@ -377,18 +456,37 @@ func (p *pass) observeCluster(ctx context.Context) error {
 		return err
 	}
 	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
+	if known := p.site.inventory.Memory().ClusterID; known != "" {
+		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
+	}
 	return p.observeHash(ctx)
 }
 
-// observeHash reads the key of configuration hashes, or makes one, which is kept
-// when something is first written.
-func (p *pass) observeHash(ctx context.Context) error {
-	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
-	if err != nil {
-		return err
+// hashKeyThere returns the key of configuration hashes, or nil, and the Secrets that it
+// is not in.
+func (p *pass) hashKeyThere(ctx context.Context) (key []byte, missing []string, err error) {
+	for _, name := range hashSecrets {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
+		if err != nil {
+			return nil, nil, err
+		}
+		switch have := data[hashKey]; {
+		case len(have) == 0:
+			missing = append(missing, name)
+		case key == nil:
+			key = have
+		}
 	}
-	if p.site.hash = data[hashKey]; len(p.site.hash) > 0 {
-		return nil
+	return key, missing, nil
+}
+
+// observeHash reads the key of configuration hashes, which is kept twice since with
+// another one all pods would roll, or makes one. What is missing is written before
+// anything else is.
+func (p *pass) observeHash(ctx context.Context) error {
+	var err error
+	if p.site.hash, p.site.hashMissing, err = p.hashKeyThere(ctx); err != nil || p.site.hash != nil {
+		return err
 	}
 	p.site.hash, p.site.newHash = make([]byte, 32), true
 	if _, err := rand.Read(p.site.hash); err != nil {

@@ -29,7 +29,7 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	}
 	in := render.Input{
 		Lock: p.site.contents.Lock, Manifests: p.site.contents.Manifests, Repository: p.site.bundle.Status.Repository,
-		Releases: p.decision.releases, Spec: p.config.Spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
+		Releases: p.decision.releases, Spec: p.spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
 		PullSecret: p.site.login.data, HashKey: p.site.hash,
 	}
 	in.Cluster.ForeignSnapshotController = p.foreignSnapshotController()
@@ -53,7 +53,7 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 // webhook is registered, one from its Secret or a new one, which is kept by being
 // applied.
 func (p *pass) webhook(ctx context.Context) (*webhookcert.Certificate, error) {
-	sp := p.config.Spec.StorageProvider
+	sp := p.spec.StorageProvider
 	if sp == nil || !sp.Webhook || p.decision.version(matrix.CSI) == "" {
 		return nil, nil
 	}
@@ -109,14 +109,10 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	if err != nil {
 		return nil, err
 	}
-	leaving, err := p.leaving(ctx)
-	if err != nil {
-		return nil, err
-	}
 	others, _ := p.others()
 	made := plan.Make(plan.Input{
 		Stages: rendered.Stages, Live: live, Refused: refused, DryRun: dry, Inventory: p.site.inventory,
-		Held: p.decision.held, Leaving: leaving, Leftovers: leftovers, Others: others,
+		Held: p.decision.held, Leaving: p.leaving(), Leftovers: leftovers, Others: others,
 	})
 	p.outcome.plan = &made
 	return live, nil
@@ -197,33 +193,18 @@ func keepData(o render.Object, live plan.Live) {
 	}
 }
 
-// leaving says what becomes of drivers that are installed and not asked for any
-// more. The storage driver goes only as the deletion of the VDOConfig would let it.
-func (p *pass) leaving(ctx context.Context) (map[matrix.Driver]plan.Leave, error) {
-	rules, _, _ := policies(p.config.Spec) //nolint:errcheck // what is wrong with pins was reported by deciding
-	wanted := asked(rules)
-	gone := slices.DeleteFunc(p.site.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
+// leaving says what becomes of drivers that are installed and not asked for any more.
+func (p *pass) leaving() map[matrix.Driver]plan.Leave {
 	all := map[matrix.Driver]plan.Leave{}
-	for _, d := range gone {
-		if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		for _, d := range p.unasked() {
 			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan"}
 		}
 	}
-	if !slices.Contains(gone, matrix.CSI) || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan || p.config.Spec.OnDelete == v1alpha1.DeleteRemove {
-		return all, nil
-	}
-	volumes, attachments, err := p.Cluster.Volumes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if volumes+attachments == 0 {
-		return all, nil
-	}
-	p.outcome.volumes = volumesFault(volumes, attachments)
-	for _, d := range []matrix.Driver{matrix.CSI, matrix.SnapshotController} {
+	for _, d := range p.site.staying {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
-	return all, nil
+	return all
 }
 
 // volumesFault says why the storage driver stays.

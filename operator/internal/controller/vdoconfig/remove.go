@@ -29,25 +29,30 @@ func (p *pass) remove(ctx context.Context, before *v1alpha1.VDOConfig) (reconcil
 	if !controllerutil.ContainsFinalizer(p.config, Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	done, err := p.clear(ctx)
+	other, err := p.rival(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	done, err := p.clear(ctx, other)
 	if err == nil && done {
 		return reconcile.Result{}, p.letGo(ctx, before)
 	}
 	p.outcome.leaving = err
+	if other == nil && (p.outcome.volumes != nil || p.lost || p.config.Spec.Suspend) {
+		p.frozen = "the VDOConfig is being deleted"
+		p.run(ctx) // what cannot be removed yet is repaired, also where its removal had begun
+	}
 	return p.write(ctx, before)
 }
 
-// clear does what can be done now, and tells whether that was all.
-func (p *pass) clear(ctx context.Context) (done bool, err error) {
+// clear does what can be done now, and tells whether that was all. The other one is
+// the VDOConfig in force, if it is not this one.
+func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool, err error) {
 	if p.config.Spec.Suspend {
 		return false, &fault.Error{
 			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New("spec.suspend is set"), Hint: "set spec.suspend to false"}
 	}
 	inv, err := p.Cluster.LoadInventory(ctx, p.name)
-	if err != nil {
-		return false, err
-	}
-	other, err := p.rival(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -60,6 +65,9 @@ func (p *pass) clear(ctx context.Context) (done bool, err error) {
 			p.site.inventory = p.site.inventory.Without(e.Key)
 		}
 	}
+	if err := p.lostInventory(ctx, inv, other != nil); err != nil {
+		return false, err
+	}
 	if p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
 		if done, err := p.clearObjects(ctx); err != nil || !done {
 			return false, err
@@ -71,7 +79,31 @@ func (p *pass) clear(ctx context.Context) (done bool, err error) {
 	if !p.alone {
 		return true, nil // the other one goes on using the key
 	}
-	return true, p.Cluster.DeleteSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: hashSecret})
+	for _, name := range hashSecrets {
+		if err := p.Cluster.DeleteSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// lostInventory refuses a removal by an inventory that has nothing, where the status
+// says that drivers were installed and they are there: they would be left behind, and
+// nobody would know. The pass that follows takes them over again.
+func (p *pass) lostInventory(ctx context.Context, inv inventory.Inventory, other bool) error {
+	was := slices.ContainsFunc(p.config.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Version != "" })
+	if inv.Len() > 0 || other || !was || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		return nil
+	}
+	observed, err := p.Cluster.Observe(ctx)
+	if err := fault.Join(append(slices.Collect(maps.Values(observed.Unread)), err)...); err != nil || len(installed(&observed, inv)) == 0 {
+		return err
+	}
+	p.lost = true
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "remove", Subject: "drivers", Err: errors.New("the inventory of what was installed is lost"),
+		Hint: "it is made again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
+	}
 }
 
 func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -55,17 +56,39 @@ func (p *pass) resolve() {
 		return
 	}
 	hold := p.site.hold
-	if hold == nil && p.outcome.waiting != "" {
-		hold = &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: fmt.Errorf("%s", p.outcome.waiting)}
+	switch {
+	case hold != nil:
+	case p.outcome.waiting != "":
+		hold = &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(p.outcome.waiting)}
+	case p.frozen != "":
+		hold = &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(p.frozen)}
 	}
-	p.decision = decide(question{
+	p.choose(hold)
+	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+}
+
+// choose decides; drivers at fault are left as they are.
+func (p *pass) choose(hold error) {
+	q := question{
 		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
 		facts: matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
-	})
+	}
+	p.decision = decide(q).with(p.site.staying, q)
 	for d, why := range p.site.faults {
 		p.decision.leave(d, why.Error())
 	}
-	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+}
+
+// with adds drivers that have to stay as they are, in order of installation.
+func (d decision) with(staying []matrix.Driver, q question) decision {
+	if len(staying) == 0 {
+		return d
+	}
+	d = d.stay(q, staying, "it serves volumes")
+	slices.SortStableFunc(d.releases, func(a, b matrix.ReleaseID) int {
+		return slices.Index(inOrder, a.Driver) - slices.Index(inOrder, b.Driver)
+	})
+	return d
 }
 
 // leave leaves a driver as it is, and says why.

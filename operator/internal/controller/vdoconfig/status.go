@@ -48,7 +48,7 @@ func (p *pass) report() {
 	if p.site.kubernetes != "" {
 		st.Kubernetes = p.site.kubernetes
 	}
-	if b := p.site.bundle; b != nil && b.Status.Digest != "" {
+	if b := p.site.bundle; b != nil && p.site.contents != nil {
 		st.Bundle = b.Status.Repository + "@" + b.Status.Digest
 	}
 	st.Pending = p.pending()
@@ -87,7 +87,7 @@ func cut(all []string) []string {
 
 func (p *pass) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	var all []v1alpha1.DriverStatus
-	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
 		if !judged && p.decision.version(d) == "" {
 			continue
@@ -142,7 +142,7 @@ func (p *pass) conditions() {
 		p.partCondition(conds, gen, part.driver, part.typ)
 	}
 	if rep := p.outcome.report; rep != nil {
-		for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
+		for _, d := range inOrder {
 			h := rep.Drivers[d]
 			errs = append(errs, h.Err())
 			if w := h.Waits(); w != "" {
