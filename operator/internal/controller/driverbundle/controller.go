@@ -30,6 +30,9 @@
 //	Fresh     is the accepted bundle's matrix neither expired nor older than one
 //	          accepted before? False does not stop what runs, nor repairs of it.
 //
+// The highest serial is kept beside the DriverBundle too, by its name and by its
+// repository, so that to delete it does not open the way to older bundles.
+//
 // A bundle that was accepted is never dropped, whatever becomes of its keys, its
 // time or the mirror: what runs on the cluster came from it. Who wants another one
 // installed pushes another one.
@@ -78,6 +81,10 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 	// Evidence returns the accepted bundle's signatures, without asking the mirror.
 	Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error)
+	// HighestSerial returns the highest matrix serial accepted under the DriverBundle's
+	// name or for its repository, whatever became of the DriverBundle.
+	HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (int64, error)
+	RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error
 	// Forget removes copies of bundles that are not the accepted one.
 	Forget(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
@@ -137,7 +144,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 	after := b.DeepCopy()
 	after.Status.HandledReconcileAt = b.Annotations[v1alpha1.AnnotationRequestedAt]
 	after.Status.ObservedGeneration = b.Generation
-	outcome := r.pass(ctx, b)
+	recorded, unknown := r.Store.HighestSerial(ctx, b)
+	after.Status.HighestSerial = max(b.Status.HighestSerial, recorded)
+	outcome := r.pass(ctx, after.DeepCopy(), unknown)
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
 	}
@@ -147,6 +156,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 		return reconcile.Result{}, r.Writer.Write(ctx, b, after)
 	}
 	outcome.record(after, r.Now())
+	if unknown == nil && after.Status.HighestSerial > recorded {
+		if err := r.Store.RecordSerial(ctx, after, after.Status.HighestSerial); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	if err := r.Writer.Write(ctx, b, after); err != nil {
 		return reconcile.Result{}, err
 	}

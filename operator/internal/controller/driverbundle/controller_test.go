@@ -584,6 +584,36 @@ func TestSecretsAndConfigMapsAreWatched(t *testing.T) {
 	require.Contains(t, message(b, v1alpha1.ConditionVerified), "the trust policy cannot be read")
 }
 
+// What was accepted is remembered by the DriverBundle's name and by its repository.
+func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
+	w := newWorld(t)
+	w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
+	spec := w.get().Spec
+	older := w.publish(mirror.Bundle{Seed: 2, Serial: 4}, w.key)
+	require.NoError(t, w.Delete(t.Context(), w.get()))
+	for _, name := range []string{"drivers", "another"} {
+		w.create(&v1alpha1.DriverBundle{ObjectMeta: w.named(name), Spec: spec})
+		var b v1alpha1.DriverBundle
+		require.Eventually(t, func() bool {
+			return w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &b) == nil && condition(&b, v1alpha1.ConditionReady) == "False Superseded"
+		}, 30*time.Second, 20*time.Millisecond, "%s: %+v", name, &b.Status)
+		require.Contains(t, message(&b, v1alpha1.ConditionReady), "its serial 4 is lower than 5")
+		require.Empty(t, b.Status.Digest)
+	}
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = older.String() })
+	require.Equal(t, older.String(), w.ready("True Succeeded").Status.Digest)
+
+	// A record that is no number is not taken for none.
+	var cm corev1.ConfigMap
+	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: "vdo-highest-serials"}, &cm))
+	for key := range cm.Data {
+		cm.Data[key] = "five"
+	}
+	require.NoError(t, w.Update(t.Context(), &cm))
+	require.Equal(t, "False Corrupt", condition(w.poke(), v1alpha1.ConditionReady))
+	require.Equal(t, older.String(), w.get().Status.Digest)
+}
+
 // Suspended means that the mirror is left alone, not that revoked keys count.
 func TestARevocationIsSeenWhileSuspended(t *testing.T) {
 	w := newWorld(t)

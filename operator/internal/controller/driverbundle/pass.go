@@ -22,8 +22,8 @@ type policies struct {
 }
 
 // pass looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
-// outcome.
-func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle) outcome {
+// outcome. Where it is unknown what was accepted before, nothing is.
+func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	p, err := r.policies(ctx, b)
@@ -34,7 +34,7 @@ func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle) outcome
 	if b.Status.Digest != "" {
 		out.held = r.reverify(ctx, b, p)
 	}
-	if !b.Spec.Suspend {
+	if out.fault = unknown; !b.Spec.Suspend && unknown == nil {
 		out.look(ctx, r, b, p)
 	}
 	return out

@@ -353,7 +353,7 @@ func (p *pass) vcenter(ctx context.Context, name string) (vc render.VCenter, ok 
 			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
 			Hint: "create it, or correct the name in the VDOConfig",
 		})
-		return vc, false, nil
+		return vc, false, nil //nolint:nilerr // it is not there, which was noted
 	}
 	proven, ok := p.observeVCenter(ctx, &vcc)
 	if !ok {
