@@ -15,6 +15,7 @@ TEST_TIMEOUT ?= 40m
 # Packages at once: one more than processors, since those that run control planes wait
 # more than they work. They go first, so that others use the processors meanwhile.
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+SOAK ?= 8h
 TEST_FIRST := ./test/e2e ./operator/internal/controller/vdoconfig ./bundler/internal/cli
 
 .DEFAULT_GOAL := help
@@ -44,6 +45,10 @@ tools: ## Build the control plane and tools that the tests use (once a machine)
 test: ## Run all tests with the race detector (builds its control plane once)
 	$(STATIC) run -trimpath ./scripts/toolchain
 	$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
+
+.PHONY: soak
+soak: ## Run random programs of vdo-bundle for hours (SOAK=8h, SEED=N draws the same ones)
+	VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)

@@ -14,11 +14,13 @@ type Match struct {
 	Path   string // a part of the path: "/blobs/sha256:"
 	Query  string // a part of the raw query: "digest="
 	Body   string // a part of the body, of those up to 1 MiB: "\"subject\""
+	Range  string // the end of the Range header: "-" for one that is open
 }
 
 func (m Match) matches(req *http.Request) bool {
 	return (m.Method == "" || m.Method == req.Method) &&
 		strings.Contains(req.URL.Path, m.Path) && strings.Contains(req.URL.RawQuery, m.Query) &&
+		(m.Range == "" || strings.HasSuffix(req.Header.Get("Range"), m.Range)) &&
 		(m.Body == "" || m.inBody(req))
 }
 

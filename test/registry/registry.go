@@ -470,16 +470,22 @@ func (r *Registry) Storage(t testing.TB) *Registry {
 		t.Fatalf("start storage: %v", err)
 	}
 	s.Host = listener.Addr().String()
-	s.app = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		inner := req.Clone(req.Context())
-		r.authorize(inner)
-		r.app.ServeHTTP(w, inner)
-	})
+	s.app = r.Stored()
 	if s.server, err = s.serve(listener, r.opts.TLS, s.record(s.inject(s.app))); err != nil {
 		t.Fatalf("start storage: %v", err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// Stored answers from what the registry keeps, and changes it: without a login, the
+// faults in front, and the record. It is how a test knows what is true.
+func (r *Registry) Stored() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		inner := req.Clone(req.Context())
+		r.authorize(inner)
+		r.app.ServeHTTP(w, inner)
+	})
 }
 
 // authorize puts a login on a request that may do everything.

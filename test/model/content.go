@@ -1,0 +1,408 @@
+//go:build linux
+
+package model
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// A content is what a medium holds, as this package reads it, with nothing of the
+// program under test: a medium is whole where everything that its root reaches, and
+// all that is attached to any of it, is there byte for byte.
+type content struct {
+	there      bool            // it says that it is a bundle
+	root       string          // digest
+	good       map[string]bool // digests that are there: of all but what is attached to the root, which grows
+	missing    []string        // digests that are named and not there, or have other bytes
+	left       []string        // digests that a delta leaves to its base
+	signers    []string        // whose signatures of the root are there, sorted
+	statements int             // attestations of the root
+	bytes      string          // sum of a file's bytes
+}
+
+// whole tells that it is a complete bundle.
+func (c content) whole() bool { return c.there && len(c.missing) == 0 && len(c.left) == 0 }
+
+// sound tells that nothing that it says it has is missing.
+func (c content) sound() bool { return c.there && len(c.missing) == 0 }
+
+// lacks tells what of another content it has not.
+func (c content) lacks(other content) []string {
+	var out []string
+	for d := range other.good {
+		if !c.good[d] {
+			out = append(out, d)
+		}
+	}
+	slices.Sort(out)
+	for _, name := range other.signers {
+		if !slices.Contains(c.signers, name) {
+			out = append(out, "the signature of "+name)
+		}
+	}
+	if c.statements < other.statements {
+		out = append(out, "a statement")
+	}
+	return out
+}
+
+// without is a delta as if what it leaves to its base were there.
+func (c content) without(whole content) content {
+	c.good = maps.Clone(c.good)
+	c.left = slices.DeleteFunc(slices.Clone(c.left), func(d string) bool {
+		c.good[d] = true
+		return whole.good[d]
+	})
+	return c
+}
+
+// A store is a medium's bytes and names.
+type store interface {
+	// blob are the bytes under a digest, or nil.
+	blob(digest string) []byte
+	// about are the manifests that are attached to a digest.
+	about(digest string) []string
+}
+
+// gather walks a bundle from its root.
+func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKey) content {
+	c := content{there: true, root: root, good: map[string]bool{}}
+	gone := map[string]bool{}
+	for _, d := range left {
+		gone[d] = true
+	}
+	seen, aboutRoot := map[string]bool{}, false
+	var visit func(digest string, manifest bool)
+	visit = func(digest string, manifest bool) {
+		if seen[digest] {
+			return
+		}
+		seen[digest] = true
+		data := s.blob(digest)
+		switch {
+		case data != nil && sum(data) == digest:
+			if !aboutRoot {
+				c.good[digest] = true
+			}
+		case gone[digest]:
+			c.left = append(c.left, digest)
+			return
+		default:
+			c.missing = append(c.missing, digest)
+			return
+		}
+		if !manifest {
+			return
+		}
+		var m struct {
+			Config    *ocispec.Descriptor
+			Layers    []ocispec.Descriptor
+			Manifests []ocispec.Descriptor
+		}
+		_ = json.Unmarshal(data, &m)
+		if m.Config != nil {
+			visit(m.Config.Digest.String(), false)
+		}
+		for _, l := range m.Layers {
+			visit(l.Digest.String(), false)
+		}
+		for _, child := range m.Manifests {
+			visit(child.Digest.String(), true)
+		}
+		for _, a := range s.about(digest) {
+			if digest != root { // the root's come last: what they share with the rest is the rest's
+				visit(a, true)
+			}
+		}
+	}
+	visit(root, true)
+	aboutRoot = true
+	for _, a := range s.about(root) {
+		visit(a, true)
+		by, statements := signersOf(s, a, root, keys)
+		c.signers, c.statements = append(c.signers, by...), c.statements+statements
+	}
+	slices.Sort(c.missing)
+	slices.Sort(c.signers)
+	c.signers = slices.Compact(c.signers)
+	return c
+}
+
+const signatureAnnotation = "dev.cosignproject.cosign/signature"
+
+// signersOf are those whose key signed a claim about the root, in a manifest that is
+// attached to it, and how many statements it has.
+func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int) {
+	var m ocispec.Manifest
+	if json.Unmarshal(s.blob(manifest), &m) != nil {
+		return nil, 0
+	}
+	for _, l := range m.Layers {
+		if l.MediaType == "application/vnd.dsse.envelope.v1+json" {
+			statements++
+		}
+		text, ok := l.Annotations[signatureAnnotation]
+		claim := s.blob(l.Digest.String())
+		signature, err := base64.StdEncoding.DecodeString(text)
+		if !ok || err != nil || sum(claim) != l.Digest.String() || !bytes.Contains(claim, []byte(root)) {
+			continue
+		}
+		digest := sha256.Sum256(claim)
+		for name, key := range keys {
+			if ecdsa.VerifyASN1(key, digest[:], signature) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out, statements
+}
+
+func sum(data []byte) string {
+	h := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(h[:])
+}
+
+// layout is an OCI image layout that was read into memory.
+type layout struct {
+	blobs map[string][]byte
+	names map[string][]string // of index.json: digests by name, in their order
+	other []string            // entries that are not the root
+}
+
+func (l layout) blob(digest string) []byte { return l.blobs[digest] }
+
+// about are the entries of index.json with a tag of the digest; all that have no such
+// tag hang on the root.
+func (l layout) about(digest string) (out []string) {
+	prefix := strings.Replace(digest, ":", "-", 1)
+	for name, of := range l.names {
+		if strings.HasPrefix(name, prefix) {
+			out = append(out, of...)
+		}
+	}
+	if slices.Contains(l.names["bundle"], digest) {
+		out = append(out, l.other...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// readLayout reads an image layout from its files.
+func readLayout(files map[string][]byte, keys map[string]*ecdsa.PublicKey) content {
+	var index ocispec.Index
+	if json.Unmarshal(files["index.json"], &index) != nil {
+		return content{}
+	}
+	l := layout{blobs: map[string][]byte{}, names: map[string][]string{}}
+	for name, data := range files {
+		if digest, ok := strings.CutPrefix(name, "blobs/sha256/"); ok {
+			l.blobs["sha256:"+digest] = data
+		}
+	}
+	for _, d := range index.Manifests {
+		name := d.Annotations[ocispec.AnnotationRefName]
+		l.names[name] = append(l.names[name], d.Digest.String())
+		if name != "bundle" && !strings.HasPrefix(name, "sha256-") {
+			l.other = append(l.other, d.Digest.String())
+		}
+	}
+	if len(l.names["bundle"]) != 1 {
+		return content{}
+	}
+	return gather(l, l.names["bundle"][0], strings.Fields(index.Annotations["vdo.vmware.com/base.layers"]), keys)
+}
+
+// readTar reads an archive. Entries of one name count as the last of them.
+func readTar(data []byte, keys map[string]*ecdsa.PublicKey) content {
+	files := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(data)); ; {
+		h, err := r.Next()
+		if err != nil {
+			break
+		}
+		if files[h.Name], err = io.ReadAll(r); err != nil {
+			delete(files, h.Name)
+			break
+		}
+	}
+	c := readLayout(files, keys)
+	c.bytes = sum(data)
+	return c
+}
+
+// readParts reads an archive in parts.
+func readParts(list string, keys map[string]*ecdsa.PublicKey) content {
+	if _, err := os.Stat(list); err != nil {
+		return content{}
+	}
+	names, _ := filepath.Glob(strings.TrimSuffix(list, ".parts") + ".[0-9][0-9][0-9]")
+	var all []byte
+	for _, name := range names {
+		all = append(all, readRegular(name)...)
+	}
+	c := readTar(all, keys)
+	c.there = true
+	return c
+}
+
+// readFolder reads an image layout in a folder.
+func readFolder(dir string, keys map[string]*ecdsa.PublicKey) content {
+	files := map[string][]byte{"index.json": readRegular(filepath.Join(dir, "index.json"))}
+	found, _ := os.ReadDir(filepath.Join(dir, "blobs", "sha256"))
+	for _, e := range found {
+		files["blobs/sha256/"+e.Name()] = readRegular(filepath.Join(dir, "blobs", "sha256", e.Name()))
+	}
+	return readLayout(files, keys)
+}
+
+// readRegular reads a file that is one, and no link; nil otherwise.
+func readRegular(name string) []byte {
+	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// repository is one repository of a registry, asked without its faults.
+type repository struct {
+	registry http.Handler
+	name     string
+	known    map[string][]byte // blobs that need not be read where they are there
+}
+
+func (r repository) get(method, path string, body []byte, header ...string) (int, http.Header, []byte) {
+	req := httptest.NewRequest(method, "http://registry/v2/"+r.name+path, bytes.NewReader(body))
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	r.registry.ServeHTTP(w, req)
+	return w.Code, w.Result().Header, w.Body.Bytes()
+}
+
+var manifestTypes = strings.Join([]string{
+	ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest,
+	"application/vnd.docker.distribution.manifest.v2+json", "application/vnd.docker.distribution.manifest.list.v2+json",
+}, ", ")
+
+// tag is the digest that a tag has, or "".
+func (r repository) tag(tag string) string {
+	status, _, data := r.get(http.MethodGet, "/manifests/"+tag, nil, "Accept", manifestTypes)
+	if status != http.StatusOK {
+		return ""
+	}
+	return sum(data)
+}
+
+func (r repository) blob(digest string) []byte {
+	if data := r.known[digest]; data != nil && data[0] != '{' {
+		if status, _, _ := r.get(http.MethodHead, "/blobs/"+digest, nil); status == http.StatusOK {
+			return data
+		}
+		return nil
+	}
+	for _, path := range []string{"/blobs/", "/manifests/"} {
+		if status, _, data := r.get(http.MethodGet, path+digest, nil, "Accept", manifestTypes); status == http.StatusOK {
+			return data
+		}
+	}
+	return nil
+}
+
+// about are what cosign's tags and the referrers' fallback tag name.
+func (r repository) about(digest string) (out []string) {
+	base := strings.Replace(digest, ":", "-", 1)
+	for _, end := range []string{".sig", ".att", ".sbom"} {
+		if d := r.tag(base + end); d != "" {
+			out = append(out, d)
+		}
+	}
+	for _, path := range []string{"/referrers/" + digest, "/manifests/" + base} {
+		var index ocispec.Index
+		if status, _, data := r.get(http.MethodGet, path, nil, "Accept", manifestTypes); status == http.StatusOK && json.Unmarshal(data, &index) == nil {
+			for _, d := range index.Manifests {
+				out = append(out, d.Digest.String())
+			}
+		}
+	}
+	return out
+}
+
+// read reads the bundle that a tag names.
+func (r repository) read(tag string, keys map[string]*ecdsa.PublicKey) content {
+	root := r.tag(tag)
+	if root == "" {
+		return content{}
+	}
+	return gather(r, root, nil, keys)
+}
+
+// put stores a manifest, under tags too.
+func (r repository) put(data []byte, tags ...string) error {
+	var m struct{ MediaType string }
+	if err := json.Unmarshal(data, &m); err != nil {
+		return err
+	}
+	for _, at := range append([]string{sum(data)}, tags...) {
+		if status, _, answer := r.get(http.MethodPut, "/manifests/"+at, data, "Content-Type", m.MediaType); status != http.StatusCreated {
+			return errors.New(string(answer))
+		}
+	}
+	return nil
+}
+
+// putBlob stores a blob.
+func (r repository) putBlob(data []byte) error {
+	status, header, answer := r.get(http.MethodPost, "/blobs/uploads/", nil)
+	if status != http.StatusAccepted {
+		return errors.New(string(answer))
+	}
+	location := header.Get("Location")
+	_, location, _ = strings.Cut(location, "/v2/"+r.name)
+	join := "?"
+	if strings.Contains(location, "?") {
+		join = "&"
+	}
+	if status, _, answer = r.get(http.MethodPut, location+join+"digest="+sum(data), data); status != http.StatusCreated {
+		return errors.New(string(answer))
+	}
+	return nil
+}
+
+// tree are the files below a folder, by their names from there.
+func tree(root string) map[string]fs.FileInfo {
+	out := map[string]fs.FileInfo{}
+	_ = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err == nil {
+			if info, statErr := d.Info(); statErr == nil {
+				out[strings.TrimPrefix(strings.TrimPrefix(name, root), "/")] = info
+			}
+		}
+		return nil
+	})
+	return out
+}
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,238 @@
+//go:build linux
+
+package model
+
+import (
+	"math/rand/v2"
+	"strings"
+)
+
+// Draw makes a program from random numbers: the same again from the same ones.
+func Draw(r *rand.Rand) Program {
+	d := &drawing{Rand: r, filled: map[string]string{}}
+	if d.chance(3) {
+		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
+	}
+	if d.chance(2) {
+		d.add(Step{Do: "plant", Bundle: d.of("a", "b"), To: "reg:r:1", Key: d.of("", "k1", "k1")})
+		d.filled["reg:r:1"] = "a"
+	}
+	for len(d.program) < 3 || len(d.program) < 8 && !d.chance(4) {
+		d.command()
+	}
+	return d.program
+}
+
+// A drawing is a program that is being drawn. filled are the places where something may
+// be, so that commands have something to do.
+type drawing struct {
+	*rand.Rand
+	program Program
+	filled  map[string]string // the bundle
+}
+
+func (d *drawing) add(s Step) { d.program = append(d.program, s) }
+
+// chance is one of n.
+func (d *drawing) chance(n int) bool { return d.IntN(n) == 0 }
+
+func (d *drawing) of(choices ...string) string { return choices[d.IntN(len(choices))] }
+
+// options are some of these.
+func (d *drawing) options(choices ...string) (out []string) {
+	for _, c := range choices {
+		if d.chance(3) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// full is a place where something is, of those that a test takes; "" where none is.
+func (d *drawing) full(ok func(p string) bool) string {
+	var found []string
+	for _, p := range sorted(d.filled) {
+		if ok(p) {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return d.of(found...)
+}
+
+func isMedium(p string) bool { return !strings.HasPrefix(p, "reg:") }
+func isTar(p string) bool    { return isMedium(p) && !place(p).dir() && !place(p).parts() }
+func isMirror(p string) bool { return strings.HasPrefix(p, "reg:") }
+func isAny(string) bool      { return true }
+
+// command draws a command, what goes wrong with it, and perhaps the same again.
+func (d *drawing) command() {
+	s, ok := d.draw()
+	if !ok {
+		s = Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "p.tar", "oci:f"), Key: d.of("", "k1")}
+	}
+	if d.chance(2) {
+		s.With = append(s.With, "single")
+	}
+	if !ok || d.chance(2) {
+		s.Fault = d.fault(s)
+	}
+	if s.Do == "split" || s.Do == "repair" || s.Do == "lock" || s.Do == "serve" {
+		s.With = drop(s.With, "single")
+	}
+	d.add(s)
+	if to := s.writes(); to != "" && s.Do != "lock" && s.To != "-" {
+		switch {
+		case s.Do == "push" || s.Do == "split":
+			d.filled[s.To] = d.filled[s.From]
+		case s.Bundle != "":
+			d.filled[s.To] = s.Bundle
+		}
+	}
+	if s.Fault.Kind == "" || s.Do == "serve" || d.chance(4) {
+		return
+	}
+	if d.chance(3) {
+		d.damage(string(s.writes()))
+	}
+	d.add(s.quiet())
+}
+
+func drop(options []string, option string) (out []string) {
+	for _, o := range options {
+		if o != option {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// draw draws a command without a fault. It is not ok where there is nothing for it to do.
+func (d *drawing) draw() (s Step, ok bool) {
+	switch d.IntN(14) {
+	case 0, 1, 2, 3:
+		return d.pull(), true
+	case 4, 5:
+		s = Step{Do: "sign", To: d.full(isAny), Key: d.of("k1", "k1", "k2", "desk", "k1")}
+		return s, s.To != ""
+	case 6, 7, 8:
+		s = Step{Do: "push", From: d.full(isAny), To: d.of("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
+		if isTar(s.From) && d.chance(4) {
+			s.With = append(s.With, d.of("stdin", "pipe"))
+		}
+		return s, s.From != "" && s.From != s.To
+	case 9:
+		s = Step{Do: "split", From: d.full(isTar), To: d.of("p.tar", "q.tar"), With: d.options("replace", "replace")}
+		return s, s.From != ""
+	case 10:
+		s = Step{Do: "repair", To: d.full(func(p string) bool { return place(p).parts() })}
+		if s.To != "" {
+			d.add(Step{Do: d.of("flip", "remove", "shorten"), To: s.To, File: d.of(".001", ".002", ".003", ".p001"), N: 1 + d.IntN(1000)})
+		}
+		return s, s.To != ""
+	case 11:
+		s = Step{Do: "serve", From: d.full(isMedium), Trust: d.of("", "k1")}
+		return s, s.From != ""
+	case 12:
+		if d.chance(2) && d.full(isMirror) != "" {
+			return Step{Do: "prune", To: d.of("reg:r", "reg:r", "reg:s")}, true
+		}
+		return Step{Do: "lock", Bundle: d.of("a", "b"), To: "l.yaml"}, true
+	}
+	s = Step{Do: d.of("verify", "inspect"), From: d.full(isAny), Trust: d.of("k1", "k1", "k2", "both")}
+	if s.From != "" && d.chance(3) {
+		d.damage(s.From)
+	}
+	return s, s.From != ""
+}
+
+func (d *drawing) pull() Step {
+	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1", "-"), Key: d.of("", "k1", "k1", "desk"), With: d.options("replace")}
+	if s.Key != "" && d.chance(3) {
+		s.With = append(s.With, "provenance")
+	}
+	if s.To == "-" {
+		s.Key, s.With = "", nil
+		if d.chance(3) {
+			s.With = []string{"full-stdout"}
+		}
+	}
+	if isMirror(s.To) {
+		s.With = append(drop(s.With, "replace"), d.options("check-all")...)
+	}
+	if base := d.full(isMedium); base != "" && base != s.To && s.To != "-" && !isMirror(s.To) && d.chance(4) {
+		s.From = base
+	}
+	if s.To != "-" && d.chance(20) {
+		s.Key = "fifo"
+	}
+	return s
+}
+
+// fault draws a fault for a command.
+func (d *drawing) fault(s Step) Fault {
+	signal := d.of("kill", "kill", "term", "int")
+	switch {
+	case s.has("full-stdout"):
+		return Fault{}
+	case s.Do == "pull" && isMirror(s.To) && d.chance(2), s.Do == "push", s.Do == "prune", isMirror(s.From), s.Do == "sign" && isMirror(s.To):
+		choices := []Fault{
+			{signal, "mirror", d.IntN(60)}, {signal, "mirror", d.IntN(12)}, {"cut", "mirror", d.IntN(50)},
+			{"lost", "mirror", d.IntN(4)}, {"stumbles", "mirror", d.IntN(40)}, {"html", "mirror", d.IntN(6)}, {"hides", "mirror", 0},
+		}
+		switch s.Do {
+		case "pull", "push", "sign":
+			choices = append(choices, Fault{"forgets", "mirror", d.IntN(12)}, Fault{"forgets-manifest", "mirror", d.IntN(6)}, Fault{"has-all", "mirror", 0}, Fault{"too-large", "mirror", 0}, Fault{Kind: "second"})
+		case "prune":
+			choices = append(choices, Fault{"undead", "mirror", 0}, Fault{"undead", "mirror", 0})
+		}
+		if isMirror(s.From) && strings.Count(s.From, ":") == 2 && s.Do != "pull" {
+			choices = append(choices, Fault{"retag", "mirror", d.IntN(40)}, Fault{"retag", "mirror", d.IntN(6)}, Fault{"tamper", "mirror", d.IntN(2000)}, Fault{"closed", "mirror", d.IntN(100)})
+		}
+		return choices[d.IntN(len(choices))]
+	case s.Do == "pull", s.Do == "lock":
+		choices := []Fault{
+			{signal, "up", d.IntN(20)}, {signal, "up", d.IntN(20)}, {signal, "files", 1 + d.IntN(120)}, {signal, "files", 1 + d.IntN(30)}, {"cut", "up", d.IntN(20)},
+			{"tamper", "up", d.IntN(2000)}, {"lost", "up", d.IntN(10)}, {"stumbles", "up", d.IntN(20)}, {"closed", "up", d.IntN(120)}, {"html", "up", d.IntN(6)},
+			{"full", "disk", d.IntN(300)}, {Kind: "second"},
+		}
+		return choices[d.IntN(len(choices))]
+	case s.Do == "serve":
+		return Fault{}
+	case s.Do == "verify" || s.Do == "inspect":
+		return Fault{signal, "files", 1}
+	}
+	choices := []Fault{{signal, "files", 1 + d.IntN(40)}, {signal, "files", 1 + d.IntN(12)}, {"full", "disk", d.IntN(200)}, {Kind: "second"}}
+	return choices[d.IntN(len(choices))]
+}
+
+// Names beside or in a medium that the program writes to on its way.
+var (
+	besideFile = []string{".partial", ".journal", ".journal.tmp", ".index", ".index.tmp", ".tmp", ".lock", ".parts.tmp", ".001.partial", ".001.split", ".p001.partial", ".001.rebuilt", ".p001.rebuilt"}
+	inFolder   = []string{".partial", ".partial/index.json", "index.json.tmp", "oci-layout", "blobs", "blobs/sha256", ".lock"}
+)
+
+// damage draws what happens to a medium between two commands.
+func (d *drawing) damage(p string) {
+	s := Step{To: p, N: 1 + d.IntN(5000)}
+	switch {
+	case p == "" || p == "-" || strings.HasSuffix(p, ".yaml") || isMirror(p) && strings.Count(p, ":") < 2:
+		return
+	case isMirror(p):
+		s.Do = "lose"
+	default:
+		s.Do = d.of("flip", "flip", "shorten", "remove", "link", "link", "fifo")
+		if place(p).dir() && d.chance(3) {
+			s.Do = "swell"
+		}
+		if s.Do == "link" || s.Do == "fifo" {
+			s.File, s.N = d.of(besideFile...), 0
+			if place(p).dir() {
+				s.File = d.of(inFolder...)
+			}
+		}
+	}
+	d.add(s)
+}

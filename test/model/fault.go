@@ -1,0 +1,157 @@
+//go:build linux
+
+package model
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// Faults that happen to a command while it runs:
+//
+//	kill, term, int   the process is killed or signalled at a request or at a change of
+//	                  a file
+//	cut               from a request on every connection is reset
+//	full              the disk has so many KiB left
+//	second            the same command runs twice at once; of sign the other has the key k2
+//	retag             at a request, the tag that is read moves to a bundle that nobody signed
+//
+// and the liars, which answer so for the whole command:
+var liars = map[string]func(at int) []registry.Fault{
+	// An upload is confirmed and not kept.
+	"forgets": func(at int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/blobs/", Query: "digest="}, After: at, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}}}
+	},
+	"forgets-manifest": func(at int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/manifests/"}, After: at, Times: 1, Status: http.StatusCreated, Header: map[string]string{"Location": "/"}}}
+	},
+	// Every blob is there, of no size that it would tell. (So long a body that net/http
+	// does not work its length out.)
+	"has-all": func(int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodHead, Path: "/blobs/"}, Status: http.StatusOK, Body: strings.Repeat(" ", 8<<10)}}
+	},
+	// A deletion is confirmed and not done.
+	"undead": func(int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodDelete}, Status: http.StatusAccepted}}
+	},
+	// A portal answers in the place of the registry.
+	"html": func(at int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/manifests/"}, After: at, Status: http.StatusOK, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}}
+	},
+	// One byte of each blob is another.
+	"tamper": func(at int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}, Tamper: true, TamperAt: int64(at)}}
+	},
+	// Open ranges are refused, on a link that breaks.
+	"closed": func(at int) []registry.Fault {
+		blobs := registry.Match{Method: http.MethodGet, Path: "/blobs/sha256:"}
+		open := blobs
+		open.Range = "-"
+		return []registry.Fault{{Match: open, Status: http.StatusRequestedRangeNotSatisfiable}, {Match: blobs, Times: 2, Cut: int64(1 + at*1000)}}
+	},
+	// No body is small enough.
+	"too-large": func(int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodPut, Path: "/blobs/"}, Status: http.StatusRequestEntityTooLarge}, {Match: registry.Match{Method: http.MethodPatch}, Status: http.StatusRequestEntityTooLarge}}
+	},
+	// What is signed is not to be had.
+	"hides": func(int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: ".sig"}, Status: http.StatusForbidden}, {Match: registry.Match{Method: http.MethodHead, Path: ".sig"}, Status: http.StatusForbidden}}
+	},
+	// One blob or manifest is not there when it is asked for.
+	"lost": func(at int) []registry.Fault {
+		return []registry.Fault{{Match: registry.Match{Method: http.MethodGet, Path: "/blobs/"}, After: at, Times: 1, Status: http.StatusNotFound}}
+	},
+	"stumbles": func(at int) []registry.Fault {
+		return []registry.Fault{{After: at, Times: 1, Status: http.StatusBadGateway}}
+	},
+}
+
+// A trigger tells when the point has come at which a fault happens; what is held back
+// there goes on once it is released.
+type trigger struct {
+	reached <-chan string
+	changes <-chan struct{}
+	at      int
+	gate    chan struct{}
+	end     func()
+}
+
+// arm makes a fault ready.
+func (w *world) arm(s Step) (trigger, error) {
+	f := s.Fault
+	t := trigger{gate: make(chan struct{}), at: f.At, end: func() {}}
+	reg := w.mirror
+	if f.On == "up" {
+		reg = w.site.upstream
+	}
+	switch f.Kind {
+	case "", "full", "second":
+		return t, nil
+	case "cut":
+		reg.Fail(registry.Fault{After: f.At, Reset: true})
+		return t, nil
+	case "kill", "term", "int", "retag":
+		if f.On == "files" {
+			var err error
+			t.changes, t.end, err = watchFiles(w.path("out"))
+			return t, err
+		}
+		seen := make(chan string, 1)
+		t.reached = seen
+		reg.Fail(registry.Fault{After: f.At, Times: 1, Wait: t.gate, Seen: seen})
+		return t, nil
+	}
+	lie, ok := liars[f.Kind]
+	if !ok {
+		return t, errors.New("there is no fault " + f.Kind)
+	}
+	for _, one := range lie(f.At) {
+		reg.Fail(one)
+	}
+	return t, nil
+}
+
+// fire waits for the point, and lets the fault happen. It tells whether the command was
+// still running then.
+func (w *world) fire(s Step, p *process, t trigger) bool {
+	defer close(t.gate)
+	if t.reached == nil && t.changes == nil {
+		return s.Fault.Kind != ""
+	}
+	late := time.After(mustEnd)
+	for reached := false; !reached; {
+		select {
+		case <-p.done:
+			return false
+		case <-late:
+			return false
+		case <-t.changes:
+			t.at--
+			reached = t.at <= 0
+		case <-t.reached:
+			reached = true
+		}
+	}
+	switch s.Fault.Kind {
+	case "kill":
+		_ = p.cmd.Process.Kill()
+	case "term":
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	case "int":
+		_ = p.cmd.Process.Signal(syscall.SIGINT)
+	case "retag":
+		repo, tag, _ := place(s.From).mirror()
+		w.model.failed = w.site.plant(w.repository(repo), "e", tag)
+		return true
+	}
+	select { // what was held back is not answered before
+	case <-p.done:
+	case <-late:
+	}
+	return true
+}

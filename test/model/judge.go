@@ -1,0 +1,552 @@
+//go:build linux
+
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Broken is a promise that was not kept.
+type Broken struct {
+	Rule   string // see the package comment
+	Step   Step
+	Detail string
+}
+
+// Error implements error.
+func (b *Broken) Error() string { return fmt.Sprintf("%s: %q: %s", b.Rule, b.Step, b.Detail) }
+
+// maxMemory is what a command may hold, in KiB.
+const maxMemory = 100 << 10
+
+// A model is what is known of a world beside what can be read there.
+type model struct {
+	places  []place
+	now     map[place]content
+	files   map[string]fs.FileInfo
+	damaged map[place]bool   // by hand: what is read there may be anything
+	trapped map[place]bool   // links and FIFOs lie about
+	lost    map[string]bool  // repositories that lost something, or were lied about
+	trail   map[place]string // the command that left something unfinished there
+	sums    map[place]string // of the bytes of an archive when it was last whole
+	failed  error            // of a fault itself
+}
+
+func newModel() model {
+	return model{
+		now: map[place]content{}, damaged: map[place]bool{}, trapped: map[place]bool{},
+		lost: map[string]bool{}, trail: map[place]string{}, sums: map[place]string{},
+	}
+}
+
+// observe reads all places and looks at all files.
+func (w *world) observe() {
+	w.model.now = map[place]content{}
+	for _, p := range w.model.places {
+		c := w.look(p)
+		w.model.now[p] = c
+		if c.sound() && c.bytes != "" && !w.model.damaged[p] {
+			w.model.sums[p] = c.bytes
+		}
+	}
+	w.model.files = tree(w.dir)
+	maps.Copy(w.model.files, prefixed("../in/", tree(w.site.path("in"))))
+}
+
+func prefixed[V any](prefix string, m map[string]V) map[string]V {
+	out := map[string]V{}
+	for name, v := range m {
+		out[prefix+name] = v
+	}
+	return out
+}
+
+// A trial is one step with what was before, what it came to, and what is after.
+type trial struct {
+	*world
+	step          Step
+	outcomes      []outcome
+	before, after map[place]content
+	files         map[string]fs.FileInfo // before
+	served        content
+}
+
+// done tells that one of the processes says so.
+func (t *trial) done() bool {
+	return slices.ContainsFunc(t.outcomes, func(o outcome) bool { return o.code == 0 })
+}
+
+func (t *trial) broken(rule, format string, args ...any) *Broken {
+	detail := fmt.Sprintf(format, args...)
+	for _, o := range t.outcomes {
+		detail += fmt.Sprintf("\nexit code %d\nstdout: %s\nstderr: %s", o.code, clip(o.stdout), clip(o.stderr))
+	}
+	return &Broken{Rule: rule, Step: t.step, Detail: detail}
+}
+
+func clip(s string) string {
+	if len(s) > 2000 {
+		return s[:2000] + "…"
+	}
+	return s
+}
+
+// judge holds a step against all rules.
+func (t *trial) judge() error {
+	for _, rule := range []func() *Broken{t.ends, t.says, t.stays, t.keeps, t.complete, t.proven, t.result, t.mustDo} {
+		if b := rule(); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// ends: every command ends, holds little memory, and ends with a code that is documented.
+func (t *trial) ends() *Broken {
+	for _, o := range t.outcomes {
+		switch {
+		case o.deaf:
+			return t.broken("ends", "it does not end, and not when it is told to")
+		case o.stuck:
+			return t.broken("ends", "it does not end")
+		case o.peak > maxMemory:
+			return t.broken("memory", "it held %d KiB", o.peak)
+		case o.code == -1 && t.step.Fault.Kind == "kill":
+		case !slices.Contains([]int{0, 2, 3, 4, 5, 6, 7, 8, 9, 130}, o.code) || strings.Contains(o.stderr, "goroutine "):
+			return t.broken("code", "exit code %d", o.code)
+		}
+	}
+	return nil
+}
+
+var errorLine = regexp.MustCompile(`(?m)^error: |^\{`)
+
+// says: what failed says why, and nothing says a secret.
+func (t *trial) says() *Broken {
+	for _, o := range t.outcomes {
+		if o.code > 0 && !errorLine.MatchString(o.stderr) {
+			return t.broken("says", "there is no error")
+		}
+		for _, secret := range append(t.site.secrets, t.mirror.Password) {
+			if strings.Contains(o.stdout+o.stderr, secret) {
+				return t.broken("secret", "it is in the output")
+			}
+		}
+	}
+	return nil
+}
+
+// writes tells the place that a step may write to.
+func (s Step) writes() place {
+	switch s.Do {
+	case "pull", "sign", "split", "repair", "push", "prune", "lock":
+		return place(s.To)
+	}
+	return ""
+}
+
+// stays: nothing changes but what is named.
+func (t *trial) stays() *Broken {
+	mayChange := func(name string) bool {
+		to := t.step.writes()
+		if name == "" || name == "out" || name == "tmp" {
+			return true // their times
+		}
+		if strings.HasPrefix(name, "tmp/") || strings.HasPrefix(name, "out/.vdo-bundle-") { // it had no chance to clean up
+			return slices.ContainsFunc(t.outcomes, func(o outcome) bool { return o.code == -1 })
+		}
+		rest, ok := strings.CutPrefix(name, "out/")
+		return ok && to.medium() && strings.Contains(strings.SplitN(rest, "/", 2)[0], to.base())
+	}
+	names := map[string]bool{}
+	maps.Copy(names, keysOf(t.files))
+	maps.Copy(names, keysOf(t.model.files))
+	for _, name := range sorted(names) {
+		was, is := t.files[name], t.model.files[name]
+		if !same(was, is) && !mayChange(name) {
+			return t.broken("stays", "%s: %s, was %s", name, describe(is), describe(was))
+		}
+	}
+	return nil
+}
+
+func keysOf[V any](m map[string]V) map[string]bool {
+	out := map[string]bool{}
+	for k := range m {
+		out[k] = true
+	}
+	return out
+}
+
+// same compares what is known of two files without their bytes: whoever writes to a
+// file changes its times.
+func same(a, b fs.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Mode() == b.Mode() && (a.IsDir() || a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())) && os.SameFile(a, b)
+}
+
+func describe(i fs.FileInfo) string {
+	if i == nil {
+		return "not there"
+	}
+	return fmt.Sprintf("%s, %d bytes, of %s", i.Mode(), i.Size(), i.ModTime().Format("15:04:05.000000"))
+}
+
+// replaces tells that a step was asked to put another bundle where one was.
+func (t *trial) replaces(p place) bool {
+	s := t.step
+	_, _, inMirror := p.mirror()
+	if s.Do == "prune" {
+		repo, _, _ := place(s.To).mirror()
+		of, _, _ := p.mirror()
+		return inMirror && repo == of
+	}
+	return place(s.To) == p && (s.Do == "push" || s.Do == "pull" && (inMirror || s.has("replace")) || s.Do == "split" && s.has("replace")) ||
+		place(s.From) == p && s.Fault.Kind == "retag"
+}
+
+// keeps: no bundle, blob, part or signature that was there is gone, unless it was asked for.
+func (t *trial) keeps() *Broken {
+	for _, p := range t.model.places {
+		was, is := t.before[p], t.after[p]
+		if !was.there || was.root == "" { // or nothing of it can be read
+			continue
+		}
+		root := was.root
+		if t.replaces(p) {
+			if t.step.Do == "prune" {
+				if is.there && was.sound() && !is.sound() {
+					return t.broken("keeps", "%s lacks %v after the prune", p, is.missing)
+				}
+				continue
+			}
+			repo, _, inMirror := p.mirror()
+			if inMirror && root != "" { // the old one has no tag any more, and stays
+				is = gather(t.repository(repo), root, nil, t.site.keys)
+			} else {
+				if was.whole() && !is.sound() {
+					return t.broken("keeps", "%s was whole, and there is neither the old bundle nor the new one: it lacks %v", p, is.missing)
+				}
+				continue
+			}
+		}
+		if is.root != root || len(is.lacks(was)) > 0 {
+			return t.broken("keeps", "%s had %s, has %s, and lacks %v", p, root, is.root, is.lacks(was))
+		}
+		if p.parts() {
+			for name := range t.files {
+				if part, ok := strings.CutPrefix(name, "out/"+p.base()+".p"); ok && len(part) == 3 && t.model.files[name] == nil {
+					return t.broken("keeps", "the recovery part %s is gone", name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// lied tells that the registry says it has what it has not.
+func (s Step) lied() bool {
+	return strings.HasPrefix(s.Fault.Kind, "forgets") || s.Fault.Kind == "has-all" || s.Fault.Kind == "undead"
+}
+
+// complete: what looks like a bundle is one, whatever happened.
+func (t *trial) complete() *Broken {
+	for _, p := range t.model.places {
+		repo, _, inMirror := p.mirror()
+		c := t.after[p]
+		switch {
+		case !c.there || c.sound() || t.model.damaged[p] || inMirror && t.model.lost[repo] || t.before[p].there && !t.before[p].sound():
+		case t.step.lied() && !t.done(): // it was told so, and found out
+			t.model.lost[repo] = true
+		default:
+			return t.broken("complete", "%s looks like a bundle, and lacks %v", p, c.missing)
+		}
+	}
+	return nil
+}
+
+// trusts tells whether signers satisfy what a step demands.
+func trusts(trust string, signers []string) bool {
+	switch trust {
+	case "":
+		return true
+	case "both":
+		return slices.Contains(signers, "k1") && slices.Contains(signers, "k2")
+	}
+	return slices.Contains(signers, trust)
+}
+
+// proven: where somebody must have signed, nothing else is used.
+func (t *trial) proven() *Broken {
+	s := t.step
+	if s.Trust == "" {
+		return nil
+	}
+	from, to := t.before[place(s.From)], t.after[place(s.To)]
+	if s.Do == "push" {
+		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, to.signers) {
+			return t.broken("proven", "%s is now %s, signed by %v", s.To, to.root, to.signers)
+		}
+		repo, _, _ := place(s.To).mirror()
+		source, _, _ := place(s.From).mirror()
+		evil := t.site.bundles["e"].root
+		if repo != source && from.root != evil && t.repository(repo).blob(evil) != nil {
+			return t.broken("proven", "the unsigned bundle %s was pushed", evil)
+		}
+	}
+	if t.done() && s.From != "" && (!from.sound() || !trusts(s.Trust, from.signers)) {
+		return t.broken("proven", "%s is signed by %v and lacks %v", s.From, from.signers, from.missing)
+	}
+	if t.done() && s.Do != "push" && s.Do != "serve" && strings.Contains(t.outcomes[0].stdout, t.site.bundles["e"].root) {
+		return t.broken("proven", "the output is about an unsigned bundle")
+	}
+	return nil
+}
+
+// result: exit 0 means that it is done.
+func (t *trial) result() *Broken {
+	s := t.step
+	if !t.done() {
+		return nil
+	}
+	from, to := t.before[place(s.From)], t.after[place(s.To)]
+	repo, _, inMirror := place(s.To).mirror()
+	var wanted content
+	switch s.Do {
+	case "lock":
+		if got := readRegular(t.path("out", s.To)); !bytes.Equal(got, t.site.bundles[s.Bundle].lock) {
+			return t.broken("result", "it is another lock:\n%s", got)
+		}
+		return nil
+	case "pull":
+		wanted = t.site.bundles[s.Bundle].content
+		if s.To == "-" {
+			if t.outcomes[0].stdout != string(t.site.bundles[s.Bundle].tar) {
+				return t.broken("result", "other bytes")
+			}
+			return nil
+		}
+		if place(s.To).medium() && !place(s.To).dir() && s.Key == "" && s.From == "" && (!t.before[place(s.To)].there || s.has("replace")) && to.bytes != wanted.bytes {
+			return t.broken("result", "the bytes differ from those of a run without faults")
+		}
+		if s.From != "" {
+			to = to.without(wanted) // whether the base has it is found out at the push
+		}
+	case "push", "split":
+		wanted = from
+		if s.Fault.Kind == "retag" && to.root == t.site.bundles["e"].root {
+			wanted = t.site.bundles["e"].content
+		}
+		if s.Do == "split" && to.bytes != from.bytes {
+			return t.broken("result", "the parts are not the archive")
+		}
+	case "repair":
+		if want := t.model.sums[place(s.To)]; want != "" && to.bytes != want {
+			return t.broken("result", "the parts joined are not what they were")
+		}
+		return nil
+	case "sign":
+		for n := range t.outcomes {
+			if by := []string{s.Key, "k2"}[n]; t.outcomes[n].code == 0 && !slices.Contains(to.signers, by) {
+				return t.broken("result", "the signature of %s is not there, but of %v", by, to.signers)
+			}
+		}
+		return t.verified(to)
+	case "serve":
+		if t.model.damaged[place(s.From)] { // nobody asked for a look at it
+			return nil
+		}
+		if t.served.root != from.root || len(t.served.missing) > 0 || len(t.served.lacks(from)) > 0 {
+			return t.broken("result", "served is %s, which lacks %v and %v; wanted %s", t.served.root, t.served.missing, t.served.lacks(from), from.root)
+		}
+		return nil
+	case "prune":
+		return t.pruned(repo)
+	default:
+		return nil
+	}
+	if inMirror && t.model.lost[repo] && !s.has("check-all") {
+		return nil // the sample's limit
+	}
+	switch {
+	case !to.there || to.root != wanted.root:
+		return t.broken("result", "%s is %q, wanted %q", s.To, to.root, wanted.root)
+	case !to.whole() && (s.Do != "split" || !to.sound()):
+		return t.broken("result", "%s lacks %v and leaves %v", s.To, to.missing, to.left)
+	case len(to.lacks(wanted)) > 0:
+		return t.broken("result", "%s lacks %v", s.To, to.lacks(wanted))
+	case s.has("provenance") && to.statements == 0:
+		return t.broken("result", "%s has no statement of how it was made", s.To)
+	case s.Key != "" && !slices.Contains(to.signers, s.Key):
+		return t.broken("result", "%s is signed by %v, not by %s", s.To, to.signers, s.Key)
+	}
+	return t.verified(to)
+}
+
+// verified demands that verify accepts what was made.
+func (t *trial) verified(c content) *Broken {
+	s := t.step
+	i := slices.IndexFunc(c.signers, func(name string) bool { return name != "up" })
+	if i < 0 || !c.sound() || t.model.damaged[place(s.To)] && s.Do == "sign" {
+		return nil
+	}
+	verify := Step{Do: "verify", From: s.To, Trust: c.signers[i]}
+	t.mirror.Heal()
+	p, err := t.start(t.args(verify), nil, nil)
+	if err != nil {
+		t.model.failed = err
+		return nil //nolint:nilerr // it is what the step ends with
+	}
+	o := p.wait()
+	if o.code != 0 {
+		t.outcomes = append(t.outcomes, o)
+		return t.broken("result", "%q does not accept it", verify)
+	}
+	return nil
+}
+
+var deletedLine = regexp.MustCompile(`(?m)^deleted\s+(sha256:[0-9a-f]+)`)
+
+// pruned: what it says is deleted is gone, and a bundle is left.
+func (t *trial) pruned(repo string) *Broken {
+	left := 0
+	for _, p := range t.model.places {
+		of, _, ok := p.mirror()
+		if !ok || of != repo || !t.before[p].there {
+			continue
+		}
+		if t.after[p].there {
+			left++
+			continue
+		}
+	}
+	if left == 0 {
+		return t.broken("result", "no bundle is left of them")
+	}
+	for _, m := range deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1) {
+		for _, p := range t.model.places {
+			if c := t.before[p]; strings.HasPrefix(c.root, m[1]) && t.repository(repo).blob(c.root) != nil {
+				return t.broken("result", "%s is said to be deleted, and is there", c.root)
+			}
+		}
+	}
+	return nil
+}
+
+// mustDo: what nothing hinders is done, also after what went before; a signal ends a
+// command with its own code, as does a full disk.
+func (t *trial) mustDo() *Broken {
+	var codes []int
+	s := t.step
+	ready, why := t.ready()
+	switch {
+	case s.has("full-stdout"):
+		codes = []int{7}
+	case s.Fault.Kind == "" && ready, s.Fault.Kind == "stumbles" && ready:
+		codes = []int{0}
+	case s.Fault.Kind == "term" || s.Fault.Kind == "int":
+		codes = []int{0, 130}
+	case s.Fault.Kind == "full":
+		codes = []int{0, 7}
+	case s.Fault.Kind == "second":
+		codes = []int{0, 8}
+	case s.Fault.Kind == "tamper" && s.Do != "push" && s.Do != "inspect":
+		codes = []int{0, 3}
+	default:
+		return nil
+	}
+	if !ready && !s.has("full-stdout") {
+		return nil
+	}
+	for _, o := range t.outcomes {
+		if !slices.Contains(codes, o.code) {
+			return t.broken("must", "exit code %d, wanted one of %v: %s", o.code, codes, why)
+		}
+	}
+	if s.Fault.Kind == "second" && !t.done() {
+		return t.broken("must", "neither of the two is done")
+	}
+	return nil
+}
+
+// ready tells that a step has all that it needs, and nothing in its way.
+func (t *trial) ready() (bool, string) {
+	s := t.step
+	from, to := t.before[place(s.From)], t.before[place(s.To)]
+	clear := func(p place) bool {
+		repo, _, _ := p.mirror()
+		return !t.model.damaged[p] && !t.model.trapped[p] && !t.model.lost[repo]
+	}
+	if !clear(place(s.From)) || !clear(place(s.To)) || s.Key == "fifo" || s.has("base") && !clear("x.tar") {
+		return false, ""
+	}
+	_, _, inMirror := place(s.To).mirror()
+	free := !to.there && (t.model.trail[place(s.To)] == "" || t.model.trail[place(s.To)] == s.quiet().String())
+	switch s.Do {
+	case "lock":
+		return true, "a lock is always made"
+	case "pull":
+		return (s.From == "" || from.sound()) && (s.To == "-" || inMirror || free || to.there && t.model.trail[place(s.To)] == "" && s.has("replace")), "it has only to go on"
+	case "push":
+		return from.whole() && trusts(s.Trust, from.signers), "the source is whole"
+	case "split":
+		return from.sound() && (free || to.there && s.has("replace")), "the archive is whole"
+	case "sign", "repair":
+		return to.sound(), "the bundle is whole"
+	case "verify", "inspect":
+		return from.sound() && trusts(s.Trust, from.signers), "the bundle is whole and signed"
+	case "serve":
+		return from.whole() && !s.has("base") && trusts(s.Trust, from.signers), "the bundle is whole and signed"
+	case "prune":
+		return slices.ContainsFunc(t.model.places, func(p place) bool {
+			of, _, ok := p.mirror()
+			repo, _, _ := place(s.To).mirror()
+			return ok && of == repo && t.before[p].there && clear(p)
+		}), "there are bundles"
+	}
+	return false, ""
+}
+
+// learn keeps in mind what a step left.
+func (t *trial) learn() {
+	p := t.step.writes()
+	repo, _, inMirror := p.mirror()
+	switch {
+	case p == "":
+	case !t.done():
+		t.model.trail[p] = t.step.quiet().String()
+	default:
+		delete(t.model.trail, p)
+		switch {
+		case inMirror && t.step.has("check-all"):
+			delete(t.model.lost, repo)
+		case t.step.Do == "repair", t.step.Do == "pull" && (!t.before[p].there || t.step.has("replace")), t.step.Do == "split":
+			delete(t.model.damaged, p)
+		}
+	}
+}
+
+// leak looks for secrets in what programs wrote.
+func (w *world) leak() error {
+	for _, dir := range []string{"out", "tmp", "home"} {
+		for _, name := range sorted(tree(w.path(dir))) {
+			data := readRegular(filepath.Join(w.path(dir), name))
+			for _, secret := range append(w.site.secrets, w.mirror.Password) {
+				if bytes.Contains(data, []byte(secret)) {
+					return &Broken{Rule: "secret", Detail: filepath.Join(dir, name) + " holds one"}
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// How long a command may take before it counts as one that does not end, and how long
+// after it was asked to. Nothing in a program takes a tenth of it.
+const (
+	mustEnd     = 20 * time.Second
+	mustEndSoon = 5 * time.Second
+)
+
+// A process is a run of vdo-bundle.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+	peak           chan int
+	done           chan struct{}
+}
+
+// An outcome is what a run came to.
+type outcome struct {
+	code           int // -1: killed
+	stdout, stderr string
+	peak           int  // KiB
+	stuck          bool // it did not end by itself
+	deaf           bool // nor when it was asked to
+	fired          bool // the fault met it
+}
+
+// start runs vdo-bundle; stdout and stdin are optional.
+func (w *world) start(args []string, stdin io.Reader, stdout io.Writer) (*process, error) {
+	p := &process{cmd: exec.Command(w.site.binary, w.expand(args)...), peak: make(chan int, 1), done: make(chan struct{})}
+	p.cmd.Dir = w.dir
+	p.cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "PWD=" + w.dir, "HOME=" + w.path("home"), "TMPDIR=" + w.path("tmp"),
+		"DOCKER_CONFIG=" + w.path("login"), "XDG_RUNTIME_DIR=" + w.path("home"),
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, &p.stdout, &p.stderr
+	if stdout != nil {
+		p.cmd.Stdout = stdout
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { p.peak <- highest(p.cmd.Process.Pid, p.done) }()
+	go func() {
+		_ = p.cmd.Wait() // its state says it
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// wait waits for the end of it, and brings it about where it does not come.
+func (p *process) wait() outcome {
+	var o outcome
+	select {
+	case <-p.done:
+	case <-time.After(mustEnd):
+		o.stuck = true
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.done:
+		case <-time.After(mustEndSoon):
+			o.deaf = true
+			_ = p.cmd.Process.Kill()
+			<-p.done
+		}
+	}
+	o.code = p.cmd.ProcessState.ExitCode()
+	o.stdout, o.stderr, o.peak = p.stdout.String(), p.stderr.String(), <-p.peak
+	return o
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+// highest returns the highest resident size of a process, in KiB: the kernel's own
+// figure, which only grows, so that looking at it now and then loses only the very end.
+// (What wait4 gives has the size of this process in it.)
+func highest(pid int, done <-chan struct{}) (peak int) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if m := highWater.FindSubmatch(data); m != nil {
+			if n, err := strconv.Atoi(string(m[1])); err == nil {
+				peak = max(peak, n)
+			}
+		}
+		select {
+		case <-done:
+			return peak
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,361 @@
+//go:build linux
+
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// A world is where one program runs: a folder and a mirror of its own. In the folder
+// are out, where the media lie; canary, which nobody names; tmp, home and login.
+type world struct {
+	site   *site
+	dir    string
+	mirror *registry.Registry
+	model  model
+}
+
+// newWorld opens a world with a mirror.
+func newWorld(s *site, mirror registry.Options) (*world, error) {
+	s.programs++
+	w := &world{site: s, dir: s.path(fmt.Sprintf("p%d", s.programs))}
+	mirror.Auth, mirror.Password = registry.Basic, "canary-of-the-login"
+	var err error
+	if w.mirror, err = registry.New(mirror); err != nil {
+		return nil, err
+	}
+	w.model = newModel()
+	errs := []error{writeFile(w.path("login", "config.json"), w.mirror.DockerConfig()), writeFile(w.path("login", "ca.crt"), w.mirror.CA())}
+	for _, name := range []string{"out", "tmp", "home"} {
+		errs = append(errs, os.MkdirAll(w.path(name), 0o755))
+	}
+	errs = append(errs, syscall.Mkfifo(w.path("home", "key.fifo"), 0o600))
+	for _, name := range canaries {
+		errs = append(errs, writeFile(w.path("canary", name), []byte("nobody names this file: "+name+"\n")))
+	}
+	return w, errors.Join(errs...)
+}
+
+// canaries are files that links of a hostile medium lead to.
+var canaries = []string{"precious", "other"}
+
+func (w *world) path(names ...string) string {
+	return filepath.Join(append([]string{w.dir}, names...)...)
+}
+
+func (w *world) close() {
+	w.site.upstream.Heal()
+	w.site.upstream.ForgetRequests()
+	_ = w.mirror.Close()
+	_ = os.RemoveAll(w.dir)
+}
+
+// A place is where a bundle may be. Its text: x.tar and y.tar are archives, p.tar and
+// q.tar archives in parts, oci:f and oci:g folders, reg:REPO:TAG is in the mirror, "-"
+// is standard output or input.
+type place string
+
+func (p place) parts() bool {
+	return strings.HasPrefix(string(p), "p.") || strings.HasPrefix(string(p), "q.")
+}
+func (p place) dir() bool { return strings.HasPrefix(string(p), "oci:") }
+func (p place) mirror() (repo, tag string, ok bool) {
+	rest, ok := strings.CutPrefix(string(p), "reg:")
+	repo, tag, _ = strings.Cut(rest, ":")
+	return repo, tag, ok
+}
+
+// base is the name in out that everything of the place begins with.
+func (p place) base() string { return strings.TrimPrefix(string(p), "oci:") }
+
+// medium is a place of out, not of the mirror.
+func (p place) medium() bool { return p != "" && p != "-" && !strings.HasPrefix(string(p), "reg:") }
+
+// arg is how the command line names a place that is read.
+func (w *world) arg(p place) string {
+	repo, tag, inMirror := p.mirror()
+	switch {
+	case inMirror && tag == "":
+		return w.mirror.Host + "/vdo/" + repo
+	case inMirror:
+		return w.mirror.Host + "/vdo/" + repo + ":" + tag
+	case p.dir():
+		return "oci:out/" + p.base()
+	case p.parts():
+		return "out/" + p.base() + ".parts"
+	case p == "-":
+		return "-"
+	}
+	return "out/" + p.base()
+}
+
+// destination is how the command line names a place that is written.
+func (w *world) destination(p place) string {
+	if p.parts() {
+		return "out/" + p.base()
+	}
+	return w.arg(p)
+}
+
+func (w *world) repository(name string) repository {
+	return repository{w.mirror.Stored(), "vdo/" + name, w.site.known}
+}
+
+// look reads a place.
+func (w *world) look(p place) content {
+	repo, tag, inMirror := p.mirror()
+	switch {
+	case inMirror && tag == "":
+		return content{}
+	case inMirror:
+		return w.repository(repo).read(tag, w.site.keys)
+	case p.dir():
+		return readFolder(w.path("out", p.base()), w.site.keys)
+	case p.parts():
+		return readParts(w.path("out", p.base()+".parts"), w.site.keys)
+	case !p.medium():
+		return content{}
+	}
+	name := w.path("out", p.base())
+	if _, err := os.Lstat(name); err != nil {
+		return content{}
+	}
+	c := readTar(readRegular(name), w.site.keys)
+	c.there = true
+	return c
+}
+
+// expand puts what @… stands for into arguments: the flags that lead to upstream and to
+// the mirror.
+func (w *world) expand(args []string) []string {
+	up := w.site.upstream.Host
+	var out []string
+	for n, arg := range args {
+		if n == 1 {
+			switch args[0] {
+			case "lock", "pull":
+				out = append(out, "--matrix", "../in/matrix.yaml", "--manifest-dir", "../in/manifests", "--plain-http", up, "--source-map", "registry.test="+up+"/x")
+			}
+			switch args[0] {
+			case "lock", "pull", "push", "sign", "verify", "inspect", "prune":
+				out = append(out, "--retries", "1", "--timeout", "4s")
+				if w.mirror.TLS() {
+					out = append(out, "--ca-file", "login/ca.crt")
+				} else {
+					out = append(out, "--plain-http", w.mirror.Host)
+				}
+			}
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+// args are the command line of a step.
+func (w *world) args(s Step) []string {
+	args := []string{s.Do}
+	add := func(more ...string) { args = append(args, more...) }
+	from := w.arg(place(s.From))
+	if s.has("stdin") || s.has("pipe") {
+		from = "-"
+	}
+	switch s.Do {
+	case "lock":
+		add("--release", selections[s.Bundle], "-o", "out/"+s.To, "-q")
+	case "pull":
+		add("--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
+		add(w.signing(s, "--sign-key")...)
+		if s.Bundle == "c" {
+			add("--upstream-signatures", "all")
+		}
+		if place(s.To).parts() {
+			add("--volume-size", "64KiB", "--parity", "1")
+		}
+		if s.From != "" {
+			add("--base", from)
+		}
+	case "sign":
+		add(w.arg(place(s.To)))
+		add(w.signing(s, "--key")...)
+	case "split":
+		add(from, "--volume-size", "64KiB", "--parity", "1", "-o", w.destination(place(s.To)))
+	case "repair":
+		add(w.arg(place(s.To)))
+	case "push":
+		add(from, w.arg(place(s.To)), "-q")
+	case "prune":
+		add(w.arg(place(s.To)), "--keep", "1", "--yes", "-q")
+	case "serve":
+		add(from, "--listen", "127.0.0.1:0", "-o", "json")
+	case "verify", "inspect":
+		add(from)
+	}
+	if s.has("base") {
+		add("--base", w.arg("x.tar"))
+	}
+	for _, option := range s.With {
+		switch option {
+		case "replace", "restart", "provenance", "check-all":
+			add("--" + option)
+		case "single":
+			add("--concurrency", "1")
+		case "chunks":
+			add("--chunk-size", "256KiB")
+		case "mount":
+			add("--mount-from", w.arg("reg:r"))
+		case "paths":
+			add("--layout", "paths")
+		}
+	}
+	return append(args, w.trusting(s.Trust)...)
+}
+
+func (w *world) signing(s Step, flag string) []string {
+	switch s.Key {
+	case "":
+		return nil
+	case "fifo":
+		return []string{flag, "home/key.fifo"}
+	}
+	args := []string{flag, "../in/" + s.Key + ".key"}
+	if s.Key == "desk" {
+		args = append(args, "--certificate", "../in/desk.crt", "--timestamp-server", w.site.tsa)
+	}
+	return args
+}
+
+func (w *world) trusting(trust string) []string {
+	switch trust {
+	case "":
+		return nil
+	case "both", "desk":
+		return []string{"--policy", "../in/" + trust + ".yaml"}
+	}
+	return []string{"--key", "../in/" + trust + ".pub"}
+}
+
+// do runs a step's command, with its fault; a second process makes a second outcome.
+func (w *world) do(s Step) ([]outcome, error) {
+	defer w.mirror.Heal()
+	defer w.site.upstream.Heal()
+	stdin, end, err := w.stdin(s)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var stdout io.Writer
+	if s.has("full-stdout") {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer full.Close()
+		stdout = full
+	}
+	f := s.Fault
+	if f.Kind == "full" {
+		empty, err := w.site.disk.fill(w.site.path("filler"), int64(f.At)<<10)
+		defer empty()
+		if err != nil {
+			return nil, err
+		}
+	}
+	t, err := w.arm(s)
+	if err != nil {
+		return nil, err
+	}
+	defer t.end()
+	p, err := w.start(w.args(s), stdin, stdout)
+	if err != nil {
+		return nil, err
+	}
+	var other *process
+	if f.Kind == "second" {
+		if s.Key == "k1" {
+			s.Key = "k2"
+		}
+		if other, err = w.start(w.args(s), nil, nil); err != nil {
+			return []outcome{p.wait()}, err
+		}
+	}
+	fired := w.fire(s, p, t)
+	out := []outcome{p.wait()}
+	out[0].fired = fired
+	if other != nil {
+		out = append(out, other.wait())
+	}
+	return out, nil
+}
+
+// stdin opens the file that a step reads from standard input, as it is or in a pipe.
+func (w *world) stdin(s Step) (io.Reader, func(), error) {
+	if !s.has("stdin") && !s.has("pipe") {
+		return nil, func() {}, nil
+	}
+	f, err := os.Open(w.path("out", place(s.From).base()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return strings.NewReader(""), func() {}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.has("pipe") {
+		return struct{ io.Reader }{f}, func() { _ = f.Close() }, nil // not an *os.File, so os/exec makes a pipe
+	}
+	return f, func() { _ = f.Close() }, nil
+}
+
+// serving starts serve, hands its address and reference on, and ends it as systemd does.
+func (w *world) serving(s Step, use func(address, reference string)) (outcome, error) {
+	r, out, err := os.Pipe()
+	if err != nil {
+		return outcome{}, err
+	}
+	p, err := w.start(w.args(s), nil, out)
+	_ = out.Close()
+	defer r.Close()
+	if err != nil {
+		return outcome{}, err
+	}
+	var said struct{ Address, Reference string }
+	if json.NewDecoder(r).Decode(&said) == nil && said.Address != "" {
+		use(said.Address, said.Reference)
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	}
+	return p.wait(), nil
+}
+
+// readServed reads what a running serve has, over HTTP.
+func (w *world) readServed(address, reference string) content {
+	path, root, _ := strings.Cut(strings.TrimPrefix(reference, address+"/"), "@")
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	remote := http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		out, err := http.NewRequest(req.Method, "http://"+address+req.URL.Path, nil)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadGateway)
+			return
+		}
+		out.Header = req.Header
+		resp, err := transport.RoundTrip(out)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		rw.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(rw, resp.Body)
+	})
+	return gather(repository{remote, path, nil}, root, nil, w.site.keys)
+}
