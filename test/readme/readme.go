@@ -53,7 +53,7 @@ func Blocks(path string, programs ...string) ([]Block, error) {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case block == nil && strings.HasPrefix(trimmed, "```"):
-			indent = line[:strings.Index(line, "```")]
+			indent, _, _ = strings.Cut(line, "```")
 			block, lines = &Block{File: path, Line: number + 1, Section: section}, nil
 		case block != nil && strings.HasPrefix(trimmed, "```"):
 			if block.read(lines, programs); len(block.Commands) > 0 {

@@ -1,0 +1,312 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+// prelude is what stands between a README and the world of a test: the flags that lead
+// vdo-bundle to the stand-in for the internet, another desk, a cluster.
+const prelude = `
+vdo-bundle() {
+  case "$1" in
+    lock|pull) command vdo-bundle "$@" $UPFLAGS ;;
+    *) command vdo-bundle "$@" ;;
+  esac
+}
+ssh() { shift; "$@"; }
+kubectl() { grep -q '^kind: Deployment$' && echo applied; }
+`
+
+// desk is where the commands of one block of README.md are typed.
+type desk struct {
+	*world
+	env    []string
+	as     []string // of the README's text, and what it is here
+	server *exec.Cmd
+}
+
+// The commands that bundler/README.md shows, block by block, are run as they stand, and
+// what is shown as their output is what comes.
+func TestReadmeCommands(t *testing.T) {
+	blocks, err := readme.Blocks(filepath.Join("..", "..", "README.md"), "kubectl")
+	require.NoError(t, err)
+	tried := 0
+	for _, b := range blocks {
+		first := b.Commands[0].Text
+		i := 0
+		for i < len(scenes) && !strings.HasPrefix(first, scenes[i].begins) {
+			i++
+		}
+		require.Less(t, i, len(scenes), "README.md, %s: the block needs a scene in this test", b.Commands[0])
+		tried++
+		t.Run(b.Section+" "+strings.Fields(first)[1], func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			if scenes[i].setUp != nil {
+				scenes[i].setUp(d)
+			}
+			for _, c := range b.Commands {
+				if before := scenes[i].before[c.Text]; before != nil {
+					before(d)
+				}
+				d.typed(c)
+			}
+		})
+	}
+	require.Equal(t, len(scenes), tried, "each scene is for one block")
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	dir := t.TempDir()
+	d := &desk{world: newWorld(t, dir)}
+	d.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"))
+	for name, value := range d.world.env() {
+		d.env = append(d.env, name+"="+value)
+	}
+	d.as = []string{"registry.site:5000", d.mirror.Host, "registry.site/", d.mirror.Host + "/"}
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *desk) stop() {
+	if d.server != nil {
+		_ = syscall.Kill(-d.server.Process.Pid, syscall.SIGKILL)
+		_ = d.server.Wait()
+	}
+}
+
+func (d *desk) here(text string) string { return strings.NewReplacer(d.as...).Replace(text) }
+
+func (d *desk) bash(line string) *exec.Cmd {
+	cmd := exec.CommandContext(d.t.Context(), "bash", "-o", "pipefail", "-c", prelude+line)
+	cmd.Dir, cmd.Env = d.dir, d.env
+	return cmd
+}
+
+// do runs what a block takes for granted.
+func (d *desk) do(lines ...string) {
+	d.t.Helper()
+	for _, line := range lines {
+		out, err := d.bash(line).CombinedOutput()
+		require.NoError(d.t, err, "%s\n%s", line, out)
+	}
+}
+
+// typed runs a command of the README. One that is shown with an error fails, others
+// do not.
+func (d *desk) typed(c readme.Command) {
+	d.t.Helper()
+	shown := make([]string, len(c.Output))
+	wantError := false
+	for i, line := range c.Output {
+		shown[i] = d.here(line)
+		wantError = wantError || strings.HasPrefix(line, "error: ") || strings.Contains(line, `"error":`)
+	}
+	if strings.HasPrefix(c.Text, "vdo-bundle serve ") {
+		d.serve(c, shown)
+		return
+	}
+	out, err := d.bash(d.here(c.Text)).CombinedOutput()
+	if wantError {
+		require.Error(d.t, err, "README.md, %s", c)
+	} else {
+		require.NoError(d.t, err, "README.md, %s\n%s", c, out)
+	}
+	require.NoError(d.t, readme.Holds(shown, strings.Split(string(out), "\n")), "README.md, %s", c)
+}
+
+// serve starts the server, on a free port, until the block ends.
+func (d *desk) serve(c readme.Command, shown []string) {
+	d.t.Helper()
+	d.server = d.bash("exec " + d.here(c.Text) + " --listen 127.0.0.1:0")
+	d.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	r, w, err := os.Pipe()
+	require.NoError(d.t, err)
+	d.server.Stdout, d.server.Stderr = w, w
+	require.NoError(d.t, d.server.Start())
+	require.NoError(d.t, w.Close())
+	var got []string
+	for scan := bufio.NewScanner(r); scan.Scan(); {
+		got = append(got, scan.Text())
+		if address, _, ok := strings.Cut(scan.Text(), "/vdo/drivers@sha256:"); ok && len(got) > 1 {
+			d.as = append(d.as, "127.0.0.1:5000", address)
+		}
+		if readme.Holds(shown, got) == nil {
+			go func() { _, _ = bufio.NewReader(r).WriteTo(&bytes.Buffer{}) }()
+			return
+		}
+	}
+	require.NoError(d.t, readme.Holds(shown, got), "README.md, %s", c)
+}
+
+// A scene is what a block of README.md takes for granted: what is there before its first
+// command, and what somebody else does between two of them.
+type scene struct {
+	begins string // the block's first command
+	setUp  func(d *desk)
+	before map[string]func(d *desk)
+}
+
+var scenes = []scene{
+	{begins: "vdo-bundle keygen -o release", setUp: func(d *desk) {
+		up, err := upstreamworld.NewUpstream(d.t.Context(), upstreamworld.UpstreamOptions{
+			Dir: d.dir, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3", "snapshot-controller@8.2.0"},
+		})
+		require.NoError(d.t, err)
+		d.t.Cleanup(up.Close)
+		d.env = append(d.env, "UPFLAGS="+strings.Join(up.Flags(), " "))
+		d.do("cp ca.crt site-ca.crt")
+		d.as = append(d.as, "127.0.0.1:42377", d.mirror.Host)
+	}},
+	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar", setUp: func(d *desk) {
+		images.Push(d.t, d.upstream, "x/vdo/vdo-operator:v1.2.3", images.Spec{Seed: 77})
+		d.key(d.t, "release")
+		d.do("vdo-bundle lock -q --operator registry.test/vdo/vdo-operator:v1.2.3 -o lock.yaml")
+	}},
+	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key --volume-size", setUp: locked},
+	{begins: "vdo-bundle push october.tar", setUp: func(d *desk) {
+		d.key(d.t, "release")
+		d.do("vdo-bundle lock -q --release csi@3.5.1 -o october.yaml", "vdo-bundle lock -q --release csi@3.5.1 --release cpi@1.34.0 -o november.yaml",
+			"vdo-bundle pull -q --lock october.yaml --sign-key release.key -o october.tar")
+	}},
+	{begins: "vdo-bundle diff seven.tar eight.tar", setUp: func(d *desk) {
+		d.key(d.t, "k")
+		d.do("sed -e 's/serial: 7/serial: 9/' matrix.yaml > nine.yaml",
+			"vdo-bundle pull -q --sign-key k.key --release csi@3.5.1 --release cpi@1.33.1 -o seven.tar",
+			"command vdo-bundle pull $UPFLAGS -q --sign-key k.key --matrix other.yaml --release csi@3.5.1 --release cpi@1.34.0 -o eight.tar",
+			"command vdo-bundle pull $UPFLAGS -q --sign-key k.key --matrix nine.yaml --release csi@3.5.1 -o nine.tar")
+		for tag, file := range map[string]string{"october": "seven", "v9": "seven", "v10": "eight", "v11": "nine"} {
+			d.do("vdo-bundle push -q " + file + ".tar $MIRROR/vdo/drivers:" + tag + " --ca-file ca.crt")
+		}
+	}},
+	{begins: "vdo-bundle inspect drivers.tar --key release.pub --format html", setUp: signed},
+	{begins: "vdo-bundle sign drivers.tar --key release.key", setUp: func(d *desk) {
+		d.key(d.t, "release")
+		d.do("printf pass > pin", "vdo-bundle keygen -o security", "vdo-bundle pull -q --k8s 1.33 -o drivers.tar")
+		d.write(d.t, "both.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nthreshold: 2\nkeys:\n"+
+			"- {id: release, file: release.pub}\n- {id: security, file: security.pub}\n"))
+	}},
+	{begins: "vdo-bundle sign drivers.tar --key desk.key", setUp: func(d *desk) {
+		certified(d)
+		authority := pki.Root(d.t, "time root")
+		leaf := authority.Issue(d.t, pki.Spec{Name: "time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+		d.write(d.t, "time-root.crt", authority.PEM())
+		d.env = append(d.env, "TSA="+d.web(leaf.Stamps(nil)), "PORTAL="+d.web(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("<html>log in</html>"))
+		})))
+		d.do("vdo-bundle pull -q -o drivers.tar", "vdo-bundle pull -q -o november.tar")
+	}},
+	{begins: "vdo-bundle matrix sign matrix.yaml", setUp: certified},
+	{begins: "vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream", setUp: func(d *desk) {
+		d.do("vdo-bundle keygen -o up", "vdo-bundle lock -q --k8s 1.33 -o lock.yaml")
+		d.write(d.t, "kubernetes.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nkeys:\n- {id: up, file: up.pub}\n"))
+		d.write(d.t, "upstream.yaml", []byte("apiVersion: vdo.vmware.com/upstream/v1\nkind: UpstreamPolicy\nrules:\n"+
+			"- {images: registry.test, policy: kubernetes.yaml}\n- {images: registry.k8s.io, unsigned: true}\n"))
+		d.cosign("cloud/ccm:v1.33.1", "csi/driver:v3.5.1", "csi/sidecar:v1")
+	}, before: map[string]func(d *desk){
+		"vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream upstream.yaml --upstream-signatures images": func(d *desk) {
+			d.cosign("csi/sidecar:v2")
+		},
+	}},
+	{begins: "vdo-bundle verify drivers.tar --key release.pub --provenance", setUp: func(d *desk) {
+		d.key(d.t, "release")
+		d.do("vdo-bundle pull -q --sign-key release.key --provenance -o drivers.tar",
+			"vdo-bundle pull -q --sign-key release.key -o oci:swapped",
+			"vdo-bundle pull -q --sign-key release.key --provenance --k8s 1.33 -o oci:other")
+		swapStatement(d, "swapped", "other")
+	}},
+	{begins: "vdo-bundle serve drivers.tar", setUp: signed},
+	{begins: "vdo-bundle push drivers.tar registry.site:5000", setUp: signed},
+	{begins: "vdo-bundle pull --lock lock.yaml -o a.tar --dry-run", setUp: locked},
+	{begins: "vdo-bundle pull --lock lock.yaml -o - | ssh desk", setUp: locked},
+	{begins: "vdo-bundle inspect none.tar"},
+}
+
+func locked(d *desk) {
+	d.key(d.t, "release")
+	d.do("vdo-bundle lock -q -o lock.yaml")
+}
+
+func signed(d *desk) {
+	locked(d)
+	d.do("vdo-bundle pull -q --lock lock.yaml --sign-key release.key -o drivers.tar")
+}
+
+// certified gives the desk a certificate of the site's authority, and a policy for it.
+func certified(d *desk) {
+	root := pki.Root(d.t, "Corp Root")
+	issuing := root.Issue(d.t, pki.Spec{Name: "Corp Issuing", CA: true})
+	leaf := issuing.Issue(d.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: time.Now().Add(time.Hour)})
+	for name, data := range map[string][]byte{
+		"corp-root.crt": root.PEM(), "desk-issuing.crt": issuing.PEM(), "desk.crt": leaf.PEM(), "desk.key": leaf.KeyPEM(d.t),
+		"policy.yaml": []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\ncertificates:\n" +
+			"- id: corp\n  rootsFile: corp-root.crt\n  identities:\n  - email: release@corp.example\n"),
+	} {
+		d.write(d.t, name, data)
+	}
+}
+
+func (d *desk) web(h http.Handler) string {
+	server := httptest.NewServer(h)
+	d.t.Cleanup(server.Close)
+	return server.URL
+}
+
+func (d *desk) cosign(references ...string) {
+	d.t.Helper()
+	for _, r := range references {
+		d.do(toolchain.Path(d.t, "cosign") + " sign -y --tlog-upload=false --allow-http-registry --key up.key $UP/x/" + r)
+	}
+}
+
+// swapStatement puts the statement of another bundle into a folder, under the name of
+// its own.
+func swapStatement(d *desk, into, from string) {
+	d.t.Helper()
+	read := func(dir string) (index ocispec.Index) {
+		data, err := os.ReadFile(filepath.Join(d.dir, dir, "index.json"))
+		require.NoError(d.t, err)
+		require.NoError(d.t, json.Unmarshal(data, &index))
+		return index
+	}
+	ours, theirs := read(into), read(from)
+	var tag string
+	for _, m := range ours.Manifests {
+		if name, ok := strings.CutSuffix(m.Annotations[ocispec.AnnotationRefName], ".sig"); ok {
+			tag = name + ".att"
+		}
+	}
+	require.NotEmpty(d.t, tag)
+	for _, m := range theirs.Manifests {
+		if strings.HasSuffix(m.Annotations[ocispec.AnnotationRefName], ".att") {
+			m.Annotations[ocispec.AnnotationRefName] = tag
+			ours.Manifests = append(ours.Manifests, m)
+		}
+	}
+	data, err := json.Marshal(ours)
+	require.NoError(d.t, err)
+	d.write(d.t, into+"/index.json", data)
+	d.do("cp -n " + from + "/blobs/sha256/* " + into + "/blobs/sha256/")
+}
