@@ -102,13 +102,13 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // Options say how registries are reached. The zero value is what a user expects
@@ -334,7 +334,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // readFile reads a file of at most limit bytes.
 func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
+	f, err := userfile.Open(name)
 	if err != nil {
 		return nil, err
 	}
