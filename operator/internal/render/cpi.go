@@ -9,6 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // configDir is where both drivers' pods have their configuration; all keys of the
@@ -49,7 +51,7 @@ func (r *renderer) renderCPI(s *source) error {
 	if r.in.Spec.Cloud() == nil {
 		return missingSettings(s, "cloudProvider")
 	}
-	vcenters, err := r.in.vcenters(CloudVCenters(r.in.Spec.Cloud()))
+	vcenters, err := r.in.vcenters(matrix.CPI, CloudVCenters(r.in.Spec.Cloud()))
 	if err == nil && len(vcenters) == 0 {
 		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -24,7 +25,7 @@ func (r *renderer) renderCSI(s *source) error {
 	if p == nil {
 		return missingSettings(s, "storageProvider")
 	}
-	vcenters, err := r.in.vcenters(StorageVCenters(p))
+	vcenters, err := r.in.vcenters(matrix.CSI, StorageVCenters(p))
 	if err == nil && len(vcenters) == 0 {
 		err = missingSettings(s, "storageProvider.vsphereCloudConfig")
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,23 +17,42 @@ import (
 
 const minHashKey = 16 // bytes
 
+// Failed are the drivers that could not be rendered, and why. The others can be, by
+// rendering without these.
+type Failed map[matrix.Driver]error
+
+// Error returns all of it, one a line.
+func (f Failed) Error() string { return fault.Join(f.Unwrap()...).Error() }
+
+// Unwrap returns why, sorted by driver.
+func (f Failed) Unwrap() []error {
+	var all []error
+	for _, d := range slices.Sorted(maps.Keys(f)) {
+		all = append(all, f[d])
+	}
+	return all
+}
+
 // Render returns the objects of the chosen releases, in stages. All independent
-// problems are reported together; then there are no objects.
+// problems are reported together, those of drivers as [Failed]; then there are no objects.
 func Render(in Input) (*Rendered, error) {
 	r := &renderer{in: &in, stages: map[string]*Stage{}}
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	var errs []error
+	failed := Failed{}
 	for _, d := range []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI} {
 		for _, id := range in.Releases {
-			if id.Driver == d {
-				errs = append(errs, r.release(id))
+			if id.Driver != d {
+				continue
+			}
+			if err := r.release(id); err != nil {
+				failed[d] = err
 			}
 		}
 	}
-	if err := fault.Join(errs...); err != nil {
-		return nil, err
+	if len(failed) > 0 {
+		return nil, failed
 	}
 	return r.rendered()
 }

@@ -101,7 +101,10 @@ type Input struct {
 	Spec     v1alpha1.VDOConfigSpec
 	// VCenters are keyed by the name of their VsphereCloudConfig.
 	VCenters map[string]VCenter
-	Cluster  Cluster
+	// Instead are used in the place of VCenters for a driver whose configuration cannot
+	// be made with those, so that all else of it can be rendered. Optional.
+	Instead map[matrix.Driver]map[string]VCenter
+	Cluster Cluster
 	// PullSecret is the content of .dockerconfigjson with the mirror's login; empty
 	// where pods need none.
 	PullSecret []byte

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // StorageVCenters returns the VsphereCloudConfigs that the storage driver uses,
@@ -65,13 +66,17 @@ func (v vcenter) caFile() string { return v.name + ".ca.crt" }
 // ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
 func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 
-// vcenters looks the named vCenters up and checks them; all problems are reported.
-func (in *Input) vcenters(names []string) ([]vcenter, error) {
+// vcenters looks a driver's vCenters up and checks them; all problems are reported.
+func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
+	known, ok := in.Instead[d]
+	if !ok {
+		known = in.VCenters
+	}
 	var out []vcenter
 	var errs []error
 	servers := map[string]string{}
 	for _, name := range names {
-		given, ok := in.VCenters[name]
+		given, ok := known[name]
 		if !ok {
 			errs = append(errs, &fault.Error{
 				Reason: fault.NotFound, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,

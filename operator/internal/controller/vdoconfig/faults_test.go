@@ -268,6 +268,56 @@ func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {
 	}
 }
 
+// What makes no sense is held, and everything else goes on.
+func TestMalformedInputHoldsWhatItIsInAndNothingElse(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	conf := func() []any {
+		return []any{get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data, get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec}
+	}
+	creds := func() *corev1.Secret { return get(w, &corev1.Secret{}, w.ns, "vc-one-creds") }
+	vcc := func() *v1alpha1.VsphereCloudConfig { return get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one") }
+	pass := func() { w.checked(vcc(), metav1.ConditionTrue, "Succeeded", "") }
+	user := []byte("vdo@vsphere.local")
+	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "ca"}, Data: map[string]string{"ca.crt": "no certificate"}})
+	for _, c := range []struct {
+		name, says  string
+		spoil, mend func()
+	}{
+		{"a Secret without username", "VsphereCloudConfig vc-one", func() { s := creds(); w.change(s, func() { delete(s.Data, "username") }) },
+			func() { s := creds(); w.change(s, func() { s.Data["username"] = user }) }},
+		{"a user name that the storage driver cannot use", "VsphereCloudConfig vc-one", func() {
+			s := creds()
+			w.change(s, func() { s.Data["username"] = []byte("root") })
+			pass()
+		},
+			func() { s := creds(); w.change(s, func() { s.Data["username"] = user }) }},
+		{"a CA that is no PEM", "PEM", func() {
+			o := vcc()
+			w.change(o, func() { o.Spec.CA = &v1alpha1.KeyReference{ConfigMap: "ca"} })
+			pass()
+		}, func() { o := vcc(); w.change(o, func() { o.Spec.CA = nil }) }},
+		{"one vCenter twice", "the same vCenter", func() {
+			w.vcenter("vc-again", "vc1.site.example", "secret-1")
+			w.change(v, func() { v.Spec.CloudProvider.VsphereCloudConfigs = []string{"vc-one", "vc-again"} })
+		}, func() { w.change(v, func() { v.Spec.CloudProvider.VsphereCloudConfigs = []string{"vc-one"} }) }},
+	} {
+		was := conf()
+		c.spoil()
+		require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+		require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")))
+		w.look(v)
+		require.False(t, isTrue(v, "Ready"), c.name)
+		require.Contains(t, describe(v), c.says, c.name)
+		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+		get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")
+		require.Equal(t, was, conf(), c.name)
+		c.mend()
+		pass()
+		w.ready(v)
+	}
+}
+
 func TestSuspendedNothingIsWrittenAndHealthIsStillAssessed(t *testing.T) {
 	w := start(t, pair)
 	v := w.config("site")

@@ -66,6 +66,9 @@ type site struct {
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
 
+	// malformed are drivers whose configuration cannot be made from what is said.
+	malformed map[matrix.Driver]bool
+
 	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.
 	hold error
@@ -418,17 +421,21 @@ func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VC
 // sha1Thumbprint is the length of a SHA-1 thumbprint as hex pairs with colons.
 const sha1Thumbprint = 20*3 - 1
 
-// unprovenFor tells whether a driver's configuration names a vCenter that did not let
-// in what would be written: then it stays as it is.
-func (p *pass) unprovenFor(d matrix.Driver) bool {
-	var names []string
+// vCentersOf returns the VsphereCloudConfigs that a driver uses.
+func (p *pass) vCentersOf(d matrix.Driver) []string {
 	switch d {
 	case matrix.CPI:
-		names = render.CloudVCenters(p.spec.Cloud())
+		return render.CloudVCenters(p.spec.Cloud())
 	case matrix.CSI:
-		names = render.StorageVCenters(p.spec.StorageProvider)
+		return render.StorageVCenters(p.spec.StorageProvider)
 	}
-	return slices.ContainsFunc(names, func(n string) bool { return p.site.unproven[n] })
+	return nil
+}
+
+// unprovenFor tells whether a driver's configuration names a vCenter that did not let
+// in what would be written, or cannot be made: then it stays as it is.
+func (p *pass) unprovenFor(d matrix.Driver) bool {
+	return p.site.malformed[d] || slices.ContainsFunc(p.vCentersOf(d), func(n string) bool { return p.site.unproven[n] })
 }
 
 // observeCluster reads what rendering has to know of the cluster.

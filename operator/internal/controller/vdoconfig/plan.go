@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,12 +43,38 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 		p.decision.leave(matrix.CSI, err.Error())
 		in.Releases = p.decision.releases
 	}
-	rendered, err := render.Render(in)
+	rendered, err := p.renderable(in)
 	if err != nil {
 		return nil, err
 	}
 	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
 	return rendered, nil
+}
+
+// renderable renders what can be. Where a driver's configuration cannot be made it
+// stays as it is, and all else of the driver goes on; where that cannot be rendered
+// either, the driver is left as it is. The others go on.
+func (p *pass) renderable(in render.Input) (*render.Rendered, error) {
+	p.site.malformed, in.Instead = map[matrix.Driver]bool{}, map[matrix.Driver]map[string]render.VCenter{}
+	for {
+		rendered, err := render.Render(in)
+		var failed render.Failed
+		if !errors.As(err, &failed) {
+			return rendered, err
+		}
+		for d, why := range failed {
+			if p.site.malformed[d] {
+				p.decision.leave(d, why.Error())
+				continue
+			}
+			p.fault(d, why)
+			p.site.malformed[d], in.Instead[d] = true, map[string]render.VCenter{}
+			for i, name := range p.vCentersOf(d) {
+				in.Instead[d][name] = standIn(i)
+			}
+		}
+		in.Releases = p.decision.releases
+	}
 }
 
 // webhook returns the webhook's certificate: the one that was seen to, or, before the
