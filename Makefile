@@ -9,6 +9,8 @@ STATIC := CGO_ENABLED=0 $(GO)
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Of the operator's image.
+PLATFORMS ?= linux/amd64,linux/arm64
 TESTFLAGS ?=
 # What the tests need besides Go's own test runner: see test/README.md.
 TEST_TIMEOUT ?= 40m
@@ -30,7 +32,7 @@ build: ## Build vdo-bundle and vdo-operator into bin/
 
 .PHONY: image
 image: ## Build the operator's image as an OCI layout in dist/vdo-operator
-	$(GO) run ./scripts/image -version "$(VERSION)" -o dist/vdo-operator
+	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist/vdo-operator
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running)

@@ -110,7 +110,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	defer func() { // before the folder goes, nothing may be building into it any more
 		cancel()
 		if d.rest != nil {
-			_ = <-d.rest // what it says is of no use any more
+			<-d.rest //nolint:errcheck // what it says is of no use any more
 		}
 	}()
 	for _, step := range []func(context.Context) error{

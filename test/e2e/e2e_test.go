@@ -233,8 +233,8 @@ func (l *line) trustCertificates() {
 		"site/corp-root.crt": root.PEM(), "site/policy.yaml": []byte(`apiVersion: vdo.vmware.com/trust/v1
 kind: TrustPolicy
 keys:
-- id: vdo
-  file: vdo.pub
+- id: release
+  file: release.pub
 certificates:
 - id: corp
   rootsFile: corp-root.crt
@@ -245,12 +245,12 @@ certificates:
 	for name, data := range files {
 		require.NoError(l.t, os.WriteFile(l.path(name), data, 0o600))
 	}
-	trust := &corev1.ConfigMap{}
-	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "vdo-trust"}, trust))
-	for _, name := range []string{"corp-root.crt", "policy.yaml"} {
-		trust.Data[name] = string(files["site/"+name])
+	key, err := os.ReadFile(l.path("site/vdo.pub"))
+	require.NoError(l.t, err)
+	require.NoError(l.t, os.WriteFile(l.path("site/release.pub"), key, 0o600))
+	for _, c := range l.guide("operator", "From keys to certificates") {
+		l.typed(l.kubectl(), c)
 	}
-	require.NoError(l.t, l.client.Update(l.ctx, trust))
 }
 
 func (l *line) named(name string) metav1.ObjectMeta {
