@@ -18,7 +18,7 @@ TEST_TIMEOUT ?= 40m
 # more than they work. They go first, so that others use the processors meanwhile.
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 SOAK ?= 8h
-TEST_FIRST := ./test/e2e ./operator/internal/controller/vdoconfig ./bundler/internal/cli
+TEST_FIRST := ./test/e2e ./operator/internal/controller/vdoconfig ./operator/internal/model ./bundler/internal/cli
 
 .DEFAULT_GOAL := help
 
@@ -49,8 +49,9 @@ test: ## Run all tests with the race detector (builds its control plane once)
 	$(GO) test -race -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
 
 .PHONY: soak
-soak: ## Run random programs of vdo-bundle for hours (SOAK=8h, SEED=N draws the same ones)
-	VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model
+soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8h, SEED=N draws the same ones)
+	$(STATIC) run -trimpath ./scripts/toolchain
+	VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
@@ -69,10 +70,6 @@ generate: ## Regenerate deep copies and CRDs from api/v1alpha1
 	@gen="$$($(STATIC) run -trimpath ./scripts/toolchain controller-gen)" && \
 		"$$gen" object paths=./api/v1alpha1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds
-
-.PHONY: needs
-needs: ## List what the matrix's releases need, from upstream's manifests (VDO_UPSTREAM)
-	$(GO) run ./scripts/needs
 
 .PHONY: verify
 verify: ## Check format, vet, lint, generated files and the architecture

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -61,6 +62,11 @@ type VCenter struct {
 	server *simulator.Server
 	mu     sync.Mutex
 	logins map[string]int
+	// passwords are those of now, refused how often another one was given, and
+	// accepted the right ones that somebody logged in with, by account.
+	passwords map[string]string
+	refused   map[string]int
+	accepted  map[string][]string
 }
 
 // VM is a virtual machine of the inventory.
@@ -88,7 +94,13 @@ func Run(o Options) (*VCenter, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VCenter{CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o)}
+	v := &VCenter{
+		CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o),
+		passwords: map[string]string{}, refused: map[string]int{}, accepted: map[string][]string{},
+	}
+	for _, a := range []Account{Admin, Reader, Stranger} {
+		v.passwords[a.Username] = a.Password
+	}
 	if err := v.model.Create(); err != nil {
 		return nil, fmt.Errorf("make the inventory: %w", err)
 	}
@@ -207,12 +219,35 @@ func (v *VCenter) valid(req *types.Login) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.logins[req.UserName]++
-	for _, a := range []Account{Admin, Reader, Stranger} {
-		if req.UserName == a.Username {
-			return req.Password == a.Password
-		}
+	if right, known := v.passwords[req.UserName]; !known || req.Password != right {
+		v.refused[req.UserName]++
+		return false
 	}
-	return false
+	if !slices.Contains(v.accepted[req.UserName], req.Password) {
+		v.accepted[req.UserName] = append(v.accepted[req.UserName], req.Password)
+	}
+	return true
+}
+
+// SetPassword changes the password of an account.
+func (v *VCenter) SetPassword(username, password string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.passwords[username] = password
+}
+
+// Refused counts the logins of an account that failed over the password.
+func (v *VCenter) Refused(username string) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.refused[username]
+}
+
+// Accepted returns the passwords that an account has logged in with.
+func (v *VCenter) Accepted(username string) []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.accepted[username])
 }
 
 // authorize denies what an account may not do.

@@ -1,0 +1,608 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// kinds are all events. What cannot happen as things are, such as the deletion of what
+// is not there, does nothing.
+var kinds []kind
+
+func init() { // they refer to each other
+	kinds = []kind{
+		{name: "begin", args: []string{"with nothing installed", "with all installed", "with all installed"}, do: (*world).beginEvent},
+		{name: "pass", args: []string{passDrivers, passVCenter, passBundle}, do: func(w *world, arg string) { w.play(); w.pass(arg) }},
+		{name: "settle", args: []string{"all"}, do: func(w *world, _ string) { w.settle() }},
+		{name: "peace", args: []string{"two intervals"}, do: func(w *world, _ string) { w.peace(false) }},
+		{name: "clock", weight: 3, args: []string{"a minute", "an interval", "an hour"}, do: (*world).clockEvent},
+		{name: "operator", weight: 2, args: []string{"restarts"}, do: func(w *world, _ string) { w.restarts++; w.start() }},
+		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}, do: (*world).apiEvent},
+		{name: "status of vCenters", weight: 2, args: []string{"cannot be written", "can be written"}, do: (*world).statusEvent},
+		{name: "credentials", weight: 8, anywhere: true, do: (*world).credentialsEvent, args: []string{
+			"wrong password", "no username", "deleted", "right", "right", "the vCenter changes the password", "rotated"}},
+		{name: "vCenter", weight: 4, anywhere: true, args: []string{"locks the account", "fails", "is well", "is well"}, do: (*world).vcenterEvent},
+		{name: "vCenter CA", weight: 3, anywhere: true, args: []string{"no PEM", "deleted", "right"}, do: (*world).authorityEvent},
+		{name: "cloud config", weight: 5, anywhere: true, do: (*world).cloudConfigEvent, args: []string{
+			"deleted", "right", "right", "another datacenter", "a datacenter that is not there", "suspended", "asked for now"}},
+		{name: "pull secret", weight: 8, anywhere: true, do: (*world).pullSecretEvent, args: []string{
+			"deleted", "wrong password", "without its key", "no JSON", "right", "right", "the mirror changes the password"}},
+		{name: "trust", weight: 4, anywhere: true, args: []string{"deleted", "a stranger's key", "no key", "right"}, do: (*world).trustEvent},
+		{name: "tag", weight: 6, anywhere: true, do: func(w *world, arg string) { w.retag(arg) },
+			args: []string{bundleFirst, bundleRebuilt, bundleNewer, bundleUnsigned, bundleStrangers}},
+		{name: "mirror", weight: 4, anywhere: true, do: (*world).mirrorEvent,
+			args: []string{"is away", "refuses everybody", "cuts answers", "hands out other bytes", "is well"}},
+		{name: "bundle", weight: 6, anywhere: true, do: (*world).bundleEvent, args: []string{
+			"a second one", "no second one", "deleted", "right", "suspended", "its key is revoked", "its login is named", "asked for now"}},
+		{name: "config", weight: 16, anywhere: true, do: (*world).configEvent, args: []string{
+			"no cloud provider", "cloud provider", "no storage", "storage", "suspended", "resumed", "a pin that is no version", "a pin that nothing has",
+			"no pin", "onDelete Remove", "onDelete Refuse", "onDelete Orphan", "upgrade by hand", "a bundle that is not there", "its bundle by name", "any bundle",
+			"deleted", "right", "a-site beside it", "a-site deleted", "z-site beside it", "z-site deleted"}},
+		{name: "hand deletes", weight: 10, anywhere: true, args: handDeletes(), do: (*world).handDeletes},
+		{name: "hand edits", weight: 6, anywhere: true, do: (*world).handEdits, args: []string{
+			"the image of the cloud provider", "the image of the storage controller", "the number of storage controllers", "the pull secrets of the cloud provider",
+			"the rules of the storage driver", "the cloud provider's credentials", "the labels of the snapshot-controller"}},
+		{name: "tenant", weight: 6, anywhere: true, do: (*world).tenantEvent, args: []string{
+			"labels of the cloud provider", "labels of the snapshot-controller", "name of the cloud provider", "name of the storage controller", "name of the snapshot-controller",
+			"image of the snapshot-controller", "image of the cloud provider", "takes all away"}},
+		{name: "node", weight: 8, anywhere: true, do: (*world).nodeEvent, args: []string{
+			"w-1 is not ready", "the workers are not ready", "cp-1 is not ready", "all are ready", "all are ready", "w-1 lies", "cp-1 lies", "all lie", "nobody lies", "nobody lies",
+			"w-4 joins", "w-4 leaves", "cp-2 joins", "cp-2 leaves", "forty join", "forty leave"}},
+		{name: "volume", weight: 3, anywhere: true, args: []string{"made", "deleted"}, do: (*world).volumeEvent},
+	}
+}
+
+func kindOf(name string) *kind {
+	for i := range kinds {
+		if kinds[i].name == name {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
+// beginEvent brings the site to where a program begins.
+func (w *world) beginEvent(arg string) {
+	if arg != "with all installed" {
+		return
+	}
+	w.settle()
+	v := &v1alpha1.VDOConfig{ObjectMeta: named("m-site")}
+	w.must(w.Get(w.ctx, client.ObjectKeyFromObject(v), v))
+	if !meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReady) {
+		w.fail("a site where all is right becomes Ready", "%s\n%s", describe(v.Status.Conditions), w.bundles())
+	}
+	for _, r := range w.rolled {
+		r.left = 0
+	}
+}
+
+func (w *world) clockEvent(arg string) {
+	w.now = w.now.Add(map[string]time.Duration{"a minute": time.Minute, "an interval": interval, "an hour": time.Hour + time.Minute}[arg])
+}
+
+// apiEvent is what happens to a request, which the program numbers.
+func (w *world) apiEvent(arg string) {
+	w.must(fmt.Errorf("%q happens at a request", arg))
+}
+
+// faults of the API server by the events' words.
+var faults = map[string]string{"the request fails": "fails", "its answer is lost": "lost", "the operator is killed": "killed"}
+
+func (w *world) statusEvent(arg string) {
+	w.wire.mu.Lock()
+	defer w.wire.mu.Unlock()
+	w.wire.refuse = nil
+	if arg == "cannot be written" {
+		w.wire.refuse = func(req *http.Request) bool {
+			return isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/")
+		}
+	}
+}
+
+// changePassword has the vCenter take another password.
+func (w *world) changePassword() {
+	w.site.password++
+	w.inputs++ // the one that is in the Secret is refused from now on
+	w.site.vc.SetPassword(vcsim.Admin.Username, w.vcPassword())
+}
+
+func (w *world) credentialsEvent(arg string) {
+	w.inputs++
+	switch arg {
+	case "wrong password":
+		w.put(w.credentials(fmt.Sprintf("wrong-%d%s", w.inputs, canary)))
+	case "no username":
+		s := w.credentials(w.vcPassword())
+		delete(s.Data, "username")
+		w.put(s)
+	case "deleted":
+		w.drop(w.credentials(""))
+	case "the vCenter changes the password":
+		w.changePassword()
+	case "rotated":
+		w.changePassword()
+		w.put(w.credentials(w.vcPassword()))
+	default:
+		w.put(w.credentials(w.vcPassword()))
+	}
+}
+
+func (w *world) vcenterEvent(arg string) {
+	w.site.vc.Mend()
+	switch arg {
+	case "locks the account":
+		w.site.vc.Lock("The account is temporarily locked")
+	case "fails":
+		w.site.vc.Break("RetrieveProperties", &types.RuntimeFault{})
+		w.site.vc.Break("RetrievePropertiesEx", &types.RuntimeFault{})
+	}
+}
+
+func (w *world) authorityEvent(arg string) {
+	w.inputs++
+	cm := w.authority()
+	switch arg {
+	case "no PEM":
+		cm.Data["ca.crt"] = "this is no certificate"
+	case "deleted":
+		w.drop(cm)
+		return
+	}
+	w.put(cm)
+}
+
+func (w *world) cloudConfigEvent(arg string) {
+	w.inputs++
+	v := w.cloudConfig()
+	switch arg {
+	case "deleted":
+		w.drop(v)
+		return
+	case "another datacenter":
+		v.Spec.Datacenters = []string{"site/west"}
+	case "a datacenter that is not there":
+		v.Spec.Datacenters = []string{"site/nowhere"}
+	case "suspended":
+		v.Spec.Suspend = true
+	case "asked for now":
+		w.ask(v)
+		return
+	}
+	w.put(v)
+}
+
+// ask asks for a pass by the annotation.
+func (w *world) ask(o client.Object) {
+	w.asked++
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"t%d"}}}`, v1alpha1.AnnotationRequestedAt, w.asked)
+	w.must(client.IgnoreNotFound(w.Patch(w.ctx, o, client.RawPatch("application/merge-patch+json", patch))))
+}
+
+func (w *world) pullSecretEvent(arg string) {
+	s := w.pullSecret(w.site.DockerConfig())
+	switch arg {
+	case "deleted":
+		w.drop(s)
+		return
+	case "wrong password":
+		s.Data[corev1.DockerConfigJsonKey] = fmt.Appendf(nil, `{"auths":{%q:{"username":"vdo","password":"wrong-1%s"}}}`, w.site.Host, canary)
+	case "without its key":
+		s = &corev1.Secret{ObjectMeta: s.ObjectMeta, Data: map[string][]byte{"other": []byte("x")}}
+	case "no JSON":
+		s = &corev1.Secret{ObjectMeta: s.ObjectMeta, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{")}}
+	case "the mirror changes the password":
+		w.site.Password = fmt.Sprintf("mirror-%d%s", len(w.mirrorLogins)+1, canary)
+		w.mirrorLogins = append(w.mirrorLogins, w.site.Password)
+		return
+	}
+	w.drop(s) // a Secret's type cannot be changed
+	w.put(s)
+}
+
+func (w *world) trustEvent(arg string) {
+	switch arg {
+	case "deleted":
+		w.drop(w.trustOf("release"))
+	case "a stranger's key":
+		w.put(w.trustOf("stranger"))
+	case "no key":
+		cm := w.trustOf("release")
+		cm.Data = map[string]string{"release.pub": "this is no key"}
+		w.put(cm)
+	default:
+		w.put(w.trustOf("release"))
+	}
+}
+
+// retag moves the tag of the site, past whatever the mirror does to others.
+func (w *world) retag(to string) {
+	transport := w.site.Transport()
+	defer transport.CloseIdleConnections()
+	w.site.Heal()
+	ask := func(method, tag string, body []byte, kind string) []byte {
+		req, err := http.NewRequestWithContext(w.ctx, method, w.site.URL()+"/v2/"+repository+"/manifests/"+tag, bytes.NewReader(body))
+		w.must(err)
+		req.SetBasicAuth(w.site.Username, w.site.Password)
+		req.Header.Set("Accept", kind)
+		req.Header.Set("Content-Type", kind)
+		resp, err := transport.RoundTrip(req)
+		w.must(err)
+		defer func() { _ = resp.Body.Close() }()
+		data, err := io.ReadAll(resp.Body)
+		w.must(err)
+		if resp.StatusCode >= 300 {
+			w.must(fmt.Errorf("%s %s: %s: %s", method, tag, resp.Status, data))
+		}
+		return data
+	}
+	const index = "application/vnd.oci.image.index.v1+json"
+	ask(http.MethodPut, "site", ask(http.MethodGet, to, nil, index), index)
+	w.mirrorEvent(w.mirrorState)
+}
+
+func (w *world) mirrorEvent(arg string) {
+	w.site.Heal()
+	w.mirrorState = arg
+	all := registry.Match{Path: "/v2/"}
+	switch arg {
+	case "is away":
+		w.site.Fail(registry.Fault{Match: all, Reset: true})
+	case "refuses everybody":
+		w.site.Fail(registry.Fault{Match: all, Status: http.StatusForbidden})
+	case "cuts answers":
+		w.site.Fail(registry.Fault{Match: all, Cut: 40})
+	case "hands out other bytes":
+		w.site.Fail(registry.Fault{Match: registry.Match{Path: "/blobs/"}, Tamper: true, TamperAt: 20})
+	}
+}
+
+func (w *world) bundleEvent(arg string) {
+	b := w.driverBundle("drivers")
+	switch arg {
+	case "a second one":
+		b = w.driverBundle("another")
+		b.Spec.Reference = w.site.Host + "/" + repository + ":" + bundleFirst
+	case "no second one":
+		w.drop(w.driverBundle("another"))
+		return
+	case "deleted":
+		w.drop(b)
+		return
+	case "suspended":
+		b.Spec.Suspend = true
+	case "its key is revoked":
+		b.Spec.Trust = &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "release", PublicKey: w.site.keys["release"], Revoked: true}}}
+	case "its login is named":
+		b.Spec.PullSecret = &v1alpha1.LocalReference{Name: v1alpha1.DefaultPullSecretName}
+	case "asked for now":
+		w.ask(b)
+		return
+	}
+	w.put(b)
+}
+
+// configEvent edits the VDOConfig m-site, or makes and deletes others.
+func (w *world) configEvent(arg string) {
+	name, _, _ := strings.Cut(arg, " ")
+	switch {
+	case strings.HasSuffix(arg, "beside it"):
+		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, w.vdoConfig(name))))
+		return
+	case strings.HasSuffix(arg, "-site deleted"):
+		w.drop(w.vdoConfig(name))
+		return
+	case arg == "deleted":
+		w.drop(w.vdoConfig("m-site"))
+		return
+	case arg == "right":
+		w.put(w.vdoConfig("m-site"))
+		return
+	}
+	v := &v1alpha1.VDOConfig{}
+	if err := w.Get(w.ctx, client.ObjectKeyFromObject(w.vdoConfig("m-site")), v); err != nil {
+		w.must(client.IgnoreNotFound(err))
+		return
+	}
+	w.editConfig(&v.Spec, arg)
+	if err := w.Update(w.ctx, v); err != nil {
+		w.note("refused", err.Error()) // at the door
+	}
+}
+
+func (w *world) editConfig(s *v1alpha1.VDOConfigSpec, arg string) {
+	right := w.vdoConfig("m-site").Spec
+	pin := func(version string) {
+		s.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: version}}
+	}
+	switch arg {
+	case "no cloud provider":
+		s.CloudProvider = nil
+	case "cloud provider":
+		s.CloudProvider = right.CloudProvider
+	case "no storage":
+		s.StorageProvider = nil
+	case "storage":
+		s.StorageProvider = right.StorageProvider
+	case "suspended", "resumed":
+		s.Suspend = arg == "suspended"
+	case "a pin that is no version":
+		pin("..3")
+	case "a pin that nothing has":
+		pin("9.9.9")
+	case "no pin":
+		s.Drivers = nil
+	case "onDelete Remove", "onDelete Refuse", "onDelete Orphan":
+		s.OnDelete = v1alpha1.DeleteMode(strings.TrimPrefix(arg, "onDelete "))
+		w.orphans = w.orphans || s.OnDelete == v1alpha1.DeleteOrphan
+	case "upgrade by hand":
+		s.Upgrade = v1alpha1.UpgradeManual
+	case "a bundle that is not there":
+		s.Bundle = &v1alpha1.LocalReference{Name: "nowhere"}
+	case "its bundle by name":
+		s.Bundle = &v1alpha1.LocalReference{Name: "drivers"}
+	case "any bundle":
+		s.Bundle = nil
+	}
+}
+
+// handDeletes are objects that somebody deletes.
+func handDeletes() []string {
+	var all []string
+	for _, driver := range driversInOrder {
+		for _, id := range essentials[driver] {
+			all = append(all, id.Key.String())
+		}
+	}
+	return append(all, "Namespace "+csiNamespace, "ConfigMap "+namespace+"/"+inventory.ConfigMapName("m-site"), "Secret "+namespace+"/vdo-config-hash")
+}
+
+func (w *world) handDeletes(arg string) {
+	w.touched[arg] = true
+	id := object("", "Namespace", "", csiNamespace)
+	for _, driver := range driversInOrder {
+		for _, e := range essentials[driver] {
+			if e.Key.String() == arg {
+				id = e
+			}
+		}
+	}
+	switch {
+	case strings.HasPrefix(arg, "ConfigMap "+namespace):
+		id = object("", "ConfigMap", namespace, inventory.ConfigMapName("m-site"))
+		w.lost = true
+	case strings.HasPrefix(arg, "Secret "+namespace):
+		id = object("", "Secret", namespace, "vdo-config-hash")
+		w.touchAll()
+	case strings.HasPrefix(arg, "Namespace "):
+		w.touchAll()
+	}
+	if o := w.read(id); o != nil {
+		w.must(client.IgnoreNotFound(w.Delete(w.ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+		for _, x := range []string{"daemonset-", "deployment-"} { // as the garbage collector
+			for key := range w.pods {
+				if isWorkload(id) && strings.HasPrefix(x, strings.ToLower(id.Kind)) && strings.HasPrefix(key.Name, x+id.Name+"-") && key.Namespace == id.Namespace {
+					w.stopPod(key)
+				}
+			}
+		}
+	}
+}
+
+// touchAll notes that all workloads may be rolled out once more.
+func (w *world) touchAll() {
+	for _, driver := range driversInOrder {
+		for _, id := range essentials[driver] {
+			if isWorkload(id) {
+				w.touched[id.Key.String()] = true
+			}
+		}
+	}
+}
+
+func (w *world) handEdits(arg string) {
+	edit := func(driver string, i int, change func(o *unstructured.Unstructured)) {
+		id := essentials[driver][i]
+		o := w.read(id)
+		if o == nil || o.GetDeletionTimestamp() != nil {
+			return
+		}
+		change(o)
+		w.touched[id.Key.String()] = true
+		w.must(w.Update(w.ctx, o, client.FieldOwner("kubectl-edit")))
+	}
+	image := func(o *unstructured.Unstructured) {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		containers[0].(map[string]any)["image"] = evil + "/miner:1" //nolint:forcetypeassert // of the API server
+		w.must(unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
+	}
+	switch arg {
+	case "the image of the cloud provider":
+		edit("cpi", 0, image)
+	case "the image of the storage controller":
+		edit("csi", 0, image)
+	case "the number of storage controllers":
+		edit("csi", 0, func(o *unstructured.Unstructured) {
+			w.must(unstructured.SetNestedField(o.Object, int64(0), "spec", "replicas"))
+		})
+	case "the pull secrets of the cloud provider":
+		edit("cpi", 0, func(o *unstructured.Unstructured) {
+			unstructured.RemoveNestedField(o.Object, "spec", "template", "spec", "imagePullSecrets")
+		})
+	case "the rules of the storage driver":
+		edit("csi", 5, func(o *unstructured.Unstructured) { delete(o.Object, "rules") })
+	case "the cloud provider's credentials":
+		edit("cpi", 3, func(o *unstructured.Unstructured) {
+			w.must(unstructured.SetNestedField(o.Object, "eA==", "data", "spoiled"))
+		})
+	case "the labels of the snapshot-controller":
+		edit("snapshot-controller", 0, func(o *unstructured.Unstructured) { o.SetLabels(nil) })
+	}
+}
+
+// tenantEvent is what somebody with ordinary rights in one namespace tries.
+func (w *world) tenantEvent(arg string) {
+	if arg == "takes all away" {
+		for name, t := range w.tenants {
+			w.must(client.IgnoreNotFound(w.tenant.Delete(w.ctx, t.o, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+			delete(w.tenants, name)
+		}
+		return
+	}
+	if _, there := w.tenants[arg]; there {
+		return
+	}
+	name, image := strings.ReplaceAll(strings.ToLower(arg), " ", "-"), "registry.k8s.io/pause:3.9"
+	labels := map[string]string{"app": name}
+	what, driver, _ := strings.Cut(arg, " of the ")
+	switch what {
+	case "labels":
+		short := map[string]string{"cloud provider": "cpi", "snapshot-controller": "snapshot-controller"}[driver]
+		labels["app.kubernetes.io/managed-by"], labels["vdo.vmware.com/driver"], labels["vdo.vmware.com/version"] = "vdo-operator", short, "9.9.9"
+	case "name":
+		name = map[string]string{
+			"cloud provider": "vsphere-cloud-controller-manager", "storage controller": "vsphere-csi-controller", "snapshot-controller": "snapshot-controller"}[driver]
+	case "image":
+		image = map[string]string{
+			"cloud provider": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v9.9.9", "snapshot-controller": "example.org/mine/snapshot-controller:v8.2.0"}[driver]
+	}
+	o := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: name, Labels: labels}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": arg[:4]}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": arg[:4]}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}}}
+	if err := w.tenant.Create(w.ctx, o); err != nil {
+		w.note("refused", err.Error())
+		return
+	}
+	w.tenants[arg] = tenantsThat{o, o.ResourceVersion}
+}
+
+func (w *world) nodeEvent(arg string) {
+	for _, name := range w.names() {
+		n := *w.nodes[name]
+		worker := !n.controlPlane
+		switch {
+		case arg == "all are ready":
+			n.ready = true
+		case arg == "the workers are not ready" && worker, arg == name+" is not ready":
+			n.ready = false
+		case arg == name+" lies", arg == "all lie":
+			n.lies = true
+		case arg == "nobody lies":
+			n.lies = false
+		}
+		if n != *w.nodes[name] {
+			*w.nodes[name] = n
+			w.bringNode(name)
+		}
+	}
+	add := func(name string, plane bool) {
+		if w.nodes[name] == nil {
+			w.nodes[name] = &node{controlPlane: plane, ready: true}
+			w.bringNode(name)
+		}
+	}
+	remove := func(name string) {
+		if w.nodes[name] != nil {
+			delete(w.nodes, name)
+			w.bringNode(name)
+		}
+	}
+	switch arg {
+	case "w-4 joins":
+		add("w-4", false)
+	case "w-4 leaves":
+		remove("w-4")
+	case "cp-2 joins":
+		add("cp-2", true)
+	case "cp-2 leaves":
+		remove("cp-2")
+	case "forty join", "forty leave":
+		for i := range 40 {
+			if name := fmt.Sprintf("n-%02d", i); arg == "forty join" {
+				add(name, false)
+			} else {
+				remove(name)
+			}
+		}
+	}
+}
+
+func (w *world) volumeEvent(arg string) {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-model"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}}}}
+	if arg == "made" {
+		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, pv)))
+		return
+	}
+	w.wipe(&corev1.PersistentVolume{})
+}
+
+// heal makes everything right that a person can: what the tenant has, and volumes,
+// stay.
+func (w *world) heal() {
+	w.note("event", "all is put right")
+	w.statusEvent("can be written")
+	w.site.vc.Mend()
+	w.mirrorEvent("is well")
+	w.rights()
+	w.inputs++
+	w.put(w.credentials(w.vcPassword()))
+	w.put(w.authority())
+	w.put(w.mirrorAuthority())
+	w.put(w.cloudConfig())
+	w.pullSecretEvent("right")
+	w.put(w.trustOf("release"))
+	w.retag(bundleNewer)
+	w.drop(w.driverBundle("another"))
+	w.put(w.driverBundle("drivers"))
+	for _, e := range []string{"all are ready", "nobody lies", "forty leave"} {
+		w.nodeEvent(e)
+	}
+	w.oneConfig()
+}
+
+// oneConfig leaves one VDOConfig, as it should be: the one in force, where there is one.
+func (w *world) oneConfig() {
+	all := slices.DeleteFunc(w.configs(), func(v v1alpha1.VDOConfig) bool { return !v.DeletionTimestamp.IsZero() })
+	keep := "m-site"
+	if i := slices.IndexFunc(all, func(v v1alpha1.VDOConfig) bool {
+		return controllerutil.ContainsFinalizer(&v, "vdo.vmware.com/drivers")
+	}); i >= 0 {
+		keep = all[i].Name
+	} else if len(all) > 0 {
+		keep = all[0].Name
+	}
+	for _, v := range w.configs() {
+		if v.Name != keep || !v.DeletionTimestamp.IsZero() {
+			if !v.DeletionTimestamp.IsZero() && (v.Spec.OnDelete != v1alpha1.DeleteRemove || v.Spec.Suspend) {
+				v.Spec.OnDelete, v.Spec.Suspend = v1alpha1.DeleteRemove, false
+				w.must(w.Update(w.ctx, &v))
+			}
+			w.drop(&v)
+			w.settle()
+		}
+	}
+	w.put(w.vdoConfig(keep))
+}

@@ -1,0 +1,532 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// maxStatus is how long a status may be, whatever happens: etcd takes 1.5 MiB for the
+// whole object, and watchers get all of it at each change.
+const maxStatus = 48 << 10
+
+// model is what the program knows of what should be.
+type model struct {
+	late   error // of an event in the middle of a pass
+	failed error // of the last pass
+
+	mirrorState  string   // what the mirror does to everybody
+	mirrorLogins []string // passwords that were the mirror's
+	refused      int      // logins that had been refused at the vCenter when the program began
+	inputs       int      // how often what is tried at the vCenter changed
+	began        time.Time
+	restarts     int
+
+	audited int                    // writes that were looked at
+	rolled  map[string]*rolled     // by workload
+	touched map[string]bool        // workloads that a hand has changed
+	tenants map[string]tenantsThat // what the tenant made
+	served  map[string]bool        // drivers that were complete and are wanted since
+	orphans bool                   // drivers were left to their users
+	lost    bool                   // the inventory was taken away by hand
+
+	was before
+}
+
+// before is what was there before a pass.
+type before struct {
+	configs   []v1alpha1.VDOConfig
+	workloads map[string]bool
+}
+
+type tenantsThat struct {
+	o       client.Object
+	version string
+}
+
+// rolled is how often a workload's pods were replaced for one and the same reason.
+type rolled struct {
+	cause, template string
+	left            int
+}
+
+func newModel() model {
+	return model{
+		mirrorLogins: []string{mirrorPassword},
+		rolled:       map[string]*rolled{}, touched: map[string]bool{}, tenants: map[string]tenantsThat{}, served: map[string]bool{},
+	}
+}
+
+// The drivers and what of theirs has to be there. It is the same for every bundle of
+// this site.
+var essentials = map[string][]inventory.ID{
+	"cpi": {
+		apps("DaemonSet", "kube-system", "vsphere-cloud-controller-manager"),
+		object("", "ServiceAccount", "kube-system", "cloud-controller-manager"),
+		object("", "ConfigMap", "kube-system", "vsphere-cloud-config"),
+		object("", "Secret", "kube-system", "vsphere-cloud-secret"),
+		rbac("ClusterRole", "system:cloud-controller-manager"),
+		rbac("ClusterRoleBinding", "system:cloud-controller-manager"),
+		pullCopy,
+	},
+	"snapshot-controller": {
+		apps("Deployment", "kube-system", "snapshot-controller"),
+		object("", "ServiceAccount", "kube-system", "snapshot-controller"),
+		pullCopy,
+	},
+	"csi": {
+		apps("Deployment", csiNamespace, "vsphere-csi-controller"),
+		apps("DaemonSet", csiNamespace, "vsphere-csi-node"),
+		object("", "ServiceAccount", csiNamespace, "vsphere-csi-controller"),
+		object("", "Secret", csiNamespace, "vsphere-config-secret"),
+		object("", "Secret", csiNamespace, "vdo-registry-pull"),
+		rbac("ClusterRole", "vsphere-csi-controller-role"),
+		object("storage.k8s.io", "CSIDriver", "", "csi.vsphere.vmware.com"),
+	},
+}
+
+// pullCopy is the mirror's login beside the two drivers in kube-system.
+var pullCopy = object("", "Secret", "kube-system", "vdo-registry-pull")
+
+var driversInOrder = []string{"cpi", "snapshot-controller", "csi"}
+
+func object(group, kind, ns, name string) inventory.ID {
+	return inventory.ID{Key: inventory.Key{Group: group, Kind: kind, Namespace: ns, Name: name}, Version: "v1"}
+}
+func apps(kind, ns, name string) inventory.ID { return object("apps", kind, ns, name) }
+func rbac(kind, name string) inventory.ID     { return object("rbac.authorization.k8s.io", kind, "", name) }
+
+func isWorkload(id inventory.ID) bool { return id.Kind == "DaemonSet" || id.Kind == "Deployment" }
+
+// read returns an object, or nil.
+func (w *world) read(id inventory.ID) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: id.Group, Version: id.Version, Kind: id.Kind})
+	err := w.Get(w.ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, o)
+	w.must(client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// configs are all VDOConfigs.
+func (w *world) configs() []v1alpha1.VDOConfig {
+	var list v1alpha1.VDOConfigList
+	w.must(w.List(w.ctx, &list, client.InNamespace(namespace)))
+	return list.Items
+}
+
+func wants(v *v1alpha1.VDOConfig, driver string) bool {
+	if driver == "cpi" {
+		return v.Spec.CloudProvider != nil
+	}
+	return v.Spec.StorageProvider != nil
+}
+
+// wanted tells whether every VDOConfig that is not on its way out asks for a driver:
+// whichever is in force does.
+func wanted(all []v1alpha1.VDOConfig, driver string) bool {
+	n := 0
+	for i := range all {
+		if !all[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		if n++; !wants(&all[i], driver) {
+			return false
+		}
+	}
+	return n > 0
+}
+
+// before notes what a pass finds.
+func (w *world) before(which string, _ types.NamespacedName) {
+	w.was = before{configs: w.configs(), workloads: map[string]bool{}}
+	if which != passDrivers {
+		return
+	}
+	cause, there := w.cause(), w.workloads()
+	for _, x := range there {
+		w.was.workloads[x.key()] = true
+	}
+	maps.DeleteFunc(w.rolled, func(name string, _ *rolled) bool { return !w.was.workloads[name] }) // what comes anew is another one
+	for _, x := range there {
+		r := w.rolled[x.key()]
+		if r == nil || r.cause != cause {
+			w.rolled[x.key()] = &rolled{cause: cause, template: hashOf(x.template), left: 1}
+		} else if w.touched[x.key()] {
+			r.template = hashOf(x.template)
+		}
+	}
+}
+
+// cause is what the pods of the drivers may depend on. While it is the same, no pod
+// is replaced.
+func (w *world) cause() string {
+	var out strings.Builder
+	for i := range w.was.configs {
+		spec := w.was.configs[i].Spec.DeepCopy()
+		spec.Suspend, spec.OnDelete = false, ""
+		fmt.Fprintf(&out, "%s %v %s\n", w.was.configs[i].Name, w.was.configs[i].DeletionTimestamp.IsZero(), text(spec))
+	}
+	var bundles v1alpha1.DriverBundleList
+	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
+	for i := range bundles.Items {
+		fmt.Fprintf(&out, "%s@%s\n", bundles.Items[i].Status.Repository, bundles.Items[i].Status.Digest)
+	}
+	var vcs v1alpha1.VsphereCloudConfigList
+	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
+	for i := range vcs.Items {
+		out.WriteString(text(vcs.Items[i].Spec))
+	}
+	if all := w.site.vc.Accepted(vcsim.Admin.Username); len(all) > 0 {
+		out.WriteString(all[len(all)-1])
+	}
+	fmt.Fprintf(&out, "%d nodes, mirror %s", len(w.planes()), w.mirrorLogins[len(w.mirrorLogins)-1])
+	return out.String()
+}
+
+func text(v any) string {
+	data, _ := json.Marshal(v) //nolint:errchkjson // of the API
+	return string(data)
+}
+
+// after holds the world against the invariants that a pass must not break.
+func (w *world) after(which string, key types.NamespacedName) {
+	w.secretsStaySecret()
+	w.onlyVerifiedCredentials()
+	w.loginsAreBounded()
+	w.tenantsAreLeftAlone()
+	if which != passDrivers {
+		return
+	}
+	w.whatIsWantedIsNotRemoved()
+	w.podsAreReplacedForACause()
+	for _, v := range w.configs() {
+		if v.Name == key.Name {
+			w.statusIsTrue(&v)
+		}
+	}
+}
+
+// secretsStaySecret: no password in logs, events or statuses; and these stay small.
+func (w *world) secretsStaySecret() {
+	for where, said := range map[string]string{"log": w.log.String(), "events": w.events.String()} {
+		if i := strings.Index(said, canary); i >= 0 {
+			w.fail("no secret is told", "in the %s: …%s", where, said[max(0, i-200):i+len(canary)])
+		}
+	}
+	var bundles v1alpha1.DriverBundleList
+	var vcs v1alpha1.VsphereCloudConfigList
+	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
+	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
+	look := func(name, status string) {
+		if strings.Contains(status, canary) {
+			w.fail("no secret is told", "in the status of %s: %s", name, status)
+		}
+		if len(status) > maxStatus {
+			w.fail("a status stays small", "that of %s has %d bytes", name, len(status))
+		}
+	}
+	for _, v := range w.configs() {
+		look("VDOConfig "+v.Name, text(v.Status))
+	}
+	for i := range bundles.Items {
+		look("DriverBundle "+bundles.Items[i].Name, text(bundles.Items[i].Status))
+	}
+	for i := range vcs.Items {
+		look("VsphereCloudConfig "+vcs.Items[i].Name, text(vcs.Items[i].Status))
+	}
+}
+
+var vcenterPassword = regexp.MustCompile(`(?:vcenter|wrong)-[0-9]+` + canary)
+
+// onlyVerifiedCredentials: what the drivers were given, the vCenter has accepted
+// before; and so has the mirror.
+func (w *world) onlyVerifiedCredentials() {
+	accepted := w.site.vc.Accepted(vcsim.Admin.Username)
+	for _, id := range []inventory.ID{object("", "Secret", "kube-system", "vsphere-cloud-secret"), object("", "Secret", csiNamespace, "vsphere-config-secret")} {
+		for _, value := range w.dataOf(id) {
+			for _, password := range vcenterPassword.FindAllString(value, -1) {
+				if !slices.Contains(accepted, password) {
+					w.fail("only verified credentials are handed on", "%s has the password %q, which the vCenter never accepted", id.Key, password)
+				}
+			}
+		}
+	}
+	for _, ns := range []string{"kube-system", csiNamespace} {
+		id := object("", "Secret", ns, "vdo-registry-pull")
+		data := w.dataOf(id)
+		for _, password := range logins([]byte(data[corev1.DockerConfigJsonKey])) {
+			if !slices.Contains(w.mirrorLogins, password) {
+				w.fail("only verified credentials are handed on", "%s has the login %q, which the mirror never took", id.Key, password)
+			}
+		}
+	}
+}
+
+func (w *world) dataOf(id inventory.ID) map[string]string {
+	var s corev1.Secret
+	w.must(client.IgnoreNotFound(w.Get(w.ctx, types.NamespacedName{Namespace: id.Namespace, Name: id.Name}, &s)))
+	all := map[string]string{}
+	for k, v := range s.Data {
+		all[k] = string(v)
+	}
+	return all
+}
+
+// loginsAreBounded: a refused password is tried again once for each change of what is
+// tried, and otherwise once in an hour.
+func (w *world) loginsAreBounded() {
+	refused := w.site.vc.Refused(vcsim.Admin.Username) - w.refused
+	most := 1 + w.inputs + w.restarts + int(w.now.Sub(w.began)/(50*time.Minute))
+	if refused > most {
+		w.fail("failed logins are bounded", "%d, where at most %d are explained: %d changes, %s", refused, most, w.inputs, w.now.Sub(w.began))
+	}
+}
+
+// tenantsAreLeftAlone: nothing that the tenant made was touched.
+func (w *world) tenantsAreLeftAlone() {
+	for name, t := range w.tenants {
+		err := w.Get(w.ctx, client.ObjectKeyFromObject(t.o), t.o)
+		w.must(client.IgnoreNotFound(err))
+		if err != nil || t.o.GetResourceVersion() != t.version {
+			w.fail("what is a tenant's is left alone", "%s was changed or deleted", name)
+		}
+	}
+}
+
+// whatIsWantedIsNotRemoved: the operator deletes nothing of a driver that was there and
+// is wanted.
+func (w *world) whatIsWantedIsNotRemoved() {
+	writes, n := w.wire.written(w.audited)
+	w.audited = n
+	now := w.configs()
+	for _, x := range writes {
+		if x.method != "DELETE" {
+			continue
+		}
+		for driver, ids := range essentials {
+			for _, id := range ids {
+				if strings.HasSuffix(x.path, "/"+id.Name) && (id.Namespace == "" || strings.Contains(x.path, "/"+id.Namespace+"/")) &&
+					strings.Contains(x.path, "/"+strings.ToLower(id.Kind)) && wanted(w.was.configs, driver) && wanted(now, driver) {
+					w.fail("what is wanted is not removed", "the operator deleted %s", id.Key)
+				}
+			}
+		}
+	}
+}
+
+// podsAreReplacedForACause: a workload's template changes at most once for each change
+// of what it is made of, and not at all once it had come to rest.
+func (w *world) podsAreReplacedForACause() {
+	there := map[string]bool{}
+	for _, x := range w.workloads() {
+		there[x.key()] = true
+		r := w.rolled[x.key()]
+		hash := hashOf(x.template)
+		if r == nil || r.template == hash {
+			continue
+		}
+		r.template = hash
+		if w.touched[x.key()] {
+			delete(w.touched, x.key())
+			continue
+		}
+		if r.left--; r.left < 0 {
+			w.fail("pods are replaced for a cause", "the template of %s changed and nothing that it is made of had: %s", x.key(), toJSON(x.Object))
+		}
+	}
+	for driver, ids := range essentials {
+		for _, id := range ids {
+			name := id.Key.String()
+			if isWorkload(id) && w.was.workloads[name] && !there[name] && wanted(w.was.configs, driver) {
+				w.fail("what is wanted is not removed", "%s is gone after a pass", name)
+			}
+		}
+	}
+}
+
+// statusIsTrue holds what a VDOConfig says against the world.
+func (w *world) statusIsTrue(v *v1alpha1.VDOConfig) {
+	current := func(typ string) bool {
+		c := meta.FindStatusCondition(v.Status.Conditions, typ)
+		return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == v.Generation && w.failed == nil
+	}
+	if c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionResolved); c != nil && c.Status == metav1.ConditionTrue && c.Message == "" {
+		w.fail("a status is true", "Resolved is True and says of nothing that it was")
+	}
+	for driver, typ := range map[string]string{"cpi": v1alpha1.ConditionCPI, "csi": v1alpha1.ConditionCSI} {
+		if current(typ) {
+			w.driverRuns(driver, typ+"=True")
+		}
+	}
+	if !current(v1alpha1.ConditionReady) || !v.DeletionTimestamp.IsZero() {
+		return
+	}
+	for _, driver := range driversInOrder {
+		if wants(v, driver) {
+			w.driverRuns(driver, "Ready=True")
+			w.driverIsWhole(driver, "Ready=True", nil)
+			w.served[driver] = true
+			continue
+		}
+		delete(w.served, driver)
+		if v.Spec.OnDelete == v1alpha1.DeleteOrphan || w.orphans {
+			continue
+		}
+		for _, id := range essentials[driver] {
+			shared := wants(v, "snapshot-controller") && id.Key == pullCopy.Key
+			if !w.lost && !shared && w.read(id) != nil {
+				w.fail("Ready=True means that nothing unwanted is left", "%s of %s is there, and is not wanted", id.Key, driver)
+			}
+		}
+	}
+}
+
+// driverRuns holds "it runs" against the pods.
+func (w *world) driverRuns(driver, claim string) {
+	all := w.workloads()
+	for _, id := range essentials[driver] {
+		if !isWorkload(id) {
+			continue
+		}
+		i := slices.IndexFunc(all, func(x workload) bool { return x.key() == id.Key.String() })
+		if i < 0 {
+			w.fail(claimed(claim), "%s is not there", id.Key)
+		}
+		there, wanted := w.available(all[i])
+		if there < wanted {
+			w.fail(claimed(claim), "%s has %d of %d pods that run as they should, on nodes that are ready", id.Key, there, wanted)
+		}
+	}
+}
+
+func claimed(claim string) string { return claim + " means that it runs" }
+
+// evil marks what a hand has spoiled.
+const evil = "evil.example"
+
+// driverIsWhole holds that everything of a driver is there and as it should be.
+func (w *world) driverIsWhole(driver, claim string, except func(inventory.ID) bool) {
+	for _, id := range essentials[driver] {
+		if except != nil && except(id) {
+			continue
+		}
+		o := w.read(id)
+		if o == nil {
+			w.fail(claim+": everything is there", "%s of %s is not", id.Key, driver)
+		}
+		if why := spoiled(o); why != "" {
+			w.fail(claim+": everything is as it should be", "%s of %s %s: %s", id.Key, driver, why, text(o.Object))
+		}
+	}
+}
+
+func spoiled(o *unstructured.Unstructured) string {
+	switch o.GetKind() {
+	case "Secret":
+		data, _, _ := unstructured.NestedMap(o.Object, "data")
+		if _, bad := data["spoiled"]; bad {
+			return "was edited"
+		}
+	case "ClusterRole":
+		if rules, _, _ := unstructured.NestedSlice(o.Object, "rules"); len(rules) == 0 {
+			return "has lost its rules"
+		}
+	case "Deployment":
+		if n, set, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); set && n == 0 {
+			return "is scaled to nothing"
+		}
+	}
+	if strings.Contains(text(o.Object), evil) {
+		return "was edited"
+	}
+	return ""
+}
+
+// atRest holds what has to be so once the site was left in peace.
+func (w *world) atRest(healed bool) {
+	for _, r := range w.rolled {
+		r.left = 0
+	}
+	all := w.configs()
+	for _, driver := range driversInOrder {
+		if !wanted(all, driver) {
+			delete(w.served, driver)
+		}
+	}
+	if !healed {
+		w.repaired(all)
+		return
+	}
+	if len(all) != 1 {
+		w.fail("a site where all is right becomes Ready", "there are %d VDOConfigs", len(all))
+	}
+	v := &all[0]
+	c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != v.Generation {
+		w.fail("a site where all is right becomes Ready", "%s\n%s", describe(v.Status.Conditions), w.bundles())
+	}
+	for _, driver := range driversInOrder {
+		w.driverRuns(driver, "Ready=True")
+		w.driverIsWhole(driver, "Ready=True", nil)
+	}
+}
+
+func describe(conditions []metav1.Condition) string {
+	var out strings.Builder
+	for _, c := range conditions {
+		fmt.Fprintf(&out, "%s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return out.String()
+}
+
+func (w *world) bundles() string {
+	var out strings.Builder
+	var bundles v1alpha1.DriverBundleList
+	var vcs v1alpha1.VsphereCloudConfigList
+	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))
+	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
+	for i := range bundles.Items {
+		fmt.Fprintf(&out, "DriverBundle %s %s\n%s", bundles.Items[i].Name, bundles.Items[i].Status.Digest, describe(bundles.Items[i].Status.Conditions))
+	}
+	for i := range vcs.Items {
+		fmt.Fprintf(&out, "VsphereCloudConfig %s\n%s", vcs.Items[i].Name, describe(vcs.Items[i].Status.Conditions))
+	}
+	return out.String()
+}
+
+// repaired: what once ran and is wanted is there and whole, whatever is wrong with
+// what else was said. What can only be made of credentials waits for these.
+func (w *world) repaired(all []v1alpha1.VDOConfig) {
+	if len(w.bundleUIDs()) == 0 || w.read(object("", "Namespace", "", csiNamespace)) == nil {
+		return
+	}
+	for i := range all {
+		if all[i].Spec.Suspend || (!all[i].DeletionTimestamp.IsZero() && all[i].Spec.OnDelete == v1alpha1.DeleteOrphan) {
+			return
+		}
+	}
+	for _, driver := range driversInOrder {
+		if w.served[driver] && wanted(all, driver) {
+			w.driverIsWhole(driver, "repairs go on", func(id inventory.ID) bool { return id.Kind == "Secret" || id.Kind == "ConfigMap" })
+		}
+	}
+}

@@ -1,0 +1,462 @@
+package model
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+// node is what became of a machine.
+type node struct {
+	controlPlane bool
+	ready        bool
+	lies         bool // it is Ready, and its pods fall over
+}
+
+// podState is what the kubelet of a pod says of it.
+type podState struct {
+	template string // hash of the template that it was started from
+	state    string // running, pull, crash, away
+}
+
+// workload is a DaemonSet or Deployment, whichever.
+type workload struct {
+	client.Object
+	template *corev1.PodTemplateSpec
+	places   []string // nodes, or numbers
+	daemon   bool
+	replicas int32
+}
+
+func (x workload) key() string {
+	return kindName(x.Object) + " " + x.GetNamespace() + "/" + x.GetName()
+}
+
+func kindName(o client.Object) string {
+	if _, ok := o.(*appsv1.DaemonSet); ok {
+		return "DaemonSet"
+	}
+	return "Deployment"
+}
+
+// play does what kubelets, the workload controllers, the garbage collector and the
+// drivers themselves do, and tells whether anything was to do.
+func (w *world) play() bool {
+	did := w.collect()
+	did = w.endNamespaces() || did
+	for _, x := range w.workloads() {
+		did = w.run(x) || did
+	}
+	return w.drivers() || did
+}
+
+// workloads are those outside of the tenant's namespace.
+func (w *world) workloads() []workload {
+	var all []workload
+	var sets appsv1.DaemonSetList
+	w.must(w.List(w.ctx, &sets))
+	for i := range sets.Items {
+		o := &sets.Items[i]
+		x := workload{Object: o, template: &o.Spec.Template, daemon: true}
+		for _, name := range w.names() {
+			if w.nodes[name].controlPlane || !strings.Contains(o.Name, "cloud-controller-manager") {
+				x.places = append(x.places, name)
+			}
+		}
+		all = append(all, x)
+	}
+	var deployments appsv1.DeploymentList
+	w.must(w.List(w.ctx, &deployments))
+	for i := range deployments.Items {
+		o := &deployments.Items[i]
+		x := workload{Object: o, template: &o.Spec.Template, replicas: 1}
+		if o.Spec.Replicas != nil {
+			x.replicas = *o.Spec.Replicas
+		}
+		for n := range x.replicas {
+			planes := w.planes()
+			if strings.Contains(o.Name, "csi") { // one on each control-plane node
+				if int(n) < len(planes) {
+					x.places = append(x.places, planes[n])
+				}
+				continue
+			}
+			x.places = append(x.places, fmt.Sprint(n))
+		}
+		all = append(all, x)
+	}
+	return slices.DeleteFunc(all, func(x workload) bool { return x.GetNamespace() == tenantNamespace })
+}
+
+func (w *world) names() []string {
+	var all []string
+	for name := range w.nodes {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) planes() []string {
+	return slices.DeleteFunc(w.names(), func(n string) bool { return !w.nodes[n].controlPlane })
+}
+
+func hashOf(t *corev1.PodTemplateSpec) string {
+	data, _ := json.Marshal(t) //nolint:errchkjson // a template
+	h := fnv.New64a()
+	_, _ = h.Write(data)
+	return fmt.Sprintf("%x", h.Sum64())
+}
+
+func podName(x workload, place string) types.NamespacedName {
+	return types.NamespacedName{Namespace: x.GetNamespace(), Name: strings.ToLower(kindName(x.Object)) + "-" + x.GetName() + "-" + place}
+}
+
+// run brings a workload's pods and status to where its controllers would.
+func (w *world) run(x workload) bool {
+	if !x.GetDeletionTimestamp().IsZero() {
+		w.stopPods(x, nil)
+		return true
+	}
+	hash := hashOf(x.template)
+	did := w.stopPods(x, x.places)
+	var updated, ready int32
+	for _, place := range x.places {
+		key := podName(x, place)
+		was := w.pods[key]
+		is := w.kubelet(x, place, hash, was)
+		if is.template == hash {
+			updated++
+		}
+		if is.state == "running" {
+			ready++
+		}
+		if is != was {
+			did = true
+			w.bringPod(x, key, place, was, is)
+		}
+	}
+	return w.bringStatus(x, updated, ready) || did
+}
+
+// kubelet says what becomes of a pod.
+func (w *world) kubelet(x workload, place, hash string, was podState) podState {
+	n, onNode := w.nodes[place]
+	switch {
+	case onNode && !n.ready && was == (podState{}):
+		return was // nothing is started there
+	case onNode && !n.ready:
+		return podState{was.template, "away"}
+	case onNode && n.lies:
+		return podState{hash, "crash"}
+	case was.template == hash && was.state != "pull" && was != (podState{}):
+		return podState{hash, "running"}
+	case w.pulls(x):
+		return podState{hash, "running"}
+	}
+	return podState{hash, "pull"}
+}
+
+// pulls tells whether a node gets the images: the mirror asks for its login.
+func (w *world) pulls(x workload) bool {
+	for _, c := range append(slices.Clone(x.template.Spec.InitContainers), x.template.Spec.Containers...) {
+		if !strings.HasPrefix(c.Image, w.site.Host+"/") {
+			return false
+		}
+	}
+	for _, ref := range x.template.Spec.ImagePullSecrets {
+		var s corev1.Secret
+		if w.Get(w.ctx, types.NamespacedName{Namespace: x.GetNamespace(), Name: ref.Name}, &s) == nil && slices.Contains(logins(s.Data[corev1.DockerConfigJsonKey]), w.site.Password) {
+			return true
+		}
+	}
+	return false
+}
+
+// logins are the passwords of a docker configuration.
+func logins(data []byte) []string {
+	var config struct {
+		Auths map[string]struct{ Auth, Password string }
+	}
+	if json.Unmarshal(data, &config) != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range config.Auths {
+		decoded, _ := base64.StdEncoding.DecodeString(a.Auth) //nolint:errcheck // then it is none
+		_, password, _ := strings.Cut(string(decoded), ":")
+		all = append(all, password+a.Password)
+	}
+	return all
+}
+
+// stopPods removes the pods of a workload that are not in places any more.
+func (w *world) stopPods(x workload, places []string) bool {
+	did := false
+	prefix := strings.ToLower(kindName(x.Object)) + "-" + x.GetName() + "-"
+	for key := range w.pods {
+		if key.Namespace != x.GetNamespace() || !strings.HasPrefix(key.Name, prefix) || slices.Contains(places, strings.TrimPrefix(key.Name, prefix)) {
+			continue
+		}
+		w.stopPod(key)
+		did = true
+	}
+	return did
+}
+
+func (w *world) stopPod(key types.NamespacedName) {
+	delete(w.pods, key)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	w.must(client.IgnoreNotFound(w.Delete(w.ctx, pod, client.GracePeriodSeconds(0))))
+}
+
+// bringPod starts a pod anew where its template changed, and writes its status.
+func (w *world) bringPod(x workload, key types.NamespacedName, place string, was, is podState) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: x.template.Labels}}
+	if was.template != is.template {
+		w.stopPod(key)
+		if _, ok := w.nodes[place]; ok {
+			pod.Spec.NodeName = place
+		}
+		grace := int64(0)
+		pod.Spec.TerminationGracePeriodSeconds = &grace
+		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "x"}}
+		w.must(w.Create(w.ctx, pod))
+	} else {
+		w.must(w.Get(w.ctx, key, pod))
+	}
+	pod.Status.Phase = corev1.PodRunning
+	status := corev1.ContainerStatus{Name: "c", Image: "x", ImageID: "x"}
+	ready := corev1.ConditionFalse
+	switch is.state {
+	case "running":
+		ready, status.Ready = corev1.ConditionTrue, true
+		status.State.Running = &corev1.ContainerStateRunning{}
+	case "pull":
+		pod.Status.Phase = corev1.PodPending
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "pull: 401 Unauthorized from node " + place}
+	case "crash":
+		status.RestartCount = 3
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+		status.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "node " + place + ": x509: certificate signed by unknown authority " + strings.Repeat("and so on ", 40)}
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+	w.must(w.Status().Update(w.ctx, pod))
+	w.pods[key] = is
+}
+
+// bringStatus writes a workload's status where it differs.
+func (w *world) bringStatus(x workload, updated, ready int32) bool {
+	n := int32(len(x.places)) //nolint:gosec // few
+	switch o := x.Object.(type) {
+	case *appsv1.DaemonSet:
+		is := appsv1.DaemonSetStatus{ObservedGeneration: o.Generation, DesiredNumberScheduled: n, CurrentNumberScheduled: n,
+			UpdatedNumberScheduled: updated, NumberReady: ready, NumberAvailable: ready, NumberUnavailable: n - ready}
+		if same(o.Status, is) {
+			return false
+		}
+		o.Status = is
+	case *appsv1.Deployment:
+		is := appsv1.DeploymentStatus{ObservedGeneration: o.Generation, Replicas: n, UpdatedReplicas: updated, ReadyReplicas: ready,
+			AvailableReplicas: ready, UnavailableReplicas: n - ready}
+		if same(o.Status, is) {
+			return false
+		}
+		o.Status = is
+	}
+	err := w.Status().Update(w.ctx, x.Object)
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		w.must(err)
+	}
+	return true
+}
+
+func same(a, b any) bool {
+	x, _ := json.Marshal(a) //nolint:errchkjson // statuses
+	y, _ := json.Marshal(b) //nolint:errchkjson // statuses
+	return string(x) == string(y)
+}
+
+// available counts the running pods of a workload that is up to date.
+func (w *world) available(x workload) (there, wanted int) {
+	hash := hashOf(x.template)
+	for _, place := range x.places {
+		if n, ok := w.nodes[place]; ok && !n.ready {
+			continue
+		}
+		wanted++
+		if w.pods[podName(x, place)] == (podState{hash, "running"}) {
+			there++
+		}
+	}
+	return there, wanted
+}
+
+// drivers does what the drivers do once they run: the cloud provider initialises
+// nodes, the storage driver registers on them.
+func (w *world) drivers() bool {
+	did, cloud := false, false
+	storage := map[string]bool{}
+	for key, p := range w.pods {
+		if p.state != "running" {
+			continue
+		}
+		cloud = cloud || strings.HasPrefix(key.Name, "daemonset-vsphere-cloud-controller-manager-")
+		if name, ok := strings.CutPrefix(key.Name, "daemonset-vsphere-csi-node-"); ok {
+			storage[name] = true
+		}
+		if strings.HasPrefix(key.Name, "deployment-vsphere-csi-controller-") && !w.topology {
+			w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, topologies())))
+			w.topology, did = true, true
+		}
+	}
+	var nodes corev1.NodeList
+	w.must(w.List(w.ctx, &nodes))
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		if cloud && n.Spec.ProviderID == "" {
+			n.Spec.ProviderID = "vsphere://" + n.Name
+			n.Spec.Taints = nil
+			w.must(w.Update(w.ctx, n))
+			did = true
+		}
+		if storage[n.Name] && !w.registered[n.Name] {
+			csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{
+				Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}}}
+			w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, csi)))
+			w.registered[n.Name] = true
+			did = true
+		}
+	}
+	return did
+}
+
+// topologies is the kind that the storage driver's syncer makes. It stays for the
+// programs that follow.
+func topologies() *apiextensionsv1.CustomResourceDefinition {
+	keep := true
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+		},
+	}
+}
+
+// bringNode makes a Node what the model says of it.
+func (w *world) bringNode(name string) {
+	var o corev1.Node
+	err := w.Get(w.ctx, types.NamespacedName{Name: name}, &o)
+	n, wanted := w.nodes[name]
+	if !wanted {
+		w.must(client.IgnoreNotFound(w.Delete(w.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+		w.must(client.IgnoreNotFound(w.Delete(w.ctx, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+		delete(w.registered, name)
+		return
+	}
+	if apierrors.IsNotFound(err) {
+		o = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}}}
+		o.Spec.Taints = []corev1.Taint{{Key: cluster.TaintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+		if n.controlPlane {
+			o.Labels["node-role.kubernetes.io/control-plane"] = ""
+		}
+		err = w.Create(w.ctx, &o)
+	}
+	w.must(err)
+	status := corev1.ConditionFalse
+	if n.ready {
+		status = corev1.ConditionTrue
+	}
+	o.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	w.must(w.Status().Update(w.ctx, &o))
+}
+
+// collect ends the foreground deletions that the operator asked for, and removes what
+// a DriverBundle that is gone owned, as the garbage collector does.
+func (w *world) collect() bool {
+	writes, n := w.wire.written(w.collected)
+	w.collected = n
+	did := false
+	for _, x := range writes {
+		if x.method == "DELETE" {
+			did = w.endDeletion(x.path) || did
+		}
+	}
+	var maps corev1.ConfigMapList
+	w.must(w.List(w.ctx, &maps, client.InNamespace(namespace)))
+	owners := w.bundleUIDs()
+	for i := range maps.Items {
+		for _, ref := range maps.Items[i].OwnerReferences {
+			if ref.Kind == "DriverBundle" && !owners[ref.UID] {
+				w.must(client.IgnoreNotFound(w.Delete(w.ctx, &maps.Items[i])))
+				did = true
+			}
+		}
+	}
+	return did
+}
+
+// endDeletion takes the finalizer of the foreground deletion away.
+func (w *world) endDeletion(path string) bool {
+	raw, err := w.rest.Get().AbsPath(path).DoRaw(w.ctx)
+	if err != nil || !strings.Contains(string(raw), `"foregroundDeletion"`) {
+		return false
+	}
+	patch := []byte(`{"metadata":{"finalizers":null}}`)
+	err = w.rest.Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(w.ctx).Error()
+	if !apierrors.IsNotFound(err) {
+		w.must(err)
+	}
+	for _, k := range []string{"daemonsets", "deployments"} {
+		if _, name, ok := strings.Cut(path, "/"+k+"/"); ok {
+			for key := range w.pods {
+				if strings.HasPrefix(key.Name, strings.TrimSuffix(k, "s")+"-"+name+"-") {
+					w.stopPod(key)
+				}
+			}
+		}
+	}
+	return true
+}
+
+// endNamespaces ends the namespaces that are being deleted.
+func (w *world) endNamespaces() bool {
+	did := false
+	for _, name := range []string{csiNamespace, tenantNamespace} {
+		var ns corev1.Namespace
+		if err := w.Get(w.ctx, types.NamespacedName{Name: name}, &ns); err != nil || ns.DeletionTimestamp.IsZero() {
+			continue
+		}
+		w.empty(name)
+		ns.Spec.Finalizers = nil
+		w.must(client.IgnoreNotFound(w.SubResource("finalize").Update(w.ctx, &ns)))
+		did = true
+	}
+	return did
+}
+
+// toJSON is for messages.
+func toJSON(o runtime.Object) string {
+	data, _ := json.Marshal(o) //nolint:errchkjson // an object of the API server
+	return string(data)
+}

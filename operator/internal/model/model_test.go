@@ -1,0 +1,130 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	cluster.Main(m)
+}
+
+const (
+	programs = 1               // drawn where nothing else is asked for
+	length   = 12              // events of a program, passes not counted
+	patience = 2 * time.Minute // of shrinking
+)
+
+// Programs that once failed, and drawn ones, keep every promise. VDO_TEST_SEED draws one
+// again, VDO_TEST_PROGRAMS says how many (of the seeds from 1 on), VDO_TEST_DURATION for
+// how long (of fresh seeds, or of VDO_TEST_SEED and those after it), VDO_TEST_PROGRAM
+// names a file with a program to run instead.
+func TestRandomPrograms(t *testing.T) {
+	s := newSite(t)
+	if name := os.Getenv("VDO_TEST_PROGRAM"); name != "" {
+		check(t, s, load(t, name), name)
+		return
+	}
+	seed := number(t, "VDO_TEST_SEED", uint64(time.Now().UnixNano())) //nolint:gosec // after 1970
+	if text := os.Getenv("VDO_TEST_DURATION"); text != "" {
+		d, err := time.ParseDuration(text)
+		require.NoError(t, err)
+		for end := time.Now().Add(d); time.Now().Before(end); seed++ {
+			check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
+		}
+		return
+	}
+	if os.Getenv("VDO_TEST_SEED") != "" {
+		check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
+		return
+	}
+	known, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	for _, name := range known {
+		check(t, s, load(t, name), name)
+	}
+	for seed := range number(t, "VDO_TEST_PROGRAMS", programs) {
+		check(t, s, draw(seed+1, length), fmt.Sprint("VDO_TEST_SEED=", seed+1))
+	}
+}
+
+// number reads a variable of the environment.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, name)
+	return n
+}
+
+func load(t *testing.T, name string) program {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	p, err := read(string(data))
+	require.NoError(t, err, name)
+	return p
+}
+
+// What a program is printed as, is read as the same.
+func TestProgramsAreReadAsPrinted(t *testing.T) {
+	for seed := range uint64(50) {
+		p := draw(seed, 30)
+		again, err := read(p.String())
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+	}
+	for _, bad := range []string{"node: eats itself", "API server: the request fails", "at request x: node: w-1 lies", "nonsense"} {
+		_, err := read(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+// newSite starts what the programs share.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	m, err := deliver(t.Context(), t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.Close() })
+	return &site{mirror: m, vc: vcsim.Start(t, vcsim.Options{}), cfg: cluster.Config(t)}
+}
+
+// check runs a program, and where it fails shrinks it.
+func check(t *testing.T, s *site, p program, name string) {
+	t.Helper()
+	ctx := context.Background()
+	start := time.Now()
+	w, broken, err := execute(ctx, s, p)
+	require.NoError(t, err, "%s\n%s", name, p)
+	if broken == nil {
+		t.Logf("%s: %d events, %d requests of the operator, %d writes, %s", name, len(p), w.wire.all, len(w.wire.writes), time.Since(start).Round(time.Millisecond))
+		return
+	}
+	fails := func(p program) bool {
+		_, v, err := execute(ctx, s, p)
+		return err == nil && v != nil && v.invariant == broken.invariant
+	}
+	small := shrink(p, time.Now().Add(patience), fails)
+	w, last, err := execute(ctx, s, small)
+	require.NoError(t, err)
+	if last == nil { // a race that not every run has
+		last = broken
+	}
+	t.Errorf("%s: %v\n\nthe program, shrunk:\n%s\nwhat happened:\n%s", name, last, small, w.told())
+}

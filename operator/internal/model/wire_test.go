@@ -1,0 +1,129 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// wire is the operator's way to the API server. It notes every write that the API
+// server has taken, and lets things happen at a request of a pass.
+type wire struct {
+	mu       sync.Mutex
+	next     http.RoundTripper
+	requests int // of this pass
+	writes   []write
+	all      int // requests of the program
+	armed    []armed
+	dead     bool   // the operator was killed: nothing gets through any more
+	kill     func() // ends the pass under way
+	refuse   func(*http.Request) bool
+}
+
+// write is a request that changed something.
+type write struct{ method, path string }
+
+func (w write) String() string { return w.method + " " + w.path }
+
+// armed happens at a request of the next pass.
+type armed struct {
+	at   int
+	what string // fails, lost, killed, or event
+	do   func()
+}
+
+var errWire = errors.New("connection reset by peer")
+
+func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	what, do, refused := w.met(req)
+	switch {
+	case what == "dead":
+		return nil, errWire
+	case what == "killed":
+		w.kill()
+		return nil, errWire
+	case what == "fails" || refused:
+		return answer(req, http.StatusInternalServerError), nil
+	case do != nil:
+		do()
+	}
+	resp, err := w.next.RoundTrip(req)
+	if err == nil && resp.StatusCode < 300 && isWrite(req) {
+		w.mu.Lock()
+		w.writes = append(w.writes, write{req.Method, req.URL.Path})
+		w.mu.Unlock()
+	}
+	if what == "lost" {
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return nil, errWire
+	}
+	return resp, err
+}
+
+// met counts a request, and returns what shall happen to it.
+func (w *wire) met(req *http.Request) (what string, do func(), refused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead {
+		return "dead", nil, false
+	}
+	w.requests++
+	w.all++
+	for i, a := range w.armed {
+		if a.at == w.requests {
+			w.armed = append(w.armed[:i:i], w.armed[i+1:]...)
+			w.dead = a.what == "killed"
+			return a.what, a.do, false
+		}
+	}
+	return "", nil, w.refuse != nil && w.refuse(req)
+}
+
+func isWrite(req *http.Request) bool {
+	return req.Method != http.MethodGet && !strings.Contains(req.URL.RawQuery, "dryRun=")
+}
+
+// arm has something happen at a request of the next pass.
+func (w *wire) arm(a armed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.armed = append(w.armed, a)
+}
+
+// begin begins a pass; end ends it: what was armed and did not happen is forgotten.
+func (w *wire) begin(kill func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.requests, w.kill = 0, kill
+}
+
+func (w *wire) end() (killed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	killed, w.dead, w.armed = w.dead, false, nil
+	return killed
+}
+
+// written returns the writes from the n-th on, and how many there are.
+func (w *wire) written(from int) ([]write, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]write{}, w.writes[from:]...), len(w.writes)
+}
+
+func answer(req *http.Request, status int) *http.Response {
+	body, _ := json.Marshal(map[string]any{ //nolint:errchkjson // strings and numbers
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": status,
+		"message": "etcdserver: request timed out",
+	})
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
+		Header: http.Header{"Content-Type": []string{"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}

@@ -1,0 +1,613 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+const (
+	namespace       = "vmware-system-vdo"
+	csiNamespace    = "vmware-system-csi"
+	tenantNamespace = "tenant"
+
+	// Every secret has the canary in it.
+	canary         = "-canary"
+	mirrorPassword = "mirror-1" + canary //nolint:gosec // of a registry that lives for one test
+)
+
+// site is what all programs share: nothing in it is changed for good.
+type site struct {
+	*mirror
+	vc       *vcsim.VCenter
+	cfg      *rest.Config
+	password int // numbers the vCenter's passwords, so that none comes twice
+}
+
+// world is one program's.
+type world struct {
+	client.Client // an administrator's, past everything
+	ctx           context.Context
+	site          *site
+	rest          rest.Interface
+	tenant        client.Client
+	now           time.Time
+
+	wire   *wire
+	api    client.Client // the operator's
+	op     controllers
+	events *said
+	log    *said
+
+	nodes      map[string]*node
+	pods       map[types.NamespacedName]podState
+	registered map[string]bool
+	topology   bool // the kind CSINodeTopology was made
+	collected  int
+	asked      int
+	trace      []string
+
+	model
+}
+
+// violation is an invariant that did not hold.
+type violation struct{ invariant, text string }
+
+func (v *violation) Error() string { return v.invariant + ": " + v.text }
+
+// fail ends the program.
+func (w *world) fail(invariant, format string, args ...any) {
+	panic(&violation{invariant, fmt.Sprintf(format, args...)})
+}
+
+// must ends the program over a fault of the test's own doings.
+func (w *world) must(err error) {
+	if err != nil {
+		panic(fmt.Errorf("the world: %w\n%s", err, debug.Stack()))
+	}
+}
+
+// execute runs a program in a world that was put back to its beginning.
+func execute(ctx context.Context, s *site, p program) (w *world, broken *violation, err error) {
+	w, err = newWorld(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case *violation:
+			broken = v
+		case error:
+			err = v
+		default:
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	w.reset()
+	w.prepare()
+	for _, e := range p {
+		w.happen(e)
+	}
+	w.heal()
+	w.peace(true)
+	return w, nil, nil
+}
+
+func newWorld(ctx context.Context, s *site) (*world, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	admin := rest.CopyConfig(s.cfg)
+	admin.QPS = -1
+	httpClient, err := rest.HTTPClientFor(admin)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(admin, client.Options{Scheme: scheme, HTTPClient: httpClient})
+	if err != nil {
+		return nil, err
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(admin, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	as := rest.CopyConfig(admin)
+	as.Impersonate.UserName = "tenant"
+	tenant, err := client.New(as, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	return &world{
+		Client: c, ctx: ctx, site: s, rest: d.RESTClient(), tenant: tenant, now: time.Now().Add(10 * time.Minute),
+		events: &said{}, log: &said{}, nodes: map[string]*node{}, pods: map[types.NamespacedName]podState{}, registered: map[string]bool{},
+		model: newModel(),
+	}, nil
+}
+
+// said keeps what was said.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *said) add(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.WriteString(line + "\n")
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// Eventf records an event.
+func (s *said) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+	s.add(reason + ": " + fmt.Sprintf(note, args...))
+}
+
+// controllers are the operator: what a restart makes anew.
+type controllers struct {
+	bundle  reconcile.Reconciler
+	vcenter reconcile.Reconciler
+	drivers reconcile.Reconciler
+}
+
+// checker asks the real vCenter, as package operator does.
+type checker struct{}
+
+func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
+	r, err := vcenter.Check(ctx, vcenter.Target{
+		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: vcenter.Password(q.Password),
+		Trust:       vcenter.Trust{Insecure: q.Spec.Insecure, Thumbprint: q.Spec.Thumbprint, CA: q.CA},
+		Datacenters: q.Spec.Datacenters,
+	})
+	return vspherecloudconfig.Found{
+		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,
+		Thumbprint: r.Thumbprint, User: r.User, Datacenters: r.Datacenters, Missing: r.Missing,
+	}, err
+}
+
+// start starts the operator, with its own rights and without any memory.
+func (w *world) start() {
+	cfg := rest.CopyConfig(w.site.cfg)
+	cfg.BearerToken, cfg.QPS = w.token(), -1
+	if w.wire == nil {
+		w.wire = &wire{}
+	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		w.wire.next = next
+		return w.wire
+	})
+	httpClient, err := rest.HTTPClientFor(cfg)
+	w.must(err)
+	w.api, err = client.New(cfg, client.Options{Scheme: w.Scheme(), Mapper: w.RESTMapper(), HTTPClient: httpClient})
+	w.must(err)
+	versions, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, httpClient)
+	w.must(err)
+	now := func() time.Time { return w.now }
+	bundles := store.New(store.Options{Client: w.api, Timeout: 5 * time.Second})
+	writer := condition.Writer{Client: w.api, Recorder: w.events}
+	w.op.bundle = reconcile.AsReconciler(w.api, &driverbundle.Reconciler{
+		Reader: w.api, Writer: writer,
+		Options: driverbundle.Options{Store: bundles, Now: now, Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
+			m, err := bundles.Open(ctx, b)
+			if err != nil {
+				return nil, err
+			}
+			return m, nil
+		}},
+	})
+	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now})
+	w.op.drivers = &vdoconfig.Reconciler{
+		Client: w.api, Store: bundles, Recorder: w.events, Now: now,
+		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
+	}
+}
+
+func (w *world) token() string {
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
+	req := &authenticationv1.TokenRequest{}
+	w.must(w.SubResource("token").Create(w.ctx, sa, req))
+	return req.Status.Token
+}
+
+// happen does an event.
+func (w *world) happen(e event) {
+	k := kindOf(e.kind)
+	if e.at == 0 {
+		w.note("event", e.String())
+		k.do(w, e.arg)
+		return
+	}
+	w.note("armed", e.String())
+	if fault, ok := faults[e.arg]; ok && e.kind == interruption {
+		w.restarts += map[string]int{"killed": 1}[fault]
+		w.wire.arm(armed{at: e.at, what: fault})
+		return
+	}
+	w.wire.arm(armed{at: e.at, do: func() {
+		defer func() { // not in this goroutine
+			if v := recover(); v != nil {
+				w.late = fmt.Errorf("%s: %v", e, v)
+			}
+		}()
+		w.note("event", e.String())
+		k.do(w, e.arg)
+	}})
+}
+
+// note adds a line to the trace of the program.
+func (w *world) note(what, text string) { w.trace = append(w.trace, what+" "+text) }
+
+// The passes.
+const (
+	passBundle  = "bundle"
+	passVCenter = "vcenter"
+	passDrivers = "drivers"
+)
+
+// pass does a pass of one controller over each of its resources.
+func (w *world) pass(which string) {
+	r, list := w.op.drivers, client.ObjectList(&v1alpha1.VDOConfigList{})
+	switch which {
+	case passBundle:
+		r, list = w.op.bundle, &v1alpha1.DriverBundleList{}
+	case passVCenter:
+		r, list = w.op.vcenter, &v1alpha1.VsphereCloudConfigList{}
+	}
+	w.must(w.List(w.ctx, list, client.InNamespace(namespace)))
+	for _, key := range keys(list) {
+		w.one(which, r, key)
+	}
+}
+
+func keys(list client.ObjectList) []types.NamespacedName {
+	var all []types.NamespacedName
+	switch l := list.(type) {
+	case *v1alpha1.VDOConfigList:
+		for i := range l.Items {
+			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
+		}
+	case *v1alpha1.DriverBundleList:
+		for i := range l.Items {
+			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
+		}
+	case *v1alpha1.VsphereCloudConfigList:
+		for i := range l.Items {
+			all = append(all, client.ObjectKeyFromObject(&l.Items[i]))
+		}
+	}
+	return all
+}
+
+// one is one pass over one resource, and the look at the world after it.
+func (w *world) one(which string, r reconcile.Reconciler, key types.NamespacedName) {
+	w.before(which, key)
+	ctx, cancel := context.WithCancel(log.IntoContext(w.ctx, w.logger()))
+	defer cancel()
+	w.wire.begin(cancel)
+	result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+	if w.wire.end() {
+		w.note("killed", "in a pass of "+which)
+		w.start()
+	}
+	w.must(w.late)
+	w.failed = err
+	if err != nil {
+		w.note("pass", fmt.Sprintf("%s %s: error %v", which, key.Name, err))
+	} else {
+		w.note("pass", fmt.Sprintf("%s %s: again in %s", which, key.Name, result.RequeueAfter))
+	}
+	w.after(which, key)
+}
+
+func (w *world) logger() logr.Logger {
+	return funcr.New(func(prefix, args string) { w.log.add(prefix + " " + args) }, funcr.Options{Verbosity: 1})
+}
+
+// settle does passes of all controllers until nothing is written any more. It tells
+// whether that came to an end.
+func (w *world) settle() bool {
+	for range 40 {
+		did := w.play()
+		_, before := w.wire.written(0)
+		for _, which := range []string{passBundle, passVCenter, passDrivers} {
+			w.pass(which)
+		}
+		if _, now := w.wire.written(0); now == before && !did {
+			return true
+		}
+		w.now = w.now.Add(2 * time.Second)
+	}
+	return false
+}
+
+// interval is longer than any that the resources have.
+const interval = 11 * time.Minute
+
+// peace lets two intervals go by in which nothing happens, and one more, in which
+// nothing may be written.
+func (w *world) peace(healed bool) {
+	for range 2 {
+		if !w.settle() {
+			writes, n := w.wire.written(0)
+			w.fail("in peace it comes to rest", "it goes on writing, at last:\n%s", lines(writes[max(0, n-20):]))
+		}
+		w.now = w.now.Add(interval)
+	}
+	_, before := w.wire.written(0)
+	for _, which := range []string{passBundle, passVCenter, passDrivers} {
+		w.pass(which)
+		if w.failed != nil && w.wire.refuse == nil {
+			w.fail("in peace no pass fails", "pass of %s: %v", which, w.failed)
+		}
+	}
+	writes, _ := w.wire.written(before)
+	if kept := notes(writes); len(kept) > 0 {
+		w.fail("at rest nothing is written", "%s", lines(kept))
+	}
+	w.atRest(healed)
+}
+
+// notes are the writes that are none of the notes of when a vCenter was last asked.
+func notes(writes []write) []write {
+	var rest []write
+	for _, x := range writes {
+		if !strings.Contains(x.path, "/vspherecloudconfigs/") {
+			rest = append(rest, x)
+		}
+	}
+	return rest
+}
+
+func lines[T fmt.Stringer](all []T) string {
+	var out strings.Builder
+	for _, x := range all {
+		out.WriteString("  " + x.String() + "\n")
+	}
+	return out.String()
+}
+
+// reset brings the cluster, the mirror and the vCenter back to where nothing has
+// happened yet.
+func (w *world) reset() {
+	w.site.Heal()
+	w.site.vc.Mend()
+	w.site.Password = mirrorPassword
+	w.rights()
+	var configs v1alpha1.VDOConfigList
+	w.must(w.List(w.ctx, &configs))
+	for i := range configs.Items {
+		if o := &configs.Items[i]; len(o.Finalizers) > 0 {
+			o.Finalizers = nil
+			w.must(w.Update(w.ctx, o))
+		}
+	}
+	for _, o := range []client.Object{&v1alpha1.VDOConfig{}, &v1alpha1.DriverBundle{}, &v1alpha1.VsphereCloudConfig{}} {
+		w.must(w.DeleteAllOf(w.ctx, o, client.InNamespace(namespace)))
+	}
+	w.empty(namespace)
+	w.empty(csiNamespace)
+	w.empty(tenantNamespace)
+	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
+	for _, o := range []client.Object{
+		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ServiceAccount{}, &corev1.Secret{}, &corev1.Service{},
+	} {
+		w.wipe(o, client.InNamespace("kube-system"))
+	}
+	for _, o := range []client.Object{&corev1.ConfigMap{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+		w.wipe(o, client.InNamespace("kube-system"), mine)
+	}
+	w.wipe(&corev1.Pod{}, client.InNamespace("kube-system"), client.GracePeriodSeconds(0))
+	w.wipe(&rbacv1.ClusterRole{}, mine)
+	w.wipe(&rbacv1.ClusterRoleBinding{}, mine)
+	for _, o := range []client.Object{&storagev1.CSIDriver{}, &corev1.Node{}, &storagev1.CSINode{}, &corev1.PersistentVolume{}} {
+		w.wipe(o)
+	}
+}
+
+// wipe deletes all of a kind, finalizers or not.
+func (w *world) wipe(of client.Object, opts ...client.DeleteAllOfOption) {
+	w.must(w.DeleteAllOf(w.ctx, of, append(opts, client.PropagationPolicy(metav1.DeletePropagationBackground))...))
+	gvks, _, err := w.Scheme().ObjectKinds(of)
+	w.must(err)
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvks[0])
+	var all client.DeleteAllOfOptions
+	all.ApplyOptions(opts)
+	w.must(w.List(w.ctx, list, &all.ListOptions))
+	for i := range list.Items {
+		if o := &list.Items[i]; len(o.GetFinalizers()) > 0 {
+			o.SetFinalizers(nil)
+			w.must(client.IgnoreNotFound(w.Update(w.ctx, o)))
+		}
+	}
+}
+
+// empty empties a namespace of what programs put there.
+func (w *world) empty(ns string) {
+	for _, o := range []client.Object{
+		&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.Event{},
+	} {
+		w.wipe(o, client.InNamespace(ns))
+	}
+	if ns != namespace {
+		w.wipe(&corev1.ServiceAccount{}, client.InNamespace(ns))
+	}
+	w.wipe(&corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
+}
+
+// rights applies the operator's RBAC, and gives the tenant a namespace with ordinary
+// rights to edit: what upstream's ClusterRole edit adds up to is the controller
+// manager's to write, and there is none.
+func (w *world) rights() {
+	w.endNamespaces()
+	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
+	w.must(err)
+	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		u := &unstructured.Unstructured{}
+		if err := dec.Decode(&u.Object); errors.Is(err, io.EOF) {
+			break
+		} else {
+			w.must(err)
+		}
+		w.must(w.Apply(w.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
+	}
+	all := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenantNamespace}},
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "edit"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "pods", "services", "serviceaccounts", "persistentvolumeclaims"}, Verbs: all},
+			{APIGroups: []string{"apps"}, Resources: []string{"deployments", "daemonsets", "statefulsets"}, Verbs: all},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenantNamespace, Name: "edit"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "edit"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "tenant"}}},
+	} {
+		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, o)))
+	}
+}
+
+// prepare makes a site where all is right and nothing is installed yet.
+func (w *world) prepare() {
+	w.changePassword()
+	w.retag(bundleFirst)
+	for name, plane := range map[string]bool{"cp-1": true, "w-1": false, "w-2": false, "w-3": false} {
+		w.nodes[name] = &node{controlPlane: plane, ready: true}
+		w.bringNode(name)
+	}
+	w.put(w.credentials(w.vcPassword()))
+	w.put(w.authority())
+	w.put(w.mirrorAuthority())
+	w.put(w.pullSecret(w.site.DockerConfig()))
+	w.put(w.trustOf("release"))
+	w.put(w.cloudConfig())
+	w.put(w.driverBundle("drivers"))
+	w.put(w.vdoConfig("m-site"))
+	w.start()
+}
+
+// put makes an object what it shall be: it is created, or replaced.
+func (w *world) put(o client.Object) {
+	err := w.Create(w.ctx, o)
+	if !apierrors.IsAlreadyExists(err) {
+		w.must(err)
+		return
+	}
+	was, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		panic("no object")
+	}
+	w.must(w.Get(w.ctx, client.ObjectKeyFromObject(o), was))
+	o.SetResourceVersion(was.GetResourceVersion())
+	o.SetFinalizers(was.GetFinalizers())
+	w.must(w.Update(w.ctx, o))
+}
+
+// drop deletes an object, where it is there.
+func (w *world) drop(o client.Object) { w.must(client.IgnoreNotFound(w.Delete(w.ctx, o))) }
+
+func named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+func (w *world) vcPassword() string { return fmt.Sprintf("vcenter-%d%s", w.site.password, canary) }
+
+func (w *world) credentials(password string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: named("vc-creds"), Data: map[string][]byte{
+		"username": []byte(vcsim.Admin.Username), "password": []byte(password)}}
+}
+
+func (w *world) authority() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: named("vc-ca"), Data: map[string]string{"ca.crt": string(w.site.vc.CA)}}
+}
+
+func (w *world) mirrorAuthority() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(w.site.CA())}}
+}
+
+func (w *world) pullSecret(config []byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: named(v1alpha1.DefaultPullSecretName), Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: config}}
+}
+
+func (w *world) trustOf(key string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultTrustName), Data: map[string]string{key + ".pub": w.site.keys[key]}}
+}
+
+func (w *world) cloudConfig() *v1alpha1.VsphereCloudConfig {
+	return &v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{
+		VcIP: w.site.vc.Host, Port: int32(w.site.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
+		CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east"}}}
+}
+
+func (w *world) driverBundle(name string) *v1alpha1.DriverBundle {
+	return &v1alpha1.DriverBundle{ObjectMeta: named(name), Spec: v1alpha1.DriverBundleSpec{Reference: w.site.Host + "/" + repository + ":site"}}
+}
+
+func (w *world) vdoConfig(name string) *v1alpha1.VDOConfig {
+	return &v1alpha1.VDOConfig{ObjectMeta: named(name), Spec: v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"},
+	}}
+}
+
+func (w *world) bundleUIDs() map[types.UID]bool {
+	var list v1alpha1.DriverBundleList
+	w.must(w.List(w.ctx, &list))
+	all := map[types.UID]bool{}
+	for i := range list.Items {
+		all[list.Items[i].UID] = true
+	}
+	return all
+}
+
+// told is the trace of the program.
+func (w *world) told() string { return "  " + strings.Join(w.trace, "\n  ") + "\n" }
