@@ -229,7 +229,7 @@ func (p *pass) run(ctx context.Context) {
 		p.outcome.applied = err
 		return
 	}
-	p.resolve()
+	p.resolve(ctx)
 	if err := p.bring(ctx); err != nil {
 		p.outcome.applied = fault.Join(p.outcome.applied, err)
 	}

@@ -118,12 +118,16 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 type store struct {
 	contents *bundle.Contents
 	err      error
-	broken   string // digest that cannot be read
+	broken   string                      // digest that cannot be read
+	of       map[string]*bundle.Contents // by digest; others are contents
 }
 
 func (s *store) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
 	if s.broken != "" && b.Status.Digest == s.broken {
 		return nil, errBroken
+	}
+	if c := s.of[b.Status.Digest]; c != nil {
+		return c, nil
 	}
 	return s.contents, s.err
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
@@ -94,6 +95,33 @@ func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 			require.Equal(t, was, v.Status.Bundle)
 		})
 	}
+}
+
+// A newer bundle need not hold what is installed. As long as that has to stay, it is
+// repaired from the bundle that it came from, and that is the one in status.bundle.
+func TestWhatANewerBundleDoesNotHoldIsRepairedFromTheOneBefore(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	was := v.Status.Bundle
+	next := "sha256:" + strings.Repeat("b", 64)
+	w.store.of = map[string]*bundle.Contents{next: bundleOf(t, "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3")}
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	b.Status.Digest = next
+	w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked")
+	w.destroy()
+	w.until("repaired", func() bool {
+		w.look(v)
+		return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller") && !gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	})
+	w.whole("not in the newer bundle")
+	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
+	require.Equal(t, was, v.Status.Bundle)
+	require.Contains(t, cond(t, v, "Resolved").Message, "key a is revoked")
+
+	w.verified(get(w, b, w.ns, "site"), metav1.ConditionTrue, "Succeeded", "")
+	w.ready(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Version)
+	require.Equal(t, repository+"@"+next, v.Status.Bundle)
 }
 
 func TestAWorkloadThatIsMissingMakesItsConditionNotTrue(t *testing.T) {

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,8 +50,9 @@ func (d decision) version(driver matrix.Driver) string {
 	return ""
 }
 
-// resolve asks the matrix.
-func (p *pass) resolve() {
+// resolve asks the matrix. Where what is installed has to stay and the bundle does not
+// hold it, the one that it was installed from is used.
+func (p *pass) resolve(ctx context.Context) {
 	if p.site.contents == nil {
 		p.decision = decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 		return
@@ -64,7 +66,35 @@ func (p *pass) resolve() {
 		hold = &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(p.frozen)}
 	}
 	p.choose(hold)
+	if len(p.stranded()) > 0 && (hold != nil || p.decision.refused != nil) {
+		why := fault.Join(hold, p.decision.refused)
+		if now := p.site; p.openLast(ctx) && len(p.stranded()) == 0 {
+			refused := p.decision.refused
+			p.choose(why)
+			p.decision.refused = refused
+		} else {
+			p.site = now
+		}
+	}
 	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+}
+
+// stranded are the installed releases of drivers that are asked for, or have to stay,
+// which the bundle does not hold.
+func (p *pass) stranded() []matrix.ReleaseID {
+	if p.site.contents == nil {
+		return nil
+	}
+	holds, unasked := available(p.site.contents.Lock), p.unasked()
+	var all []matrix.ReleaseID
+	for _, d := range inOrder {
+		id := matrix.ReleaseID{Driver: d, Version: p.site.installed[d]}
+		wanted := !slices.Contains(unasked, d) || slices.Contains(p.site.staying, d)
+		if _, there := p.site.installed[d]; there && wanted && p.runs(d) && !holds[id.String()] {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // choose decides; drivers at fault are left as they are.

@@ -48,7 +48,7 @@ func (p *pass) report() {
 	if p.site.kubernetes != "" {
 		st.Kubernetes = p.site.kubernetes
 	}
-	if b := p.site.bundle; b != nil && p.site.contents != nil {
+	if b := p.site.bundle; b != nil && p.site.contents != nil && (st.Bundle == "" || len(p.stranded()) == 0) {
 		st.Bundle = b.Status.Repository + "@" + b.Status.Digest
 	}
 	st.Pending = p.pending()
