@@ -189,6 +189,39 @@ func TestASignatureIsNotWrittenIntoALinkedPart(t *testing.T) {
 	require.Equal(t, before, read(t, elsewhere))
 }
 
+// A list of parts says whose they are. What replaces an archive removes its parts, and
+// nobody else's.
+func TestAListOfAnotherArchivesPartsRemovesNothing(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 85, LayerSize: 700, Layers: 1})
+	path := inParts(t, b, Options{VolumeSize: 20_000})
+	dir := filepath.Dir(path)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "x.tar.parts"), read(t, path), 0o600))
+	before := contents(t, dir)
+	whole := written(t, b)
+	for what, do := range map[string]func() error{
+		"pull": func() error {
+			w, err := CreateFile(filepath.Join(dir, "x.tar"), Options{Replace: true})
+			require.NoError(t, err)
+			return pull(t.Context(), w, b, 1)
+		},
+		"pull into parts": func() error {
+			w, err := CreateFile(filepath.Join(dir, "x.tar"), Options{Replace: true, Restart: true, VolumeSize: 30_000})
+			require.NoError(t, err)
+			return pull(t.Context(), w, b, 1)
+		},
+		"split": func() error {
+			_, err := Split(t.Context(), whole, filepath.Join(dir, "x.tar"), Options{Replace: true, VolumeSize: 30_000})
+			return err
+		},
+	} {
+		err := do()
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%s: %v", what, err)
+		for name, data := range before {
+			require.Equal(t, data, string(read(t, filepath.Join(dir, name))), "%s: %s", what, name)
+		}
+	}
+}
+
 // The user's own link to an archive is followed: what is beside the archive is beside
 // the file, and the link stays.
 func TestAnArchiveIsSignedThroughTheUsersLink(t *testing.T) {

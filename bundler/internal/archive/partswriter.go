@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -145,7 +146,7 @@ func (d *folder) removeParts(name string, keep *parts.List) error {
 	if !d.has(name) {
 		return nil
 	}
-	l, err := readParts(d.at(name))
+	l, err := d.ownParts(name)
 	if err != nil {
 		return err
 	}
@@ -153,6 +154,19 @@ func (d *folder) removeParts(name string, keep *parts.List) error {
 		return err
 	}
 	return d.removeOthers(l, keep)
+}
+
+// ownParts reads the parts file of an archive, before its parts are replaced. One that
+// lists the parts of another archive would have those removed.
+func (d *folder) ownParts(name string) (*parts.List, error) {
+	l, err := readParts(d.at(name))
+	if err == nil && l.File() != strings.TrimSuffix(name, parts.Suffix) {
+		err = &fault.Error{
+			Reason: fault.Conflict, Op: "replace", Subject: d.at(name), Err: fmt.Errorf("it lists the parts of another archive, %s", l.File()),
+			Hint: "look at it, and remove it: the parts that it lists are not touched",
+		}
+	}
+	return l, err
 }
 
 // removeOthers removes the parts of a list that keep does not list.
@@ -231,6 +245,11 @@ func (s *splitter) run(ctx context.Context, path string) error {
 			return err
 		}
 	}
+	if s.dir.has(s.list.File() + parts.Suffix) {
+		if _, err := s.dir.ownParts(s.list.File() + parts.Suffix); err != nil {
+			return err
+		}
+	}
 	if err := s.checkNames(); err != nil {
 		return err
 	}
@@ -303,7 +322,7 @@ func (s *splitter) complete(name string) error {
 	}
 	var old *parts.List
 	if s.dir.has(name + parts.Suffix) {
-		if old, err = readParts(s.dir.at(name + parts.Suffix)); err != nil {
+		if old, err = s.dir.ownParts(name + parts.Suffix); err != nil {
 			return err
 		}
 	}

@@ -124,6 +124,11 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	if w.whole, err = w.isThere(ctx, g, ours && before.named); err != nil || w.whole {
 		return nil, err
 	}
+	if w.dir.has(w.name() + parts.Suffix) { // to be replaced
+		if _, err := w.dir.ownParts(w.name() + parts.Suffix); err != nil {
+			return nil, err
+		}
+	}
 	if err := w.takeUp(g, before, ours); err != nil {
 		return nil, err
 	}
