@@ -127,7 +127,7 @@ func inspectImages(ctx context.Context, s Source, g *bundle.Graph, lock *bundle.
 		w := weigher{nodes: nodes, seen: map[string]bool{}}
 		w.add(imageDescriptor(i))
 		out = append(out, InspectedImage{
-			Reference: i.Reference, Digest: i.Digest, Bytes: w.bytes, Platforms: platforms(ctx, s, nodes[i.Digest.String()]),
+			Reference: i.Reference, Digest: i.Digest, Bytes: w.bytes, Platforms: platforms(ctx, s, nodes, nodes[i.Digest.String()]),
 			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
 		})
 	}
@@ -153,12 +153,19 @@ func (w *weigher) add(d ocispec.Descriptor) {
 	}
 }
 
-// platforms lists what an image runs on: from its index, or from its configuration.
-func platforms(ctx context.Context, s Source, n bundle.Node) []string {
+// platforms lists what an image runs on: from its index, and where that does not
+// say it from configurations.
+func platforms(ctx context.Context, s Source, nodes map[string]bundle.Node, n bundle.Node) []string {
 	out := []string{}
 	if isIndex(n.Descriptor.MediaType) {
 		for _, d := range children(n.Data) {
-			if p := d.Platform; p != nil && p.OS != "unknown" {
+			p := d.Platform
+			if p == nil {
+				if said, ok := configured(ctx, s, nodes[d.Digest.String()].Data); ok {
+					p = &said
+				}
+			}
+			if p != nil && p.OS != "unknown" {
 				out = append(out, platform(*p))
 			}
 		}

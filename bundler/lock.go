@@ -195,9 +195,44 @@ func pick(ctx context.Context, upstream Upstream, d ocispec.Descriptor, p image.
 		return d, err
 	}
 	if isIndex(d.MediaType) {
+		if data, err = withPlatforms(ctx, upstream, data); err != nil {
+			return d, err
+		}
 		return bundle.PickPlatform(data, p)
 	}
 	return d, onlyFor(ctx, upstream, data, p)
+}
+
+// maxUnsaid bounds of how many children of an index the configuration is read.
+const maxUnsaid = 64
+
+// withPlatforms adds the platforms that an index does not say of its manifests and
+// their configurations do: the field is optional.
+func withPlatforms(ctx context.Context, f bundle.Fetcher, data []byte) ([]byte, error) {
+	var index ocispec.Index
+	if json.Unmarshal(data, &index) != nil {
+		return data, nil //nolint:nilerr // PickPlatform says so
+	}
+	unsaid := 0
+	for n, d := range index.Manifests {
+		if d.Platform != nil || isIndex(d.MediaType) || !bundle.IsManifest(d.MediaType) {
+			continue
+		}
+		if unsaid++; unsaid > maxUnsaid {
+			break
+		}
+		manifest, err := bundle.Read(ctx, f, plain(d), maxImageManifest)
+		if err != nil {
+			return nil, err
+		}
+		if p, ok := configured(ctx, f, manifest); ok {
+			index.Manifests[n].Platform = &p
+		}
+	}
+	if unsaid == 0 {
+		return data, nil
+	}
+	return json.Marshal(index)
 }
 
 // maxImageConfig bounds the configuration of an image, in bytes.

@@ -21,9 +21,12 @@ import (
 // origin is a place that a blob can be read from.
 type origin struct {
 	host string // queue; "" for what is at hand
-	from interface {
-		FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
-	}
+	from reader
+}
+
+// reader reads a descriptor from an offset.
+type reader interface {
+	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
 }
 
 // item is one thing to put.
@@ -340,6 +343,43 @@ func allBlobs(g *bundle.Graph) []ocispec.Descriptor {
 		blobs = append(blobs, a.Blobs...)
 	}
 	return blobs
+}
+
+// foreign gives the origins of a layer that its maker calls not distributable a word
+// about it: many registries have its descriptor and not its bytes, and to run the same
+// command again changes nothing.
+func foreign(d ocispec.Descriptor, origins []origin) []origin {
+	if !bundle.IsForeign(d) {
+		return origins
+	}
+	out := slices.Clone(origins)
+	for n := range out {
+		out[n].from = foreignOrigin{out[n].from}
+	}
+	return out
+}
+
+type foreignOrigin struct{ reader }
+
+// FetchFrom returns the bytes from an offset.
+func (f foreignOrigin) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	r, err := f.reader.FetchFrom(ctx, d, offset)
+	if fault.ReasonOf(err) == fault.NotFound {
+		return nil, foreignFault(d, err)
+	}
+	return r, err
+}
+
+// foreignFault says where such a layer is, and what to do without it.
+func foreignFault(d ocispec.Descriptor, err error) error {
+	where := "nobody says where it is"
+	if len(d.URLs) > 0 {
+		where = fmt.Sprintf("its maker gives it away at %.2000s", strings.Join(d.URLs, ", "))
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "read foreign layer", Subject: d.Digest.String(), Err: fmt.Errorf("it is called not distributable, and %s: %w", where, err),
+		Hint: "do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer (--source-map HOST/PATH=MIRROR/PATH)",
+	}
 }
 
 // nowhere stands for a blob that no image of the bundle has: a graph that is not

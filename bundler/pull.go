@@ -3,6 +3,7 @@ package bundler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -300,6 +301,15 @@ func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, err
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
 		}
+		if tree.IsEmpty() {
+			return &fault.Error{
+				Reason: fault.Incomplete, Op: "image", Subject: i.Reference.String(), Err: errors.New("its index names no image manifest: nothing of it could run"),
+				Hint: "ask who publishes it, or name a mirror that has it whole with --source-map",
+			}
+		}
+		for _, d := range tree.Ignored {
+			o.progress().Say(fmt.Sprintf("left out: %s of %s, of the unknown media type %.100q", d.Digest, i.Reference, d.MediaType))
+		}
 		tree.Reference = i.Reference
 		trees[n] = tree
 		return nil
@@ -328,7 +338,7 @@ func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree, beside upstre
 			return []origin{{from: data}}
 		}
 		if found := upstreams[d.Digest.String()]; len(found) > 0 {
-			return found[:min(len(found), 3)] // one that works is enough
+			return foreign(d, found[:min(len(found), 3)]) // one that works is enough
 		}
 		return []origin{{from: nowhere{}}}
 	}

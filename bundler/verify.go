@@ -179,7 +179,10 @@ func damaged(name string, d ocispec.Descriptor, err error) error {
 		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG --check-all` adds whatever is missing"
 		return f
 	}
-	if f.Hint = fault.HintOf(err); f.Hint == "" {
+	if f.Hint = fault.HintOf(err); f.Reason == fault.Incomplete && bundle.IsForeign(d) {
+		return foreignFault(d, f)
+	}
+	if f.Hint == "" {
 		f.Hint = "copy the bundle again from where it was made, or pull it again"
 	}
 	return f

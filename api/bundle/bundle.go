@@ -58,7 +58,9 @@
 // Upstream indexes and manifests, OCI's or Docker's, are carried byte for byte and
 // never converted: the digest is the name. Layers that their maker calls not
 // distributable are carried like all others, since a site without a network could
-// not follow their URLs; see [IsForeign].
+// not follow their URLs; see [IsForeign]. What an upstream index names with a media type
+// that is no index's and no manifest's is passed over, as the image specification asks;
+// see [Tree]. A graph that would be beyond the bounds below is not assembled.
 //
 // # Attachments
 //

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -201,7 +202,7 @@ func TestReadTreeRefusesHostileManifests(t *testing.T) {
 		{"depth", "nested deeper", deep},
 		{"size", "missing", bigger},
 		{"two media types", "other size or media type", index(manifest(), docker)},
-		{"no manifest", "no image index", index(config)},
+		{"no manifest", "no image index", config}, // what an index names of an unknown kind is passed over
 		{"not JSON", "no manifest", s.Add(ocispec.MediaTypeImageManifest, []byte("{"))},
 		{"no config", "without a config", s.Add(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":2}`))},
 		{"sha512", "no sha256 digest", manifest(ocispec.Descriptor{Digest: "sha512:00"})},
@@ -310,4 +311,54 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The image specification: an unknown media type in an index is no error. It is passed
+// over, and said.
+func TestUnknownMediaTypesInAnIndexArePassedOver(t *testing.T) {
+	s := bundles.Store{}
+	config := s.Add(ocispec.MediaTypeImageConfig, []byte("{}"))
+	index := func(children ...ocispec.Descriptor) ocispec.Descriptor {
+		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": children})
+		require.NoError(t, err)
+		return s.Add(ocispec.MediaTypeImageIndex, data)
+	}
+	manifest, err := json.Marshal(map[string]any{"schemaVersion": 2, "config": config})
+	require.NoError(t, err)
+	unknown := ocispec.Descriptor{MediaType: "application/vnd.new+json", Digest: digest.FromString("new"), Size: 3}
+	tree, err := bundle.ReadTree(t.Context(), s, index(s.Add(ocispec.MediaTypeImageManifest, manifest), unknown))
+	require.NoError(t, err)
+	require.Equal(t, []ocispec.Descriptor{unknown}, tree.Ignored)
+	require.Len(t, tree.Nodes, 2)
+	require.False(t, tree.IsEmpty())
+	for _, nothing := range []ocispec.Descriptor{index(), index(unknown), index(index())} {
+		tree, err := bundle.ReadTree(t.Context(), s, nothing)
+		require.NoError(t, err)
+		require.True(t, tree.IsEmpty())
+	}
+}
+
+// Trees that are within their bounds may be beyond those of a bundle when they are put
+// together: what nobody could read is not made.
+func TestWhatCannotBeReadIsNotAssembled(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 9})
+	locked := &b.Contents.Lock.Images[0]
+	at := slices.IndexFunc(b.Trees, func(tree bundle.Tree) bool { return tree.Reference == locked.Reference })
+	deep := b.Trees[at].Root
+	for bundle.IsManifest(deep.MediaType) {
+		data, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": []ocispec.Descriptor{deep}})
+		require.NoError(t, err)
+		next := b.Store.Add(ocispec.MediaTypeImageIndex, data)
+		tree, err := bundle.ReadTree(t.Context(), b.Store, next)
+		if err != nil {
+			break // as deep as a tree may be
+		}
+		tree.Reference = locked.Reference
+		deep, b.Trees[at] = next, tree
+	}
+	root := b.Trees[at].Root
+	locked.Digest, locked.MediaType, locked.Size = image.MustDigest(root.Digest.String()), root.MediaType, root.Size
+	_, err := bundle.Assemble(b.Contents, b.Trees)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err), err)
+	require.ErrorContains(t, err, "nobody could read it: indexes are nested deeper")
 }

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -98,7 +100,45 @@ func Assemble(c Contents, trees []Tree) (*Graph, error) {
 	if err := fault.Join(errs...); err != nil {
 		return nil, err
 	}
-	return w.graph(rootNode(contents.Descriptor, images), images), nil
+	g := w.graph(rootNode(contents.Descriptor, images), images)
+	return g, g.readable()
+}
+
+// readable reads a graph that was assembled as everybody will who gets it: what is
+// within the bounds of each tree may be beyond those of all together.
+func (g *Graph) readable() error {
+	f := atHand{}
+	for _, n := range g.Manifests {
+		f[n.Descriptor.Digest.String()] = n.Data
+	}
+	again, err := Load(context.Background(), f, g.Root) // nothing in it waits
+	if err == nil {
+		again.Blobs = g.Blobs // which carry their data
+		_, err = again.Contents(context.Background(), f)
+	}
+	if err == nil {
+		return nil
+	}
+	var f1 *fault.Error
+	if errors.As(err, &f1) && f1.Err != nil {
+		err = f1.Err
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "assemble bundle", Err: fmt.Errorf("nobody could read it: %w", err),
+		Hint: "make several bundles, of fewer releases or of one platform each (--release, --platform)",
+	}
+}
+
+// atHand fetches from memory.
+type atHand map[string][]byte
+
+// Fetch returns the bytes of a descriptor.
+func (a atHand) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	data, ok := a[d.Digest.String()]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.Internal, Op: "assemble bundle", Subject: d.Digest.String(), Err: errors.New("it is not at hand")}
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
 // graft adds a tree that was read before.

@@ -56,6 +56,15 @@ type Tree struct {
 	Root      ocispec.Descriptor
 	Nodes     []Node               // indexes and manifests, children before parents, Root last
 	Blobs     []ocispec.Descriptor // configs and layers, each digest once, sorted by digest
+	// Ignored are what indexes name whose media type is not known: whoever reads an
+	// index passes over them (image specification, "Image Index"). They are not carried.
+	Ignored []ocispec.Descriptor
+}
+
+// IsEmpty reports whether there is no image manifest in the tree: an index that names
+// nothing that could run.
+func (t Tree) IsEmpty() bool {
+	return !slices.ContainsFunc(t.Nodes, func(n Node) bool { return isManifest(n.Descriptor.MediaType) })
 }
 
 // Foreign returns the tree's layers that are called not distributable. They are
@@ -78,7 +87,7 @@ func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, er
 	if err := w.walk(ctx, root, 0); err != nil {
 		return Tree{}, err
 	}
-	return Tree{Root: plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs()}, nil
+	return Tree{Root: plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs(), Ignored: w.ignored}, nil
 }
 
 // plain keeps what identifies content and drops what a parent says about it.
@@ -94,6 +103,7 @@ type walker struct {
 	blobs   map[string]ocispec.Descriptor
 	bytes   int64
 	started int
+	ignored []ocispec.Descriptor
 }
 
 type walkState struct {
@@ -140,6 +150,10 @@ func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) err
 	}
 	var errs []error
 	for _, c := range children {
+		if !IsManifest(c.MediaType) && CheckDescriptor(c) == nil {
+			w.ignored = append(w.ignored, plain(c))
+			continue
+		}
 		errs = append(errs, w.walk(ctx, c, depth+1))
 	}
 	for _, b := range blobs {

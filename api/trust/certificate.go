@@ -370,10 +370,8 @@ func (a Authority) vouches(v *voucher, stamped []byte, now time.Time) *refusal {
 		return a.refuses("by a certificate of %s, who is none of the identities of %s", identitiesOf(v.leaf), a.id)
 	case !a.mayBeUsed(v.leaf):
 		return a.refuses("by a certificate that the authority %s did not issue for %s", a.id, a.usageName())
-	case a.isRevoked(chains):
-		return a.refuses("by a certificate of the authority %s that the policy has revoked", a.id)
 	}
-	return a.inTime(v, stamped, now)
+	return a.inTime(v, stamped, chains, now)
 }
 
 // chains finds ways from the leaf to a root that hold at a time.
@@ -388,10 +386,16 @@ func (a Authority) chains(v *voucher, at time.Time) ([][]*x509.Certificate, erro
 }
 
 // inTime checks that the signature was made while its certificates were valid: that
-// is now, or when a trusted time-stamping authority saw it.
-func (a Authority) inTime(v *voucher, stamped []byte, now time.Time) *refusal {
-	if _, err := a.chains(v, now); err == nil {
+// is now, or when a trusted time-stamping authority saw it. A way to a root counts at
+// that time only, and so it is the ways of that time of which one must be without a
+// revoked certificate. What is revoked is so for all times. anyTime are the ways by
+// which the leaf is known to be of this authority.
+func (a Authority) inTime(v *voucher, stamped []byte, anyTime [][]*x509.Certificate, now time.Time) *refusal {
+	revoked := a.refuses("by a certificate of the authority %s that the policy has revoked", a.id)
+	if ways, err := a.chains(v, now); err == nil && !a.isRevoked(ways) {
 		return nil
+	} else if err == nil || a.leafRevoked(v.leaf) {
+		return revoked
 	}
 	lapse := "is not valid before " + v.leaf.NotBefore.UTC().Format(time.RFC3339)
 	if now.After(v.leaf.NotBefore) {
@@ -412,9 +416,16 @@ func (a Authority) inTime(v *voucher, stamped []byte, now time.Time) *refusal {
 		if err != nil || at.After(now) {
 			continue
 		}
-		if _, err := a.chains(v, at); err == nil {
+		ways, err := a.chains(v, at)
+		if err == nil && !a.isRevoked(ways) {
 			return nil
 		}
+		if err == nil {
+			anyTime = ways // the right time: this is why
+		}
+	}
+	if a.isRevoked(anyTime) {
+		return revoked
 	}
 	return a.refuses("%s, and no time stamp by an authority of %s says that it was made before", what, a.id)
 }
@@ -445,13 +456,15 @@ func (a Authority) usageName() string {
 	return a.usage
 }
 
+// leafRevoked reports whether a certificate itself is revoked.
+func (a Authority) leafRevoked(c *x509.Certificate) bool {
+	return slices.ContainsFunc(a.revokedSerials, func(n *big.Int) bool { return n.Cmp(c.SerialNumber) == 0 })
+}
+
 // isRevoked reports whether every way to a root goes through a revoked certificate.
 func (a Authority) isRevoked(chains [][]*x509.Certificate) bool {
-	revoked := func(c *x509.Certificate) bool {
-		return slices.ContainsFunc(a.revokedSerials, func(n *big.Int) bool { return n.Cmp(c.SerialNumber) == 0 })
-	}
 	for _, chain := range chains {
-		if !slices.ContainsFunc(chain, revoked) {
+		if !slices.ContainsFunc(chain, a.leafRevoked) {
 			return false
 		}
 	}

@@ -463,3 +463,28 @@ func TestTimeStampsOfCosign(t *testing.T) {
 	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: pki.Root(t, "other").PEM()})).Verify(root, r.evidence(t, root), late)
 	requireUntrusted(t, err, "no time stamp by an authority of corp")
 }
+
+// An authority has two certificates for one key. What the policy revokes is held against
+// the way to the root that held when the signature was made, not against one that had
+// ended by then.
+func TestRevocationIsOfTheWayThatHeldAtTheStampsTime(t *testing.T) {
+	o := newOffice(t)
+	day := 24 * time.Hour
+	stampRoot := pki.Root(t, "TSA Root")
+	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotBefore: now.Add(-30 * day), NotAfter: now.Add(-day)})
+	ended := o.root.Issue(t, pki.Spec{
+		Name: o.issuer.Certificate.Subject.CommonName, CA: true, Key: o.issuer.Key, NotBefore: now.Add(-40 * day), NotAfter: now.Add(-20 * day),
+	})
+	a := o.authority(t, trust.AuthorityOptions{TimestampRoots: stampRoot.PEM(), RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}})
+	verify := func(made time.Time) error {
+		evidence := o.certified(t, store{}, leaf, func(l map[string]string) {
+			l[trust.ChainAnnotation] = string(append(o.issuer.PEM(), ended.PEM()...))
+			stamped(l, tsa.Stamp(t, rawSignature(t, l), made))
+		})
+		_, err := certificates(t, 1, a).Verify(subject("root"), evidence, now)
+		return err
+	}
+	require.NoError(t, verify(now.Add(-25*day)), "there was a way without it then")
+	requireUntrusted(t, verify(now.Add(-10*day)), "that the policy has revoked")
+}

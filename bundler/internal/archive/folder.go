@@ -322,7 +322,7 @@ func mustBeRegular(f *os.File) error {
 		return openFault(f.Name(), err)
 	case info.IsDir():
 		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
-			Hint: "name a folder as oci:" + filepath.Clean(f.Name()), Err: errors.New("it is a folder")}
+			Hint: "name a folder as " + fault.Quote("oci:"+filepath.Clean(f.Name())), Err: errors.New("it is a folder")}
 	case !info.Mode().IsRegular():
 		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
 			Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}

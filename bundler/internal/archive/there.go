@@ -207,7 +207,7 @@ func otherPull(left string, g *bundle.Graph, before noted) error {
 	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "resume", Subject: left, Err: errors.New(why),
-		Hint: hint + ", or drop " + left + " and what belongs to it: run the same command with --restart",
+		Hint: hint + ", or drop " + fault.Quote(left) + " and what belongs to it: run the same command with --restart",
 	}
 }
 

@@ -59,7 +59,7 @@ func storageSize(path string, s storage) (int64, error) {
 			return 0, openFault(f.Name(), err)
 		case info.IsDir():
 			return 0, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-				Hint: "name a folder as oci:" + path, Err: errors.New("it is a folder")}
+				Hint: "name a folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
 		case !info.Mode().IsRegular():
 			return 0, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: f.Name(),
 				Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
@@ -155,7 +155,7 @@ func openVolumes(path string, in *folder) (*volumes, error) {
 // repairHint says what to do where so many parts are lost.
 func repairHint(l *parts.List, path string, lost int) string {
 	if lost <= l.Recovery() && !l.Changing {
-		return "rebuild it with `vdo-bundle repair " + path + "`"
+		return "rebuild it with `" + fault.Quote("vdo-bundle", "repair", path) + "`"
 	}
 	return "copy it again from where it was made"
 }

@@ -67,7 +67,7 @@ func checkTarget(path string, o Options) error {
 		return storageFault("write", path, err)
 	case info.IsDir():
 		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
-			Hint: "name a file, or write into the folder as oci:" + path, Err: errors.New("it is a folder")}
+			Hint: "name a file, or write into the folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
 	case !info.Mode().IsRegular():
 		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
 			Hint: "name a file", Err: errors.New("it is there and no regular file")}

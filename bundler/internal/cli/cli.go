@@ -78,19 +78,8 @@ func (a *app) run(ctx context.Context) int {
 func (a *app) interrupted(ctx context.Context) error {
 	return &fault.Error{
 		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
-		Hint: "to go on where it stopped, run the same command again: vdo-bundle " + quoted(a.args),
+		Hint: "to go on where it stopped, run the same command again: vdo-bundle " + fault.Quote(a.args...),
 	}
-}
-
-func quoted(args []string) string {
-	out := make([]string, len(args))
-	for i, arg := range args {
-		out[i] = arg
-		if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$&|;<>()*?[]#~`!{}") {
-			out[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(out, " ")
 }
 
 // problem is one fault as JSON.

@@ -131,7 +131,7 @@ func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
 }
 
 func TestCommandToGoOnIsQuoted(t *testing.T) {
-	require.Equal(t, `pull -o 'my drivers.tar' '' 'it'\''s' --k8s 1.33`, quoted([]string{"pull", "-o", "my drivers.tar", "", "it's", "--k8s", "1.33"}))
+	require.Equal(t, `pull -o 'my drivers.tar' '' 'it'\''s' --k8s 1.33`, fault.Quote("pull", "-o", "my drivers.tar", "", "it's", "--k8s", "1.33"))
 }
 
 func TestLinesSayTenthsAndFailures(t *testing.T) {

@@ -56,6 +56,7 @@ type Store struct {
 
 	scan    sync.Once
 	bySize  map[int64][]string // paths of the folder's files
+	unread  error              // what of the folder cannot be read
 	scanErr error
 }
 
@@ -90,7 +91,10 @@ func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if err != nil || data != nil {
 		return data, err
 	}
-	return s.remote(ctx, m)
+	if data, err = s.remote(ctx, m); err != nil {
+		return nil, fault.Join(err, s.unread) // it may be there
+	}
+	return data, nil
 }
 
 func failed(reason fault.Reason, m matrix.Manifest, err error, hint string) error {
@@ -107,45 +111,68 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 	if s.options.Dir == "" {
 		return nil, nil
 	}
-	s.scan.Do(func() { s.bySize, s.scanErr = scan(s.options.Dir) })
+	s.scan.Do(func() { s.bySize, s.unread, s.scanErr = scan(s.options.Dir) })
 	if s.scanErr != nil {
 		return nil, s.scanErr
 	}
 	for _, path := range s.bySize[m.Size] {
 		data, err := readFile(path, m.Size)
-		if err == nil && image.DigestOf(data).Hex() == m.SHA256 {
+		if err != nil { // to fetch it instead would hide that the folder is not what the user thinks
+			return nil, unreadable(path, err)
+		}
+		if image.DigestOf(data).Hex() == m.SHA256 {
 			return data, nil
 		}
 	}
 	return nil, nil
 }
 
-// scan lists the files of a folder by size.
-func scan(dir string) (map[int64][]string, error) {
-	bySize := map[int64][]string{}
+func unreadable(path string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return &fault.Error{
+		Reason: fault.Storage, Op: "read manifest", Subject: path, Err: err,
+		Hint: "make it readable, take it away, or leave out --manifest-dir",
+	}
+}
+
+// scan lists the files of a folder by size, and tells what of it cannot be read.
+func scan(dir string) (bySize map[int64][]string, unread, err error) {
+	bySize = map[int64][]string{}
 	entries := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path == dir {
 			return err
 		}
-		if err != nil || d.IsDir() {
-			return nil //nolint:nilerr // what cannot be read is not offered
+		if err != nil {
+			unread = fault.Join(unread, unreadable(path, err))
+			return nil
+		}
+		if d.IsDir() {
+			return nil
 		}
 		if entries++; entries > maxEntries {
 			return fmt.Errorf("holds more than %d files", maxEntries)
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxFile {
+		info, err := os.Stat(path)
+		if err != nil {
+			unread = fault.Join(unread, unreadable(path, err))
+			return nil
+		}
+		if info.Mode().IsRegular() && info.Size() <= maxFile {
 			bySize[info.Size()] = append(bySize[info.Size()], path)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, &fault.Error{
+		return nil, nil, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read manifest folder", Subject: dir, Err: err,
 			Hint: "name a readable folder with --manifest-dir",
 		}
 	}
-	return bySize, nil
+	return bySize, unread, nil
 }
 
 func readFile(path string, size int64) ([]byte, error) {

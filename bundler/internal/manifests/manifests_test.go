@@ -171,3 +171,34 @@ func TestCancelEndsTheWait(t *testing.T) {
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
+
+// A file of the folder that cannot be read is said: to fetch it instead would hide that
+// the folder is not what the user thinks.
+func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
+	asked := false
+	server, o := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		_, _ = w.Write([]byte("b: longer")) // the test looks at what comes of it
+	})
+	o.Dir = t.TempDir()
+	for name, text := range map[string]string{"a.yaml": "a: 1", "b.yaml": "b: longer"} {
+		require.NoError(t, os.WriteFile(filepath.Join(o.Dir, name), []byte(text), 0o600))
+	}
+	store := manifests.New(o)
+	_, err := store.Get(t.Context(), manifest(server.URL+"/a", "a: 1"))
+	require.NoError(t, err)
+	b := filepath.Join(o.Dir, "b.yaml")
+	require.NoError(t, os.Remove(b))
+	require.NoError(t, os.Mkdir(b, 0o700))
+	_, err = store.Get(t.Context(), manifest(server.URL+"/b", "b: longer"))
+	require.Equal(t, fault.Storage, fault.ReasonOf(err), err)
+	require.ErrorContains(t, err, b)
+	require.False(t, asked)
+
+	// Where it is not known what cannot be read, it is told beside the fault of the network.
+	o.Dir = t.TempDir()
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(o.Dir, "link.yaml")))
+	_, err = manifests.New(o).Get(t.Context(), manifest(server.URL+"/c", "c: other"))
+	require.ErrorContains(t, err, "link.yaml")
+	require.ErrorContains(t, err, "is not the file that the matrix names")
+}
