@@ -36,6 +36,8 @@ func storageHint(err error) string {
 		return "free space there and run the same command again, or choose a place with more"
 	case errors.Is(err, syscall.EFBIG):
 		return "that file system cannot hold a file of this size; use one that can, such as exFAT, ext4 or XFS"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "allow more open files (ulimit -n), or do less at a time (--concurrency), and run the same command again"
 	case errors.Is(err, syscall.EROFS):
 		return "it is mounted read-only; choose another place or mount it writable"
 	case errors.Is(err, fs.ErrPermission):

@@ -127,7 +127,7 @@ func (f *flags) registryFlags(cmd *cobra.Command) {
 	fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this HOST[:PORT] (repeatable)")
 	fl.IntVar(&f.concurrency, "concurrency", 6, "large blobs at a time, for each host; of small things up to 16 times as many")
 	fl.IntVar(&f.retries, "retries", 5, "how often a request is made again that failed for a passing reason")
-	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent before a request is made again")
+	fl.DurationVar(&f.timeout, "timeout", time.Minute, "how long a host may be silent, or send less than 64 bytes a second, before a request is made again")
 	fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second that all transfers together may take: 10MB, 500KiB")
 	fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over this many connections, for hosts that hold each one back")
 	fl.StringVar(&f.clientCert, "client-cert", "", "PEM file of the certificate to show to registries that ask for one")

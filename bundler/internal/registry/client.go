@@ -150,7 +150,8 @@ type Options struct {
 	// Zero: half a second.
 	Backoff time.Duration
 	// Stall is how long a host may be silent, before its answer or in the middle
-	// of it. Zero: one minute.
+	// of it, and over how long it has to send 64 bytes a second at least. Zero: one
+	// minute.
 	Stall time.Duration
 	// OmitRefused pushes a bundle without the attachments that the registry does not
 	// take, instead of leaving it untagged.

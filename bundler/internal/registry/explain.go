@@ -287,6 +287,8 @@ func (c *Client) explainNetwork(h *host, out *fault.Error, err error) {
 	case isProxyAddress(err):
 		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is no URL")
 		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
 	case errors.Is(err, errLinkLocal):
 		out.Reason, out.Hint = fault.Refused, "ask the registry's administrator where it sends its clients"
 	case errors.Is(err, errTooLong):

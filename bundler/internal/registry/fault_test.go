@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -421,4 +423,94 @@ func TestStallInTheMiddleOfABlobIsResumed(t *testing.T) {
 	got, err := readBlob(c.Repository(image.MustReference(host+"/a/b:1")), d, 0)
 	require.NoError(t, err)
 	require.Equal(t, d.Digest.String(), hashOf(got))
+}
+
+// A host that drips is as good as silent: each byte begins its patience anew, and a blob
+// of some megabytes would take weeks.
+func TestHostThatDripsIsGivenUp(t *testing.T) {
+	gone := make(chan struct{}, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/v2/" {
+			return
+		}
+		w.Header().Set("Content-Length", "1000000")
+		for req.Context().Err() == nil {
+			if _, err := w.Write([]byte{1}); err != nil || http.NewResponseController(w).Flush() != nil {
+				break
+			}
+			select {
+			case <-req.Context().Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		gone <- struct{}{}
+	}))
+	defer server.Close()
+	at := strings.TrimPrefix(server.URL, "http://")
+	c, err := registry.NewClient(registry.Options{PlainHTTP: []string{at}, Attempts: 1, Stall: 2 * time.Second})
+	require.NoError(t, err)
+	defer c.Close() //nolint:errcheck // idle connections only
+	d, _ := randomBlob(1_000_000)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	rc, err := c.Repository(image.MustReference(at+"/a/b:1")).Fetch(ctx, d)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, rc)
+	wantFault(t, err, fault.Unreachable, "64 bytes a second")
+	require.NoError(t, rc.Close())
+	<-gone
+}
+
+// What comes in the place of a manifest says where the fault is: not in the storage.
+func TestWhatIsNoManifestIsNamed(t *testing.T) {
+	reg, root := upstream(t)
+	data, err := repository(mustClient(t, reg), reg, "csi/driver:v1").Manifest(t.Context(), root)
+	require.NoError(t, err)
+	var packed bytes.Buffer
+	zw := gzip.NewWriter(&packed)
+	_, err = zw.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, zw.Close())
+	page := "<!DOCTYPE html><html><body>" + strings.Repeat("Please log in. ", 500) + "</body></html>"
+	for name, c := range map[string]struct {
+		fault real.Fault
+		says  string
+	}{
+		"page":             {real.Fault{Status: 200, Body: page, Header: map[string]string{"Content-Type": "text/html; charset=utf-8"}}, "proxy (HTTPS_PROXY"},
+		"page, no type":    {real.Fault{Status: 200, Body: "\n" + page, Header: map[string]string{"Content-Type": root.MediaType}}, "proxy (HTTPS_PROXY"},
+		"gzip":             {real.Fault{Status: 200, Body: packed.String(), Header: map[string]string{"Content-Type": root.MediaType, "Content-Encoding": "gzip"}}, "gzip off"},
+		"gzip, not marked": {real.Fault{Status: 200, Body: packed.String(), Header: map[string]string{"Content-Type": root.MediaType}}, "gzip off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg.Heal()
+			c.fault.Match = real.Match{Path: "/manifests/"}
+			reg.Fail(c.fault)
+			repo := repository(mustClient(t, reg), reg, "csi/driver:v1")
+			_, err := repo.Resolve(t.Context())
+			wantFault(t, err, fault.Corrupt, c.says)
+			require.NotContains(t, fault.Text(err), "storage")
+			_, err = repo.Manifest(t.Context(), root)
+			wantFault(t, err, fault.Corrupt, c.says)
+			require.NotContains(t, fault.Text(err), "storage")
+		})
+	}
+}
+
+func mustClient(t *testing.T, reg *real.Registry) *registry.Client {
+	t.Helper()
+	c, _ := client(t, registry.Options{Attempts: 1}, reg)
+	return c
+}
+
+// No more files may be open: that is no fault of the network, nor of a disk.
+func TestTooManyOpenFilesAreNamed(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
+		c, err := registry.NewClient(registry.Options{Attempts: 1, Credentials: func(context.Context, string, string) (registry.Credential, error) {
+			return registry.Credential{}, nil
+		}})
+		require.NoError(t, err)
+		err = registry.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)})
+		wantFault(t, err, fault.Storage, "ulimit -n")
+		require.NotContains(t, fault.Text(err), "network to")
+	}
 }

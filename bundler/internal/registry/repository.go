@@ -87,6 +87,9 @@ func (r *Repository) stat(ctx context.Context, op, subject, id string, a access)
 		return ocispec.Descriptor{}, false, err
 	}
 	d := ocispec.Descriptor{MediaType: answer.mediaType(), Digest: godigest.FromBytes(answer.data), Size: int64(len(answer.data))}
+	if err := r.misplaced(op, subject, answer); err != nil {
+		return d, false, err
+	}
 	if told := answer.header.Get("Docker-Content-Digest"); strings.HasPrefix(told, "sha256:") && told != d.Digest.String() {
 		return d, false, corrupt(op, subject, fmt.Errorf("the registry says %s, the content is %s", told, d.Digest))
 	}
@@ -111,6 +114,25 @@ func corrupt(op, subject string, err error) error {
 	}
 }
 
+// misplaced is a fault where an answer is what no registry gives for a manifest: a page
+// of a portal or proxy, or content that something between has compressed. Nothing is
+// wrong with the registry's storage then.
+func (r *Repository) misplaced(op, subject string, a reply) error {
+	text := bytes.TrimLeft(a.data[:min(len(a.data), 512)], "\ufeff \t\r\n")
+	f := &fault.Error{Reason: fault.Corrupt, Op: op, Subject: subject}
+	switch {
+	case strings.HasPrefix(a.mediaType(), "text/html"), bytes.HasPrefix(text, []byte("<")):
+		f.Err = errors.New("it is a web page, not a manifest")
+		f.Hint = "something answers in the place of " + r.host.name + ": check the address, and the proxy (HTTPS_PROXY, NO_PROXY) or portal between"
+	case bytes.HasPrefix(a.data, []byte{0x1f, 0x8b}), a.header.Get("Content-Encoding") != "" && a.header.Get("Content-Encoding") != "identity":
+		f.Err = errors.New("it is compressed, which manifests never are")
+		f.Hint = "a proxy before " + r.host.name + " compresses its answers, or something else was stored there: have compression switched off for /v2/ (nginx: gzip off), or push the content again"
+	default:
+		return nil
+	}
+	return f
+}
+
 // describe makes a descriptor of the headers of an answer to HEAD.
 func describe(a reply) (ocispec.Descriptor, bool) {
 	digest, err := image.ParseDigest(a.header.Get("Docker-Content-Digest"))
@@ -128,6 +150,7 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 	if limit == 0 || limit > bundle.MaxManifestSize {
 		limit = bundle.MaxManifestSize
 	}
+	limit = max(limit, 64<<10) // so that a page that comes instead is read, and named
 	answer, err := r.small(ctx, "read", subject, call{
 		method: http.MethodGet, url: r.address("manifests", d.Digest.String()), access: r.pulls(),
 		header: map[string]string{"Accept": acceptManifests}, ok: []int{200},
@@ -140,6 +163,9 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 		return nil, err
 	}
 	data := answer.data
+	if err := r.misplaced("read", subject, answer); err != nil {
+		return nil, err
+	}
 	if got := godigest.FromBytes(data); got != d.Digest || (d.Size > 0 && int64(len(data)) != d.Size) {
 		return nil, corrupt("read", subject, fmt.Errorf("it is %d bytes with the digest %s, not %d bytes", len(data), got, d.Size))
 	}
