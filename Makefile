@@ -71,6 +71,10 @@ generate: ## Regenerate deep copies and CRDs from api/v1alpha1
 		"$$gen" object paths=./api/v1alpha1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds
 
+.PHONY: needs
+needs: ## List what the matrix's releases need, from upstream's manifests (VDO_UPSTREAM)
+	$(GO) run ./scripts/needs
+
 .PHONY: verify
 verify: ## Check format, vet, lint, generated files and the architecture
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ type Shelf interface {
 	At(identifier string) (Source, error)
 	// Delete deletes a manifest and the tags that name it.
 	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
+	// Pushed tells when a push last put a tag on a bundle; zero where nothing says so.
+	Pushed(ctx context.Context, root image.Digest) (time.Time, error)
 	Keeper
 }
 
@@ -31,9 +34,11 @@ type Shelf interface {
 type Listed struct {
 	Root       image.Digest `json:"root"`
 	Tags       []string     `json:"tags"`
-	Serial     int64        `json:"serial"`  // of the matrix
-	Issued     time.Time    `json:"issued"`  // the matrix; registries keep no date of a push
-	Expires    time.Time    `json:"expires"` // the matrix
+	Serial     int64        `json:"serial"`          // of the matrix
+	Issued     time.Time    `json:"issued"`          // the matrix
+	Expires    time.Time    `json:"expires"`         // the matrix
+	Pushed     time.Time    `json:"pushed,omitzero"` // when a push of vdo-bundle last put a tag on it
+	Why        string       `json:"why,omitempty"`   // in a plan to prune: why it stays
 	Releases   []string     `json:"releases"`
 	Images     int          `json:"images"`
 	Bytes      int64        `json:"bytes"`
@@ -46,6 +51,9 @@ type Listed struct {
 type Listing struct {
 	Bundles []Listed `json:"bundles"` // newest first
 	Others  []string `json:"others"`  // tags of other things
+	// Broken are roots without a tag that cannot be read whole, by digest: what is left
+	// of a bundle that was pruned or not pushed to its end.
+	Broken []string `json:"broken,omitempty"`
 
 	tags map[string]ocispec.Descriptor // all tags but those of attachments
 }
@@ -53,14 +61,18 @@ type Listing struct {
 // List reads all bundles of a repository. What cannot be read is a fault, beside
 // the listing of the rest.
 //
+// Registries do not list what has no tag. Bundles without one are found by what names
+// them: signatures and the notes of pushes.
+//
 // Newest first means: by the serial of the matrix, then by the day it was issued,
-// then by tag, numbers in it taken as numbers; then by digest, so that the order is
-// always the same.
+// then by when a push put a tag on it, then by tag, numbers in it taken as numbers; then
+// by digest, so that the order is always the same.
 func List(ctx context.Context, shelf Shelf, o Options) (*Listing, error) {
 	tags, err := shelf.Tags(ctx)
 	if err != nil {
 		return nil, err
 	}
+	subjects := taggedSubjects(tags)
 	tags = slices.DeleteFunc(tags, isAttachmentTag)
 	found := make([]tagged, len(tags))
 	err = forEach(ctx, o.limit(), len(tags), func(i int) error {
@@ -87,8 +99,58 @@ func List(ctx context.Context, shelf Shelf, o Options) (*Listing, error) {
 		}
 		l.tags[tags[i]] = f.root
 	}
+	err = errors.Join(err, l.untagged(ctx, shelf, subjects, o))
+	if err == nil {
+		err = forEach(ctx, o.limit(), len(l.Bundles), func(i int) (err error) {
+			l.Bundles[i].Pushed, err = shelf.Pushed(ctx, l.Bundles[i].Root)
+			return err
+		})
+	}
 	slices.SortFunc(l.Bundles, newestFirst)
 	return l, err
+}
+
+// taggedSubjects are the digests that tags of attachments, lists and notes are about.
+func taggedSubjects(tags []string) (out []image.Digest) {
+	for _, tag := range tags {
+		if !isAttachmentTag(tag) {
+			continue
+		}
+		hex, _, _ := strings.Cut(strings.TrimPrefix(tag, "sha256-"), ".")
+		if d, err := image.ParseDigest("sha256:" + hex); err == nil && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// untagged adds the bundles among the subjects that no tag names.
+func (l *Listing) untagged(ctx context.Context, shelf Shelf, subjects []image.Digest, o Options) error {
+	known := map[string]bool{}
+	for _, b := range l.Bundles {
+		for _, n := range b.graph.Manifests {
+			known[n.Descriptor.Digest.String()] = true
+		}
+	}
+	subjects = slices.DeleteFunc(subjects, func(d image.Digest) bool { return known[d.String()] })
+	found, broken := make([]*Listed, len(subjects)), make([]bool, len(subjects))
+	err := forEach(ctx, o.limit(), len(subjects), func(i int) error {
+		t, err := readAt(ctx, shelf, subjects[i].String())
+		found[i] = t.bundle
+		if fault.ReasonOf(err) == fault.NotFound { // gone, or in part
+			broken[i], err = t.root.Digest != "", nil
+		}
+		return err
+	})
+	for i, b := range found {
+		switch {
+		case broken[i]:
+			l.Broken = append(l.Broken, subjects[i].String())
+		case b != nil:
+			l.Bundles = append(l.Bundles, *b)
+		}
+	}
+	return err
 }
 
 // isAttachmentTag knows the tags of cosign, of lists of referrers, and of the notes
@@ -110,27 +172,31 @@ type tagged struct {
 }
 
 func readTag(ctx context.Context, shelf Shelf, tag string) (tagged, error) {
-	wrap := func(err error) error { return fmt.Errorf("tag %s: %w", tag, err) }
-	s, err := shelf.At(tag)
+	t, err := readAt(ctx, shelf, tag)
 	if err != nil {
-		return tagged{}, wrap(err)
+		return tagged{}, fmt.Errorf("tag %s: %w", tag, err)
+	}
+	return t, nil
+}
+
+// readAt reads what a tag or digest names. The root is returned with a fault of what is
+// below it.
+func readAt(ctx context.Context, shelf Shelf, identifier string) (t tagged, err error) {
+	s, err := shelf.At(identifier)
+	if err != nil {
+		return t, err
 	}
 	defer s.Close() //nolint:errcheck // only read
 	b, err := Open(ctx, s)
 	if err != nil {
-		return tagged{}, wrap(err)
+		return t, err
 	}
-	if is, err := isBundle(ctx, b, b.root); err != nil || !is {
-		if err != nil {
-			return tagged{}, wrap(err)
-		}
-		return tagged{root: b.root}, nil
+	is, err := isBundle(ctx, b, b.root)
+	if t.root = b.root; err != nil || !is {
+		return t, err
 	}
-	listed, err := readListed(ctx, b)
-	if err != nil {
-		return tagged{}, wrap(err)
-	}
-	return tagged{b.root, listed}, nil
+	t.bundle, err = readListed(ctx, b)
+	return t, err
 }
 
 // isBundle tells a bundle from other things by its artifact type.
@@ -163,9 +229,29 @@ func readListed(ctx context.Context, b *Bundle) (*Listed, error) {
 
 func newestFirst(a, b Listed) int {
 	return cmp.Or(
-		cmp.Compare(b.Serial, a.Serial), b.Issued.Compare(a.Issued), compareNatural(highest(b.Tags), highest(a.Tags)),
+		compareMatrix(b, a), b.Pushed.Compare(a.Pushed), compareNatural(highest(b.Tags), highest(a.Tags)),
 		cmp.Compare(a.Root.String(), b.Root.String()),
 	)
+}
+
+// compareMatrix compares by what the matrix says.
+func compareMatrix(a, b Listed) int {
+	return cmp.Or(cmp.Compare(a.Serial, b.Serial), a.Issued.Compare(b.Issued))
+}
+
+// shownNewer tells whether what the registry shows says that a is newer than b, and
+// nothing says otherwise. A tag's name shows nothing: it may have been moved today, and
+// to an older matrix.
+func shownNewer(a, b Listed) bool {
+	m := compareMatrix(a, b)
+	switch {
+	case b.Pushed.IsZero():
+		return m > 0
+	case a.Pushed.IsZero():
+		return m > 0 && a.Issued.After(b.Pushed)
+	}
+	p := a.Pushed.Compare(b.Pushed)
+	return m >= 0 && p >= 0 && (m > 0 || p > 0)
 }
 
 func highest(tags []string) string {
@@ -212,11 +298,16 @@ func compareRuns(a, b string) int {
 type PrunePlan struct {
 	Keep      []Listed `json:"keep"`
 	Delete    []Listed `json:"delete"`
-	Others    []string `json:"others"`    // tags of other things, which stay with all that they need
-	Manifests int      `json:"manifests"` // that are deleted, with those of the bundles' images
-	Attached  int      `json:"attached"`  // signatures and other things about them
-	Bytes     int64    `json:"bytes"`     // that nothing needs any more: the registry's garbage collection frees them
-	Done      bool     `json:"done"`      // deleted; else only planned
+	Others    []string `json:"others"`           // tags of other things, which stay with all that they need
+	Manifests int      `json:"manifests"`        // that are deleted, with those of the bundles' images
+	Attached  int      `json:"attached"`         // signatures and other things about them
+	Bytes     int64    `json:"bytes"`            // that nothing needs any more: the registry's garbage collection frees them
+	Broken    []string `json:"broken,omitempty"` // roots without a tag that cannot be read whole, by digest: they are left alone
+	Done      bool     `json:"done"`             // all of it was deleted, and the registry says so; else only planned, or in part
+	// Deleted is how many manifests, with attachments, the registry had and has no more,
+	// and Remaining those that were deleted and are there.
+	Deleted   int      `json:"deleted"`
+	Remaining []string `json:"remaining,omitempty"`
 
 	victims []victim
 	tags    map[string]ocispec.Descriptor
@@ -228,10 +319,19 @@ type victim struct {
 	tags []string
 }
 
-// PlanPrune decides what to delete so that the newest keep bundles stay, and
-// everything that a kept bundle, another tag, or what is attached to any of their
-// manifests needs. What cannot be read completely is not pruned at all.
-func PlanPrune(ctx context.Context, shelf Shelf, keep int, o Options) (*PrunePlan, error) {
+// Keep says what a plan to prune does not touch.
+type Keep struct {
+	Newest  int      // so many bundles; at least 1
+	Tags    []string // patterns of path.Match; a bundle stays where one of its tags matches
+	Digests []string // of roots, whole or their first 12 hex digits or more
+}
+
+// PlanPrune decides what to delete: each bundle than which at least as many as
+// keep.Newest are shown to be newer, but what keep names. So where the registry does not
+// show which of several is older, all of them stay. Everything that a kept bundle,
+// another tag, or what is attached to any of their manifests needs stays, too. What
+// cannot be read completely is not pruned at all.
+func PlanPrune(ctx context.Context, shelf Shelf, keep Keep, o Options) (*PrunePlan, error) {
 	l, err := List(ctx, shelf, o)
 	if err != nil {
 		return nil, &fault.Error{
@@ -239,8 +339,10 @@ func PlanPrune(ctx context.Context, shelf Shelf, keep int, o Options) (*PrunePla
 			Hint: fault.HintOf(err),
 		}
 	}
-	n := min(keep, len(l.Bundles))
-	p := &PrunePlan{Keep: l.Bundles[:n], Delete: l.Bundles[n:], Others: l.Others, tags: l.tags}
+	p := &PrunePlan{Others: l.Others, Broken: l.Broken, tags: l.tags}
+	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {
+		return nil, err
+	}
 	if len(p.Delete) == 0 {
 		return p, nil
 	}
@@ -249,6 +351,71 @@ func PlanPrune(ctx context.Context, shelf Shelf, keep int, o Options) (*PrunePla
 		return nil, err
 	}
 	return p, p.choose(ctx, shelf, needed, o)
+}
+
+// part parts bundles, newest first, into those that stay, with the reason, and the
+// others. A name that names nothing is a fault: it may be mistyped.
+func (k Keep) part(bundles []Listed) (stay, leave []Listed, err error) {
+	used := map[string]bool{}
+	for i, b := range bundles {
+		newer := 0
+		for _, other := range bundles {
+			if shownNewer(other, b) {
+				newer++
+			}
+		}
+		named, err := k.names(b, used)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case named != "":
+			b.Why = named
+		case newer < k.Newest && i < k.Newest:
+			b.Why = fmt.Sprintf("one of the newest %d", k.Newest)
+		case newer < k.Newest:
+			b.Why = fmt.Sprintf("nothing shows that %d others are newer", k.Newest)
+		default:
+			leave = append(leave, b)
+			continue
+		}
+		stay = append(stay, b)
+	}
+	for _, name := range slices.Concat(k.Tags, k.Digests) {
+		if !used[name] {
+			return nil, nil, &fault.Error{
+				Reason: fault.NotFound, Op: "plan to prune", Subject: fmt.Sprintf("%q", name), Err: errors.New("it names no bundle that is to be kept"),
+				Hint: "see `vdo-bundle list` for tags and digests, or leave it out",
+			}
+		}
+	}
+	return stay, leave, nil
+}
+
+const leastDigits = 12 // of a digest, as list shows it
+
+// names tells by which of the names a bundle is to be kept, or "".
+func (k Keep) names(b Listed, used map[string]bool) (why string, err error) {
+	for _, pattern := range k.Tags {
+		for _, tag := range append([]string{""}, b.Tags...) { // the empty one so that any pattern is checked
+			ok, err := path.Match(pattern, tag)
+			if err != nil {
+				return "", &fault.Error{
+					Reason: fault.InvalidInput, Op: "read flag --keep-tag", Subject: fmt.Sprintf("%q", pattern), Err: err,
+					Hint: "write * for any characters, ? for one, [a-z] for one of some",
+				}
+			}
+			if ok && tag != "" {
+				used[pattern], why = true, "--keep-tag "+pattern
+			}
+		}
+	}
+	for _, digest := range k.Digests {
+		hex := strings.TrimPrefix(digest, "sha256:")
+		if len(hex) >= leastDigits && strings.HasPrefix(b.Root.Hex(), hex) {
+			used[digest], why = true, "--keep-digest "+digest
+		}
+	}
+	return why, nil
 }
 
 // needed collects everything that stays: manifests, and their blobs' bytes.
@@ -458,8 +625,10 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	return append(out, victim{root, []string{list}}), err
 }
 
-// Prune carries a plan out, if the repository is still as it was planned for, and
-// then makes sure that all that should stay is there.
+// Prune carries a plan out, if the repository is still as it was planned for; then it
+// asks for all that was deleted once more, since registries answer with success and
+// delete nothing, and makes sure that all that should stay is there. The plan says
+// afterwards what is true.
 func Prune(ctx context.Context, shelf Shelf, p *PrunePlan, o Options) error {
 	if err := p.unchanged(ctx, shelf, o); err != nil {
 		return err
@@ -472,11 +641,65 @@ func Prune(ctx context.Context, shelf Shelf, p *PrunePlan, o Options) error {
 		}
 		o.progress().Done(v.d.Digest.String(), err)
 		if err != nil {
-			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", i, len(p.victims), err)
+			err = errors.Join(err, p.look(ctx, shelf, p.victims[:i], o))
+			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.victims), err)
 		}
 	}
-	p.Done = true
-	return p.stillThere(ctx, shelf)
+	if err := p.look(ctx, shelf, p.victims, o); err != nil {
+		return err
+	}
+	p.Done = len(p.Remaining) == 0
+	return errors.Join(p.remaining(), p.stillThere(ctx, shelf))
+}
+
+// look asks for what was deleted, by digest and by tag.
+func (p *PrunePlan) look(ctx context.Context, shelf Shelf, deleted []victim, o Options) error {
+	if len(deleted) == 0 || ctx.Err() != nil {
+		return nil
+	}
+	there := make([]bool, len(deleted))
+	err := forEach(ctx, o.limit(), len(deleted), func(i int) (err error) {
+		for _, id := range append([]string{deleted[i].d.Digest.String()}, deleted[i].tags...) {
+			if !there[i] && err == nil {
+				there[i], err = names(ctx, shelf, id, deleted[i].d)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, v := range deleted {
+		if there[i] {
+			p.Remaining = append(p.Remaining, v.d.Digest.String())
+		}
+	}
+	p.Deleted = len(deleted) - len(p.Remaining)
+	return nil
+}
+
+// names tells whether a tag or digest names a manifest.
+func names(ctx context.Context, shelf Shelf, identifier string, d ocispec.Descriptor) (bool, error) {
+	s, err := shelf.At(identifier)
+	if err != nil {
+		return false, err
+	}
+	defer s.Close() //nolint:errcheck // only read
+	root, err := s.Root(ctx)
+	if fault.ReasonOf(err) == fault.NotFound {
+		return false, nil
+	}
+	return root.Digest == d.Digest, err
+}
+
+func (p *PrunePlan) remaining() error {
+	if len(p.Remaining) == 0 {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "prune", Err: fmt.Errorf("the registry answered that it deleted %d manifests and still has %d of them: %s is the first", len(p.victims), len(p.Remaining), p.Remaining[0]),
+		Hint: "run it again later, should the registry take its time; else prune by the registry's own means",
+	}
 }
 
 // unchanged refuses to delete when somebody pushed or tagged since the plan.

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
 func TestTagsAreOrderedWithTheirNumbersAsNumbers(t *testing.T) {
@@ -98,3 +100,54 @@ func TestAPlanIsNotCarriedOutWhereTagsHaveChanged(t *testing.T) {
 }
 
 func named(s string) digest.Digest { return digest.Digest("sha256:" + s) }
+
+// A bundle is pruned only where the registry shows that enough others are newer: a tag
+// that was moved today is never among them, whatever it is called and wherever it went.
+func TestOnlyWhatIsShownToBeOldIsPruned(t *testing.T) {
+	day := func(n int) time.Time {
+		if n == 0 {
+			return time.Time{}
+		}
+		return time.Date(2026, 3, n, 0, 0, 0, 0, time.UTC)
+	}
+	of := func(tag string, serial int64, pushed int) Listed {
+		return Listed{Root: image.DigestOf([]byte(tag)), Tags: []string{tag}, Serial: serial, Issued: day(1), Pushed: day(pushed)}
+	}
+	for name, c := range map[string]struct {
+		bundles []Listed
+		keep    Keep
+		leave   []string
+	}{
+		"by the matrix":                {[]Listed{of("v1", 7, 0), of("v2", 8, 0), of("v3", 9, 0)}, Keep{Newest: 2}, []string{"v1"}},
+		"one matrix, a moved tag":      {[]Listed{of("v1", 7, 2), of("stable", 7, 9)}, Keep{Newest: 1}, []string{"v1"}},
+		"one matrix, nothing is shown": {[]Listed{of("v1", 7, 0), of("stable", 7, 0)}, Keep{Newest: 1}, nil},
+		"the same moment":              {[]Listed{of("v1", 7, 2), of("stable", 7, 2)}, Keep{Newest: 1}, nil},
+		"moved back to an older one":   {[]Listed{of("v8", 8, 2), of("stable", 7, 9)}, Keep{Newest: 1}, nil},
+		"copied, and pushed before":    {[]Listed{of("v8", 8, 0), of("stable", 7, 9)}, Keep{Newest: 1}, nil},
+		"copied long ago":              {[]Listed{of("v8", 8, 9), of("v7", 7, 0)}, Keep{Newest: 1}, []string{"v7"}},
+		"two of a moment, one older":   {[]Listed{of("a", 8, 9), of("b", 8, 9), of("c", 7, 2)}, Keep{Newest: 1}, []string{"c"}},
+		"kept by tag":                  {[]Listed{of("v8", 8, 9), of("prod-1", 7, 2), of("v6", 6, 1)}, Keep{Newest: 1, Tags: []string{"prod-*"}}, []string{"v6"}},
+		"kept by digest": {
+			[]Listed{of("v8", 8, 9), of("v7", 7, 2)}, Keep{Newest: 1, Digests: []string{"sha256:" + image.DigestOf([]byte("v7")).Hex()[:12]}}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slices.SortFunc(c.bundles, newestFirst)
+			stay, leave, err := c.keep.part(c.bundles)
+			require.NoError(t, err)
+			var got []string
+			for _, b := range leave {
+				got = append(got, b.Tags...)
+			}
+			require.Equal(t, c.leave, got)
+			require.Len(t, stay, len(c.bundles)-len(leave))
+			for _, b := range stay {
+				require.NotEmpty(t, b.Why)
+			}
+		})
+	}
+	for _, k := range []Keep{{Newest: 1, Tags: []string{"stabel"}}, {Newest: 1, Digests: []string{"sha256:abc"}}} {
+		_, _, err := k.part([]Listed{of("stable", 7, 1)})
+		require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+	}
+}

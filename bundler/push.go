@@ -76,10 +76,10 @@ func arrived(ctx context.Context, target Target, registry Registry, at image.Ref
 	if ok && r.Confirmed() {
 		asked, of := r.Sampled()
 		o.progress().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts by chance; --check-all asks for all of them", asked, of))
-		return confirmAll(ctx, registry, at, want, o)
-	}
-	for _, i := range lock.Images {
-		want = append(want, imageDescriptor(i))
+	} else {
+		for _, i := range lock.Images {
+			want = append(want, imageDescriptor(i))
+		}
 	}
 	if err := confirmAll(ctx, registry, at, want, o); err != nil || !ok {
 		return err

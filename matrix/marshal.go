@@ -19,6 +19,7 @@ func (d *Document) Marshal() ([]byte, error) {
 		APIVersion: APIVersion, Kind: Kind, Serial: d.Serial,
 		Issued: plainTime(d.Issued), Expires: plainTime(d.Expires),
 		Aliases: each(d.Aliases, writeAlias), Releases: each(releases, writeRelease),
+		Needs: each(d.Needs, writeNeed),
 	}
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
@@ -42,6 +43,12 @@ type (
 		Expires    *yaml.Node    `yaml:"expires"`
 		Aliases    []yamlAlias   `yaml:"vsphereAliases,omitempty"`
 		Releases   []yamlRelease `yaml:"releases"`
+		Needs      []yamlNeed    `yaml:"needs,omitempty"`
+	}
+	yamlNeed struct {
+		Object string   `yaml:"object"`
+		Of     []string `yaml:"of,flow"`
+		Has    []string `yaml:"has,omitempty"`
 	}
 	yamlAlias struct {
 		Reports   string `yaml:"reports"`
@@ -88,6 +95,10 @@ type (
 
 func writeAlias(a VSphereAlias) yamlAlias {
 	return yamlAlias{Reports: a.Reports.String(), FromBuild: a.FromBuild, Means: a.Means.String(), Basis: a.Basis}
+}
+
+func writeNeed(n Need) yamlNeed {
+	return yamlNeed{Object: n.Object, Of: each(n.Of, ReleaseID.String), Has: n.Has}
 }
 
 func writeRelease(r Release) yamlRelease {

@@ -49,6 +49,19 @@
 //	        basis: why
 //	    notes:                       # optional, for people
 //	      - text
+//	needs:                           # optional: what releases need of a cluster
+//	  - object: apps/v1 DaemonSet vmware-system-csi/vsphere-csi-node
+//	    of: [csi@3.5.1]              # the releases, listed above, whose manifests have it just so
+//	    has:                         # optional: everything of it that gives power, a line each
+//	      - "spec.template.spec.hostNetwork: true"
+//
+// # What releases need
+//
+// A release that has any entry under needs is listed: then the entries are all objects
+// of its manifests, and of each everything that gives it power (package needs specifies
+// the lines, and makes them from the manifests). Operators install what is listed, and
+// exactly that. They are bound to the bytes by the release's sha256 sums, and to the
+// publisher by the signature of the document. Nobody writes them by hand.
 //
 // # What is refused
 //
@@ -59,7 +72,8 @@
 // expiry that is not after the issue, a requirement that no listed release can
 // meet, a cpi whose Kubernetes range is not exactly its own minor, more than one
 // YAML document. A document is at most [MaxSize] bytes, nested at most [MaxDepth]
-// levels, has at most 5000 releases and 200 elements in any other list; YAML
+// levels, has at most 5000 releases, 20000 needs with 2000 lines each, and 200 elements
+// in any other list; an object is listed once for a release; YAML
 // anchors, aliases, tags and merge keys are refused.
 //
 // # States
@@ -136,6 +150,27 @@ type Document struct {
 	Expires  time.Time // UTC
 	Aliases  []VSphereAlias
 	Releases []Release // sorted by driver, then version
+	Needs    []Need
+}
+
+// Need is an object that releases have, and what gives it power. Values are made by
+// package needs.
+type Need struct {
+	Object string      // "apps/v1 DaemonSet namespace/name"
+	Of     []ReleaseID // sorted
+	Has    []string    // sorted lines
+}
+
+// NeedsOf returns the lines of each object that a release needs, and whether the
+// document lists them at all.
+func (d *Document) NeedsOf(id ReleaseID) (objects map[string][]string, listed bool) {
+	objects = map[string][]string{}
+	for _, n := range d.Needs {
+		if slices.ContainsFunc(n.Of, func(r ReleaseID) bool { return r.Compare(id) == 0 }) {
+			objects[n.Object] = n.Has
+		}
+	}
+	return objects, len(objects) > 0
 }
 
 // VSphereAlias says that a vCenter which reports one version is of another one:

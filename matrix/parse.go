@@ -23,6 +23,8 @@ const maxManifestSize = 64 << 20
 const (
 	maxReleases = 5000
 	maxElements = 200
+	maxNeeds    = 20000
+	maxLines    = 2000
 )
 
 // maxMinors bounds a Kubernetes range, which is often walked.
@@ -134,7 +136,7 @@ func short(s string) string {
 }
 
 func (r *reader) document(n *yaml.Node) *Document {
-	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases")
+	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases", "needs")
 	field(o, "apiVersion", required, exactly(APIVersion))
 	field(o, "kind", required, exactly(Kind))
 	doc := &Document{
@@ -147,6 +149,7 @@ func (r *reader) document(n *yaml.Node) *Document {
 	}
 	doc.Aliases = r.aliases(o)
 	doc.Releases = r.releases(o)
+	doc.Needs = r.needs(o, doc.Releases)
 	return doc
 }
 
@@ -187,6 +190,40 @@ func (r *reader) releases(o object) []Release {
 		lines[id] = item.node.Line
 	}
 	r.met(items, out)
+	return out
+}
+
+// needs reads what releases need of a cluster.
+func (r *reader) needs(o object, releases []Release) []Need {
+	known := map[string]bool{}
+	for _, release := range releases {
+		known[release.ReleaseID.String()] = true
+	}
+	var out []Need
+	seen := map[string]bool{} // object and release
+	for _, item := range o.list("needs", optional, maxNeeds) {
+		n := r.object(item.node, item.path, "object", "of", "has")
+		need := Need{Object: field(n, "object", required, line)}
+		for _, of := range n.list("of", required, maxReleases) {
+			id := scalar(r, of.node, of.path, ParseReleaseID)
+			key := need.Object + "\x00" + id.String()
+			switch {
+			case id.Driver == "":
+			case !known[id.String()]:
+				r.problem(of.node.Line, of.path, fmt.Sprintf("%s is not listed under releases", id), "list the release, or remove it here")
+			case seen[key]:
+				r.problem(of.node.Line, of.path, fmt.Sprintf("%s has %s already", id, short(need.Object)), "remove one of the two")
+			}
+			seen[key] = true
+			need.Of = append(need.Of, id)
+		}
+		for _, has := range n.list("has", optional, maxLines) {
+			need.Has = append(need.Has, scalar(r, has.node, has.path, line))
+		}
+		slices.SortFunc(need.Of, ReleaseID.Compare)
+		slices.Sort(need.Has)
+		out = append(out, need)
+	}
 	return out
 }
 

@@ -44,7 +44,7 @@ func (q *question) remedy(d Driver, fit []Release) string {
 			return fmt.Sprintf("provide %s, which %s needs: %s", lacking.need, fit[0].ReleaseID, lacking.why)
 		}
 	}
-	for _, rule := range []RejectionRule{RulePin, RuleBundle, RuleVSphere, RuleKubernetes} {
+	for _, rule := range []RejectionRule{RulePin, RuleBundle, RuleRefused, RuleVSphere, RuleKubernetes} {
 		what := *q
 		what.relaxed = rule
 		if best, ok := what.choose(d); ok {
@@ -60,6 +60,8 @@ func (q *question) advice(rule RejectionRule, best Release, what *question) stri
 		return fmt.Sprintf("remove the pin of %s: without it %s fits", best.Driver, best.ReleaseID)
 	case RuleBundle:
 		return fmt.Sprintf("build a bundle that holds %s", best.ReleaseID)
+	case RuleRefused:
+		return fmt.Sprintf("%s would fit, and is refused: %s", best.ReleaseID, q.policy.Refused[best.ReleaseID.String()])
 	case RuleVSphere:
 		best = leastDemanding(best, what)
 		return fmt.Sprintf("bring every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)

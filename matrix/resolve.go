@@ -42,6 +42,8 @@ type Policy struct {
 	// follows from the CSI release. Words that are no rule mean latest.
 	Rules         map[Driver]Rule
 	KeepInstalled bool // stay on what is installed while it fits
+	// Refused says why releases may not be chosen, by ReleaseID.String().
+	Refused map[string]string
 }
 
 // Available is what a bundle holds; nil stands for everything that the document lists.
@@ -107,6 +109,7 @@ const (
 	RuleKubernetes RejectionRule = "kubernetes"    // not for this Kubernetes
 	RuleVSphere    RejectionRule = "vsphere"       // not for every vCenter
 	RuleBundle     RejectionRule = "not-in-bundle" // not available
+	RuleRefused    RejectionRule = "refused"       // the policy refuses it
 	RuleRequires   RejectionRule = "requires"      // what it requires cannot be had
 )
 
@@ -121,6 +124,7 @@ const (
 //   - the Kubernetes minor is in its range, and for a CPI is the release's own minor (kubernetes);
 //   - every vCenter, known aliases taken into account, is in its range (vsphere);
 //   - the bundle holds it (not-in-bundle);
+//   - the policy does not refuse it (refused);
 //   - what it requires fits too (requires).
 //
 // Among those that fit, the one that is installed is kept where the policy says so;
@@ -279,6 +283,7 @@ func (q *question) reject(r Release) (Rejection, bool) {
 		{RuleKubernetes, q.wrongKubernetes},
 		{RuleVSphere, q.wrongVSphere},
 		{RuleBundle, q.missing},
+		{RuleRefused, q.refused},
 	} {
 		if rule.name == q.relaxed {
 			continue
@@ -345,6 +350,8 @@ func (q *question) missing(r Release) string {
 	}
 	return ""
 }
+
+func (q *question) refused(r Release) string { return q.policy.Refused[r.ReleaseID.String()] }
 
 // fitting returns the releases of a driver that fit, best first, and the rejections
 // of the others.

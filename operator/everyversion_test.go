@@ -57,6 +57,8 @@ func goTheWholeLine(t *testing.T, manifests string, releases []string) {
 	ns := cluster.Namespace(t, cluster.Config(t))
 	contents := readMirror(t, admin, ns, mirror, publicKey)
 	require.Len(t, contents.Lock.Releases, len(releases)+1, "the operator among them")
+	listed, err := matrix.Parse("the bundle's", contents.Matrix)
+	require.NoError(t, err)
 	cert, err := webhookcert.Issue(time.Now(), rand.Reader)
 	require.NoError(t, err)
 	for _, r := range contents.Lock.Releases {
@@ -66,7 +68,7 @@ func goTheWholeLine(t *testing.T, manifests string, releases []string) {
 		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}
 		t.Run(id.String(), func(t *testing.T) {
 			out, err := render.Render(render.Input{
-				Lock: contents.Lock, Manifests: contents.Manifests, Repository: mirror.Host + "/vdo/drivers",
+				Lock: contents.Lock, Manifests: contents.Manifests, Matrix: listed, Repository: mirror.Host + "/vdo/drivers",
 				Releases: []matrix.ReleaseID{id},
 				Spec: v1alpha1.VDOConfigSpec{
 					CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"site"}},

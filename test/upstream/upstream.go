@@ -4,11 +4,18 @@
 package upstream
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -39,6 +46,46 @@ func Dir(t testing.TB) string {
 	}
 	return dir
 }
+
+// Listed returns the default matrix with these manifests in place of its own, and
+// what they need, and nothing else does. Files are keyed DRIVER/VERSION/FILE, as a bundle has them.
+func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
+	t.Helper()
+	parsed, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := *parsed
+	doc.Releases, doc.Needs = slices.Clone(doc.Releases), nil
+	releases := map[string]map[string][]byte{}
+	for key, data := range files {
+		driver, rest, _ := strings.Cut(key, "/")
+		version, name, _ := strings.Cut(rest, "/")
+		id := driver + "@" + version
+		if releases[id] == nil {
+			releases[id] = map[string][]byte{}
+		}
+		releases[id][name] = data
+	}
+	for i := range doc.Releases {
+		r := &doc.Releases[i]
+		own, ok := releases[r.ReleaseID.String()]
+		if !ok {
+			continue
+		}
+		r.Manifests = nil
+		for _, name := range slices.Sorted(maps.Keys(own)) {
+			sum := sha256.Sum256(own[name])
+			r.Manifests = append(r.Manifests, matrix.Manifest{Name: name, URL: "https://upstream.test/" + name, Size: int64(len(own[name])), SHA256: hex.EncodeToString(sum[:])})
+		}
+		if err := needs.Describe(&doc, r.ReleaseID, own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &doc
+}
+
+var parsed = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
 
 // folders of the drivers' manifests.
 var folders = map[string]string{"cpi": "cpi", "csi": "csi", "antrea": "cni", "external-snapshotter": "snapshot-controller"}

@@ -31,6 +31,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -201,6 +202,16 @@ func (u *Upstream) publish(releases []*matrix.Release, read func(string, *matrix
 		}
 		r.Manifests = manifests
 		document.Releases = append(document.Releases, *r)
+	}
+	document.Needs = nil
+	for _, r := range document.Releases {
+		files := map[string][]byte{}
+		for _, m := range r.Manifests {
+			files[m.Name] = u.files[fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)]
+		}
+		if err := needs.Describe(&document, r.ReleaseID, files); err != nil {
+			return err
+		}
 	}
 	data, err := document.Marshal()
 	if err != nil {

@@ -3,8 +3,6 @@ package archive
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"strconv"
@@ -84,16 +82,6 @@ func (l *Layout) append(e entry) {
 
 // Size is the number of bytes of the archive.
 func (l *Layout) Size() int64 { return l.size }
-
-// identity tells layouts apart: the digest of all headers and of index.json.
-func (l *Layout) identity() string {
-	sum := sha256.New()
-	for _, e := range l.entries {
-		sum.Write(e.header)
-	}
-	sum.Write(l.entries[1].data)
-	return hex.EncodeToString(sum.Sum(nil))
-}
 
 // spaced fills JSON up to size with spaces and a newline.
 func spaced(text []byte, size int64) []byte {

@@ -334,9 +334,9 @@ func TestASignatureThatWasNotReadIsNotReplaced(t *testing.T) {
 // While one process signs or writes, another one is told so.
 func TestWhoSignsKeepsOthersOff(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 99})
-	path, whole := inParts(t, b, Options{VolumeSize: 40_000, Recovery: 1}), ""
+	path := inParts(t, b, Options{VolumeSize: 40_000, Recovery: 1})
 	tar := strings.TrimSuffix(path, parts.Suffix)
-	whole = written(t, b)
+	whole := written(t, b)
 	for _, name := range []string{tar, whole} {
 		dir, base, err := folderOf(name)
 		require.NoError(t, err)

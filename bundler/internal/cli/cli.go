@@ -26,6 +26,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // app is one run of the program and what it has of the world. The functions that
@@ -41,6 +42,11 @@ type app struct {
 	flags flags
 }
 
+// patience is how long the work may take to leave what a later run goes on with, once a
+// signal has come. What waits for longer, for a pipe that nobody writes or a disk that
+// does not answer, is left: nothing that is written needs an orderly end.
+const patience = 5 * time.Second
+
 // Main runs the program and returns its exit code. SIGINT and SIGTERM end the work
 // so that a later run can go on; a second signal ends the program at once.
 func Main(args []string) int {
@@ -54,10 +60,23 @@ func Main(args []string) int {
 		cancel(fmt.Errorf("signal %s", s))
 	}()
 	a := &app{
-		in: os.Stdin, out: os.Stdout, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
+		in: os.Stdin, out: &output{f: os.Stdout}, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
 		terminal: isatty.IsTerminal(os.Stderr.Fd()),
 	}
-	return a.run(ctx)
+	done := make(chan int, 1)
+	go func() { done <- a.run(ctx) }()
+	select {
+	case code := <-done:
+		return code
+	case <-ctx.Done():
+	}
+	select {
+	case code := <-done:
+		return code
+	case <-time.After(patience):
+		a.report(a.interrupted(ctx), false)
+		return exitInterrupted
+	}
 }
 
 func (a *app) run(ctx context.Context) int {
@@ -66,6 +85,9 @@ func (a *app) run(ctx context.Context) int {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	cmd, err := root.ExecuteContextC(ctx)
+	if o, ok := a.out.(*output); ok && err == nil {
+		err = o.failed
+	}
 	if err != nil && ctx.Err() != nil {
 		err = a.interrupted(ctx)
 	}
@@ -73,6 +95,29 @@ func (a *app) run(ctx context.Context) int {
 	_, code := verdict(err)
 	return code
 }
+
+// output is standard output. That it takes no more is a fault, and is not forgotten
+// where a printer does not look.
+type output struct {
+	f      *os.File
+	failed error
+}
+
+// Write writes all of p.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.f.Write(p)
+	if err != nil {
+		o.failed = &fault.Error{
+			Reason: fault.Storage, Op: "write", Subject: "standard output", Err: userfile.WithoutPath(err),
+			Hint: "free space where it leads, or lead it elsewhere, and run the same command again",
+		}
+		return n, o.failed
+	}
+	return n, nil
+}
+
+// Fd is that of the file.
+func (o *output) Fd() uintptr { return o.f.Fd() }
 
 // interrupted says how to go on. No argument of this program is a secret.
 func (a *app) interrupted(ctx context.Context) error {

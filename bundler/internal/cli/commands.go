@@ -711,14 +711,16 @@ func (a *app) keygen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := userfile.Write(private, key, 0o600); err != nil {
+	if err := userfile.WriteNew(private, key, 0o600); err != nil {
 		return err
 	}
-	if err := userfile.Write(public, pub, 0o644); err != nil {
-		return err
+	if err := userfile.WriteNew(public, pub, 0o644); err != nil {
+		return errors.Join(err, os.Remove(private))
 	}
-	_, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public)
-	return err
+	if _, err = fmt.Fprintf(a.out, "%s\n%s\n", private, public); err != nil {
+		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
+	}
+	return nil
 }
 
 // build is what `version` prints.

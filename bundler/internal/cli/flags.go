@@ -63,6 +63,8 @@ type flags struct {
 	volumeSize bytesFlag
 	parity     int
 	keep       int
+	keepTags   []string
+	keepRoots  []string
 	yes        bool
 	// keys
 	key                           string

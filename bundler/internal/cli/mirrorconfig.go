@@ -181,24 +181,21 @@ func (a *app) writeConfig(dir string, files []nodeconfig.File) error {
 			}
 			continue
 		}
-		if err := a.writeConfigFile(filepath.Join(dir, filepath.FromSlash(f.Name)), f); err != nil {
+		if err := a.writeConfigFile(dir, filepath.FromSlash(f.Name), f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *app) writeConfigFile(path string, f nodeconfig.File) error {
+func (a *app) writeConfigFile(dir, name string, f nodeconfig.File) error {
 	mode := os.FileMode(0o644)
 	if f.Secret {
 		mode = 0o600
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: filepath.Dir(path), Err: userfile.WithoutPath(err), Hint: "name a folder that can be written to"}
-	}
-	if err := userfile.Write(path, f.Data, mode); err != nil {
+	if err := userfile.WriteBelow(dir, name, f.Data, mode); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, path)
+	_, err := fmt.Fprintln(a.out, filepath.Join(dir, name))
 	return err
 }

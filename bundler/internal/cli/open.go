@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -303,7 +302,7 @@ func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, erro
 	case inFolder:
 		return archive.CreateDir(p.path, o)
 	case inStream:
-		if f, ok := a.out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		if f, ok := a.out.(interface{ Fd() uintptr }); ok && isatty.IsTerminal(f.Fd()) {
 			return nil, &fault.Error{
 				Reason: fault.InvalidInput, Op: "write", Subject: "standard output", Err: errors.New("it is a terminal"),
 				Hint: "lead it into a file or a program: vdo-bundle pull -o - > drivers.tar",

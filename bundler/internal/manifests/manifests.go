@@ -26,6 +26,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -176,7 +177,7 @@ func scan(dir string) (bySize map[int64][]string, unread, err error) {
 }
 
 func readFile(path string, size int64) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // below the folder that the user named
+	f, err := userfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

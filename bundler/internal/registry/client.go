@@ -28,13 +28,14 @@
 // was written, asked for again and read back, [Repository.Remember] leaves a note:
 // an image manifest of the artifact type application/vnd.vdo.confirmed.v1 under the
 // tag sha256-<hex of the root>.confirmed, with the empty configuration and layer of
-// the OCI specification and three annotations (the prefix is
+// the OCI specification and four annotations (the prefix is
 // com.vmware.vdo.confirmed): repository, the name that it was pushed to; root, the
-// digest of the root; set, the sha256 over the sorted lines "DIGEST SIZE" of all
+// digest of the root; pushed, when a push last put a tag on it, by the registry's clock
+// (RFC 3339), for who prunes; set, the sha256 over the sorted lines "DIGEST SIZE" of all
 // blobs and manifests and "DIGEST of SUBJECT at "TAG"" of all attachments, each
 // with its newline.
 //
-// A later push of the same bundle that finds this note, to the byte, asks for the
+// A later push of the same bundle that finds a note of this set asks for the
 // root, the tag, the root's signatures with their blobs and a random sample of eight
 // other blobs and manifests only. Any of them missing leads to the full look, before
 // which the note is overwritten by one with an empty set: no push believes that, until
@@ -101,13 +102,13 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 // Options say how registries are reached. The zero value is what a user expects
@@ -334,7 +335,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // readFile reads a file of at most limit bytes.
 func readFile(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
+	f, err := userfile.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	godigest "github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
 const (
@@ -30,24 +33,20 @@ const (
 	confirmedRepository = "com.vmware.vdo.confirmed.repository"
 	confirmedRoot       = "com.vmware.vdo.confirmed.root"
 	confirmedSet        = "com.vmware.vdo.confirmed.set"
+	confirmedPushed     = "com.vmware.vdo.confirmed.pushed"
 )
 
-// confirmation makes the note of the package comment, and the tag it goes by. The
-// same graph in the same repository gives the same bytes, so that its digest is
-// all that has to be asked for.
-func (r *Repository) confirmation(g *bundle.Graph) (tag string, note bundle.Node, err error) {
-	return r.note(g, setOf(g))
-}
-
-// note makes a note of a set; of none, one that no push believes.
-func (r *Repository) note(g *bundle.Graph, set string) (tag string, note bundle.Node, err error) {
+// noteOf makes the note of the package comment, and the tag it goes by: of a set, or of
+// none (""), which no push believes.
+func (r *Repository) noteOf(g *bundle.Graph, set string, pushed time.Time) (tag string, note bundle.Node, err error) {
 	nothing := plainEmpty()
+	annotations := map[string]string{confirmedRepository: r.ref.Repository(), confirmedRoot: g.Root.Digest.String(), confirmedSet: set}
+	if !pushed.IsZero() {
+		annotations[confirmedPushed] = pushed.UTC().Format(time.RFC3339)
+	}
 	data, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		ArtifactType: confirmedType, Config: nothing, Layers: []ocispec.Descriptor{nothing},
-		Annotations: map[string]string{
-			confirmedRepository: r.ref.Repository(), confirmedRoot: g.Root.Digest.String(), confirmedSet: set,
-		},
+		ArtifactType: confirmedType, Config: nothing, Layers: []ocispec.Descriptor{nothing}, Annotations: annotations,
 	})
 	if err != nil {
 		return "", note, fmt.Errorf("write the note of what arrived: %w", err)
@@ -55,6 +54,42 @@ func (r *Repository) note(g *bundle.Graph, set string) (tag string, note bundle.
 	d := blob(ocispec.MediaTypeImageManifest, data)
 	d.Data = nil
 	return bundle.NoteTag(g.Root.Digest.Encoded()), bundle.Node{Descriptor: d, Data: data}, nil
+}
+
+// noted is what a note says.
+type noted struct {
+	set    string    // "": there is no note, or one of something else
+	pushed time.Time // when a tag was last put on the bundle; zero: it does not say
+}
+
+const maxNote = 64 << 10
+
+// readNote reads the note of a bundle in this very repository.
+func (r *Repository) readNote(ctx context.Context, op, subject string, root godigest.Digest, right access) (n noted, err error) {
+	a, err := r.small(ctx, op, subject, call{
+		method: http.MethodGet, url: r.address("manifests", bundle.NoteTag(root.Encoded())), access: right,
+		header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, ok: []int{200, 404},
+	}, maxNote)
+	if fault.ReasonOf(err) == fault.Forbidden {
+		return n, nil // as some registries say that a tag is not there
+	}
+	var m ocispec.Manifest
+	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.data, &m) != nil { // what is no note says nothing
+		return n, err
+	}
+	if m.ArtifactType != confirmedType || m.Annotations[confirmedRepository] != r.ref.Repository() || m.Annotations[confirmedRoot] != root.String() {
+		return n, nil
+	}
+	n.set = m.Annotations[confirmedSet]
+	n.pushed, _ = time.Parse(time.RFC3339, m.Annotations[confirmedPushed]) // zero where it says none
+	return n, nil
+}
+
+// Pushed tells when a push last put a tag on a bundle of this repository, by the
+// registry's clock; zero where nothing says so.
+func (r *Repository) Pushed(ctx context.Context, root image.Digest) (time.Time, error) {
+	n, err := r.readNote(ctx, "read the note of", r.at(root.String()), godigest.Digest(root.String()), r.pulls())
+	return n.pushed, err
 }
 
 func plainEmpty() ocispec.Descriptor {
@@ -90,15 +125,8 @@ func (r *Repository) confirmed(ctx context.Context, g *bundle.Graph) (l look, er
 	if r.client.opts.CheckAll {
 		return l, nil
 	}
-	tag, note, err := r.confirmation(g)
-	if err != nil {
-		return l, err
-	}
-	d, found, err := r.stat(ctx, "push to", r.ref.String(), tag, r.pushes()) // the first that is asked of the registry
-	if fault.ReasonOf(err) == fault.Forbidden {
-		return l, nil // as some registries say that a tag is not there
-	}
-	if err != nil || !found || d.Digest != note.Descriptor.Digest {
+	n, err := r.readNote(ctx, "push to", r.ref.String(), g.Root.Digest, r.pushes()) // the first that is asked of the registry
+	if err != nil || n.set != setOf(g) {
 		return l, err
 	}
 	l.noted = true
@@ -215,6 +243,33 @@ func (r *Repository) Confirmed() bool {
 	return p != nil && p.confirmed
 }
 
+// withdraw overwrites a note that has proved wrong, so that the next push does not
+// believe it, should this one not come to its end. A registry that keeps tags as they
+// are, or a login that may not write, leaves the note: nothing is lost by that but the
+// memory.
+func (r *Repository) withdraw(ctx context.Context, g *bundle.Graph) error {
+	n, err := r.readNote(ctx, opPush, r.at(g.Root.Digest.String()), g.Root.Digest, r.pushes())
+	if err == nil {
+		err = r.putNote(ctx, g, "", n.pushed)
+	}
+	switch fault.ReasonOf(err) {
+	case fault.Refused, fault.Forbidden, fault.Unauthorized, fault.Conflict, fault.Incomplete:
+		return nil
+	}
+	return err
+}
+
+func (r *Repository) putNote(ctx context.Context, g *bundle.Graph, set string, pushed time.Time) error {
+	tag, note, err := r.noteOf(g, set, pushed)
+	if err != nil {
+		return err
+	}
+	if err := r.attachBlob(ctx, ocispec.DescriptorEmptyJSON); err != nil {
+		return err
+	}
+	return r.putManifest(ctx, tag, note)
+}
+
 // Sampled tells, where Confirmed does, how many parts were asked for by chance, and of
 // how many.
 func (r *Repository) Sampled() (asked, of int) {
@@ -224,42 +279,27 @@ func (r *Repository) Sampled() (asked, of int) {
 	return 0, 0
 }
 
-// withdraw overwrites a note that has proved wrong, so that the next push does not
-// believe it, should this one not come to its end. A registry that keeps tags as they
-// are, or a login that may not write, leaves the note: nothing is lost by that but the
-// memory.
-func (r *Repository) withdraw(ctx context.Context, g *bundle.Graph) error {
-	tag, note, err := r.note(g, "")
-	if err == nil {
-		err = r.attachBlob(ctx, ocispec.DescriptorEmptyJSON)
-	}
-	if err == nil {
-		err = r.putManifest(ctx, tag, note)
-	}
-	switch fault.ReasonOf(err) {
-	case fault.Refused, fault.Forbidden, fault.Unauthorized, fault.Conflict, fault.Incomplete:
-		return nil
-	}
-	return err
-}
-
-// Remember notes, after Commit, that all of the bundle is here: for the next push.
-// Who calls it has read back what a cluster will read.
+// Remember notes, after Commit, that all of the bundle is here, for the next push, and
+// when it was given its tag, for who prunes. Who calls it has read back what a cluster
+// will read.
 func (r *Repository) Remember(ctx context.Context) error {
 	p := r.begun()
-	if p == nil || p.confirmed || len(r.Omitted()) > 0 {
+	if p == nil || len(r.Omitted()) > 0 {
 		return nil
 	}
-	tag, note, err := r.confirmation(p.graph)
-	if err != nil {
-		return err
-	}
-	d, found, err := r.stat(ctx, opPush, r.at(tag), tag, r.pushes())
-	if err == nil && found && d.Digest == note.Descriptor.Digest {
+	p.mu.Lock()
+	tagged := p.tagged
+	p.mu.Unlock()
+	if p.confirmed && tagged.IsZero() {
 		return nil
 	}
-	if err := r.attachBlob(ctx, ocispec.DescriptorEmptyJSON); err != nil {
+	set := setOf(p.graph)
+	n, err := r.readNote(ctx, opPush, r.at(p.graph.Root.Digest.String()), p.graph.Root.Digest, r.pushes())
+	if err != nil || n.set == set && tagged.IsZero() {
 		return err
 	}
-	return r.putManifest(ctx, tag, note)
+	if tagged.IsZero() {
+		tagged = n.pushed
+	}
+	return r.putNote(ctx, p.graph, set, tagged)
 }

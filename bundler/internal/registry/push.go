@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -38,6 +39,8 @@ type push struct {
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
 	sent  map[string]ocispec.Descriptor // blobs that the registry has accepted and not yet shown
 	wrote map[string]bool               // tags and digests of manifests that were written
+	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
+	tagged time.Time
 	// omitted is why the registry does not have an attachment, by digest.
 	omitted map[string]string
 }
@@ -472,8 +475,19 @@ func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) 
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.wrote[id] = true
+		if id == r.ref.Identifier() {
+			p.tagged = clock(a.header)
+		}
 	}
 	return nil
+}
+
+// clock is when a registry answered, by its own clock where it says so.
+func clock(h http.Header) time.Time {
+	if t, err := http.ParseTime(h.Get("Date")); err == nil {
+		return t
+	}
+	return time.Now()
 }
 
 // tag names the root, unless the tag names it already.

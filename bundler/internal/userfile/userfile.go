@@ -3,22 +3,53 @@
 //
 //	data, err := userfile.Read("--key", "release.pub", 64<<10)
 //	err := userfile.Write("lock.yaml", data, 0o644)
+//	err := userfile.WriteBelow("certs.d", "registry.site/hosts.toml", data, 0o644)
+//
+// What is read is a regular file, or what the caller hands over open, such as
+// /dev/stdin or a shell's <(command). A pipe or a device of another name is refused: a
+// program that waits for one waits for ever.
 package userfile
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
+// Open opens a file for reading, without waiting for anybody.
+func Open(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() && !handedOver(name) {
+		err = errIrregular
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+var errIrregular = errors.New("it is no regular file")
+
+// handedOver tells whether a name is that of a file that the caller has opened.
+func handedOver(name string) bool {
+	return name == "/dev/stdin" || strings.HasPrefix(name, "/dev/fd/") || strings.HasPrefix(name, "/proc/self/fd/")
+}
+
 // Read reads a file of at most limit bytes. flag is what named it, for messages.
 func Read(flag, name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the user names the file
+	f, err := Open(name)
 	if err != nil {
 		return nil, Unreadable(flag, name, err)
 	}
@@ -39,8 +70,14 @@ func Read(flag, name string, limit int64) ([]byte, error) {
 // Unreadable is the error of a file or folder that cannot be read.
 func Unreadable(flag, name string, err error) error {
 	reason := fault.Storage
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		reason = fault.NotFound
+	case errors.Is(err, errIrregular):
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: errIrregular,
+			Hint: fmt.Sprintf("give a file that is on a disk with %s", flag),
+		}
 	}
 	return &fault.Error{
 		Reason: reason, Op: "read", Subject: name, Err: WithoutPath(err), Hint: fmt.Sprintf("check the path given with %s", flag),
@@ -50,13 +87,74 @@ func Unreadable(flag, name string, err error) error {
 // Write writes a file so that it is there whole, or not at all. Links go on leading
 // where they led; pipes and devices are written into.
 func Write(name string, data []byte, mode os.FileMode) error {
-	if err := replace(name, data, mode); err != nil {
-		return &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: name, Err: WithoutPath(err),
-			Hint: "check that the folder is there, can be written to, and has space",
+	return unwritable(name, replace(name, data, mode))
+}
+
+// WriteNew writes a file that is not there yet, and never another one.
+func WriteNew(name string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // the user names the file
+	if err == nil {
+		if err = finish(f, data, mode); err != nil {
+			err = errors.Join(err, os.Remove(name))
 		}
 	}
-	return nil
+	if errors.Is(err, fs.ErrExist) {
+		return &fault.Error{
+			Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or move the file away",
+		}
+	}
+	return unwritable(name, err)
+}
+
+// WriteBelow writes a file below a folder, as [Write] does, and makes the folders
+// between. The name is not the user's own: neither it nor a folder between leads out
+// of the folder, and what lies there and is no regular file is refused.
+func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return unwritable(dir, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return unwritable(dir, err)
+	}
+	defer root.Close() //nolint:errcheck // nothing is written through it any more
+	return unwritable(filepath.Join(dir, name), replaceBelow(root, name, data, mode))
+}
+
+func replaceBelow(root *os.Root, name string, data []byte, mode os.FileMode) error {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		return errors.New("it is there and no regular file")
+	}
+	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer root.Remove(tmp) //nolint:errcheck // gone after the rename
+	if err := finish(f, data, mode); err != nil {
+		return err
+	}
+	return root.Rename(tmp, name)
+}
+
+// finish writes a new file to its end.
+func finish(f *os.File, data []byte, mode os.FileMode) error {
+	_, err := f.Write(data)
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+}
+
+// unwritable is the error of a file or folder that cannot be written.
+func unwritable(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Storage, Op: "write", Subject: name, Err: WithoutPath(err),
+		Hint: "check that the folder is there, can be written to, and has space",
+	}
 }
 
 func replace(name string, data []byte, mode os.FileMode) error {
@@ -69,8 +167,7 @@ func replace(name string, data []byte, mode os.FileMode) error {
 		return err
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err := finish(f, data, mode); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), to)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,5 +52,66 @@ func TestErrorsNameTheFileOnceAndTheFlag(t *testing.T) {
 		require.Contains(t, err.Error(), strings.Replace(c.text, "NAME", name, 1))
 		require.Equal(t, c.reason, fault.ReasonOf(err))
 		require.Contains(t, fault.HintOf(err), c.hint)
+	}
+}
+
+// A name that is not the user's own is no way out of the folder, nor to another file.
+func TestWhatIsWrittenBelowAFolderStaysThere(t *testing.T) {
+	outside := t.TempDir()
+	victim := filepath.Join(outside, "victim")
+	for name, trap := range map[string]func(dir string) error{
+		"a link":           func(dir string) error { return os.Symlink(victim, filepath.Join(dir, "f.sig")) },
+		"a pipe":           func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "f.sig"), 0o600) },
+		"a second name":    func(dir string) error { return os.Link(victim, filepath.Join(dir, "f.sig")) },
+		"a linked folder":  func(dir string) error { return os.Symlink(outside, filepath.Join(dir, "sub")) },
+		"nothing":          func(string) error { return nil },
+		"a link to itself": func(dir string) error { return os.Symlink("f.sig", filepath.Join(dir, "f.sig")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(victim, []byte("mine"), 0o600))
+			dir := t.TempDir()
+			require.NoError(t, trap(dir))
+			for _, file := range []string{"f.sig", "sub/f"} {
+				if err := userfile.WriteBelow(dir, file, []byte("new"), 0o644); err != nil {
+					require.Equal(t, fault.Storage, fault.ReasonOf(err))
+					continue
+				}
+				data, err := os.ReadFile(filepath.Join(dir, file))
+				require.NoError(t, err)
+				require.Equal(t, "new", string(data))
+			}
+			data, err := os.ReadFile(victim)
+			require.NoError(t, err)
+			require.Equal(t, "mine", string(data))
+			list, err := os.ReadDir(outside)
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+		})
+	}
+}
+
+// A key that is there is never replaced, whoever comes at the same moment.
+func TestANewFileReplacesNothing(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "k.key")
+	require.NoError(t, userfile.WriteNew(name, []byte("first"), 0o600))
+	require.Equal(t, fault.Conflict, fault.ReasonOf(userfile.WriteNew(name, []byte("second"), 0o600)))
+	link := name + ".link"
+	require.NoError(t, os.Symlink(name+".made", link))
+	require.Error(t, userfile.WriteNew(link, []byte("second"), 0o600))
+	require.NoFileExists(t, name+".made")
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "first", string(data))
+}
+
+// Who opens a pipe waits for who writes into it.
+func TestPipesAndDevicesAreNotWaitedFor(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for _, name := range []string{pipe, "/dev/zero"} {
+		_, err := userfile.Read("--key", name, 10)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+		require.ErrorContains(t, err, "read "+name+": it is no regular file")
+		require.Equal(t, "give a file that is on a disk with --key", fault.HintOf(err))
 	}
 }

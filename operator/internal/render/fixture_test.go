@@ -94,7 +94,7 @@ func input(t testing.TB, ids ...matrix.ReleaseID) render.Input {
 	t.Helper()
 	lock, manifests := contents(t, ids...)
 	return render.Input{
-		Lock: lock, Manifests: manifests, Repository: repository, Releases: ids,
+		Lock: lock, Manifests: manifests, Matrix: upstream.Listed(t, manifests), Repository: repository, Releases: ids,
 		Spec: v1alpha1.VDOConfigSpec{
 			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
 			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},

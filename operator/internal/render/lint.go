@@ -1,6 +1,7 @@
 package render
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,16 +20,26 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// Lint reports everything in a release's manifests that is not known to be part
-// of the driver: kinds, namespaces and names; rights; what pods may reach on the
-// node; images that the lock does not hold. Manifests are keyed
-// DRIVER/VERSION/FILE as in bundle.Contents; only those of the release are read.
-func Lint(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) error {
+// Lint reports everything in a release's manifests that the matrix does not list of
+// it, and, whatever is listed, everything beyond the ceiling of the driver, which is
+// part of the operator: kinds, namespaces and names; rights; what pods run and may
+// reach on the node; images that the lock does not hold. Manifests are keyed
+// DRIVER/VERSION/FILE as in bundle.Contents; only those of the release are read. The
+// document is the bundle's matrix.
+func Lint(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID, doc *matrix.Document) error {
 	src, err := load(lock, manifests, id)
 	if err != nil {
 		return err
 	}
-	return src.lint()
+	list, err := listOf(src.release, id, doc)
+	var none *unlisted
+	if errors.As(err, &none) {
+		return fault.Join(src.lint(), none.fault())
+	}
+	if err != nil {
+		return err
+	}
+	return fault.Join(src.lint(), src.checkList(list))
 }
 
 // finding collects what is wrong with one object.

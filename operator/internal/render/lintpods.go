@@ -1,6 +1,7 @@
 package render
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -90,6 +91,7 @@ func lintContainer(p podPolicy, c corev1.Container, f *finding) {
 			f.add("container %s sets variable %s, which overrides the configuration", c.Name, e.Name)
 		}
 	}
+	lintCommands(p, c, f)
 	sc := c.SecurityContext
 	if sc == nil {
 		return
@@ -113,6 +115,53 @@ func lintContainer(p podPolicy, c corev1.Container, f *finding) {
 	if hostProcess(sc.WindowsOptions) && !p.hostProcess {
 		f.add("container %s runs as a process of the node", c.Name)
 	}
+}
+
+// flag is an argument as drivers take them: nothing that a shell would read otherwise.
+var flag = regexp.MustCompile(`^--?[A-Za-z0-9][A-Za-z0-9_-]*(=[A-Za-z0-9._,:/\\$()=*+-]*)?$`)
+
+// lintCommands keeps to the images' own programs and flags for them: whatever is
+// listed, no driver has hooks, and none runs a program of the manifest's choice.
+func lintCommands(p podPolicy, c corev1.Container, f *finding) {
+	if c.Lifecycle != nil {
+		f.add("container %s has hooks that run when it starts or stops", c.Name)
+	}
+	if len(c.VolumeDevices) > 0 {
+		f.add("container %s has block devices", c.Name)
+	}
+	if len(c.Command) > 0 && !runs(p, c.Command) {
+		f.add("container %s runs %q", c.Name, strings.Join(c.Command, " "))
+	}
+	for _, a := range c.Args {
+		if !flag.MatchString(a) {
+			f.add("container %s has the argument %q, which is no flag", c.Name, a)
+		}
+	}
+	for name, probe := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe} {
+		if probe == nil {
+			continue
+		}
+		if probe.Exec != nil && !runs(p, probe.Exec.Command) {
+			f.add("container %s runs %q as its %s probe", c.Name, strings.Join(probe.Exec.Command, " "), name)
+		}
+		if (probe.HTTPGet != nil && elsewhere(probe.HTTPGet.Host)) || (probe.TCPSocket != nil && elsewhere(probe.TCPSocket.Host)) {
+			f.add("container %s has a %s probe of another host", c.Name, name)
+		}
+	}
+}
+
+// elsewhere tells hosts of probes that are neither the pod's nor the node's own.
+func elsewhere(host string) bool {
+	return host != "" && host != "localhost" && host != "127.0.0.1" && host != "::1"
+}
+
+// runs tells whether a command is one that is known: whole, or with flags behind it.
+func runs(p podPolicy, command []string) bool {
+	if slices.Contains(p.commands, strings.Join(command, " ")) {
+		return true
+	}
+	return len(command) > 0 && slices.Contains(p.commands, command[0]) &&
+		!slices.ContainsFunc(command[1:], func(a string) bool { return !flag.MatchString(a) })
 }
 
 // divertsTraffic tells variables that send logins elsewhere: both drivers let

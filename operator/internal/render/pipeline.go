@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -106,7 +107,7 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 	if err != nil {
 		return err
 	}
-	if err := s.lint(); err != nil {
+	if err := r.check(s, id); err != nil {
 		return err
 	}
 	switch id.Driver {
@@ -124,6 +125,24 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 	}
 	r.constraints(s)
 	return r.finish(s)
+}
+
+// check holds manifests against the list and the ceiling. A release that is installed
+// and that no matrix lists, since it was before matrices did, is held to the ceiling
+// alone: what runs is repaired.
+func (r *renderer) check(s *source, id matrix.ReleaseID) error {
+	list, err := listOf(s.release, id, r.in.Matrix)
+	var none *unlisted
+	switch {
+	case errors.As(err, &none) && none.differ == nil && r.in.Installed[id.Driver].Equal(id.Version):
+		r.notes = append(r.notes, id.String()+" is repaired and not installed anew: "+none.Error())
+		return s.lint()
+	case errors.As(err, &none):
+		return fault.Join(s.lint(), none.fault())
+	case err != nil:
+		return err
+	}
+	return fault.Join(s.lint(), s.checkList(list))
 }
 
 // finish does what is done to the objects of every driver.

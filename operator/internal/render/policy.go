@@ -44,6 +44,9 @@ type podPolicy struct {
 	capabilities map[string][]string // by container
 	hostPaths    []string            // exact
 	secrets      []string            // mounted
+	// commands that containers may name in place of their image's own, and probes may
+	// run: whole lines, or the first word before flags.
+	commands []string
 }
 
 func patterns(exprs ...string) []*regexp.Regexp {
@@ -143,6 +146,7 @@ func csiPolicy() *policy {
 				account: "vsphere-csi-node", hostNetwork: true,
 				privileged:   []string{"vsphere-csi-node"},
 				capabilities: map[string][]string{"vsphere-csi-node": {"SYS_ADMIN"}},
+				commands:     []string{"/csi-node-driver-registrar"},
 				hostPaths: []string{
 					"/var/lib/kubelet", "/var/lib/kubelet/plugins_registry",
 					"/var/lib/kubelet/plugins/csi.vsphere.vmware.com",
@@ -151,6 +155,7 @@ func csiPolicy() *policy {
 			},
 			"DaemonSet vmware-system-csi/vsphere-csi-node-windows": {
 				account: "vsphere-csi-node", hostNetwork: true, hostProcess: true,
+				commands: []string{"csi.exe", "csi-node-driver-registrar.exe", "/csi-node-driver-registrar.exe", "livenessprobe.exe"},
 				hostPaths: []string{
 					`\var\lib\kubelet`, `C:\var\lib\kubelet`, `C:\var\lib\kubelet\`,
 					`C:\var\lib\kubelet\plugins_registry\`,
@@ -232,6 +237,7 @@ func antreaPolicy() *policy {
 			"DaemonSet kube-system/antrea-agent": {
 				account: "antrea-agent", hostNetwork: true,
 				privileged: []string{"antrea-agent"},
+				commands:   []string{"install_cni", "antrea-agent", "start_ovs", "/bin/sh -c timeout 10 container_liveness_probe ovs"},
 				capabilities: map[string][]string{
 					"install-cni": {"SYS_MODULE"},
 					"antrea-ovs":  {"SYS_NICE", "NET_ADMIN", "SYS_ADMIN", "IPC_LOCK"},
@@ -242,7 +248,7 @@ func antreaPolicy() *policy {
 				},
 			},
 			"Deployment kube-system/antrea-controller": {
-				account: "antrea-controller", hostNetwork: true,
+				account: "antrea-controller", hostNetwork: true, commands: []string{"antrea-controller"},
 				hostPaths: []string{"/var/log/antrea"}, secrets: []string{"antrea-controller-tls"},
 			},
 		},

@@ -15,8 +15,8 @@
 //
 // # What is done to upstream's objects
 //
-//   - every manifest passes [Lint] first: what is not known to be part of the
-//     driver is refused, all findings together
+//   - every manifest passes [Lint] first: what the matrix does not list of the
+//     release, or is beyond the driver's ceiling, is refused, all findings together
 //   - images become REPOSITORY@DIGEST of the signed lock; imagePullPolicy Always
 //     becomes IfNotPresent, because a digest cannot change; pods get the pull
 //     secret, which is copied into their namespace
@@ -90,6 +90,10 @@ type Input struct {
 	// manifests are keyed DRIVER/VERSION/FILE.
 	Lock      *bundle.Lock
 	Manifests map[string][]byte
+	// Matrix is the bundle's: it lists what releases need of a cluster.
+	Matrix *matrix.Document
+	// Installed are the versions that run: those that no matrix lists are repaired.
+	Installed map[matrix.Driver]matrix.Version
 	// Repository is the bundle's repository in the mirror, HOST/PATH.
 	Repository string
 	// Releases are the chosen ones, at most one for a driver.

@@ -15,6 +15,7 @@ import (
 
 // source is a release of the bundle, read.
 type source struct {
+	release *bundle.Release
 	driver  matrix.Driver
 	version matrix.Version
 	objects []*unstructured.Unstructured // in the order of the manifests
@@ -28,7 +29,7 @@ func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (
 	if err != nil {
 		return nil, err
 	}
-	s := &source{driver: id.Driver, version: id.Version, images: release.Images, digests: map[string]image.Digest{}}
+	s := &source{release: release, driver: id.Driver, version: id.Version, images: release.Images, digests: map[string]image.Digest{}}
 	for _, i := range lock.Images {
 		s.digests[i.Reference.String()] = i.Digest
 	}

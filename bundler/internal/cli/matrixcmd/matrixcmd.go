@@ -6,6 +6,7 @@
 //	vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3
 //	vdo-bundle matrix import compat.json --manifest-dir manifests -o matrix.yaml
 //	vdo-bundle matrix lint matrix.yaml
+//	vdo-bundle matrix needs --matrix matrix.yaml csi@3.7.4=manifests/csi-3.7.4
 //	vdo-bundle matrix sign matrix.yaml --key release.key
 //
 // What a command found goes to standard output, remarks and warnings go to standard
@@ -51,7 +52,7 @@ func New(world IO) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "matrix",
-		Short: "Show, ask, check, import and sign the compatibility matrix",
+		Short: "Show, ask, check, import and sign the compatibility matrix, and list what releases need",
 		Long: `The compatibility matrix says which release of which driver fits which
 Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,7 +63,7 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.importLegacy())
+	cmd.AddCommand(world.show(), world.resolve(), world.lint(), world.needs(), world.importLegacy())
 	if world.Signing != nil {
 		cmd.AddCommand(world.sign())
 	}

@@ -2,6 +2,7 @@ package matrixcmd
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -56,7 +57,7 @@ func (w IO) signFile(file string, data []byte, s *trust.Signer) error {
 	if err != nil {
 		return err
 	}
-	if err := userfile.Write(file+".sig", signature, 0o644); err != nil {
+	if err := userfile.WriteBelow(filepath.Dir(file), filepath.Base(file)+".sig", signature, 0o644); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(w.Out, file+".sig")

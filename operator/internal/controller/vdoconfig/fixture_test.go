@@ -84,7 +84,7 @@ var (
 // with made-up digests and the project's own matrix.
 func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 	t.Helper()
-	c := &bundle.Contents{Lock: &bundle.Lock{Platforms: []image.Platform{{}}}, Matrix: matrix.Default(), Manifests: map[string][]byte{}}
+	c := &bundle.Contents{Lock: &bundle.Lock{Platforms: []image.Platform{{}}}, Manifests: map[string][]byte{}}
 	known := map[string]bool{}
 	for _, text := range ids {
 		id, err := matrix.ParseReleaseID(text)
@@ -111,6 +111,9 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 		}
 		c.Lock.Releases = append(c.Lock.Releases, release)
 	}
+	listed, err := upstream.Listed(t, c.Manifests).Marshal()
+	require.NoError(t, err)
+	c.Matrix = listed
 	return c
 }
 

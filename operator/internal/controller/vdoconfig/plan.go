@@ -29,8 +29,9 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 		return &render.Rendered{}, nil
 	}
 	in := render.Input{
-		Lock: p.site.contents.Lock, Manifests: p.site.contents.Manifests, Repository: p.site.bundle.Status.Repository,
-		Releases: p.decision.releases, Spec: p.spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
+		Lock: p.site.contents.Lock, Manifests: p.site.contents.Manifests, Matrix: p.site.matrix, Installed: p.site.installed,
+		Repository: p.site.bundle.Status.Repository,
+		Releases:   p.decision.releases, Spec: p.spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
 		PullSecret: p.site.login.data, HashKey: p.site.hash,
 	}
 	in.Cluster.ForeignSnapshotController = p.foreignSnapshotController()

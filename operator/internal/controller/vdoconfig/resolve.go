@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // question is what is asked of the matrix.
@@ -20,6 +21,7 @@ type question struct {
 	hold      error // why nothing new may be installed
 	document  *matrix.Document
 	available matrix.Available
+	refused   map[string]string // why a release of the bundle may not be installed anew
 	facts     matrix.Facts
 }
 
@@ -101,7 +103,8 @@ func (p *pass) stranded() []matrix.ReleaseID {
 func (p *pass) choose(hold error) {
 	q := question{
 		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
-		facts: matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
+		refused: p.unlisted(),
+		facts:   matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
 	}
 	p.decision = decide(q).with(p.site.staying, q)
 	for d, why := range p.site.faults {
@@ -135,6 +138,21 @@ func (p *pass) manual() bool {
 		mode = v1alpha1.UpgradeMode(p.site.bundle.Annotations[v1alpha1.AnnotationUpgrade])
 	}
 	return mode == v1alpha1.UpgradeManual
+}
+
+// unlisted are the releases whose needs no matrix lists; those that are installed may
+// stay.
+func (p *pass) unlisted() map[string]string {
+	refused := map[string]string{}
+	for _, r := range p.site.contents.Lock.Releases {
+		if r.Driver == bundle.Operator || p.site.installed[r.Driver].Equal(r.Version) {
+			continue
+		}
+		if err := render.Listed(p.site.contents.Lock, matrix.ReleaseID{Driver: r.Driver, Version: r.Version}, p.site.matrix); err != nil {
+			refused[r.ID()] = err.Error()
+		}
+	}
+	return refused
 }
 
 func available(l *bundle.Lock) matrix.Available {
@@ -203,7 +221,7 @@ func decide(q question) decision {
 		return d.stay(q, asked(rules), err.Error())
 	}
 	keep := q.manual || q.hold != nil
-	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, KeepInstalled: keep}, q.available)
+	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, q.available)
 	for _, w := range selection.Warnings {
 		d.warnings = append(d.warnings, w.Text)
 	}
@@ -246,7 +264,7 @@ func (d decision) stay(q question, drivers []matrix.Driver, why string) decision
 
 // upgrades lists what an automatic upgrade would do.
 func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins, d decision) []string {
-	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules}, q.available)
+	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, Refused: q.refused}, q.available)
 	if refusal != nil {
 		return nil
 	}
@@ -269,7 +287,7 @@ func next(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins) (ma
 	}
 	facts := q.facts
 	facts.Kubernetes = v
-	if _, refusal := matrix.Resolve(q.document, facts, pins, matrix.Policy{Rules: rules}, q.available); refusal != nil {
+	if _, refusal := matrix.Resolve(q.document, facts, pins, matrix.Policy{Rules: rules, Refused: q.refused}, q.available); refusal != nil {
 		return minor, &fault.Error{
 			Reason: fault.Incompatible, Op: "look ahead to", Subject: "Kubernetes " + minor.String(), Err: refusal,
 			Hint: "push a bundle with drivers for it before upgrading Kubernetes",

@@ -1,0 +1,133 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
+)
+
+// carried is the matrix that the operator carries: bundles made before matrices
+// listed what releases need are held to it.
+var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
+
+// Listed tells why a release of a bundle may not be installed anew, as far as that can
+// be said without reading its manifests: no matrix lists what exactly these manifests
+// need of a cluster. The document is the bundle's matrix; where it does not list the
+// release, the matrix that the operator carries may.
+func Listed(lock *bundle.Lock, id matrix.ReleaseID, doc *matrix.Document) error {
+	release, err := releaseOf(lock, id)
+	if err != nil {
+		return err
+	}
+	_, err = listOf(release, id, doc)
+	return err
+}
+
+// listOf returns the lines of each object that a release needs. A list counts for the
+// manifests of its sha256 sums, and for no others.
+func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) (map[string][]string, error) {
+	own, err := carried()
+	if err != nil {
+		return nil, err
+	}
+	var differ error
+	for _, d := range []*matrix.Document{doc, own} {
+		if d == nil {
+			continue
+		}
+		list, listed := d.NeedsOf(id)
+		if !listed {
+			continue
+		}
+		if differ = bound(release, id, d); differ == nil {
+			return list, nil
+		}
+		if d == doc {
+			break // the bundle's own matrix speaks of other manifests than it brings
+		}
+	}
+	return nil, &unlisted{id: id, differ: differ}
+}
+
+// unlisted is why there is no list.
+type unlisted struct {
+	id     matrix.ReleaseID
+	differ error
+}
+
+func (u *unlisted) fault() error {
+	f := &fault.Error{
+		Reason: fault.Refused, Op: "check manifests", Subject: u.id.String(), Err: errors.New(u.Error()),
+		Hint: "make the bundle again with a matrix that lists it: `vdo-bundle matrix needs` makes the list from the manifests",
+	}
+	return f
+}
+
+// Error says it in one sentence.
+func (u *unlisted) Error() string {
+	if u.differ != nil {
+		return u.differ.Error()
+	}
+	return "the matrix does not list what it needs of a cluster"
+}
+
+// bound tells whether a release's manifests are those that a document lists.
+func bound(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) error {
+	i := slices.IndexFunc(doc.Releases, func(r matrix.Release) bool { return r.ReleaseID.Compare(id) == 0 })
+	if i < 0 {
+		return errors.New("the matrix does not list it")
+	}
+	for _, f := range release.Manifests {
+		same := func(m matrix.Manifest) bool { return m.Name == f.Name && m.SHA256 == f.Digest.Hex() }
+		if !slices.ContainsFunc(doc.Releases[i].Manifests, same) {
+			return fmt.Errorf("%s of %s is not the manifest whose needs the matrix lists", f.Name, f.Digest)
+		}
+	}
+	return nil
+}
+
+// checkList holds the manifests against the list: each object is listed, and has
+// exactly what is listed. Objects that are listed and not there are no finding: the
+// list is bound to whole files, and parts of a release may be left out.
+func (s *source) checkList(list map[string][]string) error {
+	var all []error
+	for _, o := range s.objects {
+		f := &finding{subject: s.name() + ": " + RefOf(o).String()}
+		compare(o, list, f)
+		all = append(all, f.all...)
+	}
+	return fault.Join(all...)
+}
+
+// compare tells of everything that an object has and the list does not, and of what
+// the list has and the object does not.
+func compare(o *unstructured.Unstructured, list map[string][]string, f *finding) {
+	described, err := needs.Of(o.Object)
+	if err != nil {
+		f.add("cannot be described: %w", err)
+		return
+	}
+	listed, ok := list[described[0].Name]
+	if !ok {
+		f.add("is not listed in the matrix")
+		return
+	}
+	for _, line := range described[0].Lines {
+		if !slices.Contains(listed, line) {
+			f.add("has what the matrix does not list: %s", line)
+		}
+	}
+	for _, line := range listed {
+		if !slices.Contains(described[0].Lines, line) {
+			f.add("lacks what the matrix lists: %s", line)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+// Needs writes matrix/default-needs.yaml: what each release of the default matrix needs
+// of a cluster, made from upstream's manifests.
+//
+//	go run ./scripts/needs -upstream FOLDER
+//
+// FOLDER has DRIVER/vVERSION/FILE, with the drivers cpi, csi, antrea and
+// external-snapshotter. A release whose files are not there is listed all the same
+// where they are those of another release with other version numbers: the sha256 sums
+// of the matrix tell. The rest is not listed, and named on stderr.
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
+)
+
+const head = `# What the releases of default.yaml need of a cluster: the part "needs" of the document.
+# Made by "make needs" from upstream's manifests; not written by hand.
+`
+
+var folders = map[matrix.Driver]string{
+	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
+}
+
+func main() {
+	upstream := flag.String("upstream", os.Getenv("VDO_UPSTREAM"), "`FOLDER` of upstream's manifests")
+	out := flag.String("o", "matrix/default-needs.yaml", "`FILE` to write")
+	flag.Parse()
+	if err := run(*upstream, *out, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "needs:", err)
+		os.Exit(1)
+	}
+}
+
+func run(upstream, out string, said io.Writer) error {
+	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
+	if err != nil {
+		return err
+	}
+	doc.Needs = nil
+	for _, r := range doc.Releases {
+		files := find(upstream, r)
+		if files == nil {
+			fmt.Fprintf(said, "not listed, since its manifests are not there: %s (%s)\n", r.ReleaseID, r.State) //nolint:errcheck // stderr
+			continue
+		}
+		if err := needs.Describe(doc, r.ReleaseID, files); err != nil {
+			return err
+		}
+	}
+	data, err := doc.Marshal()
+	if err != nil {
+		return err
+	}
+	_, section, ok := bytes.Cut(data, []byte("\nneeds:\n"))
+	if !ok {
+		return fmt.Errorf("no manifests below %q", upstream)
+	}
+	return os.WriteFile(out, append([]byte(head+"needs:\n"), section...), 0o644) //nolint:gosec // a source of the project
+}
+
+// find returns the manifests of a release, or nil where they are not all there.
+func find(upstream string, r matrix.Release) map[string][]byte {
+	files := map[string][]byte{}
+	for _, m := range r.Manifests {
+		data := file(filepath.Join(upstream, folders[r.Driver]), r.Version.String(), m)
+		if data == nil {
+			return nil
+		}
+		files[m.Name] = data
+	}
+	return files
+}
+
+// file returns a manifest of the sum that the matrix has: as it lies there, or made
+// from that of another release.
+func file(folder, version string, m matrix.Manifest) []byte {
+	there, err := filepath.Glob(filepath.Join(folder, "v*", m.Name))
+	if err != nil {
+		return nil
+	}
+	for _, path := range there {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil
+		}
+		other := strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "v")
+		for _, made := range variants(data, other, version, m.Size) {
+			if sum := sha256.Sum256(made); hex.EncodeToString(sum[:]) == m.SHA256 {
+				return made
+			}
+		}
+	}
+	return nil
+}
+
+// tagged finds the tag of an image of the drivers' own.
+var tagged = regexp.MustCompile(`((?:cloud-provider-vsphere|driver|syncer|manager):v)[0-9.]+(?:-[a-z0-9.]+)?`)
+
+const (
+	formerly = "gcr.io/cloud-provider-vsphere/cpi/release/manager"
+	today    = "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere"
+)
+
+// variants are a manifest of one version as another might have it, of the size that it
+// has there: other numbers, in all of it or in the images, which may lag behind; the
+// former registry, or today's.
+func variants(data []byte, from, to string, size int64) [][]byte {
+	minor := func(v string) string { return v[:strings.LastIndexByte(v, '.')] }
+	var all [][]byte
+	add := func(made []byte) {
+		for _, m := range [][]byte{made, bytes.ReplaceAll(made, []byte(formerly), []byte(today)), bytes.ReplaceAll(made, []byte(today), []byte(formerly))} {
+			if int64(len(m)) == size {
+				all = append(all, m)
+			}
+		}
+	}
+	add(data)
+	found := tagged.FindAllSubmatch(data, -1)
+	rest := len(data)
+	for _, f := range found {
+		rest -= len(f[0]) - len(f[1])
+	}
+	moved := len(today) - len(formerly)
+	for patch := range 10 {
+		for _, suffix := range []string{"", "-rc.1", "-rc.2", "-alpha.1", "-beta.1"} {
+			tag := fmt.Sprintf("%s.%d%s", minor(to), patch, suffix)
+			if d := int(size) - rest - len(found)*len(tag); len(found) == 0 || (d != 0 && d != moved && d != -moved) {
+				continue
+			}
+			made := tagged.ReplaceAll(data, []byte("${1}"+tag))
+			add(made)
+			add(bytes.ReplaceAll(made, []byte(minor(from)), []byte(minor(to))))
+		}
+	}
+	return all
+}
