@@ -9,7 +9,8 @@
 //	  "complete": {"csi": "3.5.1"},
 //	  "objects": [
 //	    {"group":"apps","version":"v1","kind":"DaemonSet","namespace":"kube-system",
-//	     "name":"vsphere-cloud-controller-manager","uid":"…","driver":"cpi","release":"cpi@1.33.1"}
+//	     "name":"vsphere-cloud-controller-manager","uid":"…","driver":"cpi","release":"cpi@1.33.1",
+//	     "rendered":"…","content":"…"}
 //	  ]
 //	}
 //
@@ -128,6 +129,11 @@ type Entry struct {
 	Driver matrix.Driver `json:"driver"`
 	// Release that was last applied, such as "csi@3.5.1"; "" before.
 	Release string `json:"release,omitempty"`
+	// Rendered identifies the object as it was last applied, and Content what of it
+	// came from the bundle, the mirror and the program: keyed hashes, since the object
+	// may be a Secret; "" before.
+	Rendered string `json:"rendered,omitempty"`
+	Content  string `json:"content,omitempty"`
 	// Created is set where the object was not there before: only a namespace of
 	// our own making is ever removed.
 	Created bool `json:"created,omitempty"`

@@ -7,6 +7,9 @@
 //   - Objects are brought to what is rendered by server-side apply, which touches
 //     only the fields that are rendered; of those each is forced, whoever changed it.
 //     ConfigMaps and Secrets marked Replace are replaced whole.
+//   - Each step has its [Cause], known by what the inventory notes of each object as it
+//     was last applied. Only a drift is put right at once; what is new, be it a
+//     release, a rebuilt bundle, a moved mirror or a setting, goes stage by stage.
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
@@ -69,6 +72,11 @@ type Input struct {
 	Refused   map[inventory.Key]error
 	DryRun    map[inventory.Key]Outcome
 	Inventory inventory.Inventory
+	// Key of the hashes by which the inventory knows what was applied.
+	Key []byte
+	// Content identifies, for each driver, what its objects are made of beside the
+	// site's configuration: bundle, mirror, program.
+	Content map[matrix.Driver]string
 	// Held are drivers that are left as they are, and why: what they have is neither
 	// changed nor pruned.
 	Held map[matrix.Driver]string
@@ -97,9 +105,10 @@ type Step struct {
 	Reason  string
 	// Adopts is set where the object was not ours.
 	Adopts bool
-	// Repair is set where the same release was applied before: drift, not an
-	// upgrade. Repairs do not wait for gates.
-	Repair bool
+	// Cause of a step that brings Object.
+	Cause Cause
+	// Rendered and Content are what the inventory notes once Object was applied.
+	Rendered, Content string
 	// Object is what shall be, for Create to Recreate.
 	Object   *unstructured.Unstructured
 	Strategy render.Strategy
@@ -243,15 +252,16 @@ func Make(in Input) Plan {
 func (in *Input) step(o render.Object, id inventory.ID) Step {
 	s := Step{ID: id, Driver: o.Driver, Release: ReleaseOf(o.Unstructured), Object: o.Unstructured, Strategy: o.Apply}
 	known, recorded := in.Inventory.Get(id.Key)
-	s.Repair = recorded && known.Release != "" && known.Release == s.Release
 	live := in.Live[id.Key]
+	s.Rendered, s.Content = in.sum(o.Unstructured), in.Content[o.Driver]
+	s.Cause = in.cause(s, live, known)
 	dry := in.DryRun[id.Key]
 	if err := in.Refused[id.Key]; err != nil {
 		return s.conflict(err)
 	}
 	if live == nil {
 		s.Action, s.Reason = Create, "is not there"
-		if s.Repair {
+		if s.Cause == Drift {
 			s.Reason = "was deleted"
 		}
 		return s.failed(dry.Err)

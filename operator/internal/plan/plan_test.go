@@ -131,6 +131,47 @@ func TestStepOfAWantedObject(t *testing.T) {
 	}
 }
 
+func TestTheCauseOfAStep(t *testing.T) {
+	base := ours(object(t, daemonSet), "cpi@1.33.1")
+	other := base.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(other.Object, "x", "spec", "template", "spec", "dnsPolicy"))
+	id := plan.IDOf(base)
+	content := func(c string) func(*plan.Input) {
+		return func(in *plan.Input) { in.Key, in.Content = []byte("key"), map[matrix.Driver]string{matrix.CPI: c} }
+	}
+	applied := one(t, base, nil, nil, content("a"))
+	entry := inventory.Entry{ID: id, Driver: matrix.CPI, UID: "uid-" + id.Name, Release: "cpi@1.33.1", Rendered: applied.Rendered, Content: applied.Content}
+	before := entry
+	before.Release = "cpi@1.32.1"
+	for name, c := range map[string]struct {
+		wanted, live *unstructured.Unstructured
+		known        inventory.Entry
+		content      string
+		cause        plan.Cause
+	}{
+		"somebody changed it":                {base, other, entry, "a", plan.Drift},
+		"somebody deleted it":                {base, nil, entry, "a", plan.Drift},
+		"deleted, and the bundle is rebuilt": {other, nil, entry, "b", plan.Drift},
+		"the site says something else":       {other, base, entry, "a", plan.Configuration},
+		"the bundle, mirror or program is":   {other, base, entry, "b", plan.Content},
+		"another release":                    {base, other, before, "a", plan.Release},
+		"never applied":                      {base, nil, inventory.Entry{}, "a", plan.Release},
+	} {
+		live := c.live
+		if live != nil {
+			live = alive(live)
+		}
+		s := one(t, c.wanted, live, alive(c.wanted), func(in *plan.Input) {
+			content(c.content)(in)
+			if c.known.Kind != "" {
+				in.Inventory = inventory.Of(c.known)
+			}
+		})
+		require.Equal(t, c.cause, s.Cause, name)
+	}
+	require.NotEqual(t, applied.Rendered, one(t, base, nil, nil, nil).Rendered, "the hash is keyed")
+}
+
 // `helm uninstall` deletes the kinds in a release's templates, and with them every
 // object of theirs: that is never advised before it is ruled out.
 func TestTheHintAboutHelmLosesNothing(t *testing.T) {

@@ -124,7 +124,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.site.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.out(s.Driver) || s.Object == nil || (s.Writes() && a.outcome.gate != "" && !s.Repair) {
+		if a.out(s.Driver) || s.Object == nil || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
 			continue
 		}
 		applied, err := a.step(ctx, s)
@@ -149,7 +149,8 @@ func (a *applier) out(d matrix.Driver) bool { return a.blocked[d] != nil || a.fa
 
 func entry(inv inventory.Inventory, s plan.Step, applied *unstructured.Unstructured) inventory.Entry {
 	was, _ := inv.Get(s.Key)
-	return inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release, Created: was.Created}
+	return inventory.Entry{ID: s.ID, UID: string(applied.GetUID()), Driver: s.Driver, Release: s.Release,
+		Rendered: s.Rendered, Content: s.Content, Created: was.Created}
 }
 
 // step does one step and tells of it. The object returned is as it is now, nil where
@@ -177,7 +178,7 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 // small parts of a release.
 func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 	switch {
-	case s.Repair:
+	case s.Cause == plan.Drift:
 		return fmt.Sprintf("repaired %s: %s", s.Key, s.Reason)
 	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
 		return ""
@@ -185,6 +186,10 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 		return fmt.Sprintf("%s of an earlier installation was taken over by %s", s.Key, s.Release)
 	case live == nil:
 		return fmt.Sprintf("%s of %s was installed", s.Key, s.Release)
+	case s.Cause == plan.Configuration:
+		return fmt.Sprintf("%s of %s was configured anew: %s", s.Key, s.Release, s.Reason)
+	case s.Cause == plan.Content:
+		return fmt.Sprintf("%s of %s was brought to what bundle, mirror and operator make of it now: %s", s.Key, s.Release, s.Reason)
 	}
 	return fmt.Sprintf("%s was changed from %s to %s", s.Key, plan.ReleaseOf(live), s.Release)
 }

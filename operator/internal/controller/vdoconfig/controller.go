@@ -261,7 +261,7 @@ func (p *pass) bring(ctx context.Context) error {
 // changed logs and tells what was done to an object.
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
-	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "reason", s.Reason)
+	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "cause", s.Cause, "reason", s.Reason)
 	if note != "" {
 		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", condition.Cut(note, condition.MaxNote))
 	}
@@ -271,10 +271,12 @@ func eventReason(s plan.Step) string {
 	switch {
 	case s.Action == plan.Prune:
 		return "Removed"
-	case s.Repair:
+	case s.Cause == plan.Drift:
 		return "Repaired"
 	case s.Action == plan.Create:
 		return "Installed"
+	case s.Cause == plan.Configuration:
+		return "Configured"
 	}
 	return "Updated"
 }

@@ -2,6 +2,7 @@ package vdoconfig_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
@@ -74,6 +76,31 @@ func TestDriftIsRepaired(t *testing.T) {
 	get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")
 	require.Contains(t, w.events.all(), "repaired ServiceAccount vmware-system-csi/vsphere-csi-node: was deleted")
 	w.ready(v)
+}
+
+// A bundle that was built anew changes the same releases: that rolls through stage by
+// stage as an upgrade does, while drift is repaired at once.
+func TestARebuiltBundleWaitsForGatesAndIsNoRepair(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	controller := func() string {
+		return get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec.Template.Spec.Containers[0].Image
+	}
+	was, said := controller(), len(w.events.all())
+	rebuilt := bundleOf(t, strings.Fields(pair)...)
+	for i := range rebuilt.Lock.Images {
+		rebuilt.Lock.Images[i].Digest = image.DigestOf([]byte("rebuilt " + rebuilt.Lock.Images[i].Reference.String()))
+	}
+	w.store.contents = rebuilt
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")))
+	w.look(v)
+	news := w.events.all()[said:]
+	require.Contains(t, news, "Updated: DaemonSet kube-system/vsphere-cloud-controller-manager of cpi@1.33.1 was brought to what bundle, mirror and operator make of it now")
+	require.Contains(t, news, "Repaired: repaired ServiceAccount vmware-system-csi/vsphere-csi-node: was deleted")
+	require.NotContains(t, news, "repaired DaemonSet")
+	require.Equal(t, was, controller(), "not before the cloud provider is rolled out")
+	w.ready(v)
+	require.NotEqual(t, was, controller())
 }
 
 func TestManualUpgradesWaitAndAreListed(t *testing.T) {

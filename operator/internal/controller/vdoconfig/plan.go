@@ -138,7 +138,12 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 		return nil, err
 	}
 	others, _ := p.others()
+	content, err := p.content()
+	if err != nil {
+		return nil, err
+	}
 	made := plan.Make(plan.Input{
+		Key: p.site.hash, Content: content,
 		Stages: rendered.Stages, Live: live, Refused: refused, DryRun: dry, Inventory: p.site.inventory,
 		Held: p.decision.held, Leaving: p.leaving(), Leftovers: leftovers, Others: others,
 	})

@@ -1,0 +1,56 @@
+package vdoconfig
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"runtime/debug"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// program identifies this program by the commit that it was built from: another one
+// may make something else of the same release.
+var program = func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+}()
+
+// content identifies, for each driver decided for, what its objects are made of
+// beside the site's configuration: the mirror, the release in the bundle with its
+// images, and the program.
+func (p *pass) content() (map[matrix.Driver]string, error) {
+	all := map[matrix.Driver]string{}
+	if p.site.contents == nil {
+		return all, nil
+	}
+	lock := p.site.contents.Lock
+	digests := map[string]string{}
+	for _, i := range lock.Images {
+		digests[i.Reference.String()] = i.Digest.String()
+	}
+	for _, r := range lock.Releases {
+		if p.decision.version(r.Driver) != r.Version.String() {
+			continue
+		}
+		images := map[string]string{}
+		for _, ref := range r.Images {
+			images[ref] = digests[ref]
+		}
+		data, err := json.Marshal([]any{program, p.site.bundle.Status.Repository, r, images})
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(data)
+		all[r.Driver] = hex.EncodeToString(sum[:8])
+	}
+	return all, nil
+}
