@@ -88,6 +88,9 @@ type Reconciler struct {
 	lanes   lanes
 }
 
+// behind is how long to wait for a cache that has not seen the latest status.
+const behind = time.Second
+
 // concurrent is how many vCenters are asked at once.
 const concurrent = 4
 
@@ -135,7 +138,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudCo
 	}
 	var found Found
 	if err == nil {
-		if vcc, err = r.begin(ctx, vcc, in.version); err != nil {
+		switch vcc, err = r.begin(ctx, vcc, in.version); {
+		case fault.ReasonOf(err) == fault.Conflict:
+			return reconcile.Result{RequeueAfter: behind}, nil // the resource was seen as it was before
+		case err != nil:
 			return reconcile.Result{}, err // what cannot be noted is not tried
 		}
 		found, err = r.check(ctx, in.request)
