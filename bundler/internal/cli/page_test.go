@@ -20,6 +20,7 @@ func TestThePageForAnAuditor(t *testing.T) {
 	w.key(t, "k")
 	w.must(t, "lock", "@up", "-q", "--matrix", "hostile.yaml", "-o", "lock.yaml", "--release", "csi@3.5.1", "--release", "cpi@1.33.1", "--release", "cpi@1.34.0")
 	w.must(t, "pull", "@up", "-q", "--matrix", "hostile.yaml", "--lock", "lock.yaml", "--sign-key", "k.key", "-o", "a.tar")
+	w.must(t, "pull", "@up", "-q", "--release", "cpi@1.34.0", "-o", "cpi.tar")
 	w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "-q")
 
 	w.must(t, "inspect", "a.tar", "--format", "html", "-o", "a.html")
@@ -57,6 +58,18 @@ func TestThePageForAnAuditor(t *testing.T) {
 	require.Contains(t, table, "registry.test/csi/driver<br>")
 	require.Contains(t, table, "https://127.0.0.1:1/csi/3.5.1/driver.yaml")
 	require.Regexp(t, `<th>1\.33</th><td>.*cpi 1\.33\.1 \(deprecated\).*csi 3\.5\.1`, page)
+
+	// Only what is served is in the grid, and no word of a head breaks.
+	grid := regexp.MustCompile(`(?s)<table class="grid">.*?</table>`).FindString(page)
+	require.Regexp(t, `<th>1\.34</th>`, grid)
+	for _, row := range regexp.MustCompile(`<tr>.*`).FindAllString(grid, -1)[1:] {
+		require.Regexp(t, `(cpi|csi) [0-9]`, row)
+	}
+	for _, head := range regexp.MustCompile(`<th>vSphere [^<]*</th>`).FindAllString(grid, -1) {
+		require.Regexp(t, `<th>vSphere [0-9.]+ (and later|to below [0-9.]+)</th>`, head)
+	}
+	require.NotContains(t, w.must(t, "inspect", "cpi.tar", "-o", "html"), "<th>1.33</th>")
+	require.NotRegexp(t, `th[^{]*\{[^}]*overflow-wrap: anywhere`, page)
 
 	verified := w.must(t, "inspect", "a.tar", "--key", "k.pub", "-o", "html")
 	require.Contains(t, verified, "Verified: signed by k.pub.")
