@@ -137,7 +137,7 @@ type Options struct {
 	Concurrency int
 	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
 	// the slots of Concurrency are free: for hosts that hold each connection to a part
-	// of what the link can do. Each takes 4 MiB of memory. Zero: one.
+	// of what the link can do. They take 16 MiB of memory, all together. Zero: one.
 	Ranges int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a
@@ -174,12 +174,13 @@ const (
 
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
-	opts    Options
-	plain   map[string]bool
-	own     *http.Transport       // to hosts that the user named
-	named   map[string]transports // to those that have their own, by address
-	foreign *http.Transport       // to hosts that a server named
-	pace    *pace
+	opts     Options
+	plain    map[string]bool
+	own      *http.Transport       // to hosts that the user named
+	named    map[string]transports // to those that have their own, by address
+	foreign  *http.Transport       // to hosts that a server named
+	segments *slots                // places in memory for parts of blobs that are read over several connections
+	pace     *pace
 
 	mu    sync.Mutex
 	hosts map[string]*host
@@ -216,7 +217,7 @@ func NewClient(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]transports{}}
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]transports{}, segments: newSlots(maxSegments, maxSegments)}
 	if err := c.configure(pool); err != nil {
 		return nil, err
 	}

@@ -15,14 +15,18 @@ import (
 const (
 	// segmentSize is what one connection reads at a time of a blob that is read over
 	// several, and rangesFrom the size from which on blobs are.
-	segmentSize = 4 << 20
+	segmentSize = 2 << 20
 	rangesFrom  = 64 << 20
+	// maxSegments is how many are in memory at a time, of all blobs of a client
+	// together: 16 MiB, whatever Options.Ranges and Options.Concurrency are.
+	maxSegments = 8
 )
 
 // segmented is a blob that is read over several connections, each of which reads
 // the next segment that nobody reads. The first takes a slot of the host as any
 // stream does; the others take what is free at the moment, so that a large blob
-// never holds up the rest, and what is in memory is bounded by the slots.
+// never holds up the rest. What is in memory is bounded for all blobs together: a
+// segment keeps its place until its last byte was returned.
 type segmented struct {
 	r      *Repository
 	caller context.Context //nolint:containedctx // a stream outlives the call that opened it, within the caller's context
@@ -45,6 +49,7 @@ type segment struct {
 	done chan struct{} // closed when data is there, or err says why not
 	err  error
 	free func() // its slot
+	room func() // its place in memory
 }
 
 // segmentBuffers keeps the memory of segments.
@@ -66,17 +71,15 @@ func (r *Repository) openSegmented(ctx context.Context, d ocispec.Descriptor, of
 // start begins as many segments as there are slots for: one at least.
 func (s *segmented) start() error {
 	for len(s.ahead) < s.r.client.opts.Ranges && s.next < s.d.Size {
-		var free func()
-		if len(s.ahead) == 0 {
-			var err error
-			if free, err = s.r.host.pull.acquire(s.ctx); err != nil {
-				return s.explain(err)
-			}
-		} else if free = s.r.host.pull.try(); free == nil {
+		room, free, err := s.take()
+		if err != nil {
+			return s.explain(err)
+		}
+		if free == nil {
 			return nil
 		}
 		buf := segmentBuffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
-		g := &segment{from: s.next, data: (*buf)[:min(segmentSize, s.d.Size-s.next)], done: make(chan struct{}), free: free}
+		g := &segment{from: s.next, data: (*buf)[:min(segmentSize, s.d.Size-s.next)], done: make(chan struct{}), free: free, room: room}
 		s.next += int64(len(g.data))
 		s.ahead = append(s.ahead, g)
 		s.fetch.Go(func() {
@@ -86,6 +89,29 @@ func (s *segmented) start() error {
 		})
 	}
 	return nil
+}
+
+// take waits for a place in memory and a slot for the first segment; for any other it
+// takes them if they are free, and else returns none.
+func (s *segmented) take() (room, free func(), err error) {
+	places, slots := s.r.client.segments, s.r.host.pull
+	if len(s.ahead) > 0 {
+		if room = places.try(); room == nil {
+			return nil, nil, nil
+		}
+		if free = slots.try(); free == nil {
+			room()
+			return nil, nil, nil
+		}
+		return room, free, nil
+	}
+	if room, err = places.acquire(s.ctx); err != nil {
+		return nil, nil, err
+	}
+	if free, err = slots.acquire(s.ctx); err != nil {
+		room()
+	}
+	return room, free, err
 }
 
 // fill reads a segment, as often as it takes.
@@ -198,6 +224,7 @@ func (g *segment) recycle() {
 	buf := g.data[:cap(g.data)]
 	segmentBuffers.Put(&buf)
 	g.data = nil
+	g.room()
 }
 
 // Close ends the stream and frees its slots.

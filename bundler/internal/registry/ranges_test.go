@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -12,6 +14,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
@@ -72,7 +75,7 @@ func TestLargeBlobsAreReadOverSeveralConnections(t *testing.T) {
 			c, _ := client(t, registry.Options{Ranges: 4, Concurrency: 4}, reg)
 			wantStream(t, repository(c, reg, "a/b:1"), d, 0, d.Digest.String())
 			if name == "none" {
-				require.Equal(t, 18, ranged(reg))
+				require.Equal(t, 36, ranged(reg), "2 MiB each")
 				wantStream(t, repository(c, reg, "a/b:1"), d, 1<<20, "")
 			}
 		})
@@ -122,4 +125,33 @@ func TestSegmentsGiveTheirSlotsBack(t *testing.T) {
 	wantStream(t, repo, d, 0, d.Digest.String())
 	require.NoError(t, c.Close())
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+4 }, 10*time.Second, time.Millisecond)
+}
+
+// However many blobs and connections are asked for, what is in memory has one bound.
+func TestSegmentsOfAllBlobsHaveOneBound(t *testing.T) {
+	reg, d := largeBlob(t, 64<<20)
+	for _, o := range []registry.Options{{Ranges: 8, Concurrency: 64}, {Ranges: 4, Concurrency: 6}} {
+		c, _ := client(t, o, reg)
+		var group errgroup.Group
+		for range 12 {
+			group.Go(func() error {
+				rc, err := repository(c, reg, "a/b:1").Fetch(t.Context(), d)
+				if err != nil {
+					return err
+				}
+				buf := make([]byte, 1<<20)
+				for range 8 {
+					if _, err = io.ReadFull(rc, buf); err != nil {
+						return errors.Join(err, rc.Close())
+					}
+					if held := registry.SegmentBytes(c); held > 16<<20 {
+						return errors.Join(fmt.Errorf("%d bytes are held", held), rc.Close())
+					}
+				}
+				return rc.Close()
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.Zero(t, registry.SegmentBytes(c), "all is given back")
+	}
 }
