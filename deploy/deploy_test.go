@@ -17,11 +17,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -413,6 +415,104 @@ func TestTheSamplesApply(t *testing.T) {
 			require.NoError(t, admin.Create(t.Context(), u.DeepCopy(), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%s: %s", f, u.GetName())
 		}
 	}
+}
+
+// egress tells whether a NetworkPolicy lets a pod it selects send to a port of any
+// address, as policy engines judge it: by protocol and the port at the far end, behind
+// the Service.
+func egress(p *networkingv1.NetworkPolicy, protocol corev1.Protocol, port int) bool {
+	for _, rule := range p.Spec.Egress {
+		if len(rule.Ports) == 0 {
+			return true
+		}
+		for _, allowed := range rule.Ports {
+			proto := corev1.ProtocolTCP
+			if allowed.Protocol != nil {
+				proto = *allowed.Protocol
+			}
+			last := int32(0)
+			if allowed.EndPort != nil {
+				last = *allowed.EndPort
+			} else if allowed.Port != nil {
+				last = allowed.Port.IntVal
+			}
+			if proto == protocol && (allowed.Port == nil || (int32(port) >= allowed.Port.IntVal && int32(port) <= last)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestTheNetworkPolicyLetsTheOperatorReachWhatItNeedsAndNoMore(t *testing.T) {
+	admin, _ := install(t)
+	var all networkingv1.NetworkPolicyList
+	require.NoError(t, admin.List(t.Context(), &all, client.InNamespace(namespace)))
+	allowed := func(protocol corev1.Protocol, port int) bool {
+		return slices.ContainsFunc(all.Items, func(p networkingv1.NetworkPolicy) bool { return egress(&p, protocol, port) })
+	}
+	for name, f := range map[string]struct {
+		protocol corev1.Protocol
+		port     int
+		want     bool
+	}{
+		"DNS":                            {corev1.ProtocolUDP, 53, true},
+		"DNS of long answers":            {corev1.ProtocolTCP, 53, true},
+		"DNS pods of OpenShift":          {corev1.ProtocolUDP, 5353, true},
+		"the same, of long answers":      {corev1.ProtocolTCP, 5353, true},
+		"the API server behind its port": {corev1.ProtocolTCP, 6443, true},
+		"mirror and vCenter":             {corev1.ProtocolTCP, 443, true},
+		"a mirror":                       {corev1.ProtocolTCP, 5000, true},
+		"SSH":                            {corev1.ProtocolTCP, 22, false},
+		"the kubelet":                    {corev1.ProtocolTCP, 10250, false},
+		"etcd":                           {corev1.ProtocolTCP, 2379, false},
+		"QUIC":                           {corev1.ProtocolUDP, 443, false},
+	} {
+		require.Equal(t, f.want, allowed(f.protocol, f.port), name)
+	}
+}
+
+// The patch for clusters without a network makes a pod that starts there.
+func TestTheOperatorCanRunBeforeThereIsANetwork(t *testing.T) {
+	admin, _ := install(t)
+	data, err := os.ReadFile("hostnetwork.yaml")
+	require.NoError(t, err)
+	patch, err := sigsyaml.YAMLToJSON(data)
+	require.NoError(t, err)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
+	require.NoError(t, admin.Patch(t.Context(), d, client.RawPatch(types.StrategicMergePatchType, patch), client.DryRunAll))
+	spec := d.Spec.Template.Spec
+	require.True(t, spec.HostNetwork)
+	require.Equal(t, corev1.DNSDefault, spec.DNSPolicy)
+	for _, taint := range []corev1.Taint{
+		{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}, {Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.kubernetes.io/network-unavailable", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
+	} {
+		require.True(t, slices.ContainsFunc(spec.Tolerations, func(x corev1.Toleration) bool {
+			return x.Key == taint.Key && x.Operator == corev1.TolerationOpExists && (x.Effect == "" || x.Effect == taint.Effect)
+		}), "%+v", taint)
+	}
+	require.Equal(t, "vdo-operator", spec.Containers[0].Image, "the rest is as it was")
+	require.True(t, *spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
+}
+
+// Where the namespace goes first nobody acts on the finalizer; README.md's way out is
+// to take it away.
+func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
+	admin, _ := install(t)
+	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(t, cluster.Config(t)), Name: "site", Finalizers: []string{"vdo.vmware.com/drivers"}},
+		Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"a"}}}}
+	require.NoError(t, admin.Create(t.Context(), v))
+	require.NoError(t, admin.Delete(t.Context(), v))
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	const out = `{"metadata":{"finalizers":null}}`
+	require.Contains(t, string(text), `--type merge -p '`+out+`'`)
+	require.NoError(t, admin.Patch(t.Context(), v, client.RawPatch(types.MergePatchType, []byte(out))))
+	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }
 
 func TestTheKustomizationListsEveryFile(t *testing.T) {

@@ -298,7 +298,7 @@ func TestRemovalGoesInWavesWebhooksFirstNamespacesLast(t *testing.T) {
 	live, inv := liveOf(all...), inventory.Of(all...)
 	var waves [][]string
 	for {
-		wave := plan.Removal(inv, live, nil, map[string]bool{"made": true, "there-before": true}).NextWave()
+		wave := plan.Removal(inv, live, nil, map[string]bool{"made": true, "there-before": true}, nil).NextWave()
 		if len(wave) == 0 {
 			break
 		}
@@ -322,6 +322,36 @@ func TestRemovalGoesInWavesWebhooksFirstNamespacesLast(t *testing.T) {
 	}, waves)
 	require.Contains(t, live, all[1].Key)
 	require.Contains(t, live, all[2].Key)
+}
+
+// The network is removed where that is asked for, and after everything else, since
+// what removes the rest needs it; otherwise it stays.
+func TestTheNetworkIsRemovedLastAndNotByDefault(t *testing.T) {
+	all := []inventory.Entry{
+		entry("apps", "DaemonSet", "kube-system", "antrea-agent", matrix.CNI, true), entry("", "ServiceAccount", "kube-system", "antrea-agent", matrix.CNI, true),
+		entry("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", "crdvalidator.antrea.io", matrix.CNI, true),
+		entry("apps", "DaemonSet", "kube-system", "cpi", matrix.CPI, true), entry("", "ServiceAccount", "kube-system", "cpi", matrix.CPI, true),
+	}
+	removed := func(leaving map[matrix.Driver]plan.Leave) []string {
+		live, inv := liveOf(all...), inventory.Of(all...)
+		var names []string
+		for {
+			wave := plan.Removal(inv, live, nil, nil, leaving).NextWave()
+			if len(wave) == 0 {
+				return names
+			}
+			for _, s := range wave {
+				names = append(names, s.Key.String())
+				delete(live, s.Key)
+			}
+		}
+	}
+	require.Equal(t, []string{
+		"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi",
+		"ValidatingWebhookConfiguration crdvalidator.antrea.io", "DaemonSet kube-system/antrea-agent", "ServiceAccount kube-system/antrea-agent",
+	}, removed(nil))
+	require.Equal(t, []string{"DaemonSet kube-system/cpi", "ServiceAccount kube-system/cpi"},
+		removed(map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "stays"}}))
 }
 
 func TestForeignWorkloadsOfAWantedDriverAreConflicts(t *testing.T) {

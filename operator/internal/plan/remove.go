@@ -43,6 +43,10 @@ func wave(kind string) int {
 var reverse = []matrix.Driver{matrix.CSI, matrix.SnapshotController, matrix.CPI, matrix.CNI}
 
 func byRemoval(a, b Step) int {
+	// The network goes after everything that needs it to be removed in good order.
+	if d := boolInt(a.Driver == matrix.CNI) - boolInt(b.Driver == matrix.CNI); d != 0 {
+		return d
+	}
 	if d := wave(a.Kind) - wave(b.Kind); d != 0 {
 		return d
 	}
@@ -126,9 +130,10 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 }
 
 // Removal plans the removal of everything in an inventory, in order. Namespaces
-// that were there before are kept, and so are those that empty does not name.
-func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, empty map[string]bool) Plan {
-	in := Input{Inventory: inv, Live: live, Refused: refused}
+// that were there before are kept, and so are those that empty does not name. What
+// becomes of drivers that leave says which stay all the same.
+func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, empty map[string]bool, leaving map[matrix.Driver]Leave) Plan {
+	in := Input{Inventory: inv, Live: live, Refused: refused, Leaving: leaving}
 	p := Plan{Steps: in.removals(nil)}
 	for i, s := range p.Steps {
 		e, _ := inv.Get(s.Key)
@@ -160,8 +165,11 @@ func (p Plan) NextWave() []Step {
 			continue
 		}
 		w := wave(s.Kind)
-		if s.Kind == "Namespace" {
+		switch {
+		case s.Kind == "Namespace":
 			w = len(order)
+		case s.Driver == matrix.CNI:
+			w += len(order) + 1
 		}
 		if first < 0 {
 			first = w

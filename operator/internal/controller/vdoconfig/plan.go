@@ -237,7 +237,18 @@ func (p *pass) leaving() map[matrix.Driver]plan.Leave {
 	for _, d := range p.site.staying {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
+	maps.Copy(all, p.networkStays())
 	return all
+}
+
+// networkStays leaves the network plug-in where it is, unless spec.onDelete asks for
+// the removal of everything: without it no pod of the cluster has a network, the
+// operator's own among them.
+func (p *pass) networkStays() map[matrix.Driver]plan.Leave {
+	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove {
+		return nil
+	}
+	return map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "all pods of the cluster need the network: spec.onDelete Remove removes it, after the rest"}}
 }
 
 // volumesFault says why the storage driver stays.

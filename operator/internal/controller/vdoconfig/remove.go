@@ -114,7 +114,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)))
+	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)), p.networkStays())
 	if err := fault.Join(slices.Collect(maps.Values(refused))...); err != nil {
 		return false, err // what cannot be seen is not known to be gone
 	}
