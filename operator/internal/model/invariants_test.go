@@ -392,7 +392,7 @@ func (w *world) statusIsTrue(v *v1alpha1.VDOConfig) {
 			continue
 		}
 		for _, id := range essentials[driver] {
-			shared := wants(v, "snapshot-controller") && id.Key == pullCopy.Key
+			shared := id.Key == pullCopy.Key && (wants(v, "cpi") || wants(v, "csi"))
 			if !w.lost && !shared && w.read(id) != nil {
 				w.fail("Ready=True means that nothing unwanted is left", "%s of %s is there, and is not wanted", id.Key, driver)
 			}
