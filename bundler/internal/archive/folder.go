@@ -293,11 +293,14 @@ func (d *folder) lockArchive(name string) (*archiveLock, error) {
 	return &archiveLock{d, name + journalSuffix, f}, nil
 }
 
-// release gives the lock back.
+// release gives the lock back. Where its holder has removed the file, what has the name
+// may be another's lock by now.
 func (l *archiveLock) release() error {
 	info, err := l.f.Stat()
 	if err == nil && info.Size() == 0 {
-		err = l.dir.remove(l.name)
+		if named, statErr := l.dir.root.Lstat(l.name); statErr == nil && os.SameFile(named, info) {
+			err = l.dir.remove(l.name)
+		}
 	}
 	return errors.Join(err, l.f.Close())
 }

@@ -313,6 +313,28 @@ func TestACommitStoppedAmongTheNamesGoesOn(t *testing.T) {
 	}
 }
 
+// Parts that got their names are those of the pull that was stopped; another pull to that
+// place neither takes nor changes them.
+func TestTheNamedPartsOfAnotherPullAreLeftAlone(t *testing.T) {
+	o := Options{VolumeSize: 30_000}
+	other := bundles.New(t, bundles.Options{Seed: 170})
+	path := strings.TrimSuffix(inParts(t, other, o), parts.Suffix)
+	was := read(t, path+".001")
+	require.NoError(t, os.Remove(path+parts.Suffix)) // it was stopped before it had written that
+	journal := sealed(journalMagic+" "+identity(other.Graph, o)) + sealed(namedLine)
+	for _, restart := range []bool{false, true} {
+		require.NoError(t, os.WriteFile(path+journalSuffix, []byte(journal), 0o600))
+		again := o
+		again.Restart = restart
+		w, err := CreateFile(path, again)
+		require.NoError(t, err)
+		_, err = w.Begin(t.Context(), bundles.New(t, bundles.Options{Seed: 171}).Graph)
+		require.Equal(t, fault.Conflict, fault.ReasonOf(errors.Join(err, w.Close())))
+		require.ErrorContains(t, err, "it is there already")
+		require.True(t, bytes.Equal(was, read(t, path+".001")))
+	}
+}
+
 func TestASignatureIsAddedToPartsInPlace(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 71})
 	whole := written(t, b)

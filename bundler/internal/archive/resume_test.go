@@ -187,6 +187,61 @@ func TestAPullThatIsDoneIsDone(t *testing.T) {
 	}
 }
 
+// What an interrupted replacement left is gone on with later, also where the archive that
+// it was to replace is asked for in between.
+func TestAPullThatIsDoneLeavesAnInterruptedReplacementAlone(t *testing.T) {
+	for _, o := range []Options{{}, {VolumeSize: 40_000}} {
+		b, other := bundles.New(t, bundles.Options{Seed: 172}), bundles.New(t, bundles.Options{Seed: 173, LayerSize: 20_000, Layers: 2})
+		path := filepath.Join(t.TempDir(), "b.tar")
+		replace := o
+		replace.Replace = true
+		w, err := CreateFile(path, o)
+		require.NoError(t, err)
+		require.NoError(t, pull(t.Context(), w, b, 1))
+		w, err = CreateFile(path, replace)
+		require.NoError(t, err)
+		rest := halfway(t, w, other)
+
+		w, err = CreateFile(path, o)
+		require.NoError(t, err)
+		require.NoError(t, pull(t.Context(), w, b, 1))
+		w, err = CreateFile(path, replace)
+		require.NoError(t, err)
+		missing, err := w.Begin(t.Context(), other.Graph)
+		require.NoError(t, errors.Join(err, w.Close()))
+		require.Equal(t, rest, missing, "what has come is not fetched again")
+
+		w, err = CreateFile(path, replace) // of the same bundle, nothing is to be gone on with
+		require.NoError(t, err)
+		require.NoError(t, pull(t.Context(), w, other, 1))
+		count := len(mustList(t, filepath.Dir(path)))
+		w, err = CreateFile(path, replace)
+		require.NoError(t, err)
+		halfway(t, w, other)
+		w, err = CreateFile(path, o)
+		require.NoError(t, err)
+		require.NoError(t, pull(t.Context(), w, other, 1))
+		require.Len(t, mustList(t, filepath.Dir(path)), count, "nothing is left beside it")
+	}
+}
+
+// A lock file that its holder has removed may be another's by the time that it lets go.
+func TestALockThatIsGivenBackTakesNoOthersAway(t *testing.T) {
+	d, err := openFolder(t.TempDir())
+	require.NoError(t, err)
+	defer d.close() //nolint:errcheck // only read
+	mine, err := d.lockArchive("b.tar")
+	require.NoError(t, err)
+	require.NoError(t, d.remove(mine.name))
+	others, err := d.lockArchive("b.tar")
+	require.NoError(t, err)
+	require.NoError(t, mine.release())
+	_, err = d.lockArchive("b.tar")
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "it is locked")
+	require.NoError(t, others.release())
+	require.False(t, d.has(mine.name))
+}
+
 func mustList(t *testing.T, dir string) []os.DirEntry {
 	t.Helper()
 	list, err := os.ReadDir(dir)

@@ -31,6 +31,7 @@ type FileWriter struct {
 	f       storage
 	fresh   bool // no earlier run left anything
 	whole   bool // the archive is there already; there is nothing to do
+	ours    bool // the journal that was there is about what is written
 	journal *journal
 	blobs   map[string]*slot // by hex
 }
@@ -119,9 +120,10 @@ func (w *FileWriter) Begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 // begin does so under the lock.
 func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Descriptor, error) {
 	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
-	ours := before.about == identity(g, w.o)
+	w.ours = before.about == identity(g, w.o)
+	named := w.ours && before.named // else what has its names is another's
 	var err error
-	if w.whole, err = w.isThere(ctx, g, ours && before.named); err != nil || w.whole {
+	if w.whole, err = w.isThere(ctx, g, named); err != nil || w.whole {
 		return nil, err
 	}
 	if w.dir.has(w.name() + parts.Suffix) { // to be replaced
@@ -129,10 +131,10 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 			return nil, err
 		}
 	}
-	if err := w.takeUp(g, before, ours); err != nil {
+	if err := w.takeUp(g, before); err != nil {
 		return nil, err
 	}
-	if err := w.open(before.named); err != nil {
+	if err := w.open(named); err != nil {
 		return nil, err
 	}
 	w.journal = startJournal(w.lock.f, w.f)
@@ -144,9 +146,9 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 
 // takeUp goes on with the journal that is there, or begins it: a file that is not
 // whole and has no journal of this bundle is not ours.
-func (w *FileWriter) takeUp(g *bundle.Graph, before noted, ours bool) error {
+func (w *FileWriter) takeUp(g *bundle.Graph, before noted) error {
 	f := w.lock.f
-	if ours {
+	if w.ours {
 		_, err := f.Seek(before.sound, io.SeekStart)
 		return errors.Join(err, f.Truncate(before.sound))
 	}
@@ -292,7 +294,7 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	if w.whole {
-		return errors.Join(w.dir.remove(w.lock.name), w.Close())
+		return errors.Join(w.forget(), w.Close())
 	}
 	if w.f == nil {
 		return &fault.Error{Reason: fault.Internal, Op: "write", Subject: w.path, Err: errors.New("it was not begun")}
@@ -314,6 +316,15 @@ func (w *FileWriter) Commit(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(w.removePartial(), w.dir.remove(w.lock.name), w.Close())
+}
+
+// forget removes what an interrupted run left of an archive that is there. What is
+// left of another one may still be gone on with.
+func (w *FileWriter) forget() error {
+	if !w.ours {
+		return nil
+	}
+	return errors.Join(w.removePartial(), w.dir.remove(w.lock.name))
 }
 
 // commitFile gives an archive in one file its name.
