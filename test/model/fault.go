@@ -18,7 +18,7 @@ import (
 //	                  a file
 //	cut               from a request on every connection is reset
 //	full              the disk has so many KiB left
-//	second            the same command runs twice at once; of sign the other has the key k2
+//	second            the same command runs twice at once; the other signs with another key
 //	retag             at a request, the tag that is read moves to a bundle that nobody signed
 //
 // and the liars, which answer so for the whole command:
@@ -69,6 +69,18 @@ var liars = map[string]func(at int) []registry.Fault{
 	"stumbles": func(at int) []registry.Fault {
 		return []registry.Fault{{After: at, Times: 1, Status: http.StatusBadGateway}}
 	},
+}
+
+// twin is the step as the n-th of two processes does it at once: somebody else signs.
+func (s Step) twin(n int) Step {
+	switch {
+	case n == 0 || s.Key == "":
+	case s.Key == "k2":
+		s.Key = "k1"
+	default:
+		s.Key = "k2"
+	}
+	return s
 }
 
 // A trigger tells when the point has come at which a fault happens; what is held back

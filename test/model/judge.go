@@ -356,10 +356,8 @@ func (t *trial) result() *Broken {
 		}
 		return nil
 	case "sign":
-		for n := range t.outcomes {
-			if by := []string{s.Key, "k2"}[n]; t.outcomes[n].code == 0 && !slices.Contains(to.signers, by) {
-				return t.broken("result", "the signature of %s is not there, but of %v", by, to.signers)
-			}
+		if by := t.unsigned(to); by != "" {
+			return t.broken("result", "the signature of %s is not there, but of %v", by, to.signers)
 		}
 		return t.verified(to)
 	case "serve":
@@ -387,10 +385,20 @@ func (t *trial) result() *Broken {
 		return t.broken("result", "%s lacks %v", s.To, to.lacks(wanted))
 	case s.has("provenance") && to.statements == 0:
 		return t.broken("result", "%s has no statement of how it was made", s.To)
-	case s.Key != "" && !slices.Contains(to.signers, s.Key):
-		return t.broken("result", "%s is signed by %v, not by %s", s.To, to.signers, s.Key)
+	case t.unsigned(to) != "":
+		return t.broken("result", "%s is signed by %v, not by %s", s.To, to.signers, t.unsigned(to))
 	}
 	return t.verified(to)
+}
+
+// unsigned is a key with which a process says that it has signed, and has not.
+func (t *trial) unsigned(c content) string {
+	for n, o := range t.outcomes {
+		if by := t.step.twin(n).Key; o.code == 0 && by != "" && !slices.Contains(c.signers, by) {
+			return by
+		}
+	}
+	return ""
 }
 
 // verified demands that verify accepts what was made.

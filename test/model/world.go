@@ -282,10 +282,7 @@ func (w *world) do(s Step) ([]outcome, error) {
 	}
 	var other *process
 	if f.Kind == "second" {
-		if s.Key == "k1" {
-			s.Key = "k2"
-		}
-		if other, err = w.start(w.args(s), nil, nil); err != nil {
+		if other, err = w.start(w.args(s.twin(1)), nil, nil); err != nil {
 			return []outcome{p.wait()}, err
 		}
 	}
