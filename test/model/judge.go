@@ -532,6 +532,10 @@ func (t *trial) learn() {
 	switch {
 	case p == "":
 	case !t.done():
+		if was := t.model.trail[p]; was != "" && was != t.step.quiet().String() {
+			t.model.trail[p] = "several"
+			return
+		}
 		t.model.trail[p] = t.step.quiet().String()
 	default:
 		delete(t.model.trail, p)

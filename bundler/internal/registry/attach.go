@@ -113,42 +113,60 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 }
 
 // putUnderTag writes under a tag without taking away what others put there: a
-// site's own signature stays when upstream's arrives.
+// site's own signature stays when upstream's arrives. The specification knows no lock
+// for that, so the tag is looked at again right before what is there is replaced.
 func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error {
-	there, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+	for range listAttempts {
+		there, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+		if err != nil {
+			return err
+		}
+		if !found {
+			return r.putManifest(ctx, a.Tag, a.Node)
+		}
+		node, err := r.joined(ctx, a, there)
+		if err != nil || node.Data == nil {
+			return err
+		}
+		now, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+		if err != nil {
+			return err
+		}
+		if found && now.Digest == there.Digest {
+			return r.putManifest(ctx, a.Tag, node)
+		}
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag), Hint: "run it again",
+		Err: errors.New("others wrote the tag again and again at the same time"),
+	}
+}
+
+// joined is the manifest that has what is under the tag and what is attached, and its
+// configuration is there; without data where nothing has to be written.
+func (r *Repository) joined(ctx context.Context, a bundle.Attachment, there ocispec.Descriptor) (bundle.Node, error) {
+	if there.Digest == a.Node.Descriptor.Digest {
+		return bundle.Node{}, nil
+	}
+	data, err := r.Manifest(ctx, there)
 	if err != nil {
-		return err
+		return bundle.Node{}, err
 	}
-	node := a.Node
-	if found && there.Digest != node.Descriptor.Digest {
-		data, err := r.Manifest(ctx, there)
-		if err != nil {
-			return err
-		}
-		lost, err := r.lostConfig(ctx, data)
-		if err != nil {
-			return err
-		}
-		var config []byte
-		if node, config, err = merge(a.Node, data, lost); err != nil {
-			return &fault.Error{
-				Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag),
-				Hint: "delete the tag if it is not needed", Err: err,
-			}
-		}
-		if node.Data == nil {
-			return nil // all of it is there
-		}
-		if config != nil {
-			if err := r.attachBlob(ctx, blob(ocispec.MediaTypeImageConfig, config)); err != nil {
-				return err
-			}
+	lost, err := r.lostConfig(ctx, data)
+	if err != nil {
+		return bundle.Node{}, err
+	}
+	node, config, err := merge(a.Node, data, lost)
+	if err != nil {
+		return bundle.Node{}, &fault.Error{
+			Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag),
+			Hint: "delete the tag if it is not needed", Err: err,
 		}
 	}
-	if found && there.Digest == node.Descriptor.Digest {
-		return nil
+	if node.Data == nil || config == nil {
+		return node, nil
 	}
-	return r.putManifest(ctx, a.Tag, node)
+	return node, r.attachBlob(ctx, blob(ocispec.MediaTypeImageConfig, config))
 }
 
 // lostConfig tells whether the configuration that a manifest names is not there: nobody

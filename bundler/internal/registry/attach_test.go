@@ -134,6 +134,31 @@ func TestSignaturesUnderATagAreAddedNotReplaced(t *testing.T) {
 	require.Equal(t, []string{"a", "site", "upstream"}, layers())
 }
 
+// Somebody signs between the moment that a tag is read and the moment that it is written:
+// what they wrote is not replaced.
+func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
+	reg, root := upstream(t)
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "first")))
+	seen, gate := make(chan string, 1), make(chan struct{})
+	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodGet, Path: "/manifests/sha256:"}, Times: 1, Wait: gate, Seen: seen})
+	slow := make(chan error, 1)
+	go func() { slow <- repo.Attach(t.Context(), attachment(t, root, true, "slow")) }()
+	<-seen
+	require.NoError(t, repo.Attach(t.Context(), attachment(t, root, true, "quick")))
+	close(gate)
+	require.NoError(t, <-slow)
+	list, err := repo.Attachments(t.Context(), image.MustDigest(root.Digest.String()))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	data, err := repo.Manifest(t.Context(), list[0])
+	require.NoError(t, err)
+	var m ocispec.Manifest
+	require.NoError(t, json.Unmarshal(data, &m))
+	require.Len(t, m.Layers, 3)
+}
+
 func TestAttachNeedsItsParts(t *testing.T) {
 	reg, root := upstream(t)
 	c, _ := client(t, registry.Options{}, reg)
