@@ -294,7 +294,11 @@ func (t *trial) proven() *Broken {
 	}
 	from, to := t.before[place(s.From)], t.after[place(s.To)]
 	if s.Do == "push" {
-		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, to.signers) {
+		signers := to.signers
+		if to.root == from.root {
+			signers = from.signers // which a liar may not have kept
+		}
+		if to.there && to.root != t.before[place(s.To)].root && !trusts(s.Trust, signers) {
 			return t.broken("proven", "%s is now %s, signed by %v", s.To, to.root, to.signers)
 		}
 		repo, _, _ := place(s.To).mirror()
@@ -394,6 +398,9 @@ func (t *trial) result() *Broken {
 // unsigned is a key with which a process says that it has signed, and has not.
 func (t *trial) unsigned(c content) string {
 	for n, o := range t.outcomes {
+		if n > 0 && t.step.has("replace") || len(t.outcomes) > 1 && t.step.has("replace") && t.outcomes[1].code == 0 {
+			continue // one after the other, and each was asked to
+		}
 		if by := t.step.twin(n).Key; o.code == 0 && by != "" && !slices.Contains(c.signers, by) {
 			return by
 		}

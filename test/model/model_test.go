@@ -108,6 +108,7 @@ func TestRandomPrograms(t *testing.T) {
 // unmended are promises that are broken today, by what the failure says. A program ends
 // where it meets one.
 var unmended = []*regexp.Regexp{
+	regexp.MustCompile(`^ends: .* key=fifo`), // a key that is a FIFO nobody writes to is waited for
 }
 
 func known(err error) bool {
