@@ -124,6 +124,10 @@ func TestWithoutAnyLoginLeftPodsAreLeftAsTheyAre(t *testing.T) {
 	require.True(t, gone(w, &corev1.Secret{}, "kube-system", "vdo-registry-pull"), "no made-up login is given to pods")
 	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repairs go on
 	require.Contains(t, cond(t, v, "Ready").Message, "or has no key .dockerconfigjson")
+	for range 3 {
+		w.look(v) // also once the copies that are gone were noticed
+	}
+	require.Equal(t, was, w.generations())
 
 	w.login(newLogin)
 	w.mirror(w.loginVersion(), metav1.ConditionTrue, "Succeeded")
