@@ -25,7 +25,7 @@ import (
 const (
 	ExitOK      = 0 // stopped as asked
 	ExitFailed  = 1 // anything else
-	ExitUsage   = 2 // a flag or the kubeconfig cannot be understood
+	ExitUsage   = 2 // a flag, the kubeconfig or the trust floor cannot be understood
 	ExitCluster = 3 // the API server cannot be reached, or refuses; or the CRDs are not there
 )
 
@@ -50,6 +50,7 @@ func programVersion(release string) string {
 type flags struct {
 	Options
 	kubeconfig string
+	trustFloor string
 	level      string
 }
 
@@ -89,8 +90,8 @@ func command(version string, stderr io.Writer) *cobra.Command {
 		Long: `Install, upgrade and watch the vSphere drivers of a Kubernetes cluster.
 
 Runs in the cluster, or beside it with --kubeconfig. Logs are JSON on stderr.
-Exit codes: 0 stopped as asked, 2 wrong flags or kubeconfig, 3 the API server
-cannot be used, 1 anything else.`,
+Exit codes: 0 stopped as asked, 2 wrong flags, kubeconfig or trust floor, 3 the
+API server cannot be used, 1 anything else.`,
 		Version:       version,
 		Args:          usageArgs,
 		SilenceErrors: true,
@@ -113,6 +114,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.MetricsCertDir, "metrics-cert-dir", "", "`DIR` with tls.crt and tls.key for metrics; default: a certificate made at start")
 	fs.StringVar(&f.ProbeAddress, "health-probe-bind-address", "0", "`ADDRESS` for /healthz and /readyz; 0 for none")
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
+	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info or error")
 }
 
@@ -134,6 +136,9 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	}
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
+	if f.TrustFloor, err = readFloor(f.trustFloor); err != nil {
+		return err
+	}
 	cfg, err := config(f.kubeconfig)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
@@ -59,8 +60,11 @@ type Options struct {
 	MetricsCertDir string   // "" makes a certificate
 	ProbeAddress   string   // ":8081"; "" or "0" for none
 	PlainHTTP      []string // hosts of mirrors without TLS
-	Log            logr.Logger
-	Version        string // of the program, for the log
+	// TrustFloor is what every bundle has to satisfy besides the policy of its
+	// DriverBundle; nil for none.
+	TrustFloor *trust.Policy
+	Log        logr.Logger
+	Version    string // of the program, for the log
 
 	// SeveralInProcess lets tests run more than one operator in a process, whose
 	// controllers then share their metrics.
@@ -82,7 +86,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := addControllers(mgr, o); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
-	o.Log.Info("starting", "version", o.Version, "namespace", o.Namespace)
+	o.Log.Info("starting", "version", o.Version, "namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
 	if err := mgr.Start(ctx); err != nil {
 		return startFault(err)
 	}
@@ -119,7 +123,7 @@ func addControllers(mgr manager.Manager, o Options) error {
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}}); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles}); err != nil {
+	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor}); err != nil {
 		return err
 	}
 	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles}); err != nil {

@@ -295,6 +295,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 	otherCA := rest.CopyConfig(cfg)
 	otherCA.CAData = vcsim.Start(t, vcsim.Options{}).CA
 	admin := kubeconfig(t, cfg, cfg.BearerToken)
+	floor := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(floor, []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nkeys: [{id: release, file: release.pub}]\n"), 0o600))
 
 	for name, c := range map[string]struct {
 		args []string
@@ -305,6 +307,10 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
+		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/nowhere"}, operator.ExitUsage, []string{"--trust-floor /nowhere: it is not there", "mount the policy"}},
+		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is no regular file"}},
+		"floor no YAML":  {[]string{"--kubeconfig", admin, "--trust-floor", broken}, operator.ExitUsage, []string{"--trust-floor", broken}},
+		"floor's key":    {[]string{"--kubeconfig", admin, "--trust-floor", floor}, operator.ExitUsage, []string{filepath.Join(filepath.Dir(floor), "release.pub") + ": it is not there"}},
 		"no kubeconfig":  {[]string{"--kubeconfig", "/nowhere"}, operator.ExitUsage, []string{"/nowhere", "readable"}},
 		"bad kubeconfig": {[]string{"--kubeconfig", broken}, operator.ExitUsage, []string{broken}},
 		"nobody there":   {[]string{"--kubeconfig", kubeconfig(t, nobody, "x")}, operator.ExitCluster, []string{nobody.Host, "see that the API server runs"}},
@@ -330,7 +336,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, out.String(), "v9.8.7")
 	out.Reset()
 	require.Zero(t, operator.Main(t.Context(), "", []string{"--help"}, &out, io.Discard))
-	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "log-level", "version"} {
+	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version"} {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
 }

@@ -95,6 +95,9 @@ type Options struct {
 	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
 	Store Store
 	Now   func() time.Time // default time.Now
+	// Floor is what every bundle has to satisfy besides the policy of its DriverBundle,
+	// which whoever writes that cannot lower; nil for none.
+	Floor *trust.Policy
 }
 
 // Reconciler is one pass. Its fields are required.

@@ -48,6 +48,7 @@ type world struct {
 	key    *trust.Signer
 	public string
 	stop   func()
+	floor  *trust.Policy // from the next start on
 	clock  *clock
 	log    *logs
 	asked  int
@@ -133,7 +134,7 @@ func (w *world) start() {
 		Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 			return st.Open(ctx, b)
 		},
-		Store: st, Now: w.clock.Now,
+		Store: st, Now: w.clock.Now, Floor: w.floor,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -22,7 +22,7 @@ import (
 // against the time of acceptance, or where that does not do (a key that came into
 // force since, with a signature added since) against now.
 func (p policies) stillGood(digest image.Digest, c *bundle.Contents, evidence []trust.Evidence, times []time.Time) ([]string, error) {
-	v, err := verifyAt(p.bundle, digest, evidence, times)
+	v, err := p.verify(digest, evidence, times)
 	if err != nil {
 		return nil, err
 	}

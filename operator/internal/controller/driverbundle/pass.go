@@ -17,6 +17,7 @@ import (
 
 // policies are whose word counts.
 type policies struct {
+	floor  *trust.Policy // the operator's own; nil: the DriverBundle's is enough
 	bundle *trust.Policy
 	matrix *trust.Policy // nil: the bundle's signature is enough
 }
@@ -97,7 +98,7 @@ func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p p
 		return nil, err
 	}
 	times := c.times(b, r.Now())
-	verified, err := verifyAt(p.bundle, digest, evidence, times)
+	verified, err := p.verify(digest, evidence, times)
 	if err != nil {
 		out.distrust(b, c, err)
 		return nil, c.refused(b, err)
@@ -177,6 +178,17 @@ func (c candidate) times(b *v1alpha1.DriverBundle, now time.Time) []time.Time {
 		return []time.Time{acceptedAt(b), now}
 	}
 	return []time.Time{now}
+}
+
+// verify holds a bundle's signatures against the operator's own policy and against the
+// DriverBundle's, and returns whom the latter counts.
+func (p policies) verify(digest image.Digest, evidence []trust.Evidence, times []time.Time) (trust.Verified, error) {
+	if p.floor != nil {
+		if _, err := verifyAt(p.floor, digest, evidence, times); err != nil {
+			return trust.Verified{}, fmt.Errorf("the operator's --trust-floor: %w", err)
+		}
+	}
+	return verifyAt(p.bundle, digest, evidence, times)
 }
 
 // verifyAt checks signatures at each of several times, until one does.

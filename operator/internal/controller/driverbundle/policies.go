@@ -21,7 +21,7 @@ import (
 
 // policies reads whose word counts.
 func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (policies, error) {
-	var p policies
+	p := policies{floor: r.Floor}
 	var bundleErr, matrixErr error
 	if b.Spec.Trust != nil {
 		p.bundle, bundleErr = r.policy(ctx, b.Namespace, "spec.trust", b.Spec.Trust)
