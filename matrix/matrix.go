@@ -173,6 +173,28 @@ func (d *Document) NeedsOf(id ReleaseID) (objects map[string][]string, listed bo
 	return objects, len(objects) > 0
 }
 
+// WhyUnlisted is why the operator does not install a release that is in no list.
+const WhyUnlisted = "the matrix does not list what it needs of a cluster"
+
+// Unlisted returns the releases whose needs the document does not list, as
+// [Policy.Refused] wants them. A document without any list, which is from before there
+// were lists, says nothing of that.
+func (d *Document) Unlisted() map[string]string {
+	out := map[string]string{}
+	if len(d.Needs) == 0 {
+		return out
+	}
+	for _, r := range d.Releases {
+		out[r.ReleaseID.String()] = WhyUnlisted
+	}
+	for _, n := range d.Needs {
+		for _, id := range n.Of {
+			delete(out, id.String())
+		}
+	}
+	return out
+}
+
 // VSphereAlias says that a vCenter which reports one version is of another one:
 // all of 6.7 up to Update 3 call themselves 6.7.0.
 type VSphereAlias struct {

@@ -14,6 +14,8 @@ const DefaultMinors = 3
 
 // Request is what the user asked for. The zero value asks for the newest
 // supported drivers of the last three Kubernetes minors that the matrix covers.
+// Releases whose needs the matrix does not list are taken by name only: the operator
+// does not install them.
 type Request struct {
 	Drivers    []matrix.Driver    // none: cpi, csi and the snapshot-controller that csi qualifies
 	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases says what to take
@@ -49,7 +51,7 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 	if len(req.Drivers) == 0 {
 		req.Drivers = []matrix.Driver{matrix.CPI, matrix.CSI, matrix.SnapshotController}
 	}
-	b := builder{doc: doc, req: req, chosen: map[string]matrix.Release{}}
+	b := builder{doc: doc, unlisted: doc.Unlisted(), req: req, chosen: map[string]matrix.Release{}}
 	err := fault.Join(b.minors(), b.explicit())
 	if err != nil {
 		return Selection{}, err
@@ -66,6 +68,7 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 // builder gathers a selection.
 type builder struct {
 	doc       *matrix.Document
+	unlisted  map[string]string // see matrix.Document.Unlisted
 	req       Request
 	chosen    map[string]matrix.Release // key: ReleaseID.String()
 	picks     []Pick
@@ -102,7 +105,7 @@ func (b *builder) each(minors []matrix.Minor) error {
 	slices.SortFunc(minors, newestFirst)
 	var problems []error
 	for _, minor := range slices.Compact(minors) {
-		chosen, err := b.resolve(minor)
+		chosen, err := b.resolve(minor, b.unlisted)
 		if err != nil {
 			problems = append(problems, refused(minor, err))
 			continue
@@ -119,10 +122,13 @@ func (b *builder) latest() error {
 		if len(b.picks) == DefaultMinors {
 			return nil
 		}
-		chosen, err := b.resolve(minor)
+		chosen, err := b.resolve(minor, b.unlisted)
 		if err == nil {
 			b.take(minor, chosen)
-		} else if first == nil {
+			continue
+		}
+		b.passedOver(minor, matrix.Selection{})
+		if first == nil {
 			first = refused(minor, err)
 		}
 	}
@@ -153,7 +159,7 @@ func covered(doc *matrix.Document) []matrix.Minor {
 
 func newestFirst(a, b matrix.Minor) int { return b.Compare(a) }
 
-func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
+func (b *builder) resolve(minor matrix.Minor, refused map[string]string) (matrix.Selection, error) {
 	version, err := matrix.ParseKubernetes(minor.String())
 	if err != nil {
 		return matrix.Selection{}, err
@@ -162,7 +168,7 @@ func (b *builder) resolve(minor matrix.Minor) (matrix.Selection, error) {
 	for _, v := range b.req.VSphere {
 		facts.VCenters = append(facts.VCenters, matrix.VCenter{Version: v})
 	}
-	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules()}, nil)
+	selection, refusal := matrix.Resolve(b.doc, facts, nil, matrix.Policy{Rules: b.rules(), Refused: refused}, nil)
 	if refusal != nil {
 		return selection, refusal
 	}
@@ -190,8 +196,26 @@ func (b *builder) take(minor matrix.Minor, s matrix.Selection) {
 		pick.Releases = append(pick.Releases, c.Release.ReleaseID)
 	}
 	b.picks = append(b.picks, pick)
+	b.passedOver(minor, s)
 	for _, w := range s.Warnings {
 		b.warnings = append(b.warnings, w.Text)
+	}
+}
+
+// passedOver tells which releases would have been chosen for a minor, were their needs
+// listed.
+func (b *builder) passedOver(minor matrix.Minor, instead matrix.Selection) {
+	otherwise, err := b.resolve(minor, nil)
+	if err != nil {
+		return // nothing of it is for want of a list
+	}
+	for _, c := range otherwise.Choices {
+		id := c.Release.ReleaseID
+		same := func(i matrix.Choice) bool { return i.Release.ReleaseID.Compare(id) == 0 }
+		if why, unlisted := b.unlisted[id.String()]; unlisted && !slices.ContainsFunc(instead.Choices, same) {
+			b.warnings = append(b.warnings, fmt.Sprintf(
+				"%s is passed over for Kubernetes %s: %s, so the operator would refuse it; `--release %s` takes it all the same", id, minor, why, id))
+		}
 	}
 }
 
@@ -214,6 +238,9 @@ func (b *builder) explicit() error {
 		b.chosen[id.String()] = release
 		if release.State == matrix.Withdrawn {
 			b.warnings = append(b.warnings, fmt.Sprintf("%s is withdrawn: %s", id, release.Reason))
+		}
+		if why, unlisted := b.unlisted[id.String()]; unlisted {
+			b.warnings = append(b.warnings, fmt.Sprintf("%s: %s, so the operator will refuse it; `vdo-bundle matrix needs` makes the list", id, why))
 		}
 		b.requirements(release)
 	}

@@ -71,7 +71,7 @@ func TestSelect(t *testing.T) {
 				"Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\n" +
 				"Kubernetes 1.33: cpi 1.33.1, snapshot-controller 8.2.0, csi 3.7.3",
 		},
-		"minors":            {k8s: "1.32 1.34 1.32", want: "cpi@1.32.3 cpi@1.34.0 snapshot-controller@8.2.0 csi@3.6.3 csi@3.7.3", picks: "Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\nKubernetes 1.32: cpi 1.32.3, snapshot-controller 8.2.0, csi 3.6.3"},
+		"minors":            {k8s: "1.32 1.34 1.32", want: "cpi@1.32.3 cpi@1.34.0 snapshot-controller@8.2.0 csi@3.5.1 csi@3.7.3", picks: "Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\nKubernetes 1.32: cpi 1.32.3, snapshot-controller 8.2.0, csi 3.5.1"},
 		"one driver":        {drivers: "cpi", k8s: "1.36", want: "cpi@1.36.0", picks: "Kubernetes 1.36: cpi 1.36.0"},
 		"without snapshots": {drivers: "cpi csi", k8s: "1.33", want: "cpi@1.33.1 csi@3.7.3", picks: "Kubernetes 1.33: cpi 1.33.1, csi 3.7.3"},
 		"explicit":          {releases: "csi@3.5.1", want: "snapshot-controller@8.2.0 csi@3.5.1"},
@@ -126,4 +126,54 @@ func TestWithdrawnReleaseIsTakenOnlyByNameAndSaidSo(t *testing.T) {
 		return
 	}
 	t.Fatal("the default matrix has no withdrawn release")
+}
+
+// The operator installs nothing that no matrix lists, so what would only be refused is
+// not chosen for anybody who did not name it.
+func TestReleasesWithoutAListOfNeedsAreTakenOnlyByName(t *testing.T) {
+	doc := document(t)
+	has := func(ids string) (found []string) {
+		for _, id := range strings.Fields(ids) {
+			if _, unlisted := doc.Unlisted()[id]; unlisted {
+				found = append(found, id)
+			}
+		}
+		return found
+	}
+	for _, k8s := range []string{"", "1.28", "1.29", "1.30", "1.31", "1.32", "1.33", "1.34"} {
+		s, err := catalog.Select(doc, request(t, "", k8s, "", ""))
+		require.NoError(t, err, k8s)
+		require.Empty(t, has(ids(s)), "Kubernetes %s: %s", k8s, ids(s))
+	}
+
+	s, err := catalog.Select(doc, request(t, "csi", "1.32", "", ""))
+	require.NoError(t, err)
+	require.Equal(t, "csi@3.5.1", ids(s))
+	require.Contains(t, strings.Join(s.Warnings, "\n"),
+		"csi@3.6.3 is passed over for Kubernetes 1.32: the matrix does not list what it needs of a cluster, so the operator would refuse it; `--release csi@3.6.3` takes it all the same")
+
+	s, err = catalog.Select(doc, request(t, "csi", "", "", "csi@3.6.3"))
+	require.NoError(t, err)
+	require.Equal(t, "csi@3.6.3", ids(s))
+	require.Contains(t, strings.Join(s.Warnings, "\n"), "csi@3.6.3: the matrix does not list what it needs of a cluster, so the operator will refuse it")
+
+	// Where none that fits is listed the refusal says so; by default such a Kubernetes
+	// version is left out, and said so.
+	listed := doc.Needs
+	doc.Needs = nil
+	for _, n := range listed {
+		if n.Of[0].Driver != matrix.CSI {
+			doc.Needs = append(doc.Needs, n)
+		}
+	}
+	_, err = catalog.Select(doc, request(t, "", "1.34", "", ""))
+	require.ErrorContains(t, err, "the matrix does not list what it needs of a cluster")
+	require.Equal(t, fault.Incompatible, fault.ReasonOf(err))
+
+	// A matrix from before there were lists chooses as it always did.
+	doc.Needs = nil
+	s, err = catalog.Select(doc, request(t, "csi", "1.32", "", ""))
+	require.NoError(t, err)
+	require.Equal(t, "csi@3.6.3", ids(s))
+	require.NotContains(t, strings.Join(s.Warnings, "\n"), "list")
 }
