@@ -641,7 +641,9 @@ func Prune(ctx context.Context, shelf Shelf, p *PrunePlan, o Options) error {
 		}
 		o.progress().Done(v.d.Digest.String(), err)
 		if err != nil {
-			err = errors.Join(err, p.look(ctx, shelf, p.victims[:i], o))
+			if ctx.Err() == nil { // else there is nobody to ask
+				err = errors.Join(err, p.look(ctx, shelf, p.victims[:i], o))
+			}
 			return fmt.Errorf("%d of %d manifests were deleted, and what is left of the others is for the registry's garbage collection: %w", p.Deleted, len(p.victims), err)
 		}
 	}
@@ -654,7 +656,7 @@ func Prune(ctx context.Context, shelf Shelf, p *PrunePlan, o Options) error {
 
 // look asks for what was deleted, by digest and by tag.
 func (p *PrunePlan) look(ctx context.Context, shelf Shelf, deleted []victim, o Options) error {
-	if len(deleted) == 0 || ctx.Err() != nil {
+	if len(deleted) == 0 {
 		return nil
 	}
 	there := make([]bool, len(deleted))

@@ -157,8 +157,8 @@ func Decode(data []byte) ([]map[string]any, error) {
 }
 
 func name(o map[string]any) string {
-	meta, _ := o["metadata"].(map[string]any)          //nolint:errcheck // what has none has no name
-	text := func(v any) string { return plainText(v) } // names may look like numbers
+	meta, _ := o["metadata"].(map[string]any) //nolint:errcheck // what has none has no name
+	text := plainText                         // names may look like numbers
 	place := text(meta["name"])
 	if ns := text(meta["namespace"]); ns != "" {
 		place = ns + "/" + place

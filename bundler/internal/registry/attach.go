@@ -172,12 +172,19 @@ func (r *Repository) joined(ctx context.Context, a bundle.Attachment, there ocis
 // lostConfig tells whether the configuration that a manifest names is not there: nobody
 // has what was made when attachments were joined, so it has to be made again.
 func (r *Repository) lostConfig(ctx context.Context, manifest []byte) (bool, error) {
-	var m ocispec.Manifest
-	if decode(manifest, &m) != nil || bundle.CheckDescriptor(m.Config) != nil {
+	config, ok := namedConfig(manifest)
+	if !ok {
 		return false, nil // merge says what it cannot be joined with
 	}
-	found, err := r.has(ctx, m.Config, r.pushes())
+	found, err := r.has(ctx, config, r.pushes())
 	return !found, err
+}
+
+// namedConfig returns the configuration that a manifest names, if that can be read.
+func namedConfig(manifest []byte) (config ocispec.Descriptor, ok bool) {
+	var m ocispec.Manifest
+	ok = decode(manifest, &m) == nil && bundle.CheckDescriptor(m.Config) == nil
+	return m.Config, ok
 }
 
 func blob(mediaType string, data []byte) ocispec.Descriptor {
