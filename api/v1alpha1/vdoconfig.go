@@ -52,7 +52,9 @@ type VDOConfigSpec struct {
 	Upgrade UpgradeMode `json:"upgrade,omitempty"`
 	// OnDelete says what deleting this resource does while PersistentVolumes use
 	// the driver: Refuse keeps everything and says so; Remove removes the drivers
-	// all the same; Orphan leaves the drivers installed in any case.
+	// all the same; Orphan leaves the drivers installed in any case. The network
+	// plug-in (CNI) stays under Refuse too, with and without PersistentVolumes, since
+	// no pod has a network without it; Remove removes it last.
 	// +optional
 	// +kubebuilder:default=Refuse
 	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan
