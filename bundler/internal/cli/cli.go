@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,7 +38,8 @@ type app struct {
 	terminal bool // err is one
 	getenv   func(string) (string, bool)
 	now      func() time.Time
-	args     []string // as given, to say how to go on
+	args     []string      // as given, to say how to go on
+	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
 
 	flags flags
 }
@@ -61,7 +63,7 @@ func Main(args []string) int {
 	}()
 	a := &app{
 		in: os.Stdin, out: &output{f: os.Stdout}, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
-		terminal: isatty.IsTerminal(os.Stderr.Fd()),
+		terminal: isatty.IsTerminal(os.Stderr.Fd()), grace: &atomic.Int64{},
 	}
 	done := make(chan int, 1)
 	go func() { done <- a.run(ctx) }()
@@ -73,7 +75,7 @@ func Main(args []string) int {
 	select {
 	case code := <-done:
 		return code
-	case <-time.After(patience):
+	case <-time.After(patience + time.Duration(a.grace.Load())):
 		a.report(a.interrupted(ctx), false)
 		return exitInterrupted
 	}

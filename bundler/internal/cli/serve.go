@@ -182,6 +182,9 @@ func (a *app) answer(ctx context.Context, l net.Listener, g *bundle.Graph, sourc
 	if err != nil {
 		return err
 	}
+	if a.grace != nil {
+		a.grace.Store(int64(grace))
+	}
 	return serve.Run(ctx, l, handler, s.certificate, grace)
 }
 

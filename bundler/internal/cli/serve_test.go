@@ -3,18 +3,27 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -51,6 +60,34 @@ func (s *serving) end(t *testing.T) {
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.cmd.Wait(), s.stderr.String())
 	require.Empty(t, s.stderr.String())
+}
+
+// What is being sent when it is ended comes to its end, for as long as --grace says.
+func TestServeEndsWhenWhatIsBeingSentHasCome(t *testing.T) {
+	w := newWorld(t, t.TempDir())
+	b := bundles.New(t, bundles.Options{Seed: 180, PlainSize: 32 << 20})
+	to, err := archive.CreateFile(filepath.Join(w.dir, "b.tar"), archive.Options{})
+	require.NoError(t, err)
+	missing, err := to.Begin(t.Context(), b.Graph)
+	require.NoError(t, err)
+	for _, d := range missing {
+		require.NoError(t, to.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
+	}
+	require.NoError(t, to.Commit(t.Context()))
+	large := slices.MaxFunc(missing, func(a, b ocispec.Descriptor) int { return cmp.Compare(a.Size, b.Size) }).Digest
+
+	s := w.serve(t, "b.tar")
+	resp, err := http.Get("http://" + s.Address + "/v2/vdo/drivers/blobs/" + large.String())
+	require.NoError(t, err)
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	time.Sleep(7 * time.Second) // longer than other commands are waited for
+	got := digest.SHA256.Digester()
+	_, err = io.Copy(got.Hash(), resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, large, got.Digest())
+	require.NoError(t, s.cmd.Wait(), s.stderr.String())
 }
 
 // A served bundle is a bundle in a registry: it can be verified, inspected and
