@@ -195,7 +195,9 @@ type pass struct {
 	spec   v1alpha1.VDOConfigSpec
 	alone  bool   // there is no other VDOConfig
 	frozen string // why nothing but repairs is done
-	lost   bool   // the inventory is
+	// leavesOut lets drivers that cannot be rendered at all be left out.
+	leavesOut bool
+	lost      bool // the inventory is
 
 	site     site
 	decision decision

@@ -66,8 +66,8 @@ type site struct {
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
 
-	// malformed are drivers whose configuration cannot be made from what is said.
-	malformed map[matrix.Driver]bool
+	// malformed are drivers whose configuration cannot be made from what is said, and why.
+	malformed map[matrix.Driver]error
 
 	// hold is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.
@@ -435,7 +435,7 @@ func (p *pass) vCentersOf(d matrix.Driver) []string {
 // unprovenFor tells whether a driver's configuration names a vCenter that did not let
 // in what would be written, or cannot be made: then it stays as it is.
 func (p *pass) unprovenFor(d matrix.Driver) bool {
-	return p.site.malformed[d] || slices.ContainsFunc(p.vCentersOf(d), func(n string) bool { return p.site.unproven[n] })
+	return p.site.malformed[d] != nil || slices.ContainsFunc(p.vCentersOf(d), func(n string) bool { return p.site.unproven[n] })
 }
 
 // observeCluster reads what rendering has to know of the cluster.

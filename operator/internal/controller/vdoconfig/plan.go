@@ -52,25 +52,32 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 }
 
 // renderable renders what can be. Where a driver's configuration cannot be made it
-// stays as it is, and all else of the driver goes on; where that cannot be rendered
-// either, the driver is left as it is. The others go on.
+// stays as it is, and all else of the driver goes on. Where that cannot be rendered
+// either it is an error, or, as the last resort, the driver is left as it is.
 func (p *pass) renderable(in render.Input) (*render.Rendered, error) {
-	p.site.malformed, in.Instead = map[matrix.Driver]bool{}, map[matrix.Driver]map[string]render.VCenter{}
+	malformed := map[matrix.Driver]error{}
+	in.Instead = map[matrix.Driver]map[string]render.VCenter{}
 	for {
 		rendered, err := render.Render(in)
 		var failed render.Failed
 		if !errors.As(err, &failed) {
+			p.site.malformed = malformed
+			for d, why := range malformed {
+				p.fault(d, why)
+			}
 			return rendered, err
 		}
 		for d, why := range failed {
-			if p.site.malformed[d] {
+			switch {
+			case malformed[d] == nil:
+				malformed[d], in.Instead[d] = why, map[string]render.VCenter{}
+				for i, name := range p.vCentersOf(d) {
+					in.Instead[d][name] = standIn(i)
+				}
+			case p.leavesOut:
 				p.decision.leave(d, why.Error())
-				continue
-			}
-			p.fault(d, why)
-			p.site.malformed[d], in.Instead[d] = true, map[string]render.VCenter{}
-			for i, name := range p.vCentersOf(d) {
-				in.Instead[d][name] = standIn(i)
+			default:
+				return nil, err
 			}
 		}
 		in.Releases = p.decision.releases

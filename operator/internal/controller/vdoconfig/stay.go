@@ -55,11 +55,15 @@ func (p *pass) unasked() []matrix.Driver {
 
 // renderAny renders what was decided. Where that cannot be done (a field of the spec
 // that makes no sense, a new release that is refused) it renders what is installed, so
-// that it is repaired: as the spec has it, else as it was last rendered.
+// that it is repaired: as the spec has it, else as it was last rendered. Where there is
+// no way for a driver at all, the others go on without it.
 func (p *pass) renderAny(ctx context.Context) (*render.Rendered, error) {
 	rendered, err := p.render(ctx)
-	if err == nil || p.site.inventory.Len() == 0 {
-		return rendered, err
+	if err == nil {
+		return rendered, nil
+	}
+	if p.site.inventory.Len() == 0 {
+		return p.withoutFailed(ctx)
 	}
 	p.freeze(err)
 	if rendered, again := p.render(ctx); again == nil {
@@ -75,7 +79,12 @@ func (p *pass) renderAny(ctx context.Context) (*render.Rendered, error) {
 		p.outcome.resolved = fault.Join(p.outcome.resolved, err)
 		return rendered, nil
 	}
-	return nil, err
+	return p.withoutFailed(ctx)
+}
+
+func (p *pass) withoutFailed(ctx context.Context) (*render.Rendered, error) {
+	p.leavesOut = true
+	return p.render(ctx)
 }
 
 // freeze decides anew, for what is installed alone.
@@ -89,10 +98,10 @@ func (p *pass) remember(inv inventory.Inventory) inventory.Inventory {
 	was := inv.Memory()
 	now := was
 	if p.frozen == "" {
-		if p.spec.CloudProvider != nil || !inv.Has(matrix.CPI) {
+		if p.site.malformed[matrix.CPI] == nil && (p.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = p.spec.CloudProvider.DeepCopy()
 		}
-		if p.spec.StorageProvider != nil || !inv.Has(matrix.CSI) {
+		if p.site.malformed[matrix.CSI] == nil && (p.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = p.spec.StorageProvider.DeepCopy()
 		}
 	}
