@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 	"testing"
 
@@ -165,6 +166,29 @@ func TestARepairNeedsNoListAndAnInstallationDoes(t *testing.T) {
 	in.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: version(t, "1.33.0")}
 	_, err = render.Render(in)
 	require.Equal(t, fault.Refused, fault.ReasonOf(err), "another version runs")
+}
+
+// What was installed before matrices listed anything is repaired: held to the ceiling
+// alone, in all its objects, and said so.
+func TestAnInstalledReleaseWithoutAListIsRepaired(t *testing.T) {
+	id := release(t, matrix.CSI, "3.6.3") // the operator's own matrix does not list it either
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	in.Releases, in.Lock.Releases[0].Version = []matrix.ReleaseID{id}, id.Version
+	for path, data := range maps.Clone(in.Manifests) {
+		delete(in.Manifests, path)
+		in.Manifests[strings.Replace(path, "3.5.1", "3.6.3", 1)] = data
+	}
+	relock(t, &in)
+	listed := mustRender(t, in)
+	in.Matrix = withoutList(in.Matrix)
+	_, err := render.Render(in)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err), "it is not installed anew")
+	in.Installed = map[matrix.Driver]matrix.Version{matrix.CSI: id.Version}
+	out, err := render.Render(in)
+	require.NoError(t, err)
+	require.Equal(t, listed.Objects(), out.Objects())
+	require.Contains(t, out.Notes, "csi@3.6.3 is repaired and not installed anew: the matrix does not list what it needs of a cluster")
+	require.NotContains(t, strings.Join(listed.Notes, "\n"), "repaired")
 }
 
 // A bundle whose matrix lists nothing is held to the list of the matrix that the
