@@ -498,6 +498,24 @@ func TestTheOperatorCanRunBeforeThereIsANetwork(t *testing.T) {
 	require.True(t, *spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
 }
 
+// README.md's patch mounts the floor of trust, and names it to the operator.
+func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
+	admin, _ := install(t)
+	text, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, patch, found := strings.Cut(string(text), "--type=json --patch='")
+	require.True(t, found)
+	patch, _, found = strings.Cut(patch, "'\n")
+	require.True(t, found)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
+	require.NoError(t, admin.Patch(t.Context(), d, client.RawPatch(types.JSONPatchType, []byte(patch)), client.DryRunAll))
+	spec := d.Spec.Template.Spec
+	require.Contains(t, spec.Containers[0].Args, "--trust-floor="+spec.Containers[0].VolumeMounts[0].MountPath+"/policy.yaml")
+	require.Equal(t, spec.Volumes[0].Name, spec.Containers[0].VolumeMounts[0].Name)
+	require.Contains(t, string(text), "create configmap "+spec.Volumes[0].ConfigMap.Name+" --from-file=policy.yaml")
+	require.Contains(t, spec.Containers[0].Args, "--leader-elect", "the rest is as it was")
+}
+
 // Where the namespace goes first nobody acts on the finalizer; README.md's way out is
 // to take it away.
 func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
