@@ -61,7 +61,7 @@ func readBounded(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it is only read
 	data, err := io.ReadAll(io.LimitReader(f, maxFloorFile+1))
 	if err == nil && len(data) > maxFloorFile {
 		err = fmt.Errorf("longer than %d bytes", maxFloorFile)
