@@ -26,6 +26,7 @@ func (w IO) resolve() *cobra.Command {
 		Short: "Say which releases a site would get, and why",
 		Long: `Chooses the releases for one site: the Kubernetes version as its API server
 reports it, and the version of every vCenter, all of which have to be in range.
+A release whose needs the matrix does not list is chosen only where it runs.
 Where nothing fits, every release is named with the rule that refused it.`,
 		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
   vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --policy csi=lts
@@ -59,6 +60,10 @@ func (w IO) answer(file string, q question) error {
 	doc, _, err := w.load(file)
 	if err != nil {
 		return err
+	}
+	policy.Refused = doc.Unlisted() // as the operator refuses them: what runs is repaired all the same
+	for d, v := range facts.Installed {
+		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
 	}
 	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
 	if w.json() {
