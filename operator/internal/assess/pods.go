@@ -194,7 +194,17 @@ func (in *Input) crash(f Finding, c corev1.ContainerStatus) Finding {
 
 // said quotes somebody else's words, bounded and on one line.
 func said(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	var line strings.Builder
+	for word := range strings.FieldsSeq(s) { // no further than is quoted: it may be long, and of every node
+		if line.Len() > maxSaid {
+			break
+		}
+		if line.Len() > 0 {
+			line.WriteByte(' ')
+		}
+		line.WriteString(word)
+	}
+	s = line.String()
 	if len(s) > maxSaid {
 		s = strings.ToValidUTF8(s[:maxSaid], "") + "…"
 	}

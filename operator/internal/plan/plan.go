@@ -160,12 +160,13 @@ func (p Plan) String() string {
 // Writes tells whether any step changes the cluster.
 func (p Plan) Writes() bool { return slices.ContainsFunc(p.Steps, Step.Writes) }
 
-// Pending lists what would be changed, one item a step.
-func (p Plan) Pending() []string {
-	var all []string
+// Pending lists the steps that would change something. Their text is made by
+// [Step.String]: a caller that shows few of them makes few.
+func (p Plan) Pending() []Step {
+	var all []Step
 	for _, s := range p.Steps {
 		if s.Writes() {
-			all = append(all, s.String())
+			all = append(all, s)
 		}
 	}
 	return all

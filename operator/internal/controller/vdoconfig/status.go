@@ -63,12 +63,17 @@ func (p *pass) report() {
 // pending is what is held back: upgrades that wait for a person; under suspend
 // everything that a pass would change.
 func (p *pass) pending() []string {
-	all := slices.Clone(p.decision.pending)
+	all := slices.Clone(p.decision.pending[:min(len(p.decision.pending), maxPending)])
+	count := len(p.decision.pending)
 	if p.config.Spec.Suspend && p.outcome.plan != nil {
-		all = append(all, p.outcome.plan.Pending()...)
+		steps := p.outcome.plan.Pending()
+		count += len(steps)
+		for _, s := range steps[:min(len(steps), maxPending-len(all))] {
+			all = append(all, s.String())
+		}
 	}
-	if len(all) > maxPending {
-		all = append(all[:maxPending], fmt.Sprintf("and %d more", len(all)-maxPending))
+	if count > maxPending {
+		all = append(all, fmt.Sprintf("and %d more", count-maxPending))
 	}
 	return cut(all)
 }
