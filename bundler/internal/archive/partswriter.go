@@ -206,7 +206,7 @@ func Split(ctx context.Context, path, to string, o Options) (string, error) {
 	}
 	s := &splitter{dir: dir, to: to, o: o}
 	if dir.has(name + parts.Suffix + splitSuffix) { // what it makes is this command's to replace
-		err, s.o.Replace = s.complete(name), true
+		err, s.o.Replace = s.complete(ctx, name), true
 	}
 	if err == nil {
 		err = s.run(ctx, path)
@@ -263,7 +263,7 @@ func (s *splitter) run(ctx context.Context, path string) error {
 	if err != nil {
 		return errors.Join(err, s.forget())
 	}
-	return s.complete(s.list.File())
+	return s.complete(ctx, s.list.File())
 }
 
 func splitName(l *parts.List, i int) string { return l.Name(i) + splitSuffix }
@@ -314,7 +314,7 @@ func (s *splitter) split(ctx context.Context, from io.ReaderAt) (err error) {
 
 // complete gives the parts of a split their names once there is a list of them: all of
 // them are whole then. What they replace goes at the end.
-func (s *splitter) complete(name string) error {
+func (s *splitter) complete(ctx context.Context, name string) error {
 	listed := name + parts.Suffix + splitSuffix
 	l, err := readParts(s.dir.at(listed))
 	if err != nil {
@@ -328,6 +328,9 @@ func (s *splitter) complete(name string) error {
 	}
 	if l.File() != name {
 		return brokenFile(s.dir.at(listed), "it lists parts of %s", l.File())
+	}
+	if err := s.written(ctx, l); err != nil {
+		return err
 	}
 	for i := range l.All() {
 		if !s.dir.has(splitName(l, i)) {
@@ -347,6 +350,30 @@ func (s *splitter) complete(name string) error {
 		return err
 	}
 	return s.dir.removeOthers(old, l)
+}
+
+// written demands every part of a split, before anything takes the place of another: under
+// the name that it was written by, or under its own.
+func (s *splitter) written(ctx context.Context, l *parts.List) error {
+	for i := range l.All() {
+		why := ""
+		info, err := s.dir.root.Lstat(splitName(l, i))
+		switch {
+		case err != nil:
+			if why, err = checkPart(ctx, s.dir.at(l.Name(i)), l.PartSize(i), l.Sums[i]); err != nil {
+				return err
+			}
+		case !info.Mode().IsRegular() || info.Size() != l.PartSize(i):
+			why = "it is not as it was written"
+		}
+		if why != "" {
+			return &fault.Error{
+				Reason: fault.Incomplete, Op: "complete the split of", Subject: s.dir.at(l.File()), Err: fmt.Errorf("%s: %s", splitName(l, i), why),
+				Hint: "remove " + fault.Quote(s.dir.at(s.listName())) + " and what else ends in .split, and run the same command again",
+			}
+		}
+	}
+	return nil
 }
 
 // forget removes what came to nothing.

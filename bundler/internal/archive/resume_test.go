@@ -517,6 +517,22 @@ func TestASplitStoppedAmongTheNamesIsCompleted(t *testing.T) {
 	}
 }
 
+// The list of a split whose parts are gone takes nothing away.
+func TestASplitWithoutItsPartsIsNotCompleted(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 174})
+	l, err := readParts(inParts(t, b, Options{VolumeSize: 60_000}))
+	require.NoError(t, err)
+	path := inParts(t, b, Options{VolumeSize: 20_000})
+	count := len(mustList(t, filepath.Dir(path)))
+	require.NoError(t, os.WriteFile(path+splitSuffix, l.Text(), 0o600))
+	_, err = Split(t.Context(), path, strings.TrimSuffix(path, parts.Suffix), Options{VolumeSize: 30_000, Replace: true})
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "b.tar.001.split")
+	require.NoError(t, os.Remove(path+splitSuffix))
+	require.Len(t, mustList(t, filepath.Dir(path)), count)
+	require.NoError(t, verifyPath(t.Context(), path))
+}
+
 func TestRandomDamageBetweenRuns(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 103, LayerSize: 30_000})
 	want := streamed(t, b)
