@@ -278,6 +278,14 @@ func TestTheHashKeyOutlivesItsSecret(t *testing.T) {
 	require.Equal(t, was, w.generations(), "nothing rolls")
 	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
 	get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy")
+
+	// One that was emptied is made anew from the other, and stops no repair.
+	emptied := get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")
+	w.change(emptied, func() { emptied.Data = nil })
+	w.destroy()
+	w.ready(v)
+	w.whole("a copy of the key was emptied")
+	require.Equal(t, get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy").Data, get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data)
 }
 
 var errBroken = errors.New("no such manifest")
