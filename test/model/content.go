@@ -32,6 +32,7 @@ type content struct {
 	root       string          // digest
 	good       map[string]bool // digests that are there: of all but what is attached to the root, which grows
 	missing    []string        // digests that are named and not there, or have other bytes
+	about      []string        // those of missing that are not below the root, but attached to a part of it
 	left       []string        // digests that a delta leaves to its base
 	signers    []string        // whose signatures of the root are there, sorted
 	statements int             // attestations of the root
@@ -74,6 +75,10 @@ func (c content) without(whole content) content {
 	return c
 }
 
+// below tells that everything that its root reaches is there, whatever became of what is
+// attached to parts of it: that is all that verify speaks of.
+func (c content) below() bool { return c.there && len(c.missing) == len(c.about) }
+
 // A store is a medium's bytes and names.
 type store interface {
 	// blob are the bytes under a digest, or nil.
@@ -89,7 +94,7 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 	for _, d := range left {
 		gone[d] = true
 	}
-	seen, aboutRoot := map[string]bool{}, false
+	seen, attached, aboutRoot := map[string]bool{}, false, false
 	var visit func(digest string, manifest bool)
 	visit = func(digest string, manifest bool) {
 		if seen[digest] {
@@ -107,6 +112,9 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 			return
 		default:
 			c.missing = append(c.missing, digest)
+			if attached {
+				c.about = append(c.about, digest)
+			}
 			return
 		}
 		if !manifest {
@@ -129,12 +137,15 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 		}
 		for _, a := range s.about(digest) {
 			if digest != root { // the root's come last: what they share with the rest is the rest's
+				was := attached
+				attached = true
 				visit(a, true)
+				attached = was
 			}
 		}
 	}
 	visit(root, true)
-	aboutRoot = true
+	attached, aboutRoot = true, true
 	for _, a := range s.about(root) {
 		visit(a, true)
 		by, statements := signersOf(s, a, root, keys)
