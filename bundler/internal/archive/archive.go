@@ -365,7 +365,7 @@ func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) ([]byte, error) 
 
 // checkAttachment demands that an attachment can be added: what it is about is
 // there, and what is not there yet comes with its bytes. It returns what to add.
-func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bool) ([]ocispec.Descriptor, error) {
+func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
 	bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
 		return nil, &fault.Error{Reason: reason, Op: "attach to", Subject: medium, Err: fmt.Errorf(format, args...),
 			Hint: "sign the bundle that is there"}
@@ -385,11 +385,14 @@ func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bo
 		if err := bundle.CheckDescriptor(d); err != nil {
 			return nil, err
 		}
-		hex := d.Digest.Encoded()
-		if has(hex) || slices.ContainsFunc(add, sameDigest(d)) {
+		there, err := whole(d)
+		if err != nil {
+			return nil, err
+		}
+		if there || slices.ContainsFunc(add, sameDigest(d)) {
 			continue
 		}
-		if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != hex {
+		if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
 			return bad(fault.InvalidInput, "the bytes of its part %s are not at hand", d.Digest)
 		}
 		add = append(add, d)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -78,7 +80,8 @@ func attachTo(dir *folder, path string, f storage, att bundle.Attachment, was *i
 	if err := sameTag(path, att.Tag, was, s.index); err != nil {
 		return err
 	}
-	add, err := checkAttachment(path, att, s.has)
+	whole := func(d ocispec.Descriptor) (bool, error) { return s.has(d.Digest.Encoded()), nil }
+	add, err := checkAttachment(path, att, s.has, whole)
 	if err != nil {
 		return err
 	}

@@ -209,15 +209,16 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
-	err = d.attach(in, att)
+	err = d.attach(ctx, in, att)
 	if err := errors.Join(err, lock.Close()); err != nil {
 		return err
 	}
 	return d.read()
 }
 
-// attach does so under the lock.
-func (d *Dir) attach(in *folder, att bundle.Attachment) error {
+// attach does so under the lock. What lies under the name of one of its blobs, which
+// anybody can predict, is that blob only if it has its bytes; else it is replaced.
+func (d *Dir) attach(ctx context.Context, in *folder, att bundle.Attachment) error {
 	x, err := d.readIndex()
 	if err != nil {
 		return err
@@ -226,7 +227,8 @@ func (d *Dir) attach(in *folder, att bundle.Attachment) error {
 		return err
 	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
-	add, err := checkAttachment(d.path, att, has)
+	whole := func(b ocispec.Descriptor) (bool, error) { return wholeIn(ctx, d.root, b) }
+	add, err := checkAttachment(d.path, att, has, whole)
 	if err != nil {
 		return err
 	}

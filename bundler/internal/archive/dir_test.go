@@ -1,10 +1,12 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -281,4 +283,36 @@ func TestFoldersOfOtherTools(t *testing.T) {
 func named(d ocispec.Descriptor, name string) ocispec.Descriptor {
 	d.Annotations = map[string]string{ocispec.AnnotationRefName: name}
 	return d
+}
+
+// The digests of what a signature consists of can be known beforehand: other bytes that
+// lie under such a name are not taken for it.
+func TestASignatureIsNotMadeOfWhatLiesUnderItsNames(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 35})
+	sig := bundles.Signature(t, rootOf(b), 1)
+	require.NotEmpty(t, sig.Blobs)
+	for name, plant := range map[string]func(path string, data []byte) error{
+		"other bytes of that size": func(path string, data []byte) error {
+			return os.WriteFile(path, bytes.Repeat([]byte("x"), len(data)), 0o600)
+		},
+		"a link": func(path string, _ []byte) error { return os.Symlink("../../index.json", path) },
+		"a pipe": func(path string, _ []byte) error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := writtenDir(t, b)
+			for _, blob := range sig.Blobs {
+				require.NoError(t, plant(filepath.Join(path, "blobs", "sha256", blob.Digest.Encoded()), blob.Data))
+			}
+			d, err := OpenDir(path)
+			require.NoError(t, err)
+			defer d.Close()
+			require.NoError(t, d.Attach(t.Context(), sig))
+			for _, blob := range sig.Blobs {
+				got, err := os.ReadFile(filepath.Join(path, "blobs", "sha256", blob.Digest.Encoded()))
+				require.NoError(t, err)
+				require.Equal(t, string(blob.Data), string(got))
+			}
+			require.NoError(t, verify(t.Context(), d))
+		})
+	}
 }

@@ -79,6 +79,10 @@ func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph, finished bool
 	if same {
 		return true, nil
 	}
+	if w.absent {
+		return false, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
+			Hint: "run it again, to add to what is there", Err: errors.New("another process has written it meanwhile")}
+	}
 	return false, refused
 }
 
@@ -113,6 +117,7 @@ func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag strin
 	if w.o.Replace {
 		return nil, nil
 	}
+	w.absent = checkTargets(w.path, w.o) == nil
 	a, err := w.openThere()
 	if err != nil || a == nil {
 		return nil, nil //nolint:nilerr // Begin says what is wrong with it

@@ -31,6 +31,7 @@ type FileWriter struct {
 	f       storage
 	fresh   bool // no earlier run left anything
 	whole   bool // the archive is there already; there is nothing to do
+	absent  bool // nothing had the name when its attachments were asked for
 	ours    bool // the journal that was there is about what is written
 	journal *journal
 	blobs   map[string]*slot // by hex
