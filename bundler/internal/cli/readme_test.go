@@ -197,8 +197,9 @@ var scenes = []scene{
 			"vdo-bundle pull -q --sign-key k.key --release csi@3.5.1 --release cpi@1.33.1 -o seven.tar",
 			"command vdo-bundle pull $UPFLAGS -q --sign-key k.key --matrix other.yaml --release csi@3.5.1 --release cpi@1.34.0 -o eight.tar",
 			"command vdo-bundle pull $UPFLAGS -q --sign-key k.key --matrix nine.yaml --release csi@3.5.1 -o nine.tar")
-		for tag, file := range map[string]string{"october": "seven", "v9": "seven", "v10": "eight", "v11": "nine"} {
-			d.do("vdo-bundle push -q " + file + ".tar $MIRROR/vdo/drivers:" + tag + " --ca-file ca.crt")
+		for _, push := range []string{"seven.tar $MIRROR/vdo/drivers:october", "seven.tar $MIRROR/vdo/drivers:v9", // the older first
+			"eight.tar $MIRROR/vdo/drivers:v10", "nine.tar $MIRROR/vdo/drivers:v11"} {
+			d.do("vdo-bundle push -q " + push + " --ca-file ca.crt")
 		}
 	}},
 	{begins: "vdo-bundle inspect drivers.tar --key release.pub --format html", setUp: signed},
