@@ -36,24 +36,6 @@ func BaseOf(ctx context.Context, b *Bundle) (*Base, error) {
 // BaseOfReceipt is the base that a push has left behind.
 func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
 
-// Left is what a delta leaves to its base.
-type Left struct {
-	Base   image.Digest `json:"base"` // root of the bundle that has it
-	Layers int          `json:"layers"`
-	Bytes  int64        `json:"bytes"`
-}
-
-func leftOf(g *bundle.Graph) *Left {
-	if g.Base == nil {
-		return nil
-	}
-	left := g.Left()
-	return &Left{Base: g.Base.Root, Layers: len(left), Bytes: sizeOf(left)}
-}
-
-// heldSize is the size of what is not left to a base.
-func heldSize(g *bundle.Graph) int64 { return graphSize(g) - sizeOf(g.Left()) }
-
 // leave makes a graph that of a delta.
 func leave(g *bundle.Graph, b *Base, p Progress) error {
 	if b == nil {
@@ -82,14 +64,14 @@ func (in PushInput) elsewhere(ctx context.Context, g *bundle.Graph, lock *bundle
 			return nil, nil, err
 		}
 	}
-	names := owners(g)
+	names := g.Owners()
 	for _, i := range lock.Images {
 		ref, err := beside(in.Reference, i)
 		if err != nil {
 			continue // it cannot have been put there either
 		}
 		err = h.ask(ctx, ref, slices.DeleteFunc(slices.Clone(lacks), func(d ocispec.Descriptor) bool {
-			return !slices.Contains(names[d.Digest.String()], i.Reference.String())
+			return !slices.Contains(names[d.Digest], i.Reference.String())
 		}))
 		if ctx.Err() != nil {
 			return nil, nil, err // else there is nothing that may be read
@@ -147,7 +129,7 @@ func (h *holders) ask(ctx context.Context, ref image.Reference, want []ocispec.D
 	for _, d := range held {
 		h.of[d.Digest.String()] = upstream
 	}
-	h.found = append(h.found, fmt.Sprintf("%d blobs, %d bytes, are taken over from %s", len(held), sizeOf(held), ref.Repository()))
+	h.found = append(h.found, fmt.Sprintf("%d blobs, %d bytes, are taken over from %s", len(held), bundle.SizeOf(held), ref.Repository()))
 	return nil
 }
 
@@ -158,18 +140,18 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 	if len(lacks) == 0 {
 		return nil
 	}
-	names := owners(g)
+	names := g.Owners()
 	var errs []error
 	for i, d := range lacks {
 		if i == maxNamed {
 			errs = append(errs, fmt.Errorf("and %d more", len(lacks)-i))
 			break
 		}
-		errs = append(errs, fmt.Errorf("%s (%s, %d bytes)", names.of(d), d.Digest, d.Size))
+		errs = append(errs, fmt.Errorf("%s (%s, %d bytes)", names.Name(d), d.Digest, d.Size))
 	}
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "check base in", Subject: at.Repository(), Err: fmt.Errorf("of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w",
-			g.Base.Root, len(lacks), sizeOf(lacks), errors.Join(errs...)),
+			g.Base.Root, len(lacks), bundle.SizeOf(lacks), errors.Join(errs...)),
 		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base and --have", g.Base.Root),
 	}
 }

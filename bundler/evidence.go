@@ -168,7 +168,7 @@ func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
 // partsOf says of every manifest and blob what it is part of and where it was taken
 // from, in the order of an archive.
 func partsOf(g *bundle.Graph, lock *bundle.Lock) []EvidencePart {
-	names, origins := owners(g), originNames(g, lock)
+	names, origins := g.Owners(), originNames(g, lock)
 	left := map[string]bool{}
 	for _, d := range g.Left() {
 		left[d.Digest.String()] = true
@@ -177,7 +177,7 @@ func partsOf(g *bundle.Graph, lock *bundle.Lock) []EvidencePart {
 	for _, d := range append(bundleOrder(g), g.Left()...) {
 		p := EvidencePart{
 			Digest: d.Digest.String(), MediaType: d.MediaType, Size: d.Size, Left: left[d.Digest.String()],
-			PartOf: slices.Sorted(slices.Values(names[d.Digest.String()])),
+			PartOf: slices.Sorted(slices.Values(names[d.Digest])),
 		}
 		if d.Digest == g.Root.Digest {
 			p.PartOf = []string{"the root"}
@@ -209,9 +209,9 @@ const madeHere = "made by vdo-bundle from the lock"
 // originNames says where things come from: images by reference, and the bundle's
 // own parts by digest.
 func originNames(g *bundle.Graph, lock *bundle.Lock) map[string]string {
-	out := map[string]string{"the root": madeHere, "the bundle's contents": madeHere}
+	out := map[string]string{"the root": madeHere, bundle.ContentsName: madeHere}
 	for _, i := range lock.Images {
-		out[i.Reference.String()] = whereabouts(i).Repository()
+		out[i.Reference.String()] = i.FetchedFrom().Repository()
 	}
 	out[lock.Matrix.Digest.String()] = "the publisher of the compatibility matrix"
 	for _, b := range g.Blobs {

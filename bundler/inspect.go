@@ -23,7 +23,7 @@ type Inspection struct {
 	Releases   []InspectedRelease `json:"releases"`
 	Images     []InspectedImage   `json:"images"`
 	Signatures []Signature        `json:"signatures"`
-	Left       *Left              `json:"leftToBase,omitempty"` // of a delta: what is not there
+	Left       *bundle.LeftOut    `json:"leftToBase,omitempty"` // of a delta: what is not there
 }
 
 // InspectedMatrix is the matrix document of a bundle.
@@ -77,7 +77,7 @@ func Inspect(ctx context.Context, b *Bundle, o Options) (*Inspection, error) {
 
 func (d *opened) inspect(ctx context.Context, s Source, o Options) (*Inspection, error) {
 	g, c, doc := d.graph, d.contents, d.matrix
-	i := &Inspection{Root: d.root, Bytes: graphSize(g), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: leftOf(g)}
+	i := &Inspection{Root: d.root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.LeftOut()}
 	i.Matrix = InspectedMatrix{
 		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
 		Expired: !o.now().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
@@ -124,41 +124,20 @@ func inspectImages(ctx context.Context, s Source, g *bundle.Graph, lock *bundle.
 	}
 	out := make([]InspectedImage, 0, len(lock.Images))
 	for _, i := range lock.Images {
-		w := weigher{nodes: nodes, seen: map[string]bool{}}
-		w.add(imageDescriptor(i))
 		out = append(out, InspectedImage{
-			Reference: i.Reference, Digest: i.Digest, Bytes: w.bytes, Platforms: platforms(ctx, s, nodes, nodes[i.Digest.String()]),
+			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: platforms(ctx, s, nodes, nodes[i.Digest.String()]),
 			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
 		})
 	}
 	return out
 }
 
-// weigher adds up the size of an image, everything once.
-type weigher struct {
-	nodes map[string]bundle.Node
-	seen  map[string]bool
-	bytes int64
-}
-
-func (w *weigher) add(d ocispec.Descriptor) {
-	key := d.Digest.String()
-	if w.seen[key] {
-		return
-	}
-	w.seen[key] = true
-	w.bytes += d.Size
-	for _, child := range children(w.nodes[key].Data) {
-		w.add(child)
-	}
-}
-
 // platforms lists what an image runs on: from its index, and where that does not
 // say it from configurations.
 func platforms(ctx context.Context, s Source, nodes map[string]bundle.Node, n bundle.Node) []string {
 	out := []string{}
-	if isIndex(n.Descriptor.MediaType) {
-		for _, d := range children(n.Data) {
+	if bundle.IsIndex(n.Descriptor.MediaType) {
+		for _, d := range n.Children() {
 			p := d.Platform
 			if p == nil {
 				if said, ok := configured(ctx, s, nodes[d.Digest.String()].Data); ok {

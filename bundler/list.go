@@ -191,24 +191,12 @@ func readAt(ctx context.Context, shelf Shelf, identifier string) (t tagged, err 
 	if err != nil {
 		return t, err
 	}
-	is, err := isBundle(ctx, b, b.root)
+	is, err := bundle.IsRoot(ctx, b, b.root)
 	if t.root = b.root; err != nil || !is {
 		return t, err
 	}
 	t.bundle, err = readListed(ctx, b)
 	return t, err
-}
-
-// isBundle tells a bundle from other things by its artifact type.
-func isBundle(ctx context.Context, s Source, root ocispec.Descriptor) (bool, error) {
-	if root.MediaType != ocispec.MediaTypeImageIndex {
-		return false, nil
-	}
-	data, err := bundle.Read(ctx, s, plain(root), maxImageManifest)
-	if err != nil {
-		return false, err
-	}
-	return artifactType(data) == bundle.ArtifactType, nil
 }
 
 func readListed(ctx context.Context, b *Bundle) (*Listed, error) {
@@ -218,7 +206,7 @@ func readListed(ctx context.Context, b *Bundle) (*Listed, error) {
 	}
 	l := &Listed{
 		Root: d.root, Tags: []string{}, Serial: d.matrix.Serial, Issued: d.matrix.Issued, Expires: d.matrix.Expires,
-		Releases: []string{}, Images: len(d.contents.Lock.Images), Bytes: graphSize(d.graph), graph: d.graph,
+		Releases: []string{}, Images: len(d.contents.Lock.Images), Bytes: d.graph.Size(), graph: d.graph,
 	}
 	for _, r := range d.contents.Lock.Releases {
 		l.Releases = append(l.Releases, r.ID())

@@ -18,9 +18,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// maxImageManifest bounds an index or manifest of an image, in bytes.
-const maxImageManifest = 4 << 20
-
 // LockInput is what a lock is made of.
 type LockInput struct {
 	Matrix    Matrix
@@ -167,13 +164,13 @@ func resolveImage(ctx context.Context, i catalog.Image, p image.Platform, regist
 		return d, unresolved(i, err)
 	}
 	if (p == image.Platform{}) {
-		return plain(d), nil
+		return bundle.Plain(d), nil
 	}
 	d, err = pick(ctx, upstream, d, p)
 	if err != nil {
 		return d, fmt.Errorf("image %s: %w", i.Reference, err)
 	}
-	return plain(d), nil
+	return bundle.Plain(d), nil
 }
 
 // unresolved adds what the user can do about an image that is nowhere any more.
@@ -190,11 +187,11 @@ func unresolved(i catalog.Image, err error) error {
 
 // pick returns the descriptor of one platform's own manifest.
 func pick(ctx context.Context, upstream Upstream, d ocispec.Descriptor, p image.Platform) (ocispec.Descriptor, error) {
-	data, err := bundle.Read(ctx, upstream, d, maxImageManifest)
+	data, err := bundle.Read(ctx, upstream, d, bundle.MaxManifestSize)
 	if err != nil {
 		return d, err
 	}
-	if isIndex(d.MediaType) {
+	if bundle.IsIndex(d.MediaType) {
 		if data, err = withPlatforms(ctx, upstream, data); err != nil {
 			return d, err
 		}
@@ -215,13 +212,13 @@ func withPlatforms(ctx context.Context, f bundle.Fetcher, data []byte) ([]byte, 
 	}
 	unsaid := 0
 	for n, d := range index.Manifests {
-		if d.Platform != nil || isIndex(d.MediaType) || !bundle.IsManifest(d.MediaType) {
+		if d.Platform != nil || bundle.IsIndex(d.MediaType) || !bundle.IsManifest(d.MediaType) {
 			continue
 		}
 		if unsaid++; unsaid > maxUnsaid {
 			break
 		}
-		manifest, err := bundle.Read(ctx, f, plain(d), maxImageManifest)
+		manifest, err := bundle.Read(ctx, f, bundle.Plain(d), bundle.MaxManifestSize)
 		if err != nil {
 			return nil, err
 		}
@@ -260,15 +257,4 @@ func onlyFor(ctx context.Context, upstream Upstream, manifest []byte, p image.Pl
 		Reason: fault.NotFound, Op: "pick platform", Subject: p.String(), Err: fmt.Errorf("the image is for %s only", is),
 		Hint: "ask for a platform that all images have, or for --platform all",
 	}
-}
-
-const dockerList = "application/vnd.docker.distribution.manifest.list.v2+json"
-
-func isIndex(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageIndex || mediaType == dockerList
-}
-
-// plain keeps of a descriptor what names content.
-func plain(d ocispec.Descriptor) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}
 }

@@ -61,13 +61,13 @@ func total(items []item) (n int64) {
 
 // sortOut parts what is missing into blobs and manifests in the order of the graph.
 func sortOut(g *bundle.Graph, missing []ocispec.Descriptor, origins func(ocispec.Descriptor) []origin) (blobs, manifests []item) {
-	names := owners(g)
+	names := g.Owners()
 	rank := map[string]int{}
-	for i, n := range allNodes(g) {
+	for i, n := range g.All() {
 		rank[n.Descriptor.Digest.String()] = i + 1
 	}
 	for _, d := range missing {
-		i := item{descriptor: d, name: names.of(d), origins: origins(d)}
+		i := item{descriptor: d, name: names.Name(d), origins: origins(d)}
 		if rank[d.Digest.String()] > 0 {
 			manifests = append(manifests, i)
 		} else {
@@ -78,15 +78,6 @@ func sortOut(g *bundle.Graph, missing []ocispec.Descriptor, origins func(ocispec
 		return rank[a.descriptor.Digest.String()] - rank[b.descriptor.Digest.String()]
 	})
 	return blobs, manifests
-}
-
-// allNodes returns the manifests of a graph and of what is attached to it.
-func allNodes(g *bundle.Graph) []bundle.Node {
-	nodes := slices.Clone(g.Manifests)
-	for _, a := range g.Attachments {
-		nodes = append(nodes, a.Node)
-	}
-	return nodes
 }
 
 // mover carries the state of one move.
@@ -323,28 +314,6 @@ func (a atHand) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64)
 	return io.NopCloser(bytes.NewReader(a[offset:])), nil
 }
 
-// atHandOf returns the content that a graph carries itself, by digest.
-func atHandOf(g *bundle.Graph) map[string]atHand {
-	out := map[string]atHand{}
-	for _, n := range allNodes(g) {
-		out[n.Descriptor.Digest.String()] = n.Data
-	}
-	for _, d := range allBlobs(g) {
-		if int64(len(d.Data)) == d.Size && d.Data != nil {
-			out[d.Digest.String()] = d.Data
-		}
-	}
-	return out
-}
-
-func allBlobs(g *bundle.Graph) []ocispec.Descriptor {
-	blobs := slices.Clone(g.Blobs)
-	for _, a := range g.Attachments {
-		blobs = append(blobs, a.Blobs...)
-	}
-	return blobs
-}
-
 // foreign gives the origins of a layer that its maker calls not distributable a word
 // about it: many registries have its descriptor and not its bytes, and to run the same
 // command again changes nothing.
@@ -389,4 +358,13 @@ type nowhere struct{}
 // FetchFrom says so.
 func (nowhere) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("no image of the lock has %s", d.Digest)
+}
+
+// atHandOf returns the content that a graph carries itself, by digest.
+func atHandOf(g *bundle.Graph) map[string]atHand {
+	out := map[string]atHand{}
+	for digest, data := range g.InMemory() {
+		out[digest.String()] = data
+	}
+	return out
 }

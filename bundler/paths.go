@@ -38,7 +38,7 @@ func PushPaths(ctx context.Context, in PathsInput, o Options) ([]image.Reference
 		i := lock.Images[n]
 		var err error
 		if out[n], err = beside(in.Reference, i); err == nil {
-			err = pushBeside(ctx, in, subgraph(g, imageDescriptor(i)), out[n], quiet)
+			err = pushBeside(ctx, in, g.Below(i.Descriptor()), out[n], quiet)
 		}
 		o.progress().Done(i.Reference.String(), err)
 		if err != nil {
@@ -80,42 +80,4 @@ func pushBeside(ctx context.Context, in PathsInput, g *bundle.Graph, at image.Re
 		return []origin{{from: in.Bundle.source}, {from: whole}} // the second one to be mounted from
 	}, o)
 	return err
-}
-
-// subgraph is the part of a graph below one manifest, with what is attached to it.
-func subgraph(g *bundle.Graph, root ocispec.Descriptor) *bundle.Graph {
-	nodes := map[string]bundle.Node{}
-	for _, n := range g.Manifests {
-		nodes[n.Descriptor.Digest.String()] = n
-	}
-	reached := map[string]bool{}
-	var reach func(digest string)
-	reach = func(digest string) {
-		if reached[digest] {
-			return
-		}
-		reached[digest] = true
-		for _, child := range children(nodes[digest].Data) {
-			reach(child.Digest.String())
-		}
-	}
-	reach(root.Digest.String())
-	out := &bundle.Graph{Root: root}
-	for _, n := range g.Manifests { // children before parents, as they are
-		if reached[n.Descriptor.Digest.String()] {
-			out.Manifests = append(out.Manifests, n)
-		}
-	}
-	for _, b := range g.Blobs {
-		if reached[b.Digest.String()] {
-			out.Blobs = append(out.Blobs, b)
-		}
-	}
-	for _, a := range g.Attachments { // after what they are about
-		if reached[a.Subject.String()] {
-			reached[a.Node.Descriptor.Digest.String()] = true
-			out.Attachments = append(out.Attachments, a)
-		}
-	}
-	return out
 }

@@ -153,7 +153,7 @@ func (in PullInput) provenance(beside upstreams, now time.Time) (provenance, err
 	p.BuildDefinition.ExternalParameters.UpstreamPolicy = in.Upstream != nil
 	images := p.BuildDefinition.ResolvedDependencies[len(p.BuildDefinition.ResolvedDependencies)-len(in.Lock.Images):]
 	for n, i := range in.Lock.Images {
-		if from := in.SourceOf(whereabouts(i)).String(); "oci://"+from != images[n].URI {
+		if from := in.SourceOf(i.FetchedFrom()).String(); "oci://"+from != images[n].URI {
 			images[n].DownloadLocation = "oci://" + from
 		}
 		if n < len(beside.verified) && len(beside.verified[n].SignedBy) > 0 {
@@ -190,7 +190,7 @@ func (in PullInput) definition() (buildDefinition, error) {
 	}
 	for _, i := range in.Lock.Images {
 		def.ResolvedDependencies = append(def.ResolvedDependencies,
-			resourceDescriptor{Name: i.Reference.String(), URI: "oci://" + whereabouts(i).String(), Digest: sha256Of(i.Digest)})
+			resourceDescriptor{Name: i.Reference.String(), URI: "oci://" + i.FetchedFrom().String(), Digest: sha256Of(i.Digest)})
 	}
 	return def, nil
 }

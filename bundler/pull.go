@@ -49,7 +49,7 @@ type Pulled struct {
 	Bytes   int64           // of the whole bundle
 	Moved   int64           // of what had to be written now
 	Missing int             // items that had to be written now
-	Left    *Left           // of a delta
+	Left    *bundle.LeftOut // of a delta
 	Receipt *bundle.Receipt // of a push
 	// Verified are the images whose own signatures were checked, where a policy asked
 	// for that; Attached is how many signatures and the like of images went along.
@@ -131,8 +131,8 @@ func deliver(ctx context.Context, what string, g *bundle.Graph, target Target, l
 		return nil, err
 	}
 	done := &Pulled{
-		Root: g.Root, Images: imageCount(g), Bytes: heldSize(g),
-		Moved: sizeOf(missing), Missing: len(missing), Left: leftOf(g),
+		Root: g.Root, Images: len(g.Images()), Bytes: g.HeldSize(),
+		Moved: bundle.SizeOf(missing), Missing: len(missing), Left: g.LeftOut(),
 	}
 	if o.DryRun {
 		done.Plan = planned(g, missing)
@@ -167,48 +167,15 @@ func planOf(target Target) func(context.Context, *bundle.Graph) ([]ocispec.Descr
 
 // planned describes what is missing, largest first.
 func planned(g *bundle.Graph, missing []ocispec.Descriptor) []Planned {
-	names := owners(g)
+	names := g.Owners()
 	out := make([]Planned, 0, len(missing))
 	for _, d := range missing {
-		out = append(out, Planned{Name: names.of(d), MediaType: d.MediaType, Digest: d.Digest.String(), Size: d.Size})
+		out = append(out, Planned{Name: names.Name(d), MediaType: d.MediaType, Digest: d.Digest.String(), Size: d.Size})
 	}
 	slices.SortStableFunc(out, func(a, b Planned) int {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
 	})
 	return out
-}
-
-func imageCount(g *bundle.Graph) (n int) {
-	for _, d := range rootChildren(g) {
-		if d.Annotations[bundle.AnnotationReference] != "" {
-			n++
-		}
-	}
-	return n
-}
-
-func rootChildren(g *bundle.Graph) []ocispec.Descriptor {
-	for _, n := range g.Manifests {
-		if n.Descriptor.Digest == g.Root.Digest {
-			return children(n.Data)
-		}
-	}
-	return nil
-}
-
-func graphSize(g *bundle.Graph) int64 {
-	size := sizeOf(g.Blobs)
-	for _, n := range g.Manifests {
-		size += n.Descriptor.Size
-	}
-	return size
-}
-
-func sizeOf(ds []ocispec.Descriptor) (n int64) {
-	for _, d := range ds {
-		n += d.Size
-	}
-	return n
 }
 
 // agree checks that a lock holds what its matrix lists.
@@ -282,21 +249,13 @@ func lockedFiles(ctx context.Context, in PullInput, o Options) (catalog.Files, e
 	return fetchFiles(ctx, want, in.Manifests, o)
 }
 
-// whereabouts returns the pinned reference that an image of a lock is fetched from.
-func whereabouts(i bundle.Image) image.Reference {
-	if i.Source.IsZero() {
-		return i.Reference.Pin(i.Digest)
-	}
-	return i.Source.Pin(i.Digest)
-}
-
 // readTrees reads the indexes and manifests of all images.
 func readTrees(ctx context.Context, in PullInput, o Options) ([]bundle.Tree, error) {
 	o.progress().Phase("image manifests", len(in.Lock.Images), 0)
 	trees := make([]bundle.Tree, len(in.Lock.Images))
 	err := forEach(ctx, o.small(), len(trees), func(n int) error {
 		i := in.Lock.Images[n]
-		tree, err := bundle.ReadTree(ctx, in.Registry(whereabouts(i)), imageDescriptor(i))
+		tree, err := bundle.ReadTree(ctx, in.Registry(i.FetchedFrom()), i.Descriptor())
 		o.progress().Done(i.Reference.String(), err)
 		if err != nil {
 			return fmt.Errorf("image %s: %w", i.Reference, err)
@@ -323,14 +282,14 @@ func originsOf(g *bundle.Graph, in PullInput, trees []bundle.Tree, beside upstre
 	known := atHandOf(g)
 	upstreams := map[string][]origin{}
 	for n, tree := range trees {
-		where := whereabouts(in.Lock.Images[n])
+		where := in.Lock.Images[n].FetchedFrom()
 		o := origin{host: in.SourceOf(where).Host(), from: in.Registry(where)}
 		for _, d := range tree.Blobs {
 			upstreams[d.Digest.String()] = append(upstreams[d.Digest.String()], o)
 		}
 	}
 	for digest, i := range beside.from {
-		where := whereabouts(i)
+		where := i.FetchedFrom()
 		upstreams[digest] = append(upstreams[digest], origin{host: in.SourceOf(where).Host(), from: in.Registry(where)})
 	}
 	return func(d ocispec.Descriptor) []origin {

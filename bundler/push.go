@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	digest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -78,7 +77,7 @@ func arrived(ctx context.Context, target Target, registry Registry, at image.Ref
 		o.progress().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts by chance; --check-all asks for all of them", asked, of))
 	} else {
 		for _, i := range lock.Images {
-			want = append(want, imageDescriptor(i))
+			want = append(want, i.Descriptor())
 		}
 	}
 	if err := confirmAll(ctx, registry, at, want, o); err != nil || !ok {
@@ -97,7 +96,7 @@ func confirmAll(ctx context.Context, registry Registry, at image.Reference, want
 	err := forEach(ctx, o.small(), len(want), func(n int) error {
 		pinned, err := pin(at, want[n])
 		if err == nil {
-			_, err = bundle.Read(ctx, registry(pinned), plain(want[n]), maxImageManifest)
+			_, err = bundle.Read(ctx, registry(pinned), bundle.Plain(want[n]), bundle.MaxManifestSize)
 		}
 		o.progress().Done(pinned.String(), err)
 		return err
@@ -114,9 +113,4 @@ func confirmAll(ctx context.Context, registry Registry, at image.Reference, want
 func pin(at image.Reference, d ocispec.Descriptor) (image.Reference, error) {
 	digest, err := image.ParseDigest(d.Digest.String())
 	return at.Pin(digest), err
-}
-
-// imageDescriptor is the descriptor of an image of a lock.
-func imageDescriptor(i bundle.Image) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: i.MediaType, Digest: digest.Digest(i.Digest.String()), Size: i.Size}
 }

@@ -19,6 +19,6 @@ func (b *Bundle) whole(ctx context.Context, o Options) (*bundle.Graph, *bundle.L
 	}
 	g := *d.graph
 	var r attachmentReader
-	g.Attachments, err = r.below(ctx, b, subjectsOf(&g), o)
+	g.Attachments, err = r.below(ctx, b, g.Subjects(), o)
 	return &g, d.contents.Lock, err
 }

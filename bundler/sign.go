@@ -75,7 +75,7 @@ func attachmentOf(subject image.Digest, signed trust.Signed) bundle.Attachment {
 	for _, b := range signed.Blobs {
 		data[b.Descriptor.Digest.String()] = b.Data
 	}
-	for _, d := range children(signed.Manifest) {
+	for _, d := range a.Node.Children() {
 		d.Annotations = nil
 		d.Data = data[d.Digest.String()]
 		a.Blobs = append(a.Blobs, d)

@@ -12,8 +12,8 @@ import (
 
 // stream gives a target everything in the target's own order.
 func stream(ctx context.Context, what string, g *bundle.Graph, missing []ocispec.Descriptor, target Streamer, origins func(ocispec.Descriptor) []origin, o Options) error {
-	o.progress().Phase(what, len(missing), sizeOf(missing))
-	err := target.Stream(ctx, &originFetcher{origins: origins, names: owners(g), progress: o.progress()})
+	o.progress().Phase(what, len(missing), bundle.SizeOf(missing))
+	err := target.Stream(ctx, &originFetcher{origins: origins, names: g.Owners(), progress: o.progress()})
 	if err != nil && ctx.Err() != nil {
 		return interrupted(ctx)
 	}
@@ -24,13 +24,13 @@ func stream(ctx context.Context, what string, g *bundle.Graph, missing []ocispec
 // where one breaks off.
 type originFetcher struct {
 	origins  func(ocispec.Descriptor) []origin
-	names    ownership
+	names    bundle.Owners
 	progress Progress
 }
 
 // Fetch returns the bytes of a descriptor, not verified.
 func (f *originFetcher) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	r := &originReader{ctx: ctx, d: d, left: f.origins(d), name: f.names.of(d), progress: f.progress}
+	r := &originReader{ctx: ctx, d: d, left: f.origins(d), name: f.names.Name(d), progress: f.progress}
 	if err := r.next(nil); err != nil {
 		return nil, err
 	}

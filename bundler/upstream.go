@@ -177,7 +177,7 @@ type VerifiedImage struct {
 // verifyUpstream checks one image's signatures.
 func (p *UpstreamPolicy) verify(ctx context.Context, up SignedUpstream, i bundle.Image, attached []ocispec.Descriptor, now time.Time) (VerifiedImage, error) {
 	v := VerifiedImage{Reference: i.Reference, Digest: i.Digest, SignedBy: []string{}}
-	repository := whereabouts(i).Repository()
+	repository := i.FetchedFrom().Repository()
 	rule, ok := p.rule(repository)
 	switch {
 	case !ok:
@@ -254,7 +254,7 @@ func readUpstream(ctx context.Context, in PullInput, trees []bundle.Tree, o Opti
 
 // lookBeside verifies one image and reads its attachments.
 func (r *attachmentReader) lookBeside(ctx context.Context, in PullInput, i bundle.Image, tree bundle.Tree, o Options) (VerifiedImage, []bundle.Attachment, error) {
-	up, ok := in.Registry(whereabouts(i)).(SignedUpstream)
+	up, ok := in.Registry(i.FetchedFrom()).(SignedUpstream)
 	if !ok {
 		return VerifiedImage{}, nil, fmt.Errorf("image %s: its registry does not list signatures", i.Reference)
 	}
@@ -325,7 +325,7 @@ func (r *attachmentReader) room(ds []ocispec.Descriptor) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.number += len(ds)
-	r.bytes += sizeOf(ds)
+	r.bytes += bundle.SizeOf(ds)
 	if r.number <= maxAttachments && r.bytes <= maxAttachmentBytes {
 		return nil
 	}
@@ -374,7 +374,7 @@ func (r *attachmentReader) below(ctx context.Context, s asked, subjects []image.
 // read reads the manifests of attachments. An index that refers to a subject is none:
 // nobody's signatures, attestations or SBOMs come in that form.
 func (r *attachmentReader) read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
-	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return isIndex(d.MediaType) })
+	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
 	if err := r.room(attached); err != nil {
 		return nil, err
 	}
@@ -389,17 +389,4 @@ func (r *attachmentReader) read(ctx context.Context, f bundle.Fetcher, subject i
 		out = append(out, a)
 	}
 	return out, fault.Join(problems...)
-}
-
-// subjectsOf returns what of a graph others may be about: the root, and every
-// manifest below it, sorted.
-func subjectsOf(g *bundle.Graph) []image.Digest {
-	out := make([]image.Digest, 0, len(g.Manifests))
-	for _, n := range g.Manifests {
-		if d, err := image.ParseDigest(n.Descriptor.Digest.String()); err == nil { // it was read by it
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, func(a, b image.Digest) int { return compare(a.String(), b.String()) })
-	return slices.Compact(out)
 }

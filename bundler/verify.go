@@ -31,15 +31,15 @@ type VerifyRules struct {
 // Verification is what was checked and found good. As JSON it is what
 // `vdo-bundle verify --format json` prints.
 type Verification struct {
-	Root           image.Digest `json:"root"`
-	SignedBy       []string     `json:"signedBy"` // ids of the policy's keys
-	MatrixSignedBy []string     `json:"matrixSignedBy,omitempty"`
-	Serial         int64        `json:"serial"`  // of the matrix
-	Expires        time.Time    `json:"expires"` // of the matrix
-	Images         int          `json:"images"`
-	Blobs          int          `json:"blobs"`
-	Bytes          int64        `json:"bytes"`
-	Left           *Left        `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
+	Root           image.Digest    `json:"root"`
+	SignedBy       []string        `json:"signedBy"` // ids of the policy's keys
+	MatrixSignedBy []string        `json:"matrixSignedBy,omitempty"`
+	Serial         int64           `json:"serial"`  // of the matrix
+	Expires        time.Time       `json:"expires"` // of the matrix
+	Images         int             `json:"images"`
+	Blobs          int             `json:"blobs"`
+	Bytes          int64           `json:"bytes"`
+	Left           *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta: not checked, since it is not there
 	// Provenance is what a signed statement says of how the bundle was built; nil where
 	// there is none.
 	Provenance *Provenance `json:"provenance,omitempty"`
@@ -149,9 +149,9 @@ func (v *Verification) contents(ctx context.Context, s Source, g *bundle.Graph, 
 // blobs reads every blob, in parallel: on all cores, since hashing is what takes the
 // time, and the largest first, so that no core is left alone with one at the end.
 func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o Options) error {
-	names, held := owners(g), g.Held()
-	o.progress().Phase("verify", len(held), sizeOf(held))
-	v.Blobs, v.Bytes, v.Left = len(held), heldSize(g), leftOf(g)
+	names, held := g.Owners(), g.Held()
+	o.progress().Phase("verify", len(held), bundle.SizeOf(held))
+	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.LeftOut()
 	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
 	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
 	return forEach(ctx, max(o.limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
@@ -160,9 +160,9 @@ func (v *Verification) blobs(ctx context.Context, s Source, g *bundle.Graph, o O
 		defer buffers.Put(buf)
 		err := readBlob(ctx, s, d, o.progress(), *buf)
 		if err != nil && ctx.Err() == nil {
-			err = damaged(names.of(d), d, err)
+			err = damaged(names.Name(d), d, err)
 		}
-		o.progress().Done(names.of(d), err)
+		o.progress().Done(names.Name(d), err)
 		return err
 	})
 }
@@ -197,7 +197,7 @@ func readBlob(ctx context.Context, s Source, d ocispec.Descriptor, p Progress, b
 		return err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	_, err = io.CopyBuffer(&tick{p, ctx}, bundle.Verify(r, plain(d)), buf)
+	_, err = io.CopyBuffer(&tick{p, ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
 	return err
 }
 

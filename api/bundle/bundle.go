@@ -119,6 +119,9 @@
 package bundle
 
 import (
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -191,6 +194,19 @@ type Image struct {
 	Size      int64        `json:"size"`
 	// UsedBy are the releases whose manifests name the image: "csi@3.5.1".
 	UsedBy []string `json:"usedBy"`
+}
+
+// Descriptor names the image's index or manifest.
+func (i Image) Descriptor() ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: i.MediaType, Digest: digest.Digest(i.Digest.String()), Size: i.Size}
+}
+
+// FetchedFrom returns the reference, with its digest, that the image is fetched from.
+func (i Image) FetchedFrom() image.Reference {
+	if i.Source.IsZero() {
+		return i.Reference.Pin(i.Digest)
+	}
+	return i.Source.Pin(i.Digest)
 }
 
 // NoteSuffix ends the tag under which a push leaves the note that all of a bundle has

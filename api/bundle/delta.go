@@ -112,7 +112,7 @@ func (g *Graph) Left() []ocispec.Descriptor {
 	if g.Base == nil {
 		return nil
 	}
-	left := g.leftOut()
+	left := g.leftSet()
 	var out []ocispec.Descriptor
 	for _, b := range g.Blobs {
 		if left[b.Digest.String()] {
@@ -124,11 +124,11 @@ func (g *Graph) Left() []ocispec.Descriptor {
 
 // Held returns the blobs that are not left to a base, sorted by digest.
 func (g *Graph) Held() []ocispec.Descriptor {
-	left := g.leftOut()
+	left := g.leftSet()
 	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return left[d.Digest.String()] })
 }
 
-func (g *Graph) leftOut() map[string]bool {
+func (g *Graph) leftSet() map[string]bool {
 	out := map[string]bool{}
 	if g.Base != nil {
 		for _, l := range g.Base.Layers {
@@ -142,4 +142,20 @@ func (g *Graph) leftOut() map[string]bool {
 func (g *Graph) imageLayers() []ocispec.Descriptor {
 	configs := g.configs()
 	return slices.DeleteFunc(slices.Clone(g.Blobs), func(d ocispec.Descriptor) bool { return classOf(d, configs) != classLayers })
+}
+
+// LeftOut is what a delta leaves to its base.
+type LeftOut struct {
+	Base   image.Digest `json:"base"` // root of the bundle that has it
+	Layers int          `json:"layers"`
+	Bytes  int64        `json:"bytes"`
+}
+
+// LeftOut sums up what is left to the base; nil of a whole bundle.
+func (g *Graph) LeftOut() *LeftOut {
+	if g.Base == nil {
+		return nil
+	}
+	left := g.Left()
+	return &LeftOut{Base: g.Base.Root, Layers: len(left), Bytes: SizeOf(left)}
 }

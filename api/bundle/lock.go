@@ -317,7 +317,7 @@ func (l *Lock) checkImages(c *checker) {
 		c.require(!im.Digest.IsZero(), key+".digest", "there is no digest")
 		own := im.Reference.Digest()
 		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s", im.Digest, im.Reference)
-		c.require(isIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is no image index and no image manifest", im.MediaType)
+		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is no image index and no image manifest", im.MediaType)
 		checkSize(c, key+".size", im.Size, MaxManifestSize)
 		if im.Reason != "" {
 			checkText(c, key+".reason", im.Reason)

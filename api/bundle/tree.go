@@ -32,7 +32,8 @@ const (
 	ociForeignPrefix   = "application/vnd.oci.image.layer.nondistributable."
 )
 
-func isIndex(mediaType string) bool {
+// IsIndex reports whether a media type is that of an image index.
+func IsIndex(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == dockerIndexType
 }
 
@@ -42,7 +43,7 @@ func isManifest(mediaType string) bool {
 
 // IsManifest reports whether a media type is that of an index or an image
 // manifest, what a registry keeps under /manifests/ rather than /blobs/.
-func IsManifest(mediaType string) bool { return isIndex(mediaType) || isManifest(mediaType) }
+func IsManifest(mediaType string) bool { return IsIndex(mediaType) || isManifest(mediaType) }
 
 // IsForeign reports whether a layer is one that its maker calls not distributable
 // (old Windows base layers): registries may hold its descriptor without its bytes.
@@ -87,11 +88,11 @@ func ReadTree(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Tree, er
 	if err := w.walk(ctx, root, 0); err != nil {
 		return Tree{}, err
 	}
-	return Tree{Root: plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs(), Ignored: w.ignored}, nil
+	return Tree{Root: Plain(root), Nodes: w.nodes, Blobs: w.sortedBlobs(), Ignored: w.ignored}, nil
 }
 
-// plain keeps what identifies content and drops what a parent says about it.
-func plain(d ocispec.Descriptor) ocispec.Descriptor {
+// Plain keeps what identifies content and drops what a parent says about it.
+func Plain(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, URLs: d.URLs}
 }
 
@@ -137,7 +138,7 @@ func (w *walker) walk(ctx context.Context, d ocispec.Descriptor, depth int) erro
 }
 
 func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) error {
-	data, err := Read(ctx, w.f, plain(d), MaxManifestSize)
+	data, err := Read(ctx, w.f, Plain(d), MaxManifestSize)
 	if err != nil {
 		return missing(err, d, depth)
 	}
@@ -151,7 +152,7 @@ func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) err
 	var errs []error
 	for _, c := range children {
 		if !IsManifest(c.MediaType) && CheckDescriptor(c) == nil {
-			w.ignored = append(w.ignored, plain(c))
+			w.ignored = append(w.ignored, Plain(c))
 			continue
 		}
 		errs = append(errs, w.walk(ctx, c, depth+1))
@@ -162,7 +163,7 @@ func (w *walker) visit(ctx context.Context, d ocispec.Descriptor, depth int) err
 	if err := fault.Join(errs...); err != nil {
 		return err
 	}
-	w.add(Node{plain(d), data})
+	w.add(Node{Plain(d), data})
 	return nil
 }
 
@@ -252,7 +253,7 @@ func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
 		return m, corrupt(d, "its schema version %d is not 2; push the image again with a current tool", m.SchemaVersion)
 	case m.MediaType != "" && m.MediaType != d.MediaType:
 		return m, corrupt(d, "it says that it is %.100q, but is named as %q", m.MediaType, d.MediaType)
-	case isIndex(d.MediaType) && (m.Config != nil || m.Layers != nil || m.FSLayers != nil):
+	case IsIndex(d.MediaType) && (m.Config != nil || m.Layers != nil || m.FSLayers != nil):
 		return m, corrupt(d, "it is an image index and a manifest at once")
 	case isManifest(d.MediaType) && (m.Manifests != nil || m.FSLayers != nil):
 		return m, corrupt(d, "it is a manifest and an image index at once")
@@ -269,10 +270,10 @@ func parseManifest(d ocispec.Descriptor, data []byte) (children, blobs []ocispec
 		return nil, nil, err
 	}
 	if m.Config != nil {
-		blobs = append(blobs, plain(*m.Config))
+		blobs = append(blobs, Plain(*m.Config))
 	}
 	for _, l := range m.Layers {
-		blobs = append(blobs, plain(l))
+		blobs = append(blobs, Plain(l))
 	}
 	return m.Manifests, blobs, nil
 }
@@ -305,7 +306,7 @@ func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
 		got := image.Platform{OS: d.Platform.OS, Architecture: d.Platform.Architecture, Variant: d.Platform.Variant}
 		has = append(has, got.String())
 		if got == p || (p.Variant == "" && got.OS == p.OS && got.Architecture == p.Architecture) {
-			found = append(found, plain(d))
+			found = append(found, Plain(d))
 		}
 	}
 	slices.Sort(has)
@@ -344,7 +345,7 @@ func ReadAttachment(ctx context.Context, f Fetcher, subject image.Digest, d ocis
 	if !isManifest(d.MediaType) {
 		return Attachment{}, corrupt(d, "an attachment of %s has the media type %.100q, which is no image manifest", subject, d.MediaType)
 	}
-	data, err := Read(ctx, f, plain(d), MaxManifestSize)
+	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
 	if err != nil {
 		return Attachment{}, missing(err, d, 1)
 	}
@@ -383,7 +384,7 @@ func NewAttachment(subject image.Digest, tag string, n Node, blobs ...ocispec.De
 			w.blobs[b.Digest.String()] = known
 		}
 	}
-	d := plain(n.Descriptor)
+	d := Plain(n.Descriptor)
 	d.ArtifactType = m.ArtifactType
 	if d.ArtifactType == "" && m.Subject != nil {
 		d.ArtifactType = m.Config.MediaType // as the distribution specification has it

@@ -321,7 +321,7 @@ type moved struct {
 	DryRun bool              `json:"dryRun,omitempty"`
 	Plan   []bundler.Planned `json:"plan,omitempty"`
 
-	Left *bundler.Left `json:"leftToBase,omitempty"` // of a delta
+	Left *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta
 }
 
 func (a *app) printMoved(to place, p *bundler.Pulled) error {

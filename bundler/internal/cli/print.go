@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 )
 
@@ -43,7 +44,7 @@ func provenanceLine(p *bundler.Provenance) string {
 }
 
 // leftLine says what a delta does not hold.
-func leftLine(l *bundler.Left) string {
+func leftLine(l *bundle.LeftOut) string {
 	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size(l.Bytes), l.Base)
 }
 

@@ -1,0 +1,150 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Load reads the whole graph from its root: bounded, every byte verified, the
+// root and the contents manifest in exactly the form that Assemble gives them.
+// What is wrong with several images is reported together.
+func Load(ctx context.Context, f Fetcher, root ocispec.Descriptor) (*Graph, error) {
+	top, index, err := loadRoot(ctx, f, root)
+	if err != nil {
+		return nil, err
+	}
+	contents, images := index.Manifests[0], index.Manifests[1:]
+	w := newWalker(f)
+	errs := []error{w.walk(ctx, contents, 1)}
+	for _, im := range images {
+		if err := w.walk(ctx, im, 1); err != nil {
+			errs = append(errs, fmt.Errorf("image %s: %w", im.Annotations[AnnotationReference], err))
+		}
+	}
+	if err := fault.Join(errs...); err != nil {
+		return nil, err
+	}
+	if err := checkContentsForm(w.nodes[0]); err != nil {
+		return nil, err
+	}
+	return w.graph(top, images), nil
+}
+
+// loadRoot reads the root and checks its form, down to the byte.
+func loadRoot(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Node, *ocispec.Index, error) {
+	notBundle := func(format string, args ...any) (Node, *ocispec.Index, error) {
+		return Node{}, nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read bundle", Subject: root.Digest.String(),
+			Hint: "name a bundle that `vdo-bundle pull` made", Err: fmt.Errorf(format, args...),
+		}
+	}
+	if root.MediaType != ocispec.MediaTypeImageIndex {
+		return notBundle("its media type %.100q is not that of a bundle, %s", root.MediaType, ocispec.MediaTypeImageIndex)
+	}
+	data, err := Read(ctx, f, Plain(root), MaxManifestSize)
+	if err != nil {
+		return Node{}, nil, err
+	}
+	if _, err := decodeManifest(root, data); err != nil {
+		return Node{}, nil, err
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return Node{}, nil, corrupt(root, "it is no image index: %w", err)
+	}
+	if index.ArtifactType != ArtifactType {
+		return notBundle("its artifact type %.100q is not %s", index.ArtifactType, ArtifactType)
+	}
+	if err := checkRootForm(root, &index); err != nil {
+		return Node{}, nil, err
+	}
+	want := rootNode(index.Manifests[0], index.Manifests[1:])
+	if !bytes.Equal(want.Data, data) {
+		return Node{}, nil, corrupt(root, "the root has parts that this version of the format does not know")
+	}
+	return want, &index, nil
+}
+
+func checkRootForm(root ocispec.Descriptor, index *ocispec.Index) error {
+	if len(index.Manifests) == 0 || index.Manifests[0].ArtifactType != ContentsArtifactType ||
+		index.Manifests[0].MediaType != ocispec.MediaTypeImageManifest {
+		return corrupt(root, "%w", errNoContents)
+	}
+	if len(index.Manifests)-1 > MaxLockImages {
+		return corrupt(root, "it has more than %d images", MaxLockImages)
+	}
+	var errs []error
+	last := ""
+	for i, d := range index.Manifests[1:] {
+		ref := d.Annotations[AnnotationReference]
+		parsed, err := image.ParseReference(ref)
+		switch {
+		case ref == "":
+			errs = append(errs, corrupt(root, "child %d has no annotation %s", i+1, AnnotationReference))
+		case err != nil || parsed.String() != ref:
+			errs = append(errs, corrupt(root, "child %d is annotated with %.200q, which is no full image reference", i+1, ref))
+		case ref == last:
+			errs = append(errs, corrupt(root, "it has the image %s twice", ref))
+		case ref < last:
+			errs = append(errs, corrupt(root, "its images are not sorted: %s after %s", ref, last))
+		}
+		last = ref
+	}
+	return fault.Join(errs...)
+}
+
+// checkContentsForm demands the contents manifest to the byte as Assemble makes
+// it, and its layers in their order.
+func checkContentsForm(n Node) error {
+	var m ocispec.Manifest
+	if err := json.Unmarshal(n.Data, &m); err != nil {
+		return corrupt(n.Descriptor, "it is no manifest: %w", err)
+	}
+	if m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType {
+		return corrupt(n.Descriptor, "it is no contents manifest: artifact type %.100q, config %.100q", m.ArtifactType, m.Config.MediaType)
+	}
+	if !bytes.Equal(contentsNode(Plain(m.Config), m.Layers).Data, n.Data) {
+		return corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")
+	}
+	rank := map[string]int{MatrixMediaType: 1, MatrixSigMediaType: 2, ManifestMediaType: 3}
+	errs := []error{}
+	lastRank, lastTitle := 0, ""
+	for i, l := range m.Layers {
+		title, r := l.Annotations[ocispec.AnnotationTitle], rank[l.MediaType]
+		switch {
+		case r == 0:
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the unknown media type %.100q", i, l.MediaType))
+		case r < lastRank || (r == lastRank && (r != 3 || title <= lastTitle)):
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents (%.200q) is repeated or out of order", i, title))
+		case (r == 1 && title != matrixTitle) || (r == 2 && title != matrixSigTitle):
+			errs = append(errs, corrupt(n.Descriptor, "layer %d of the contents has the title %.200q", i, title))
+		}
+		lastRank, lastTitle = r, title
+	}
+	if len(m.Layers) == 0 || m.Layers[0].MediaType != MatrixMediaType {
+		errs = append(errs, corrupt(n.Descriptor, "the contents hold no matrix document"))
+	}
+	return fault.Join(errs...)
+}
+
+// IsRoot tells a bundle's root from other things by its artifact type.
+func IsRoot(ctx context.Context, f Fetcher, d ocispec.Descriptor) (bool, error) {
+	if d.MediaType != ocispec.MediaTypeImageIndex {
+		return false, nil
+	}
+	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
+	if err != nil {
+		return false, err
+	}
+	var m struct {
+		ArtifactType string `json:"artifactType"`
+	}
+	return json.Unmarshal(data, &m) == nil && m.ArtifactType == ArtifactType, nil
+}

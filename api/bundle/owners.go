@@ -1,0 +1,72 @@
+package bundle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Owners says of everything in a graph which images it is part of, so that a message
+// can say what a digest is.
+type Owners map[digest.Digest][]string
+
+// ContentsName is what Owners calls the parts of a bundle that are of no image.
+const ContentsName = "the bundle's contents"
+
+// Owners finds the images of every manifest and blob.
+func (g *Graph) Owners() Owners {
+	nodes := g.byDigest()
+	o := Owners{}
+	for _, child := range nodes[g.Root.Digest].Children() {
+		name := child.Annotations[AnnotationReference]
+		if name == "" {
+			name = ContentsName
+		}
+		o.mark(nodes, child, name)
+	}
+	return o
+}
+
+func (o Owners) mark(nodes map[digest.Digest]Node, d ocispec.Descriptor, name string) {
+	if slices.Contains(o[d.Digest], name) {
+		return
+	}
+	o[d.Digest] = append(o[d.Digest], name)
+	for _, child := range nodes[d.Digest].Children() {
+		o.mark(nodes, child, name)
+	}
+}
+
+// Name describes a part: "layer of registry.k8s.io/csi-vsphere/driver:v3.5.1".
+func (o Owners) Name(d ocispec.Descriptor) string {
+	return fmt.Sprintf("%s of %s", part(d.MediaType), strings.Join(o.few(d), ", "))
+}
+
+// few returns the images that a part belongs to, shortened to three.
+func (o Owners) few(d ocispec.Descriptor) []string {
+	names := slices.Sorted(slices.Values(o[d.Digest]))
+	switch {
+	case len(names) == 0:
+		return []string{"the bundle"}
+	case len(names) > 3:
+		return append(names[:2], fmt.Sprintf("%d more images", len(names)-2))
+	}
+	return names
+}
+
+func part(mediaType string) string {
+	switch {
+	case IsIndex(mediaType):
+		return "index"
+	case strings.Contains(mediaType, "manifest.v"):
+		return "manifest"
+	case strings.Contains(mediaType, "config") || strings.Contains(mediaType, "container.image.v1"):
+		return "configuration"
+	case strings.Contains(mediaType, "layer") || strings.Contains(mediaType, "rootfs"):
+		return "layer"
+	}
+	return "part"
+}
