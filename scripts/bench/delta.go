@@ -16,20 +16,27 @@ import (
 
 // newer pulls the version after the one that is there, and pushes it into a registry
 // that has that one.
-func (j job) newer(ctx context.Context, host string, speed link.Options) (pulled, pushed sample) {
-	if j.tool.delta == nil && j.tool.ext != "" {
-		return sample{failed: "–"}, sample{failed: "–"}
+func (j job) newer(ctx context.Context, host string, speed link.Options) {
+	if j.tool.own == nil && j.tool.ext != "" {
+		j.table.cannot(rowDeltaPull, j.tool)
+		j.table.cannot(rowDeltaPush, j.tool)
+		return
 	}
-	next := job{set: j.set.newer, tool: j.tool, o: j.o}
-	prepare := func() error { return errors.Join(next.remove(), j.copyTo(next)) }
-	pulled = next.best(prepare, func() (sample, error) {
+	next := job{set: j.set.newer, tool: j.tool, o: j.o, table: j.table}
+	pulled := j.measure(rowDeltaPull, func() (sample, error) {
+		if err := errors.Join(next.remove(), j.copyTo(next)); err != nil {
+			return sample{}, err
+		}
 		return process(ctx, j.set.upstream, j.tool.path, j.pullNewer(next, host), nil)
 	})
-	if pulled.failed != "" {
-		return pulled, pulled
-	}
 	defer next.remove() //nolint:errcheck // scratch
-	pushed = next.best(next.leaveOneEntry, func() (s sample, err error) {
+	if !pulled {
+		return
+	}
+	j.measure(rowDeltaPush, func() (s sample, err error) {
+		if err := next.leaveOneEntry(); err != nil {
+			return s, err
+		}
 		err = j.withMirror(speed, func(m mirror) error {
 			if _, err := process(ctx, nil, j.tool.path, j.tool.push(j.set, m.reg.Host, j.bundle()), nil); err != nil {
 				return err
@@ -39,12 +46,11 @@ func (j job) newer(ctx context.Context, host string, speed link.Options) (pulled
 		})
 		return s, err
 	})
-	return pulled, pushed
 }
 
 func (j job) pullNewer(next job, host string) []string {
-	if j.tool.delta != nil {
-		return j.tool.delta(next.set, host, j.bundle(), next.bundle())
+	if j.tool.own != nil {
+		return j.tool.own.delta(next.set, host, j.bundle(), next.bundle())
 	}
 	return j.tool.pull(next.set, host, next.bundle())
 }
@@ -52,7 +58,7 @@ func (j job) pullNewer(next job, host string) []string {
 // copyTo gives a tool that pulls into folders one that has the older version. Blobs
 // are links, since nobody writes into a blob that is there.
 func (j job) copyTo(next job) error {
-	if j.tool.delta != nil {
+	if j.tool.own != nil {
 		return nil
 	}
 	from, err := os.OpenRoot(j.bundle())

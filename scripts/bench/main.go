@@ -21,7 +21,28 @@
 // time; vdo-bundle reads every image from a repository of its own. The registries keep
 // their content in memory, where there is room: their own flushes are not measured.
 //
-// The tables go to standard output as Markdown, what is going on to standard error.
+// Each tool first does the job once unmeasured, over loopback, so that programs, the
+// sets and the memory that a virtual machine is given late are warm. Then there are
+// -repeat rounds (three at least): in each, every tool does all of its jobs before the
+// next tool begins, and pushes what it has just pulled; each round begins with another
+// tool. Figures are medians over the rounds, with the least and the most in brackets;
+// memory is the most of all rounds. A run during which others used more than a tenth of
+// the machine's processors, or during which the host took more than a fiftieth of them
+// away, is counted under the table: such a table is of a busy machine. What was
+// running before the first measurement is said at the top.
+//
+// Another build of vdo-bundle takes part as the tool "before":
+//
+//	go run ./scripts/bench -against /path/to/the/other/vdo-bundle
+//
+// and the summary then has a column of the change from that one to this.
+//
+// Memory with flags that raise it is measured once for each set and link: a pull with
+// -ranges 8 and -concurrency 64, and a push with as many and parts of 16 MiB.
+// Whether that is below the bound of 64 MiB is said in the summary.
+//
+// The tables go to standard output as Markdown, what is going on to standard error;
+// the summary at the end is what README.md holds.
 // Wall is until the process ended; "on disk" adds the time of a sync right after
 // it, because vdo-bundle flushes what it says is done and the others do not. CPU is
 // user and system time; memory is the highest resident size; "written" is what the
@@ -35,7 +56,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +70,11 @@ type options struct {
 	sets, links, tools []string
 	dir, registryDir   string
 	repeat             int
+	against            string // another vdo-bundle
 }
+
+// leastRepeat is the least of which a median and a spread say anything.
+const leastRepeat = 3
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -78,12 +102,16 @@ func parse(args []string) (options, error) {
 	tools := fl.String("tools", "", "tools to run (default: all that are there)")
 	fl.StringVar(&o.dir, "dir", "", "folder for the data; the disk that is measured (default: the system's temporary one)")
 	fl.StringVar(&o.registryDir, "registry-dir", "", "folder for the registries' content (default: in memory, where /dev/shm has room, else -dir)")
-	fl.IntVar(&o.repeat, "repeat", 1, "how often each is run; the fastest run counts")
+	fl.IntVar(&o.repeat, "repeat", leastRepeat, "how many rounds there are, at least three")
+	fl.StringVar(&o.against, "against", "", "another vdo-bundle, measured in the same rounds as the tool \"before\"")
 	if err := fl.Parse(args); err != nil {
 		return o, err
 	}
 	if o.scale <= 0 || o.scale > 10 {
 		return o, fmt.Errorf("scale %v is not between 0 and 10", o.scale)
+	}
+	if o.repeat < leastRepeat {
+		return o, fmt.Errorf("%d rounds give no median: ask for %d or more", o.repeat, leastRepeat)
 	}
 	o.sets, o.links = strings.Split(*sets, ","), strings.Split(*links, ",")
 	if *tools != "" {
@@ -120,27 +148,30 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(o.registryDir) //nolint:errcheck // scratch
 	debug.SetGCPercent(400)           // the registries are in this process, and should not be what is measured
-	all, err := findTools(ctx, o.dir)
+	all, err := findTools(ctx, o)
 	if err != nil {
 		return err
 	}
-	if o.tools != nil {
-		all = slices.DeleteFunc(all, func(t tool) bool { return !slices.Contains(o.tools, t.name) })
+	if err := printHead(o, all); err != nil {
+		return err
 	}
-	printHead(o, all)
 	before, err := measureLimits(o.dir)
 	if err != nil {
 		return err
 	}
+	var tables []*table
 	for _, name := range o.sets {
-		if err := runSet(ctx, o, name, all); err != nil {
+		of, err := runSet(ctx, o, name, all)
+		if err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
+		tables = append(tables, of...)
 	}
 	after, err := measureLimits(o.dir)
 	if err != nil {
 		return err
 	}
+	printSummary(tables, all)
 	printLimits(before, after)
 	return nil
 }

@@ -1,216 +1,149 @@
 package main
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/link"
 )
 
-// limits are what the machine can do, in bytes a second.
-type limits struct{ sha256, hashed, disk, loopback, link float64 }
+// Rows of a table.
+const (
+	rowPull         = "pull"
+	rowResume       = "resume a pull"
+	rowPush         = "push, empty registry"
+	rowPushAgain    = "push, full registry"
+	rowVerifiedPush = "verify and push"
+	rowDeltaPull    = "delta, pull"
+	rowDeltaPush    = "delta, push"
+	rowVerify       = "verify"
+	rowMostPull     = "pull, most memory"
+	rowMostPush     = "push, most memory"
+)
 
-func measureLimits(dir string) (l limits, err error) {
-	say("measuring the machine's limits")
-	l.sha256 = sha256Speed()
-	if l.disk, l.hashed, err = diskSpeed(dir); err != nil {
-		return l, err
-	}
-	if l.loopback, err = loopbackSpeed(); err != nil {
-		return l, err
-	}
-	l.link, err = linkSpeed()
-	return l, err
-}
+var rows = []string{rowPull, rowResume, rowPush, rowPushAgain, rowVerifiedPush, rowDeltaPull, rowDeltaPush, rowVerify, rowMostPull, rowMostPush}
 
-// linkSpeed is what the relay of 1 Gbit/s lets through on this machine, over as many
-// connections as vdo-bundle uses.
-func linkSpeed() (float64, error) {
-	const connections, each = 6, 50 << 20
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close() //nolint:errcheck // the end
-	l, err := link.New(listener.Addr().String(), speeds["20ms"])
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close() //nolint:errcheck // the end
-	var group errgroup.Group
-	began := time.Now()
-	for range connections {
-		group.Go(func() error {
-			c, err := listener.Accept()
-			if err != nil {
-				return err
-			}
-			_, err = c.Write(make([]byte, each))
-			return errors.Join(err, c.Close())
-		})
-		group.Go(func() error {
-			c, err := net.Dial("tcp", l.Host)
-			if err != nil {
-				return err
-			}
-			_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 256<<10))
-			return errors.Join(err, c.Close())
-		})
-	}
-	err = group.Wait()
-	return connections * each / time.Since(began).Seconds(), err
-}
-
-// sha256Speed hashes on all cores.
-func sha256Speed() float64 {
-	const each = 1 << 30
-	var group errgroup.Group
-	began := time.Now()
-	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() error {
-			b, sum := make([]byte, 1<<20), sha256.New()
-			for range each / len(b) {
-				sum.Write(b)
-			}
-			sum.Sum(nil)
-			return nil
-		})
-	}
-	_ = group.Wait()
-	return float64(each*runtime.GOMAXPROCS(0)) / time.Since(began).Seconds()
-}
-
-// diskSpeed writes a file to the last flush, then reads it from the cache and hashes
-// it on all cores.
-func diskSpeed(dir string) (written, hashed float64, err error) {
-	const size = 1 << 30
-	unix.Sync()
-	f, err := os.Create(filepath.Join(dir, "speed"))
-	if err != nil {
-		return 0, 0, err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // scratch
-	b := make([]byte, 1<<20)
-	for i := range b {
-		b[i] = byte(i * 7)
-	}
-	began := time.Now()
-	for range size / len(b) {
-		if _, err := f.Write(b); err != nil {
-			return 0, 0, errors.Join(err, f.Close())
-		}
-	}
-	err = f.Sync()
-	took := time.Since(began)
-	if err == nil {
-		hashed, err = hashSpeed(f, size)
-	}
-	return size / took.Seconds(), hashed, errors.Join(err, f.Close())
-}
-
-// hashSpeed reads a file and hashes it, a part on each core: what verifying is, and
-// nothing else.
-func hashSpeed(f io.ReaderAt, size int64) (float64, error) {
-	parts := int64(runtime.GOMAXPROCS(0))
-	var group errgroup.Group
-	began := time.Now()
-	for i := range parts {
-		group.Go(func() error {
-			from := io.NewSectionReader(f, i*size/parts, size/parts)
-			_, err := io.CopyBuffer(struct{ io.Writer }{sha256.New()}, struct{ io.Reader }{from}, make([]byte, 256<<10))
-			return err
-		})
-	}
-	err := group.Wait()
-	return float64(size) / time.Since(began).Seconds(), err
-}
-
-// loopbackSpeed sends over one connection.
-func loopbackSpeed() (float64, error) {
-	const size = 2 << 30
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close() //nolint:errcheck // the end
-	var group errgroup.Group
-	began := time.Now()
-	group.Go(func() error {
-		c, err := listener.Accept()
-		if err != nil {
-			return err
-		}
-		b := make([]byte, 256<<10)
-		for sent := 0; sent < size && err == nil; sent += len(b) {
-			_, err = c.Write(b)
-		}
-		return errors.Join(err, c.Close())
-	})
-	c, err := net.Dial("tcp", listener.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, 256<<10))
-	return size / time.Since(began).Seconds(), errors.Join(err, group.Wait(), c.Close())
-}
-
-func printHead(o options, tools []tool) {
-	fmt.Printf("Scale %v, %d cores, %s; ", o.scale, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.name + " " + t.version
-	}
-	fmt.Printf("%s.\n", strings.Join(names, ", "))
-}
-
-func printLimits(before, after limits) {
-	fmt.Printf("\n| limit of the machine | before | after |\n|---|---|---|\n")
-	for _, l := range []struct {
-		name          string
-		before, after float64
-	}{
-		{"sha256, all cores", before.sha256, after.sha256},
-		{"sha256 of a file in the cache, all cores", before.hashed, after.hashed},
-		{"disk, one file to the flush", before.disk, after.disk},
-		{"loopback, one connection", before.loopback, after.loopback},
-		{"the relay of 1 Gbit/s, six connections", before.link, after.link},
-	} {
-		fmt.Printf("| %s | %.0f MB/s | %.0f MB/s |\n", l.name, l.before/1e6, l.after/1e6)
-	}
-}
+// withSync are the rows in which a sync right after the process counts.
+var withSync = []string{rowPull, rowResume, rowDeltaPull}
 
 // table is the results of one set over one link.
 type table struct {
 	set   *set
 	over  string
-	order []string
-	rows  map[string][]string
+	tools []string // in the order of the first round
+	cells map[cell]*results
+}
+
+type cell struct{ row, tool string }
+
+// results are the runs of one tool in one row.
+type results struct {
+	samples []sample
+	failed  string // in the place of figures
 }
 
 func newTable(s *set, over string) *table {
-	return &table{set: s, over: over, rows: map[string][]string{},
-		order: []string{"pull", "resume a pull", "push, empty registry", "push, full registry", "delta, pull", "delta, push", "verify"}}
+	return &table{set: s, over: over, cells: map[cell]*results{}}
 }
 
-func (t *table) add(job, tool string, s sample) {
-	row := fmt.Sprintf("| %s | %s | | | | | | |", tool, s.failed)
-	if s.failed == "" {
-		row = fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d |", tool, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu),
-			mib(s.memory), mb(s.written), mb(s.wire), s.requests)
+func (t *table) at(row string, of tool) *results {
+	if !slices.Contains(t.tools, of.name) {
+		t.tools = append(t.tools, of.name)
 	}
-	say("  %s: %s", job, row)
-	t.rows[job] = append(t.rows[job], row)
+	c := cell{row, of.name}
+	if t.cells[c] == nil {
+		t.cells[c] = &results{}
+	}
+	return t.cells[c]
+}
+
+func (t *table) failed(row string, of tool) bool { return t.at(row, of).failed != "" }
+
+func (t *table) fail(row string, of tool, err error) {
+	t.at(row, of).failed = "failed"
+	if errors.Is(err, errTooLong) {
+		t.at(row, of).failed = "> 240"
+	}
+}
+
+// cannot is for a job that a tool does not do.
+func (t *table) cannot(row string, of tool) { t.at(row, of).failed = none }
+
+const none = "–"
+
+func (t *table) add(row string, of tool, s sample) {
+	r := t.at(row, of)
+	r.samples = append(r.samples, s)
+	note := ""
+	if s.others.busy() {
+		note = "; the machine was busy: " + s.others.String()
+	}
+	say("  %s: wall %s, on disk %s, CPU %s, %s MiB, %d requests%s", row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), mib(s.memory), s.requests, note)
+}
+
+// counted is the time of a row that is compared.
+func counted(row string) func(sample) time.Duration {
+	if slices.Contains(withSync, row) {
+		return func(s sample) time.Duration { return s.onDisk }
+	}
+	return func(s sample) time.Duration { return s.wall }
+}
+
+// median is the middle one of several figures; of an even number the lower of two.
+func median[T int | int64 | time.Duration](samples []sample, of func(sample) T) T {
+	all := sorted(samples, of)
+	return all[(len(all)-1)/2]
+}
+
+func sorted[T int | int64 | time.Duration](samples []sample, of func(sample) T) []T {
+	all := make([]T, len(samples))
+	for i, s := range samples {
+		all[i] = of(s)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// spread is a median with the least and the most.
+func spread(samples []sample, of func(sample) time.Duration) string {
+	all := sorted(samples, of)
+	if len(all) == 1 {
+		return seconds(all[0])
+	}
+	return fmt.Sprintf("%s (%s–%s)", seconds(median(samples, of)), seconds(all[0]), seconds(all[len(all)-1]))
+}
+
+func (r *results) memory() int64 {
+	most := sorted(r.samples, func(s sample) int64 { return s.memory })
+	return most[len(most)-1]
+}
+
+func (r *results) line(tool string) string {
+	if len(r.samples) == 0 || r.failed != "" {
+		return fmt.Sprintf("| %s | %s | | | | | | |", tool, r.failed)
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d |", tool,
+		spread(r.samples, func(s sample) time.Duration { return s.wall }), spread(r.samples, func(s sample) time.Duration { return s.onDisk }),
+		seconds(median(r.samples, func(s sample) time.Duration { return s.cpu })), mib(r.memory()),
+		mb(median(r.samples, func(s sample) int64 { return s.written })), mb(median(r.samples, func(s sample) int64 { return s.wire })),
+		median(r.samples, func(s sample) int { return s.requests }))
+}
+
+// others counts the runs during which the machine was busy.
+func (t *table) others() (busy, runs int, most others) {
+	for _, r := range t.cells {
+		for _, s := range r.samples {
+			runs++
+			most = most.most(s.others)
+			if s.others.busy() {
+				busy++
+			}
+		}
+	}
+	return busy, runs, most
 }
 
 func (t *table) print() {
@@ -220,14 +153,42 @@ func (t *table) print() {
 		fmt.Printf("; the link alone needs %s s", seconds(time.Duration(float64(t.set.bytes)*8/o.BitsPerSecond*1e9)))
 	}
 	fmt.Printf("\n\n| | wall s | on disk s | CPU s | memory MiB | written MB | wire MB | requests |\n|---|---|---|---|---|---|---|---|\n")
-	for _, job := range t.order {
-		for i, row := range t.rows[job] {
-			if i == 0 {
-				fmt.Printf("| *%s* | | | | | | | |\n", job)
+	for _, row := range rows {
+		head := fmt.Sprintf("| *%s* | | | | | | | |\n", row)
+		for _, tool := range t.tools {
+			if r := t.cells[cell{row, tool}]; r != nil {
+				fmt.Print(head)
+				fmt.Println(r.line(tool))
+				head = ""
 			}
-			fmt.Println(row)
 		}
 	}
+	busy, runs, most := t.others()
+	if busy > 0 {
+		fmt.Printf("\nThe machine was busy during %d of %d runs: at most %s.\n", busy, runs, most)
+	}
+}
+
+func printHead(o options, tools []tool) error {
+	before := readTicks()
+	time.Sleep(3 * time.Second)
+	idle := before.since(0)
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("Scale %v, %d rounds, %d cores, %s; ", o.scale, o.repeat, runtime.GOMAXPROCS(0), time.Now().UTC().Format("2006-01-02 15:04 UTC"))
+	names := make([]string, len(tools))
+	for i, t := range tools {
+		names[i] = t.name + " " + t.version
+	}
+	fmt.Printf("%s. ", strings.Join(names, ", "))
+	state := "idle"
+	if idle.busy() {
+		state = "busy"
+	}
+	fmt.Printf("Before it began the machine was %s (%s; load %s).\n", state, idle, strings.Join(strings.Fields(string(load))[:3], " "))
+	return nil
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f", d.Seconds()) }

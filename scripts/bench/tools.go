@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -16,26 +17,44 @@ type tool struct {
 	name, path, version string
 	pull                func(s *set, host, to string) []string
 	push                func(s *set, host, from string) []string
-	verify              func(s *set, from string) []string
 	ext                 string // of what it pulls into
-	// delta pulls what base lacks of a set into a file of its own. A tool without it
-	// pulls into a copy of base where that is a folder, and else does not do the job.
-	delta func(s *set, host, base, to string) []string
 	// oneEntry is for tools that push folders of one entry only.
 	oneEntry bool
+	own      *ownJobs // nil: it is one of the others
 }
 
-// findTools builds or finds them.
-func findTools(ctx context.Context, dir string) ([]tool, error) {
-	vdo := ourselves()
-	vdo.path = filepath.Join(dir, vdo.name)
+// ownJobs are what only vdo-bundle does.
+type ownJobs struct {
+	lock         func(s *set) []string
+	sign         func(s *set, bundle string) []string
+	verify       func(s *set, from string) []string
+	verifiedPush func(s *set, host, from string) []string
+	// delta pulls what base lacks of a set into a file of its own. The others pull into
+	// a copy of base where that is a folder, and else do not do the job.
+	delta func(s *set, host, base, to string) []string
+	// What raises memory most: with both, with pulls, with pushes.
+	most, pullMost, pushMost []string
+}
+
+// findTools builds or finds those that are asked for.
+func findTools(ctx context.Context, o options) ([]tool, error) {
+	vdo := ourselves(ourName)
+	vdo.path = filepath.Join(o.dir, vdo.name)
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", vdo.path, "./bundler/cmd/vdo-bundle") //nolint:gosec // our own
 	build.Dir, build.Env = toolchain.Root(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build vdo-bundle: %w\n%s", err, out)
 	}
 	tools := []tool{vdo}
+	if o.against != "" {
+		before := ourselves(beforeName)
+		before.path = o.against
+		tools = append(tools, before)
+	}
 	for _, t := range []tool{crane(), regctl()} {
+		if !o.wants(t.name) {
+			continue
+		}
 		var err error
 		if t.path, err = toolchain.Ensure(ctx, os.Stderr, toolchain.Tool{Name: t.name}); err != nil {
 			return nil, err
@@ -43,6 +62,9 @@ func findTools(ctx context.Context, dir string) ([]tool, error) {
 		tools = append(tools, t)
 	}
 	for _, t := range []tool{skopeo(), oras(), imgpkg()} {
+		if !o.wants(t.name) {
+			continue
+		}
 		path, err := exec.LookPath(t.name)
 		if err != nil {
 			say("%s is not on PATH: it is left out", t.name)
@@ -56,6 +78,14 @@ func findTools(ctx context.Context, dir string) ([]tool, error) {
 	}
 	return tools, nil
 }
+
+func (o options) wants(name string) bool { return o.tools == nil || slices.Contains(o.tools, name) }
+
+// Names of our own tools: of this tree, and of -against.
+const (
+	ourName    = "vdo-bundle"
+	beforeName = "before"
+)
 
 var versionArgs = map[string][]string{"skopeo": {"--version"}, "regctl": {"version", "--format", "{{.VCSTag}}"}}
 
@@ -79,24 +109,39 @@ func versionOf(ctx context.Context, t tool) string {
 	return strings.TrimSpace(strings.TrimPrefix(first, t.name))
 }
 
-func ourselves() tool {
+func ourselves(name string) tool {
 	pull := func(s *set, host, to string) []string {
-		return []string{"pull", "--lock", filepath.Join(s.dir, "lock.yaml"), "--matrix", filepath.Join(s.dir, "matrix.yaml"),
+		return []string{"pull", "--lock", s.lockOf(name), "--matrix", filepath.Join(s.dir, "matrix.yaml"),
 			"--manifest-dir", filepath.Join(s.dir, "manifests"), "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", to}
 	}
+	push := func(s *set, host, from string) []string {
+		return []string{"push", from, host + "/copy/all:" + s.tag, "--plain-http", host, "-q"}
+	}
+	key := func(s *set) []string { return []string{"--key", filepath.Join(s.dir, "bench.pub")} }
 	return tool{
-		name: "vdo-bundle", ext: ".tar", pull: pull,
-		delta: func(s *set, host, base, to string) []string {
-			return append(pull(s, host, to), "--base", base)
-		},
-		push: func(s *set, host, from string) []string {
-			return []string{"push", from, host + "/copy/all:" + s.tag, "--plain-http", host, "-q"}
-		},
-		verify: func(s *set, from string) []string {
-			return []string{"verify", from, "--key", filepath.Join(s.dir, "bench.pub"), "-q"}
+		name: name, ext: ".tar", pull: pull, push: push, own: &ownJobs{
+			lock: func(s *set) []string {
+				host := s.upstream.Host
+				return []string{"lock", "--matrix", filepath.Join(s.dir, "matrix.yaml"), "--manifest-dir", filepath.Join(s.dir, "manifests"),
+					"--release", "cpi@" + s.release(), "--plain-http", host, "--source-map", "registry.test=" + host + "/x", "-q", "-o", s.lockOf(name)}
+			},
+			sign: func(s *set, bundle string) []string {
+				return []string{"sign", bundle, "--key", filepath.Join(s.dir, "bench.key"), "--identity", "bench.test/all"}
+			},
+			verify: func(s *set, from string) []string { return append([]string{"verify", from, "-q"}, key(s)...) },
+			verifiedPush: func(s *set, host, from string) []string {
+				return append(push(s, host, from), key(s)...)
+			},
+			delta:    func(s *set, host, base, to string) []string { return append(pull(s, host, to), "--base", base) },
+			most:     []string{"--concurrency", "64"},
+			pullMost: []string{"--ranges", "8"},
+			pushMost: []string{"--chunk-size", "16MiB"},
 		},
 	}
 }
+
+// lockOf is the lock that one of our own tools has made of a set.
+func (s *set) lockOf(tool string) string { return filepath.Join(s.dir, "lock-"+tool+".yaml") }
 
 func crane() tool {
 	return tool{
