@@ -44,7 +44,7 @@ func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (
 			})
 			continue
 		}
-		objects, err := decode(key, data)
+		objects, err := recent.decode(key, data)
 		s.objects, errs = append(s.objects, objects...), append(errs, err)
 	}
 	errs = append(errs, s.twice()...)
