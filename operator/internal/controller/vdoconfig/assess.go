@@ -15,8 +15,11 @@ import (
 )
 
 // assess judges how the drivers fare that are asked for and installed, after what
-// this pass changed.
+// this pass changed. Where that cannot be seen nothing is judged.
 func (p *pass) assess(ctx context.Context) error {
+	if !p.site.looked {
+		return nil // observe has said why
+	}
 	if p.outcome.changed > 0 {
 		fresh, err := p.Cluster.Observe(ctx)
 		if err != nil {

@@ -227,18 +227,13 @@ func (p *pass) run(ctx context.Context) {
 		return
 	}
 	p.outcome.renewed = p.keepCertificate(ctx)
-	if err := p.observe(ctx); err != nil {
-		p.outcome.applied = err
-		return
+	err := p.observe(ctx)
+	if err == nil {
+		p.resolve(ctx)
+		err = p.bring(ctx)
 	}
-	p.resolve(ctx)
-	if err := p.bring(ctx); err != nil {
-		p.outcome.applied = fault.Join(p.outcome.applied, err)
-	}
-	if err := p.assess(ctx); err != nil {
-		p.outcome.applied = fault.Join(p.outcome.applied, err)
-	}
-	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.site.faults)), p.outcome.applied)...)
+	err = fault.Join(err, p.assess(ctx))
+	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.site.faults)), err)...)
 }
 
 // bring plans and applies.

@@ -398,6 +398,38 @@ func TestResolvedIsUnknownWhereNothingWasChosen(t *testing.T) {
 	require.Equal(t, "no driver is asked for", cond(t, v, "Resolved").Message)
 }
 
+// What a pass could not look at is not said to run: the cloud provider was changed by
+// hand, and nobody has seen what became of it.
+func TestWhatCouldNotBeLookedAtIsUnknown(t *testing.T) {
+	w := start(t, pair)
+	v := w.ready(w.config("site"))
+	c := w.r.Cluster.(*edge.Cluster)
+	versions, reader := c.Versions, c.Reader
+
+	c.Versions = unreachable{} // the drivers can be looked at all the same
+	w.look(v)
+	require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
+	require.Equal(t, metav1.ConditionTrue, cond(t, v, "CPIReady").Status)
+	require.True(t, driver(v, "cpi").Ready)
+
+	c.Versions, c.Reader = versions, blind{reader}
+	w.look(v)
+	for _, typ := range []string{"CPIReady", "CSIReady"} {
+		require.Equal(t, metav1.ConditionUnknown, cond(t, v, typ).Status)
+		require.Contains(t, cond(t, v, typ).Message, "it could not be looked at")
+	}
+	require.False(t, driver(v, "cpi").Ready)
+	c.Reader = reader
+	w.ready(v)
+}
+
+// blind cannot list.
+type blind struct{ client.Reader }
+
+func (blind) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return errors.New("connection reset by peer")
+}
+
 type unreachable struct{}
 
 func (unreachable) ServerVersion() (*version.Info, error) {

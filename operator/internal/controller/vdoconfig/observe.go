@@ -44,6 +44,7 @@ type site struct {
 	version      matrix.Version
 	distribution string
 	observed     assess.Observed
+	looked       bool // observed is what is there
 	inventory    inventory.Inventory
 	installed    map[matrix.Driver]matrix.Version
 
@@ -82,13 +83,14 @@ type site struct {
 func (p *pass) observe(ctx context.Context) error {
 	s := &p.site
 	var err error
+	if s.observed, err = p.Cluster.Observe(ctx); err != nil {
+		return err
+	}
+	s.looked = true
 	if s.kubernetes, err = p.Cluster.Version(ctx); err != nil {
 		return err
 	}
 	if s.version, err = matrix.ParseKubernetes(s.kubernetes); err != nil {
-		return err
-	}
-	if s.observed, err = p.Cluster.Observe(ctx); err != nil {
 		return err
 	}
 	for d, why := range s.observed.Unread {

@@ -56,6 +56,10 @@ func (p *pass) report() {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
 		st.NodesReady = fmt.Sprintf("%d/%d", rep.NodesReady, rep.NodesAll)
+	} else if p.outcome.applied != nil {
+		for i := range st.Drivers {
+			st.Drivers[i].Ready = false // nobody knows
+		}
 	}
 	p.conditions()
 }
@@ -277,7 +281,8 @@ func (p *pass) certificateCondition(conds *[]metav1.Condition, gen int64) {
 func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driver, typ string) {
 	rep := p.outcome.report
 	if rep == nil {
-		return // nothing new is known
+		p.unseenCondition(conds, gen, typ)
+		return
 	}
 	h, judged := rep.Drivers[d]
 	switch {
@@ -287,6 +292,15 @@ func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driv
 		unknown(conds, gen, typ, h.Waits())
 	default:
 		condition.Part(conds, gen, typ, h.Err(), string(d)+" "+h.Version)
+	}
+}
+
+// unseenCondition is of a driver that this pass did not look at. What was known before
+// is not known any more where it could not.
+func (p *pass) unseenCondition(conds *[]metav1.Condition, gen int64, typ string) {
+	if err := p.outcome.applied; err != nil && meta.FindStatusCondition(*conds, typ) != nil {
+		condition.Set(conds, gen, metav1.Condition{Type: typ, Status: metav1.ConditionUnknown,
+			Reason: string(fault.ReasonOf(err)), Message: "it could not be looked at: " + fault.Text(err)})
 	}
 }
 
