@@ -118,7 +118,7 @@ func roles(t *testing.T) map[string][]rbacv1.PolicyRule {
 
 func TestNoRuleHasAWildcardAndPowerIsGivenByName(t *testing.T) {
 	all := roles(t)
-	require.Len(t, all, 7)
+	require.Len(t, all, 8)
 	for name, rules := range all {
 		for _, r := range rules {
 			fields := slices.Concat(r.APIGroups, r.Resources, r.ResourceNames, r.Verbs, r.NonResourceURLs)
@@ -316,6 +316,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
 		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
 		{"create", "events.k8s.io", "events", namespace, ""}, {"patch", "", "events", namespace, ""},
+		{"list", "discovery.k8s.io", "endpointslices", "default", ""}, // of the API servers
 		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""}, // to say that they have no effect there
 		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
 	} {

@@ -119,7 +119,7 @@ func addControllers(mgr manager.Manager, o Options) error {
 		}
 		return m, nil
 	}
-	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions}
+	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig())}
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}}); err != nil {
 		return err
 	}

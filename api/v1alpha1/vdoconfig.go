@@ -235,7 +235,7 @@ type VDOConfigStatus struct {
 	// Bundle that the drivers come from: REPOSITORY@DIGEST.
 	// +optional
 	Bundle string `json:"bundle,omitempty"`
-	// Kubernetes version of the API server.
+	// Kubernetes version that drivers are chosen for: the lowest of the API servers in use.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Drivers installed or wanted.

@@ -55,6 +55,7 @@ type Cluster struct {
 
 const (
 	startTimeout = 90 * time.Second
+	besides      = "second kube-apiserver"
 	adminToken   = "admin-token" //nolint:gosec // of a cluster on loopback that lives for one test
 )
 
@@ -146,7 +147,7 @@ func (c *Cluster) serve(ctx context.Context) error {
 // outlives it, so nobody is asked to end in good order: that takes the API server as
 // long as its clients like to watch.
 func (c *Cluster) Stop() {
-	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+	for _, name := range []string{"kwok", "kube-scheduler", "kube-controller-manager", besides, "kube-apiserver", "etcd"} {
 		c.end(name, (*process).kill)
 	}
 	if c.ownsDir {
@@ -182,34 +183,48 @@ func (c *Cluster) startEtcd(ctx context.Context) error {
 }
 
 func (c *Cluster) startAPIServer(ctx context.Context) error {
-	tool := toolchain.Tool{Name: "kube-apiserver", Version: c.version}
+	if err := c.run(ctx, toolchain.Tool{Name: "kube-apiserver", Version: c.version}, func(ports []int) ([]string, probe) {
+		if c.port == 0 {
+			c.port = ports[0]
+		}
+		return c.apiServer(c.port)
+	}); err != nil {
+		return err
+	}
+	return c.writeKubeconfig()
+}
+
+// Beside starts a second API server of another version over the same data, as a control
+// plane that is being upgraded has, and returns its HOST:PORT.
+func (c *Cluster) Beside(ctx context.Context, version string) (address string, err error) {
+	err = c.runAs(ctx, besides, toolchain.Tool{Name: "kube-apiserver", Version: version}, func(ports []int) ([]string, probe) {
+		address = "127.0.0.1:" + strconv.Itoa(ports[0])
+		return c.apiServer(ports[0])
+	})
+	return address, err
+}
+
+// apiServer returns the arguments of an API server on a port, and what it is ready by.
+func (c *Cluster) apiServer(port int) ([]string, probe) {
 	// A pod without a ServiceAccount can exist only where nobody makes the default one.
 	disabled := "ServiceAccount"
 	if len(c.opts.Nodes) > 0 {
 		disabled = "TaintNodesByCondition"
 	}
-	if err := c.run(ctx, tool, func(ports []int) ([]string, probe) {
-		if c.port == 0 {
-			c.port = ports[0]
-		}
-		return []string{
-			"--etcd-servers", c.etcdURL,
-			"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(c.port),
-			"--tls-cert-file", c.pki.path("server.crt"), "--tls-private-key-file", c.pki.path("server.key"),
-			"--client-ca-file", c.pki.path("ca.crt"), "--cert-dir", c.pki.dir,
-			"--token-auth-file", c.pki.path("tokens.csv"),
-			"--service-account-issuer", "https://kubernetes.default.svc",
-			"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
-			"--service-cluster-ip-range", "10.96.0.0/16",
-			"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
-			"--disable-admission-plugins", disabled,
-			"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
-			"--shutdown-delay-duration", "0s", "--feature-gates", "",
-		}, httpProbe(c.pki.client(adminToken), c.url()+"/readyz")
-	}); err != nil {
-		return err
-	}
-	return c.writeKubeconfig()
+	return []string{
+		"--etcd-servers", c.etcdURL,
+		"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(port),
+		"--tls-cert-file", c.pki.path("server.crt"), "--tls-private-key-file", c.pki.path("server.key"),
+		"--client-ca-file", c.pki.path("ca.crt"), "--cert-dir", c.pki.dir,
+		"--token-auth-file", c.pki.path("tokens.csv"),
+		"--service-account-issuer", "https://kubernetes.default.svc",
+		"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
+		"--service-cluster-ip-range", "10.96.0.0/16",
+		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+		"--disable-admission-plugins", disabled,
+		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
+		"--shutdown-delay-duration", "0s", "--feature-gates", "",
+	}, httpProbe(c.pki.client(adminToken), fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
 }
 
 func (c *Cluster) startControllers(ctx context.Context) error {
@@ -281,6 +296,10 @@ func httpProbe(client *http.Client, url string) probe {
 // probe succeeds. Between choosing a port and listening on it another process may
 // take it: the tool then exits at once and is tried again.
 func (c *Cluster) run(ctx context.Context, tool toolchain.Tool, args func(ports []int) ([]string, probe)) error {
+	return c.runAs(ctx, tool.Name, tool, args)
+}
+
+func (c *Cluster) runAs(ctx context.Context, name string, tool toolchain.Tool, args func(ports []int) ([]string, probe)) error {
 	path, err := toolchain.Ensure(ctx, c.opts.Progress, tool)
 	if err != nil {
 		return err
@@ -292,14 +311,14 @@ func (c *Cluster) run(ctx context.Context, tool toolchain.Tool, args func(ports 
 			return err
 		}
 		arguments, ready := args(ports)
-		p, err := startProcess(tool.Name, path, arguments, filepath.Join(c.dir, tool.Name+".log"))
+		p, err := startProcess(tool.Name, path, arguments, filepath.Join(c.dir, name+".log"))
 		if err != nil {
 			return err
 		}
 		last = p.await(ctx, ready, startTimeout)
 		if last == nil {
 			c.mu.Lock()
-			c.processes[tool.Name] = p
+			c.processes[name] = p
 			c.mu.Unlock()
 			return nil
 		}

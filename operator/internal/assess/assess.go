@@ -61,6 +61,13 @@ type Observed struct {
 	Unread map[matrix.Driver]error
 }
 
+// APIServer is one API server of the cluster.
+type APIServer struct {
+	Address string // HOST:PORT; "" of the one that answers, and where the addresses cannot be read
+	Version string // such as "v1.33.4"; "" where Err says why it is not known
+	Err     error
+}
+
 // AddFault notes why something of a driver could not be read.
 func (o *Observed) AddFault(d matrix.Driver, err error) { o.Faults = with(o.Faults, d, err) }
 

@@ -53,7 +53,7 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Its fields are required.
+// Cluster is the API server of a cluster. Its fields are required, but for Ask.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
 	// cache, as a manager's client does by default.
@@ -62,15 +62,9 @@ type Cluster struct {
 	Reader client.Reader
 	// Versions is a discovery client.
 	Versions Versioner
-}
-
-// Version returns the version that the API server reports, such as "v1.33.4".
-func (c *Cluster) Version(context.Context) (string, error) {
-	info, err := c.Versions.ServerVersion()
-	if err != nil {
-		return "", classify("read", "the version of the API server", err)
-	}
-	return info.GitVersion, nil
+	// Ask asks one API server of several for its version: see [Asking]. Without it those
+	// beside the one that answers cannot be asked.
+	Ask func(ctx context.Context, address string) (string, error)
 }
 
 // Read returns those of the objects that are there, and of those that may not be read

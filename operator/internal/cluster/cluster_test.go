@@ -53,14 +53,6 @@ func step(o *unstructured.Unstructured, action plan.Action) plan.Step {
 		UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion()}
 }
 
-func TestVersionIsWhatTheServerSays(t *testing.T) {
-	c, _, _ := start(t)
-	v, err := c.Version(ctx)
-	require.NoError(t, err)
-	_, err = matrix.ParseKubernetes(v)
-	require.NoError(t, err)
-}
-
 func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 	c, k, ns := start(t)
 	o := configMap(ns, "x", map[string]any{"a": "1"})

@@ -19,7 +19,8 @@
 // and "storageProvider" are what the VDOConfig last said of drivers that could be
 // rendered, and "clusterID" is the storage driver's cluster id: with them a driver is
 // repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
-// configuration is lost.
+// configuration is lost. "kubernetes" is the version that drivers were last chosen for:
+// it does not go back.
 //
 // The record is kept twice (see [CopyName]): a cluster whose record is lost has
 // objects that nobody removes.
@@ -84,6 +85,8 @@ type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
 	ClusterID       string                    `json:"clusterID,omitempty"`
+	// Kubernetes is the version that drivers were last chosen for.
+	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
 // Key tells objects apart, whatever version of their kind they are read in.

@@ -68,7 +68,8 @@ type Store interface {
 
 // Observer reads the cluster. Absent objects are left out of what it answers.
 type Observer interface {
-	Version(ctx context.Context) (string, error)
+	// APIServers returns every one; it fails where none answers.
+	APIServers(ctx context.Context) ([]assess.APIServer, error)
 	Observe(ctx context.Context) (assess.Observed, error)
 	// Read returns what is there, and of what may not be read why.
 	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)

@@ -2,6 +2,8 @@ package vdoconfig_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +15,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 )
 
 func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
@@ -61,6 +65,53 @@ func TestUpgradesInPlaceWhenTheBundleBringsANewerRelease(t *testing.T) {
 	require.Contains(t, w.events.all(), "Deployment vmware-system-csi/vsphere-csi-controller was changed from csi@3.5.1 to csi@3.7.3")
 	require.Contains(t, w.events.all(), "csi@3.7.3 is rolled out")
 }
+
+// A control plane of three is upgraded one by one, and whichever answers speaks for
+// itself: the cloud provider follows the last, once, and does not go back.
+func TestTheCloudProviderFollowsTheLastAPIServerAndStays(t *testing.T) {
+	w := start(t, "cpi@1.33.1 cpi@1.34.0")
+	plane := &plane{Cluster: w.r.Cluster}
+	w.r.Cluster = plane
+	plane.are("v1.34.2", "v1.33.4", "v1.33.4")
+	v := w.config("site")
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.ready(v)
+	require.Equal(t, "1.33.1", driver(v, "cpi").Version)
+	require.Equal(t, "v1.33.4", v.Status.Kubernetes)
+	require.Contains(t, cond(t, v, "Resolved").Message, "the API servers are of Kubernetes v1.33.4 to v1.34.2")
+
+	plane.servers[1] = assess.APIServer{Address: "10.0.0.2:6443", Err: errors.New("connection refused")} // it is being upgraded
+	plane.servers[2].Version = "v1.34.2"
+	w.look(v)
+	require.Equal(t, "1.33.1", driver(v, "cpi").Wanted)
+	require.Contains(t, cond(t, v, "Resolved").Message, "10.0.0.2:6443: connection refused")
+
+	plane.are("v1.34.2", "v1.34.2", "v1.34.2")
+	w.look(v)
+	w.ready(v)
+	require.Equal(t, "1.34.0", driver(v, "cpi").Version)
+
+	plane.are("v1.33.4", "v1.34.2", "v1.34.2")
+	w.look(v)
+	require.Equal(t, "1.34.0", driver(v, "cpi").Wanted)
+	require.True(t, isTrue(v, "Ready"), describe(v))
+	require.Contains(t, cond(t, v, "Resolved").Message, "older than v1.34.2")
+}
+
+// plane is a control plane of several API servers.
+type plane struct {
+	vdoconfig.Cluster
+	servers []assess.APIServer
+}
+
+func (p *plane) are(versions ...string) {
+	p.servers = nil
+	for i, v := range versions {
+		p.servers = append(p.servers, assess.APIServer{Address: fmt.Sprintf("10.0.0.%d:6443", i+1), Version: v})
+	}
+}
+
+func (p *plane) APIServers(context.Context) ([]assess.APIServer, error) { return p.servers, nil }
 
 func TestDriftIsRepaired(t *testing.T) {
 	w := start(t, pair)

@@ -40,8 +40,7 @@ type site struct {
 	// staying are drivers that are not asked for any more and serve volumes.
 	staying []matrix.Driver
 
-	kubernetes   string // as reported
-	version      matrix.Version
+	kubernetes   kubernetes
 	distribution string
 	observed     assess.Observed
 	looked       bool // observed is what is there
@@ -87,12 +86,14 @@ func (p *pass) observe(ctx context.Context) error {
 		return err
 	}
 	s.looked = true
-	if s.kubernetes, err = p.Cluster.Version(ctx); err != nil {
+	servers, err := p.Cluster.APIServers(ctx)
+	if err != nil {
 		return err
 	}
-	if s.version, err = matrix.ParseKubernetes(s.kubernetes); err != nil {
+	if s.kubernetes, err = chosenFor(servers, s.inventory.Memory().Kubernetes); err != nil {
 		return err
 	}
+	p.outcome.notes = append(p.outcome.notes, s.kubernetes.notes...)
 	for d, why := range s.observed.Unread {
 		p.fault(d, why)
 	}

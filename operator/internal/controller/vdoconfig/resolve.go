@@ -104,7 +104,7 @@ func (p *pass) choose(hold error) {
 	q := question{
 		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
 		refused: p.unlisted(),
-		facts:   matrix.Facts{Kubernetes: p.site.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
+		facts:   matrix.Facts{Kubernetes: p.site.kubernetes.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
 	}
 	p.decision = decide(q).with(p.site.staying, q)
 	for d, why := range p.site.faults {

@@ -45,8 +45,8 @@ func (p *pass) report() {
 	st := &p.config.Status
 	st.ObservedGeneration = p.config.Generation
 	st.HandledReconcileAt = p.config.Annotations[v1alpha1.AnnotationRequestedAt]
-	if p.site.kubernetes != "" {
-		st.Kubernetes = p.site.kubernetes
+	if v := p.site.kubernetes.reported; v != "" {
+		st.Kubernetes = v
 	}
 	if b := p.site.bundle; b != nil && p.site.contents != nil && (st.Bundle == "" || len(p.stranded()) == 0) {
 		st.Bundle = b.Status.Repository + "@" + b.Status.Digest

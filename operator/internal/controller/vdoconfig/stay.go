@@ -105,6 +105,7 @@ func (p *pass) remember(inv inventory.Inventory) inventory.Inventory {
 			now.StorageProvider = p.spec.StorageProvider.DeepCopy()
 		}
 	}
+	now.Kubernetes = p.site.kubernetes.reported
 	switch c := p.site.cluster; {
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID

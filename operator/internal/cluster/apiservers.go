@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+const (
+	// serverName is in the certificate of every API server of a cluster.
+	serverName = "kubernetes.default.svc"
+	// askTimeout is what one API server has to answer, besides the others.
+	askTimeout = 2 * time.Second
+	maxServers = 32
+)
+
+// APIServers returns the API servers of the cluster with the version of each, or why
+// it could not be asked. A control plane with several is upgraded one by one, and
+// whichever answers speaks only for itself. Their addresses are the endpoints of the
+// Service default/kubernetes, which they keep themselves; where those cannot be read,
+// that is an entry without an address. Where there is one, or no endpoints are kept,
+// the one that answers everything is all there is.
+func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
+	info, err := c.Versions.ServerVersion()
+	if err != nil {
+		return nil, classify("read", "the version of the API server", err)
+	}
+	all := []assess.APIServer{{Version: info.GitVersion}}
+	addresses, err := c.endpoints(ctx)
+	if err != nil {
+		return append(all, assess.APIServer{Err: err}), nil
+	}
+	if len(addresses) < 2 {
+		return all, nil
+	}
+	asked := make([]assess.APIServer, len(addresses))
+	var group errgroup.Group
+	for i, address := range addresses {
+		group.Go(func() error {
+			asked[i] = c.askServer(ctx, address)
+			return nil
+		})
+	}
+	_ = group.Wait() //nolint:errcheck // each has its own error
+	return append(all, asked...), nil
+}
+
+// endpoints returns HOST:PORT of every API server, sorted.
+func (c *Cluster) endpoints(ctx context.Context) ([]string, error) {
+	var slicesOf discoveryv1.EndpointSliceList
+	err := c.Reader.List(ctx, &slicesOf, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}, client.Limit(maxServers))
+	if err != nil {
+		return nil, classify("list", "the endpoints of Service default/kubernetes", err)
+	}
+	var all []string
+	for i := range slicesOf.Items {
+		all = append(all, addressesOf(&slicesOf.Items[i])...)
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxServers)], nil
+}
+
+func addressesOf(s *discoveryv1.EndpointSlice) []string {
+	var all []string
+	for _, p := range s.Ports {
+		if p.Port == nil {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			for _, a := range e.Addresses {
+				all = append(all, net.JoinHostPort(a, strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	return all
+}
+
+func (c *Cluster) askServer(ctx context.Context, address string) assess.APIServer {
+	if c.Ask == nil {
+		return assess.APIServer{Address: address, Err: errNobodyAsks}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	v, err := c.Ask(ctx, address)
+	return assess.APIServer{Address: address, Version: v, Err: err}
+}
+
+var errNobodyAsks = errors.New("this operator was not set up to ask it")
+
+// Asking returns what asks the API server at HOST:PORT for its version: as the
+// configuration given, but that the certificate has to be for the name that all API
+// servers of a cluster share, whatever their addresses. Where the configuration checks
+// no certificate the question goes without credentials.
+func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string, error) {
+	return func(ctx context.Context, address string) (string, error) {
+		one := rest.CopyConfig(cfg)
+		if one.Insecure {
+			one = rest.AnonymousClientConfig(cfg)
+		}
+		one.Host, one.ServerName = "https://"+address, serverName
+		d, err := discovery.NewDiscoveryClientForConfig(one)
+		if err != nil {
+			return "", err
+		}
+		data, err := d.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+		if err != nil {
+			return "", rootCause(err)
+		}
+		var info version.Info
+		if err := json.Unmarshal(data, &info); err != nil {
+			return "", fmt.Errorf("not an API server's answer: %w", err)
+		}
+		return info.GitVersion, nil
+	}
+}
+
+// rootCause drops what changes from try to try: the URL, and the client's own port.
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

@@ -1,0 +1,99 @@
+package cluster_test
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// endpoints are what API servers keep of themselves. Those of tests listen on loopback,
+// which the API server takes in no EndpointSlice, so they are put into its answer.
+type endpoints struct {
+	client.Reader
+	addresses []string
+}
+
+func (e endpoints) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	found, ours := list.(*discoveryv1.EndpointSliceList)
+	if err := e.Reader.List(ctx, list, opts...); err != nil || !ours {
+		return err
+	}
+	for _, a := range e.addresses {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			return err
+		}
+		number := int32(n)
+		found.Items = append(found.Items, discoveryv1.EndpointSlice{
+			Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}}},
+		})
+	}
+	return nil
+}
+
+// A control plane that is being upgraded: two real API servers over the same data.
+func TestEveryAPIServerIsAskedForItsVersion(t *testing.T) {
+	c := cluster.New(t, cluster.Options{})
+	cfg := c.Config()
+	k, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
+	require.NoError(t, err)
+	e := &edge.Cluster{Client: k, Reader: k, Versions: versions, Ask: edge.Asking(cfg)}
+	servers, err := e.APIServers(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []assess.APIServer{{Version: "v" + toolchain.FirstKubernetes}}, servers, "no endpoints are kept")
+
+	second, err := c.Beside(ctx, toolchain.NextKubernetes)
+	require.NoError(t, err)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, dead.Close())
+	e.Reader = endpoints{k, []string{cfg.Host[len("https://"):], second, dead.Addr().String()}}
+	servers, err = e.APIServers(ctx)
+	require.NoError(t, err)
+	found := map[string]int{}
+	for _, s := range servers {
+		found[s.Version]++
+		if s.Version == "" {
+			require.ErrorContains(t, s.Err, "connection refused")
+			require.NotContains(t, s.Err.Error(), "->", "what changes from try to try")
+		}
+	}
+	require.Equal(t, map[string]int{"v" + toolchain.FirstKubernetes: 2, "v" + toolchain.NextKubernetes: 1, "": 1}, found, "%v", servers)
+}
+
+// Whatever may be written into endpoints, the question goes to API servers of this
+// cluster alone, and does not wait.
+func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
+	cfg := cluster.Config(t)
+	other := cluster.New(t, cluster.Options{})
+	ask := edge.Asking(cfg)
+	_, err := ask(ctx, other.Config().Host[len("https://"):])
+	require.ErrorContains(t, err, "certificate signed by unknown authority")
+
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, mute.Close()) })
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err = ask(short, mute.Addr().String())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}

@@ -1,0 +1,48 @@
+package vdoconfig
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
+	up, down := func(v string) assess.APIServer { return assess.APIServer{Address: "10.0.0.1:6443", Version: v} },
+		assess.APIServer{Address: "10.0.0.3:6443", Err: errors.New("connection refused")}
+	for name, c := range map[string]struct {
+		servers    []assess.APIServer
+		remembered string
+		want       string
+		note       string
+	}{
+		"one":                             {[]assess.APIServer{up("v1.33.4")}, "", "v1.33.4", ""},
+		"one that was upgraded":           {[]assess.APIServer{up("v1.34.2")}, "v1.33.4", "v1.34.2", ""},
+		"the newer one answers":           {[]assess.APIServer{up("v1.34.2"), up("v1.33.4"), up("v1.34.2")}, "v1.33.4", "v1.33.4", "are of Kubernetes v1.33.4 to v1.34.2"},
+		"a first installation meanwhile":  {[]assess.APIServer{up("v1.34.2"), up("v1.33.4")}, "", "v1.33.4", "v1.33.4 to v1.34.2"},
+		"versions are no strings":         {[]assess.APIServer{up("v1.9.2"), up("v1.10.4")}, "", "v1.9.2", ""},
+		"never back":                      {[]assess.APIServer{up("v1.34.2"), up("v1.33.4")}, "v1.34.2", "v1.34.2", "older than v1.34.2"},
+		"never back, whoever is left":     {[]assess.APIServer{up("v1.33.4")}, "v1.34.2", "v1.34.2", "older than v1.34.2"},
+		"one may be older":                {[]assess.APIServer{up("v1.34.2"), up("v1.34.2"), down}, "v1.33.4", "v1.33.4", "10.0.0.3:6443: connection refused"},
+		"one may be older, nothing known": {[]assess.APIServer{up("v1.34.2"), down}, "", "v1.34.2", "10.0.0.3:6443: connection refused"},
+		"addresses cannot be read":        {[]assess.APIServer{up("v1.34.2"), {Err: errors.New("forbidden")}}, "v1.33.4", "v1.33.4", "forbidden; drivers are chosen for Kubernetes v1.33.4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, err := chosenFor(c.servers, c.remembered)
+			require.NoError(t, err)
+			require.Equal(t, c.want, k.reported)
+			require.Equal(t, c.want, "v"+k.version.String())
+			notes := few(k.notes)
+			if c.note != "" {
+				require.Contains(t, notes, c.note)
+				require.Contains(t, notes, "drivers are chosen for Kubernetes "+c.want)
+			} else if name != "versions are no strings" {
+				require.Empty(t, notes)
+			}
+		})
+	}
+	_, err := chosenFor([]assess.APIServer{down}, "v1.33.4")
+	require.ErrorContains(t, err, "none of 1 answers")
+}
