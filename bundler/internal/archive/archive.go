@@ -35,7 +35,9 @@
 // index.json is kept in FILE.index while it is written; a reader that finds
 // index.json torn reads that instead. Where the slack is used up, the archive is
 // written again with new slack beside itself and takes its own place. What a
-// signature replaces stays behind as an entry that nothing names.
+// signature replaces stays behind as an entry that nothing names. What an interrupted
+// signing left behind all that is named is cut off by the next one, from the first
+// entry on that has not the bytes of its name.
 //
 // # Reading
 //

@@ -739,6 +739,7 @@ func TestSigningThatWasCutOffLeavesAReadableArchiveAndIsRepaired(t *testing.T) {
 			list, err := f.Attachments(t.Context(), rootOf(b))
 			require.NoError(t, err)
 			require.Len(t, list, 1)
+			require.NoError(t, verify(t.Context(), f))
 		})
 	}
 	t.Run("index.json torn", func(t *testing.T) {

@@ -28,7 +28,7 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 		}
 		return a.reopen(v.partsPath)
 	}
-	if err := attachToFile(a.path, att, was.index); err != nil {
+	if err := attachToFile(ctx, a.path, att, was.index); err != nil {
 		return err
 	}
 	return a.reopen(a.path)
@@ -38,7 +38,7 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 // file behind it. Nobody else changes the archive at that moment, and what has the
 // signature's tag has to be what it was when the archive was opened: what is attached
 // was joined with that.
-func attachToFile(path string, att bundle.Attachment, was *index) error {
+func attachToFile(ctx context.Context, path string, att bundle.Attachment, was *index) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return openFault(path, err)
@@ -54,7 +54,7 @@ func attachToFile(path string, att bundle.Attachment, was *index) error {
 	}
 	f, err := dir.reopen(name)
 	if err == nil {
-		err = errors.Join(attachTo(dir, real, f, att, was), storageFault("sign", path, f.Close()))
+		err = errors.Join(attachTo(ctx, dir, real, f, att, was), storageFault("sign", path, f.Close()))
 	}
 	return errors.Join(err, lock.release())
 }
@@ -72,7 +72,7 @@ func (a *File) reopen(path string) error {
 	return nil
 }
 
-func attachTo(dir *folder, path string, f storage, att bundle.Attachment, was *index) error {
+func attachTo(ctx context.Context, dir *folder, path string, f storage, att bundle.Attachment, was *index) error {
 	s, err := scanStorage(path, f)
 	if err != nil {
 		return err
@@ -80,7 +80,16 @@ func attachTo(dir *folder, path string, f storage, att bundle.Attachment, was *i
 	if err := sameTag(path, att.Tag, was, s.index); err != nil {
 		return err
 	}
-	whole := func(d ocispec.Descriptor) (bool, error) { return s.has(d.Digest.Encoded()), nil }
+	if err := s.cutTorn(ctx, path, f); err != nil {
+		return err
+	}
+	whole := func(d ocispec.Descriptor) (bool, error) {
+		there, whole, err := s.whole(ctx, &scanFetcher{path, f, s}, d.Digest.Encoded())
+		if err == nil && there && !whole {
+			err = spoiled(path, d)
+		}
+		return whole, err
+	}
 	add, err := checkAttachment(path, att, s.has, whole)
 	if err != nil {
 		return err

@@ -424,7 +424,7 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment, was *index)
 	if err := v.dir.write(filepath.Base(v.partsPath), v.list.Text()); err != nil {
 		return err
 	}
-	if err := attachTo(v.dir, v.path, v, att, was); err != nil {
+	if err := attachTo(ctx, v.dir, v.path, v, att, was); err != nil {
 		return err
 	}
 	size, err := storageSize(v.path, v)
