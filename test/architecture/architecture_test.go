@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"api/trust", "matrix/needs"},
 	{"api/bundle", "api/trust/keyless"},
 	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
-	{"operator/internal/plan", "operator/internal/credentials"},
+	{"operator/internal/plan", "operator/internal/credentials", "bundler/remote"},
 	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
 	{"operator/internal/controller/..."},
 	{"bundler/internal/cli/...", "operator", "operator/internal/model"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // about attaches a manifest to a subject: under the tag with this end, or without one as
@@ -44,7 +45,7 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 	w.key(t, "k")
 	w.must(t, "lock", "@up", "-q", "--release", "csi@3.5.1", "-o", "old.yaml")
 	w.must(t, "pull", "@up", "-q", "--lock", "old.yaml", "-o", "old.tar")
-	login, err := registry.ConfigCredentials("login", w.mirror.DockerConfig())
+	login, err := remote.ConfigCredentials("login", w.mirror.DockerConfig())
 	require.NoError(t, err)
 	client, err := registry.NewClient(registry.Options{CA: w.mirror.CA(), PlainHTTP: []string{w.upstream.Host}, Credentials: login})
 	require.NoError(t, err)

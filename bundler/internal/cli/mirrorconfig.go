@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Layouts of a push.
@@ -156,7 +157,7 @@ func (f mirrorConfigFlags) check(cmd *cobra.Command, format nodeconfig.Format) e
 
 // mirrorLogin finds a user and password for the mirror where docker and podman keep them.
 func mirrorLogin(ctx context.Context, mirror image.Reference) (nodeconfig.Login, error) {
-	c, err := registry.DefaultCredentials(ctx, mirror.Host(), mirror.Path())
+	c, err := remote.DefaultCredentials(ctx, mirror.Host(), mirror.Path())
 	if err != nil {
 		return nodeconfig.Login{}, err
 	}

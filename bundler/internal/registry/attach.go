@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const opAttach = "attach"
@@ -21,8 +21,8 @@ const opAttach = "attach"
 // Attach adds a signature, or what else is about an image, to the repository. The
 // subject has to be there, and so have blobs that do not carry their data.
 func (r *Repository) Attach(ctx context.Context, a bundle.Attachment) error {
-	subject := r.at(a.Subject.String())
-	_, found, err := r.stat(ctx, opAttach, subject, a.Subject.String(), r.pushes())
+	subject := r.At(a.Subject.String())
+	_, found, err := r.Stat(ctx, remote.Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) er
 	}
 	if len(lacking(there.Layers, m.Layers)) > 0 || data == nil {
 		return &fault.Error{
-			Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag), Hint: "run it again",
+			Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag), Hint: "run it again",
 			Err: errors.New("somebody else wrote the tag at the same time, without what was attached"),
 		}
 	}
@@ -75,7 +75,7 @@ func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) er
 
 // underTag reads the manifest that a tag names; no data where there is none.
 func (r *Repository) underTag(ctx context.Context, tag string) (m ocispec.Manifest, data []byte, err error) {
-	d, found, err := r.stat(ctx, opAttach, r.at(tag), tag, r.pushes())
+	d, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: tag, Access: r.Pushes()})
 	if err != nil || !found {
 		return m, nil, err
 	}
@@ -86,13 +86,13 @@ func (r *Repository) underTag(ctx context.Context, tag string) (m ocispec.Manife
 }
 
 func (r *Repository) attachBlob(ctx context.Context, b ocispec.Descriptor) error {
-	there, err := r.has(ctx, b, r.pushes())
+	there, err := r.has(ctx, b, r.Pushes())
 	if err != nil || there {
 		return err
 	}
 	if int64(len(b.Data)) != b.Size {
 		return &fault.Error{
-			Reason: fault.Incomplete, Op: opAttach, Subject: r.at(b.Digest.String()),
+			Reason: fault.Incomplete, Op: opAttach, Subject: r.At(b.Digest.String()),
 			Hint: "sign it again", Err: errors.New("a part of the signature is not at hand"),
 		}
 	}
@@ -109,7 +109,7 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 	if err := r.putManifest(ctx, digest, a.Node); err != nil {
 		return err
 	}
-	return r.list(ctx, a)
+	return r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
 }
 
 // putUnderTag writes under a tag without taking away what others put there: a
@@ -117,7 +117,7 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 // for that, so the tag is looked at again right before what is there is replaced.
 func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error {
 	for range listAttempts {
-		there, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+		there, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error
 		if err != nil || node.Data == nil {
 			return err
 		}
-		now, found, err := r.stat(ctx, opAttach, r.at(a.Tag), a.Tag, r.pushes())
+		now, found, err := r.Stat(ctx, remote.Look{Op: opAttach, ID: a.Tag, Access: r.Pushes()})
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func (r *Repository) putUnderTag(ctx context.Context, a bundle.Attachment) error
 		}
 	}
 	return &fault.Error{
-		Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag), Hint: "run it again",
+		Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag), Hint: "run it again",
 		Err: errors.New("others wrote the tag again and again at the same time"),
 	}
 }
@@ -159,7 +159,7 @@ func (r *Repository) joined(ctx context.Context, a bundle.Attachment, there ocis
 	node, config, err := merge(a.Node, data, lost)
 	if err != nil {
 		return bundle.Node{}, &fault.Error{
-			Reason: fault.Conflict, Op: opAttach, Subject: r.at(a.Tag),
+			Reason: fault.Conflict, Op: opAttach, Subject: r.At(a.Tag),
 			Hint: "delete the tag if it is not needed", Err: err,
 		}
 	}
@@ -176,7 +176,7 @@ func (r *Repository) lostConfig(ctx context.Context, manifest []byte) (bool, err
 	if !ok {
 		return false, nil // merge says what it cannot be joined with
 	}
-	found, err := r.has(ctx, config, r.pushes())
+	found, err := r.has(ctx, config, r.Pushes())
 	return !found, err
 }
 
@@ -254,57 +254,6 @@ func configOf(layers []ocispec.Descriptor) ocispec.Image {
 
 const listAttempts = 5
 
-// list makes sure that a referrer is listed. Where the registry has no API for it,
-// the client keeps the list, under the tag sha256-<hex>; the specification knows no
-// lock for that, so it is read again after it was written.
-func (r *Repository) list(ctx context.Context, a bundle.Attachment) error {
-	subject := r.at(a.Subject.String())
-	for range listAttempts {
-		listed, api, err := r.referrersAPI(ctx, opAttach, subject, a.Subject)
-		if err != nil {
-			return err
-		}
-		if api && contains(listed, a.Node.Descriptor.Digest) {
-			return nil
-		}
-		index, err := r.fallbackIndex(ctx, opAttach, subject, a.Subject, r.pushes())
-		if err != nil {
-			return err
-		}
-		if contains(index.Manifests, a.Node.Descriptor.Digest) {
-			return nil
-		}
-		index.Manifests = append(index.Manifests, referrer(a.Node))
-		data, err := json.Marshal(index)
-		if err != nil {
-			return err
-		}
-		d := blob(ocispec.MediaTypeImageIndex, data)
-		d.Data = nil
-		if err := r.putManifest(ctx, "sha256-"+a.Subject.Hex(), bundle.Node{Descriptor: d, Data: data}); err != nil {
-			return err
-		}
-	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: opAttach, Subject: subject, Hint: "run it again",
-		Err: fmt.Errorf("others keep writing the list of referrers under the tag sha256-%s", a.Subject.Hex()),
-	}
-}
-
 func contains(list []ocispec.Descriptor, digest godigest.Digest) bool {
 	return slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == digest })
-}
-
-// referrer describes a manifest as lists of referrers do.
-func referrer(n bundle.Node) ocispec.Descriptor {
-	var m ocispec.Manifest
-	_ = json.Unmarshal(n.Data, &m) // a list without the type is still a list
-	d := ocispec.Descriptor{
-		MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: n.Descriptor.Size,
-		ArtifactType: m.ArtifactType, Annotations: m.Annotations,
-	}
-	if d.ArtifactType == "" {
-		d.ArtifactType = m.Config.MediaType
-	}
-	return d
 }

@@ -5,20 +5,9 @@
 // [Repository] is one name in one registry; it is read from (Root, Fetch,
 // Attachments), written to (Begin, Put, Commit) and added to (Attach).
 //
-// What holds for every request:
-//   - HTTPS, unless the host was named in Options.PlainHTTP. Loopback and private
-//     addresses are no exception.
-//   - Credentials go to the host they are for, and to the token service that this
-//     host names over HTTPS; never to the target of a redirect or of an upload
-//     location on another host. A client certificate is shown to none of these but
-//     the host itself, also where the other host has one in its settings.
-//   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
-//     again, with exponential backoff, jitter and the server's Retry-After; a blob
-//     goes on where it stopped.
-//   - Whatever a server sends is bounded; manifests are verified here, blobs by
-//     who reads them (see [Repository.Fetch]).
-//   - What remains is a fault that names the operation, the reference and the
-//     remedy. No message holds a credential, nor a URL's query.
+// Requests, logins, manifests, tags and referrers are package remote's; this package
+// moves blobs over it, and what is to be there is looked at here before and after. A blob
+// goes on where it stopped, and is verified by who reads it (see [Repository.Fetch]).
 //
 // # What is there already
 //
@@ -65,15 +54,6 @@
 // from the last part's beginning at most. A blob that another repository of the
 // same registry has is mounted, where the registry offers that.
 //
-// # When a host has had enough
-//
-// A 429, or a 503 with Retry-After, holds back everything that goes to that host,
-// not only the request that was refused, and halves how much is done there at a
-// time; that grows again by one with every two rounds of success. So does a connection
-// that is cut, without the pause. What is small begins with four times
-// Options.Concurrency, and has one more with each success, up to sixteen times, until
-// the first such fault.
-//
 // # Settings of single hosts
 //
 // A file of YAML, in which unknown keys are refused ([ParseConfig]):
@@ -97,26 +77,23 @@ package registry
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"net"
-	"net/http"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
+
+// HostOptions are what differs for one host.
+type HostOptions = remote.HostOptions
 
 // Options say how registries are reached. The zero value is what a user expects
 // who said nothing.
 type Options struct {
 	// Credentials finds the login for a repository. Nil: the docker and podman
-	// configuration of the environment, see [DefaultCredentials].
-	Credentials CredentialFunc
+	// configuration of the environment, see [remote.DefaultCredentials].
+	Credentials remote.CredentialFunc
 	// CAFile is a PEM file of certificates trusted besides the system's own.
 	CAFile string
 	// CA is the same as bytes.
@@ -163,183 +140,60 @@ type Options struct {
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-const (
-	defaultConcurrency = 6
-	defaultAttempts    = 6
-	defaultBackoff     = 500 * time.Millisecond
-	maxBackoff         = time.Minute
-	defaultStall       = time.Minute
-	maxCAFile          = 4 << 20
-)
-
 // Client speaks to registries. It is safe for concurrent use.
 type Client struct {
+	*remote.Client
 	opts     Options
-	plain    map[string]bool
-	own      *http.Transport       // to hosts that the user named
-	named    map[string]transports // to those that have their own, by address
-	foreign  *http.Transport       // to hosts that a server named
-	segments *slots                // places in memory for parts of blobs that are read over several connections
-	pace     *pace
+	segments *remote.Slots // places in memory for parts of blobs that are read over several connections
 
 	mu    sync.Mutex
 	hosts map[string]*host
 }
 
-// NewClient checks the options and returns a client. Nothing is sent yet.
-func NewClient(o Options) (*Client, error) {
-	pool, err := certificates(o)
-	if err != nil {
-		return nil, err
-	}
-	if o.Credentials == nil {
-		o.Credentials = DefaultCredentials
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "vdo-bundle"
-	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = defaultConcurrency
-	}
-	if o.Attempts <= 0 {
-		o.Attempts = defaultAttempts
-	}
-	if o.Backoff <= 0 {
-		o.Backoff = defaultBackoff
-	}
-	if o.Stall <= 0 {
-		o.Stall = defaultStall
-	}
-	if o.Sleep == nil {
-		o.Sleep = sleep
-	}
-	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
-	if err != nil {
-		return nil, err
-	}
-	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*host{}, named: map[string]transports{}, segments: newSlots(maxSegments, maxSegments)}
-	if err := c.configure(pool); err != nil {
-		return nil, err
-	}
-	if o.Rate > 0 {
-		c.pace = &pace{rate: o.Rate, sleep: o.Sleep}
-	}
-	c.own = newTransport(pool, certs, o, nil)
-	c.foreign = newTransport(pool, nil, o, refuseLinkLocal)
-	return c, nil
+// host is a host of package remote, and how it takes blobs.
+type host struct {
+	*remote.Host
+	small, pull *remote.Slots
+	noRanges    atomic.Bool  // the host does not give ranges of blobs
+	chunk       atomic.Int64 // bytes that a request sends of a blob; 0: all of it
+
+	mu      sync.Mutex
+	noMount map[string]bool // repositories that it does not let blobs be taken over from
 }
 
-// Close drops idle connections.
-func (c *Client) Close() error {
-	c.own.CloseIdleConnections()
-	c.foreign.CloseIdleConnections()
-	for _, t := range c.named {
-		t.own.CloseIdleConnections()
-		t.foreign.CloseIdleConnections()
+// NewClient checks the options and returns a client. Nothing is sent yet.
+func NewClient(o Options) (*Client, error) {
+	c, err := remote.NewClient(remote.Options{
+		Credentials: o.Credentials, CAFile: o.CAFile, CA: o.CA, ClientCert: o.ClientCert, ClientKey: o.ClientKey, Hosts: o.Hosts, PlainHTTP: o.PlainHTTP,
+		UserAgent: o.UserAgent, Concurrency: o.Concurrency, Rate: o.Rate, Attempts: o.Attempts, Backoff: o.Backoff, Stall: o.Stall, Sleep: o.Sleep,
+	})
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	all := c.Options()
+	o.Backoff, o.Sleep = all.Backoff, all.Sleep
+	return &Client{Client: c, opts: o, segments: remote.NewSlots(maxSegments, maxSegments), hosts: map[string]*host{}}, nil
 }
 
 // Repository returns the repository that ref names; with ref's tag or digest as
 // what Root resolves and Commit names.
 func (c *Client) Repository(ref image.Reference) *Repository {
-	return &Repository{client: c, ref: ref, host: c.host(ref.Host())}
+	return &Repository{Repository: c.Client.Repository(ref), client: c, ref: ref, host: c.host(ref.Host())}
 }
 
-// certificates returns the system's pool with the user's certificates added.
-func certificates(o Options) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
+func (c *Client) host(name string) *host {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.hosts[name]; h != nil {
+		return h
 	}
-	if err := addFile(pool, o.CAFile); err != nil {
-		return nil, err
+	h := &host{Host: c.Host(name), noMount: map[string]bool{}}
+	h.small, h.pull = h.Small(), h.Pulls(remote.SmallBlob+1)
+	chunk := c.Settings(name).ChunkSize
+	if chunk <= 0 {
+		chunk = c.opts.ChunkSize
 	}
-	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
-		return nil, badCA("")
-	}
-	return pool, nil
-}
-
-// addFile adds the certificates of a file; of none, none.
-func addFile(pool *x509.CertPool, name string) error {
-	if name == "" {
-		return nil
-	}
-	data, err := readFile(name, maxCAFile)
-	if err != nil {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: name, Hint: "name a readable PEM file", Err: err}
-	}
-	if !pool.AppendCertsFromPEM(data) {
-		return badCA(name)
-	}
-	return nil
-}
-
-func badCA(name string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read CA certificates", Subject: name,
-		Hint: "give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)",
-		Err:  errors.New("there is no PEM certificate in it"),
-	}
-}
-
-// newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
-// delay or loss better than streams that share one, and a cut is one transfer's.
-func newTransport(pool *x509.CertPool, certs []tls.Certificate, o Options, control func(network, address string, c syscall.RawConn) error) *http.Transport {
-	dialer := &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second, Control: control}
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    min(o.Stall, 30*time.Second),
-		ExpectContinueTimeout:  time.Second,
-		IdleConnTimeout:        90 * time.Second,
-		MaxIdleConnsPerHost:    (2 + 2*manySmall) * o.Concurrency,
-		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // a blob's bytes are its bytes
-		Protocols:              protocols,
-		ReadBufferSize:         16 << 10, // large reads and writes pass them by
-		WriteBufferSize:        8 << 10,
-	}
-}
-
-// refuseLinkLocal keeps a server from sending the client to link-local
-// addresses, where clouds keep their metadata services. It sees the address that
-// is dialled, so no name can get around it.
-func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
-	h, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	ip := net.ParseIP(h)
-	if ip == nil || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() {
-		return errLinkLocal
-	}
-	return nil
-}
-
-var errLinkLocal = errors.New("the server points to a link-local address, which is refused")
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}
-
-// readFile reads a file of at most limit bytes.
-func readFile(name string, limit int64) ([]byte, error) {
-	f, err := userfile.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return readAll(f, limit)
+	h.chunk.Store(chunk)
+	c.hosts[name] = h
+	return h
 }

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // MaxConfigSize bounds a file of settings, in bytes.
@@ -81,7 +82,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	for _, host := range slices.Sorted(maps.Keys(doc.Hosts)) {
 		h := doc.Hosts[host]
 		o, errs := h.options(filepath.Dir(name))
-		if err := checkHost("", host); err != nil {
+		if err := remote.CheckHost("", host); err != nil {
 			errs = append(errs, errors.New("it is no registry host as references write it, with the port"))
 		}
 		for _, err := range errs {

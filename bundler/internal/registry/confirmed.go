@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -65,16 +66,16 @@ type noted struct {
 const maxNote = 64 << 10
 
 // readNote reads the note of a bundle in this very repository.
-func (r *Repository) readNote(ctx context.Context, op, subject string, root godigest.Digest, right access) (n noted, err error) {
-	a, err := r.small(ctx, op, subject, call{
-		method: http.MethodGet, url: r.address("manifests", bundle.NoteTag(root.Encoded())), access: right,
-		header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, ok: []int{200, 404},
+func (r *Repository) readNote(ctx context.Context, op, subject string, root godigest.Digest, right remote.Access) (n noted, err error) {
+	a, err := r.Small(ctx, op, subject, remote.Request{
+		Method: http.MethodGet, URL: r.Address("manifests", bundle.NoteTag(root.Encoded())), Access: right,
+		Header: map[string]string{"Accept": ocispec.MediaTypeImageManifest}, OK: []int{200, 404},
 	}, maxNote)
 	if fault.ReasonOf(err) == fault.Forbidden {
 		return n, nil // as some registries say that a tag is not there
 	}
 	var m ocispec.Manifest
-	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.data, &m) != nil { // what is no note says nothing
+	if err != nil || a.Status != http.StatusOK || json.Unmarshal(a.Data, &m) != nil { // what is no note says nothing
 		return n, err
 	}
 	if m.ArtifactType != confirmedType || m.Annotations[confirmedRepository] != r.ref.Repository() || m.Annotations[confirmedRoot] != root.String() {
@@ -88,7 +89,7 @@ func (r *Repository) readNote(ctx context.Context, op, subject string, root godi
 // Pushed tells when a push last put a tag on a bundle of this repository, by the
 // registry's clock; zero where nothing says so.
 func (r *Repository) Pushed(ctx context.Context, root image.Digest) (time.Time, error) {
-	n, err := r.readNote(ctx, "read the note of", r.at(root.String()), godigest.Digest(root.String()), r.pulls())
+	n, err := r.readNote(ctx, "read the note of", r.At(root.String()), godigest.Digest(root.String()), r.Pulls())
 	return n.pushed, err
 }
 
@@ -125,7 +126,7 @@ func (r *Repository) confirmed(ctx context.Context, g *bundle.Graph) (l look, er
 	if r.client.opts.CheckAll {
 		return l, nil
 	}
-	n, err := r.readNote(ctx, "push to", r.ref.String(), g.Root.Digest, r.pushes()) // the first that is asked of the registry
+	n, err := r.readNote(ctx, "push to", r.ref.String(), g.Root.Digest, r.Pushes()) // the first that is asked of the registry
 	if err != nil || n.set != setOf(g) {
 		return l, err
 	}
@@ -150,11 +151,11 @@ func (r *Repository) sampled(ctx context.Context, g *bundle.Graph, l *look) erro
 		return err
 	}
 	for _, d := range append(sample, g.Root) {
-		group.Go(func() error { return note(r.has(groupCtx, d, r.pushes())) })
+		group.Go(func() error { return note(r.has(groupCtx, d, r.Pushes())) })
 	}
 	for _, a := range pick(tags, sampleTags) {
 		group.Go(func() error {
-			_, found, err := r.stat(groupCtx, "look for", r.at(a.Tag), a.Tag, r.pushes())
+			_, found, err := r.Stat(groupCtx, remote.Look{Op: "look for", ID: a.Tag, Access: r.Pushes()})
 			return note(found, err)
 		})
 	}
@@ -195,18 +196,17 @@ func (r *Repository) hasAttachment(ctx context.Context, a bundle.Attachment) (bo
 		return false, err
 	}
 	if a.Tag == "" {
-		found, err := r.has(ctx, a.Node.Descriptor, r.pushes())
+		found, err := r.has(ctx, a.Node.Descriptor, r.Pushes())
 		if err != nil || !found {
 			return false, err
 		}
-		name := r.at(a.Subject.String())
-		list, err := r.referrers(ctx, "list signatures of", name, a.Subject)
+		list, err := r.Referrers(ctx, "list signatures of", a.Subject, r.Pulls())
 		if err != nil || !contains(list, a.Node.Descriptor.Digest) {
 			return false, err
 		}
 		return r.hasAll(ctx, a.Blobs)
 	}
-	d, found, err := r.stat(ctx, "look for", r.at(a.Tag), a.Tag, r.pushes())
+	d, found, err := r.Stat(ctx, remote.Look{Op: "look for", ID: a.Tag, Access: r.Pushes()})
 	if err != nil || !found {
 		return false, err
 	}
@@ -222,7 +222,7 @@ func (r *Repository) hasAttachment(ctx context.Context, a bundle.Attachment) (bo
 
 func (r *Repository) hasAll(ctx context.Context, ds []ocispec.Descriptor) (bool, error) {
 	for _, d := range ds {
-		if found, err := r.has(ctx, d, r.pushes()); err != nil || !found {
+		if found, err := r.has(ctx, d, r.Pushes()); err != nil || !found {
 			return false, err
 		}
 	}
@@ -248,7 +248,7 @@ func (r *Repository) Confirmed() bool {
 // are, or a login that may not write, leaves the note: nothing is lost by that but the
 // memory.
 func (r *Repository) withdraw(ctx context.Context, g *bundle.Graph) error {
-	n, err := r.readNote(ctx, opPush, r.at(g.Root.Digest.String()), g.Root.Digest, r.pushes())
+	n, err := r.readNote(ctx, opPush, r.At(g.Root.Digest.String()), g.Root.Digest, r.Pushes())
 	if err == nil {
 		err = r.putNote(ctx, g, "", n.pushed)
 	}
@@ -294,7 +294,7 @@ func (r *Repository) Remember(ctx context.Context) error {
 		return nil
 	}
 	set := setOf(p.graph)
-	n, err := r.readNote(ctx, opPush, r.at(p.graph.Root.Digest.String()), p.graph.Root.Digest, r.pushes())
+	n, err := r.readNote(ctx, opPush, r.At(p.graph.Root.Digest.String()), p.graph.Root.Digest, r.Pushes())
 	if err != nil || n.set == set && tagged.IsZero() {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -102,11 +103,11 @@ func TestLongRetryAfterIsToldNotWaitedFor(t *testing.T) {
 func TestWrongLogin(t *testing.T) {
 	for _, auth := range []real.Auth{real.Basic, real.Token} {
 		reg := real.Start(t, real.Options{TLS: true, Auth: auth})
-		for name, login := range map[string]registry.Credential{
-			"none": {}, "wrong password": {Username: reg.Username, Password: "other"}, "identity token": {IdentityToken: "gone"},
+		for name, login := range map[string]remote.Credential{
+			"none": {}, "wrong password": {Username: reg.Username, Password: "other"}, "identity token": {RefreshToken: "gone"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (registry.Credential, error) { return login, nil }}, reg)
+				c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) { return login, nil }}, reg)
 				_, err := repository(c, reg, "csi/driver:v1").Resolve(t.Context())
 				if auth == real.Token && name == "identity token" {
 					require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Refused, fault.NotFound}, fault.ReasonOf(err))
@@ -139,7 +140,7 @@ func TestCertificatesAndSchemes(t *testing.T) {
 	secure, plain := real.Start(t, real.Options{TLS: true}), real.Start(t, real.Options{})
 	resolve := func(o registry.Options, host string) error {
 		o.Sleep = (&naps{}).sleep
-		o.Credentials = func(context.Context, string, string) (registry.Credential, error) { return registry.Credential{}, nil }
+		o.Credentials = func(context.Context, string, string) (remote.Credential, error) { return remote.Credential{}, nil }
 		c, err := registry.NewClient(o)
 		require.NoError(t, err)
 		defer c.Close() //nolint:errcheck // idle connections only
@@ -297,8 +298,8 @@ func TestTokenServicesThatAreRefused(t *testing.T) {
 	} {
 		reg := real.Start(t, real.Options{TLS: true})
 		reg.Fail(real.Fault{Status: 401, Header: map[string]string{"WWW-Authenticate": fmt.Sprintf("Bearer realm=%q,service=x", realm)}})
-		c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (registry.Credential, error) {
-			return registry.Credential{Username: "u", Password: "p"}, nil
+		c, _ := client(t, registry.Options{Credentials: func(context.Context, string, string) (remote.Credential, error) {
+			return remote.Credential{Username: "u", Password: "p"}, nil
 		}}, reg)
 		_, err := repository(c, reg, "a/b:1").Resolve(t.Context())
 		wantFaultText(t, err, fault.Refused, text)
@@ -350,8 +351,8 @@ func TestSecretsAreNotInMessages(t *testing.T) {
 	for name, a := range answers {
 		answer = a
 		c, err := registry.NewClient(registry.Options{CA: pem, Attempts: 2, Sleep: (&naps{}).sleep,
-			Credentials: func(context.Context, string, string) (registry.Credential, error) {
-				return registry.Credential{Username: user, Password: canary}, nil
+			Credentials: func(context.Context, string, string) (remote.Credential, error) {
+				return remote.Credential{Username: user, Password: canary}, nil
 			}})
 		require.NoError(t, err)
 		repo := c.Repository(image.MustReference(host + "/a/b:1"))
@@ -505,8 +506,8 @@ func mustClient(t *testing.T, reg *real.Registry) *registry.Client {
 // No more files may be open: that is no fault of the network, nor of a disk.
 func TestTooManyOpenFilesAreNamed(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE} {
-		c, err := registry.NewClient(registry.Options{Attempts: 1, Credentials: func(context.Context, string, string) (registry.Credential, error) {
-			return registry.Credential{}, nil
+		c, err := registry.NewClient(registry.Options{Attempts: 1, Credentials: func(context.Context, string, string) (remote.Credential, error) {
+			return remote.Credential{}, nil
 		}})
 		require.NoError(t, err)
 		err = registry.Explain(c, "registry.site", &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", errno)})

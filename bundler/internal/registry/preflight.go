@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"net/http"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // Preflight makes sure that the registry can be reached and that the login may
@@ -17,15 +19,15 @@ func (r *Repository) Preflight(ctx context.Context) error {
 		return nil
 	}
 	const op = "begin a push to"
-	return r.client.retry(ctx, r.host, op, r.ref.String(), func(int) error {
-		resp, err := r.client.send(ctx, r.host, call{ //nolint:bodyclose // drain closes it
-			method: http.MethodPost, url: r.address("blobs", "uploads", ""), access: r.pushes(), ok: []int{202},
+	return r.client.Retry(ctx, r.host.Host, op, r.ref.String(), func(int) error {
+		resp, err := r.client.Send(ctx, r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+			Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), Access: r.Pushes(), OK: []int{202},
 		})
 		if err != nil {
 			return err
 		}
-		drain(resp.Body)
-		at, err := r.client.location(r.host, resp.Request.URL, resp)
+		remote.Drain(resp.Body)
+		at, err := r.client.Location(r.host.Host, resp.Request.URL, resp)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 // goodProgress is how much must arrive between two faults of one blob for the
@@ -47,7 +49,7 @@ func (r *Repository) openStream(ctx context.Context, d ocispec.Descriptor, offse
 	if offset == d.Size {
 		return s, nil
 	}
-	release, err := r.host.pulls(d.Size).acquire(ctx)
+	release, err := r.host.Pulls(d.Size).Acquire(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}
@@ -90,7 +92,7 @@ func (s *blobStream) finish() error {
 	}
 	var one [1]byte
 	if n, _ := io.ReadFull(s.body, one[:]); n > 0 {
-		s.err = corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
+		s.err = remote.Corrupt("read", s.subject(), fmt.Errorf("it is longer than %d bytes", s.d.Size))
 	}
 	return s.err
 }
@@ -103,7 +105,7 @@ func (s *blobStream) resume(err error) error {
 	}
 	s.failedAt = s.offset
 	s.failures++
-	if err = s.r.client.wait(s.ctx, s.r.host, err, s.failures); err != nil {
+	if err = s.r.client.Wait(s.ctx, s.r.host.Host, err, s.failures); err != nil {
 		return s.explain(err)
 	}
 	return s.reopen()
@@ -117,7 +119,7 @@ func (s *blobStream) reopen() error {
 			return nil
 		}
 		s.failures++
-		if err = s.r.client.wait(s.ctx, s.r.host, err, s.failures); err != nil {
+		if err = s.r.client.Wait(s.ctx, s.r.host.Host, err, s.failures); err != nil {
 			return s.explain(err)
 		}
 	}
@@ -127,16 +129,16 @@ func (s *blobStream) reopen() error {
 // that are open. One that ignores Range gives the blob from its start, and what is
 // here already is read over.
 func (s *blobStream) request() error {
-	q := call{
-		method: http.MethodGet, url: s.r.address("blobs", s.d.Digest.String()), access: s.r.pulls(),
-		header: map[string]string{}, ok: []int{200},
+	q := remote.Request{
+		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
+		Header: map[string]string{}, OK: []int{200},
 	}
 	ranged := s.offset > 0 && !s.noRange
 	if ranged {
-		q.header["Range"] = fmt.Sprintf("bytes=%d-%d", s.offset, s.d.Size-1)
-		q.ok = []int{200, 206, 416}
+		q.Header["Range"] = fmt.Sprintf("bytes=%d-%d", s.offset, s.d.Size-1)
+		q.OK = []int{200, 206, 416}
 	}
-	resp, err := s.r.client.send(s.ctx, s.r.host, q)
+	resp, err := s.r.client.Send(s.ctx, s.r.host.Host, q)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (s *blobStream) request() error {
 		return s.take(resp, s.d.Size-s.offset)
 	}
 	if resp.StatusCode != http.StatusOK {
-		drain(resp.Body)
+		remote.Drain(resp.Body)
 		s.noRange = true
 		return s.request()
 	}
@@ -162,7 +164,7 @@ func (s *blobStream) request() error {
 func (s *blobStream) take(resp *http.Response, due int64) error {
 	if resp.ContentLength >= 0 && resp.ContentLength != due {
 		_ = resp.Body.Close()
-		return corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
+		return remote.Corrupt("read", s.subject(), fmt.Errorf("the registry has %d bytes where %d are due", resp.ContentLength, due))
 	}
 	s.body = resp.Body
 	return nil
@@ -185,10 +187,10 @@ func noEOF(err error) error {
 	return err
 }
 
-func (s *blobStream) subject() string { return s.r.at(s.d.Digest.String()) }
+func (s *blobStream) subject() string { return s.r.At(s.d.Digest.String()) }
 
 func (s *blobStream) explain(err error) error {
-	return s.r.client.explain(s.ctx, s.r.host, "read", s.subject(), err)
+	return s.r.client.Explain(s.ctx, s.r.host.Host, "read", s.subject(), err)
 }
 
 func (s *blobStream) closeBody() {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -109,7 +109,7 @@ const (
 // blobs is here, where there are many.
 func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, error) {
 	small := slices.DeleteFunc(g.Order(), func(d ocispec.Descriptor) bool {
-		return bundle.IsManifest(d.MediaType) || d.Size > smallBlob
+		return bundle.IsManifest(d.MediaType) || d.Size > remote.SmallBlob
 	})
 	if len(small) < emptyLeast {
 		return false, nil
@@ -138,7 +138,9 @@ func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presu
 }
 
 // unasked tells what is taken to be missing in a repository that seems to be empty.
-func unasked(d ocispec.Descriptor) bool { return bundle.IsManifest(d.MediaType) || d.Size <= smallBlob }
+func unasked(d ocispec.Descriptor) bool {
+	return bundle.IsManifest(d.MediaType) || d.Size <= remote.SmallBlob
+}
 
 // presumes tells whether the push has taken something to be missing unasked.
 func (r *Repository) presumes(d ocispec.Descriptor) bool {
@@ -149,25 +151,25 @@ func (r *Repository) presumes(d ocispec.Descriptor) bool {
 // group runs small requests side by side.
 func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.host.small.most)
+	g.SetLimit(r.host.small.Most())
 	return g, ctx
 }
 
 // has asks for one blob or manifest with its size, with a right that the caller needs
 // anyway.
-func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access) (found bool, err error) {
+func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right remote.Access) (found bool, err error) {
 	const op = "look for"
-	subject := r.at(d.Digest.String())
+	subject := r.At(d.Digest.String())
 	if bundle.IsManifest(d.MediaType) {
-		there, found, err := r.stat(ctx, op, subject, d.Digest.String(), right)
+		there, found, err := r.Stat(ctx, remote.Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
 		return found && (d.Size == 0 || there.Size == d.Size), err
 	}
-	release, err := r.host.small.acquire(ctx)
+	release, err := r.host.small.Acquire(ctx)
 	if err != nil {
-		return false, r.client.explain(ctx, r.host, op, subject, err)
+		return false, r.client.Explain(ctx, r.host.Host, op, subject, err)
 	}
 	defer release()
-	err = r.client.retry(ctx, r.host, op, subject, func(int) (err error) {
+	err = r.client.Retry(ctx, r.host.Host, op, subject, func(int) (err error) {
 		found, err = r.hasOnce(ctx, d, right)
 		return err
 	})
@@ -176,13 +178,13 @@ func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right access
 
 // hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
 // not give the blob's size says nothing: then the blob is read.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right access) (bool, error) {
-	q := call{method: http.MethodHead, url: r.address("blobs", d.Digest.String()), access: right, ok: []int{200, 404}}
-	resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
+func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right remote.Access) (bool, error) {
+	q := remote.Request{Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404}}
+	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return false, err
 	}
-	drain(resp.Body)
+	remote.Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size {
 		return resp.StatusCode == http.StatusOK, nil
 	}
@@ -191,13 +193,13 @@ func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right ac
 
 // showsSize asks for the last byte of a blob: that it can be read, and that none comes
 // after it, is what HEAD did not say. A host that gives no ranges gives all of it.
-func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q call) (bool, error) {
-	q.method = http.MethodGet
+func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q remote.Request) (bool, error) {
+	q.Method = http.MethodGet
 	if d.Size > 0 {
-		q.header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", d.Size-1, d.Size-1)}
-		q.ok = []int{200, 206, 404, 416}
+		q.Header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", d.Size-1, d.Size-1)}
+		q.OK = []int{200, 206, 404, 416}
 	}
-	resp, err := r.client.send(ctx, r.host, q)
+	resp, err := r.client.Send(ctx, r.host.Host, q)
 	if err != nil {
 		return false, err
 	}
@@ -263,12 +265,12 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) error {
 	lacks, err := r.Lacks(ctx, sent)
 	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
-		if err = r.client.opts.Sleep(ctx, backoff(r.client.opts.Backoff, n)); err == nil {
+		if err = r.client.opts.Sleep(ctx, remote.Backoff(r.client.opts.Backoff, n)); err == nil {
 			lacks, err = r.Lacks(ctx, lacks)
 		}
 	}
 	if ctx.Err() != nil {
-		return r.client.explain(ctx, r.host, opCheck, r.ref.String(), err)
+		return r.client.Explain(ctx, r.host.Host, opCheck, r.ref.String(), err)
 	}
 	if err != nil || len(lacks) == 0 {
 		return err
@@ -279,7 +281,7 @@ func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) er
 	}
 	slices.Sort(names)
 	return &fault.Error{
-		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.name + ", and push again: what is there is not sent twice",
+		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.Name() + ", and push again: what is there is not sent twice",
 		Err: fmt.Errorf("the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), strings.Join(names[:min(3, len(names))], ", ")),
 	}
 }
@@ -346,7 +348,7 @@ func (r *Repository) putAttachments(ctx context.Context, p *push) error {
 	}
 	problems := make([]error, len(p.graph.Attachments))
 	var group errgroup.Group
-	group.SetLimit(r.host.small.most)
+	group.SetLimit(r.host.small.Most())
 	next := 0
 	for _, subject := range slices.SortedFunc(maps.Keys(about), func(a, b image.Digest) int { return strings.Compare(a.String(), b.String()) }) {
 		attachments := about[subject]
@@ -375,7 +377,7 @@ func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment
 		return nil
 	}
 	return &fault.Error{
-		Reason: fault.Refused, Op: opPush, Subject: r.at(digest),
+		Reason: fault.Refused, Op: opPush, Subject: r.At(digest),
 		Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
 		Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
 	}
@@ -459,24 +461,16 @@ func (r *Repository) putManifests(ctx context.Context, p *push, nodes []bundle.N
 
 // putManifest writes a manifest under its digest or under a tag.
 func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) error {
-	a, err := r.small(ctx, opPush, r.at(id), call{
-		method: http.MethodPut, url: r.address("manifests", id), access: r.pushes(), ok: []int{201, 200, 202, 204},
-		header: map[string]string{"Content-Type": n.Descriptor.MediaType},
-		body:   func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(n.Data)), nil },
-		size:   int64(len(n.Data)),
-	}, maxErrorBody)
+	header, err := r.PutManifest(ctx, opPush, id, n)
 	if err != nil {
 		return err
-	}
-	if told := a.header.Get("Docker-Content-Digest"); told != "" && told != n.Descriptor.Digest.String() {
-		return corrupt(opPush, r.at(id), fmt.Errorf("the registry took it for %s", clean(told, 100)))
 	}
 	if p := r.begun(); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.wrote[id] = true
 		if id == r.ref.Identifier() {
-			p.tagged = clock(a.header)
+			p.tagged = clock(header)
 		}
 	}
 	return nil
@@ -496,7 +490,7 @@ func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
 	if tag == "" {
 		return nil
 	}
-	d, found, err := r.stat(ctx, opPush, r.at(tag), tag, r.pushes())
+	d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
 	if err != nil || (found && d.Digest == root.Descriptor.Digest) {
 		return err
 	}
@@ -538,23 +532,23 @@ func (r *Repository) check(ctx context.Context, p *push) error {
 // resolves is a fault where a tag or digest is not there, or is not what was pushed
 // (where that is given).
 func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
-	d, found, err := r.stat(ctx, opCheck, r.at(id), id, r.pulls())
+	d, found, err := r.Stat(ctx, remote.Look{Op: opCheck, ID: id})
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return &fault.Error{
-			Reason: fault.Incomplete, Op: opCheck, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
+			Reason: fault.Incomplete, Op: opCheck, Subject: r.At(id), Hint: "push it again, and look at the registry's logs",
 			Err: errors.New("it was pushed, and the registry does not have it"),
 		}
 	case want.Digest != "" && d.Digest != want.Digest:
 		return &fault.Error{
-			Reason: fault.Conflict, Op: opCheck, Subject: r.at(id), Hint: "see who else pushes to this tag, and push again",
+			Reason: fault.Conflict, Op: opCheck, Subject: r.At(id), Hint: "see who else pushes to this tag, and push again",
 			Err: fmt.Errorf("it was pushed as %s and is %s", want.Digest, d.Digest),
 		}
 	case want.Size > 0 && d.Size != want.Size:
 		return &fault.Error{
-			Reason: fault.Incomplete, Op: opCheck, Subject: r.at(id), Hint: "push it again, and look at the registry's logs",
+			Reason: fault.Incomplete, Op: opCheck, Subject: r.At(id), Hint: "push it again, and look at the registry's logs",
 			Err: fmt.Errorf("it was pushed with %d bytes and has %d", want.Size, d.Size),
 		}
 	}

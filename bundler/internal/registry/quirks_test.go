@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -72,7 +73,7 @@ func TestEmptyLoginIsNoLogin(t *testing.T) {
 		"empty auth": `{"auths":{"` + reg.Host + `":{"auth":""}}}`, "auth of nothing": `{"auths":{"` + reg.Host + `":{"auth":"Og=="}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			find, err := registry.ConfigCredentials("config.json", []byte(config))
+			find, err := remote.ConfigCredentials("config.json", []byte(config))
 			require.NoError(t, err)
 			c, _ := client(t, registry.Options{Credentials: find}, reg)
 			repo := repository(c, reg, "csi/driver:v1")
@@ -92,7 +93,7 @@ func TestIdentityTokenLogin(t *testing.T) {
 	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
 	config, err := json.Marshal(map[string]any{"auths": map[string]any{reg.Host: map[string]string{"identitytoken": reg.IdentityToken()}}})
 	require.NoError(t, err)
-	find, err := registry.ConfigCredentials("config.json", config)
+	find, err := remote.ConfigCredentials("config.json", config)
 	require.NoError(t, err)
 	c, _ := client(t, registry.Options{Credentials: find}, reg)
 	repo := repository(c, reg, "csi/driver:v1")

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -96,19 +98,19 @@ func (s *segmented) start() error {
 func (s *segmented) take() (room, free func(), err error) {
 	places, slots := s.r.client.segments, s.r.host.pull
 	if len(s.ahead) > 0 {
-		if room = places.try(); room == nil {
+		if room = places.Try(); room == nil {
 			return nil, nil, nil
 		}
-		if free = slots.try(); free == nil {
+		if free = slots.Try(); free == nil {
 			room()
 			return nil, nil, nil
 		}
 		return room, free, nil
 	}
-	if room, err = places.acquire(s.ctx); err != nil {
+	if room, err = places.Acquire(s.ctx); err != nil {
 		return nil, nil, err
 	}
-	if free, err = slots.acquire(s.ctx); err != nil {
+	if free, err = slots.Acquire(s.ctx); err != nil {
 		room()
 	}
 	return room, free, err
@@ -129,7 +131,7 @@ func (s *segmented) fill(g *segment) error {
 			failures = 0
 		}
 		failures++
-		if err = c.wait(s.ctx, h, err, failures); err != nil {
+		if err = c.Wait(s.ctx, h.Host, err, failures); err != nil {
 			return err
 		}
 	}
@@ -138,9 +140,9 @@ func (s *segmented) fill(g *segment) error {
 // request asks for a part of the blob once and tells how much of it came.
 func (s *segmented) request(from int64, to []byte) (int, error) {
 	last := from + int64(len(to)) - 1
-	resp, err := s.r.client.send(s.ctx, s.r.host, call{
-		method: http.MethodGet, url: s.r.address("blobs", s.d.Digest.String()), access: s.r.pulls(),
-		header: map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", from, last)}, ok: []int{200, 206, 416},
+	resp, err := s.r.client.Send(s.ctx, s.r.host.Host, remote.Request{
+		Method: http.MethodGet, URL: s.r.Address("blobs", s.d.Digest.String()), Access: s.r.Pulls(),
+		Header: map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", from, last)}, OK: []int{200, 206, 416},
 	})
 	if err != nil {
 		return 0, err
@@ -240,5 +242,5 @@ func (s *segmented) Close() error {
 }
 
 func (s *segmented) explain(err error) error {
-	return s.r.client.explain(s.caller, s.r.host, "read", s.r.at(s.d.Digest.String()), err)
+	return s.r.client.Explain(s.caller, s.r.host.Host, "read", s.r.At(s.d.Digest.String()), err)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -52,22 +53,22 @@ func client(t testing.TB, o registry.Options, regs ...*real.Registry) (*registry
 	t.Helper()
 	n := &naps{}
 	o.Sleep = n.sleep
-	logins := map[string]registry.CredentialFunc{}
+	logins := map[string]remote.CredentialFunc{}
 	for _, reg := range regs {
 		o.CA = append(o.CA, reg.CA()...)
 		if !reg.TLS() {
 			o.PlainHTTP = append(o.PlainHTTP, reg.Host)
 		}
-		f, err := registry.ConfigCredentials("config.json", reg.DockerConfig())
+		f, err := remote.ConfigCredentials("config.json", reg.DockerConfig())
 		require.NoError(t, err)
 		logins[reg.Host] = f
 	}
 	if o.Credentials == nil {
-		o.Credentials = func(ctx context.Context, host, path string) (registry.Credential, error) {
+		o.Credentials = func(ctx context.Context, host, path string) (remote.Credential, error) {
 			if f := logins[host]; f != nil {
 				return f(ctx, host, path)
 			}
-			return registry.Credential{}, nil
+			return remote.Credential{}, nil
 		}
 	}
 	c, err := registry.NewClient(o)

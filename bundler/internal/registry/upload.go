@@ -19,6 +19,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 const (
@@ -68,9 +69,9 @@ type mark struct {
 
 // putBlob uploads a blob, as often as it takes.
 func (r *Repository) putBlob(ctx context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
-	release, err := r.host.pushes(d.Size).acquire(ctx)
+	release, err := r.host.Pushes(d.Size).Acquire(ctx)
 	if err != nil {
-		return r.client.explain(ctx, r.host, opPush, r.at(d.Digest.String()), err)
+		return r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
 	u := &upload{r: r, ctx: ctx, d: d, open: open, chunk: r.host.chunk.Load(), session: r.takeSession(d)}
@@ -97,8 +98,8 @@ func (u *upload) run() error {
 		}
 		u.failedAt = u.offset
 		u.failures++
-		if err = u.r.client.wait(u.ctx, u.r.host, err, u.failures); err != nil {
-			return u.r.client.explain(u.ctx, u.r.host, opPush, u.r.at(u.d.Digest.String()), err)
+		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
+			return u.r.client.Explain(u.ctx, u.r.host.Host, opPush, u.r.At(u.d.Digest.String()), err)
 		}
 	}
 }
@@ -107,7 +108,7 @@ func (u *upload) attempt() error {
 	parts := u.chunk > 0 && u.chunk < u.d.Size
 	lost := u.failures > 0 // the answer may be, not the blob
 	if lost || u.unasked && (parts || u.session != nil) {
-		there, err := u.r.hasOnce(u.ctx, u.d, u.r.pushes())
+		there, err := u.r.hasOnce(u.ctx, u.d, u.r.Pushes())
 		if err != nil || there {
 			return err
 		}
@@ -122,21 +123,21 @@ func (u *upload) attempt() error {
 // smaller decides whether the blob is sent in smaller parts after a fault, and
 // whether that is tried at once: a refusal for the size is no failed attempt.
 func (u *upload) smaller(err error) bool {
-	var a *answerError
-	var s *sourceError
+	var a *remote.AnswerError
+	var s *remote.SourceError
 	var f *fault.Error
 	switch {
 	case errors.As(err, &s), errors.As(err, &f), u.ctx.Err() != nil:
 		return false
-	case errors.As(err, &a) && a.status == http.StatusRequestEntityTooLarge:
+	case errors.As(err, &a) && a.Status == http.StatusRequestEntityTooLarge:
 		return u.shrink(firstChunk, leastChunk)
-	case errors.As(err, &a) && u.given && (a.status == http.StatusNotFound || a.status == http.StatusBadRequest):
+	case errors.As(err, &a) && u.given && (a.Status == http.StatusNotFound || a.Status == http.StatusBadRequest):
 		u.session, u.given, u.offset = nil, false, 0
 		return true
 	case errors.As(err, &a) && u.guessed && u.inPartsRefused(a):
 		u.chunk, u.guessed, u.wholeOnly, u.session = 0, false, true, nil
 		return true
-	case errors.As(err, &a) || !canPass(err):
+	case errors.As(err, &a) || !remote.CanPass(err):
 	case u.chunk == 0 && u.d.Size > cutLeast && !u.wholeOnly:
 		u.guessed = u.shrink(cutChunk, cutLeast)
 	case u.chunk > 0 && u.offset == u.failedAt && u.failures > 0: // twice at the same place
@@ -159,26 +160,26 @@ func (u *upload) shrink(first, least int64) bool {
 }
 
 // inPartsRefused tells whether a registry says that it takes no parts.
-func (u *upload) inPartsRefused(a *answerError) bool {
-	return a.method != http.MethodPost && (a.status == http.StatusNotFound || a.status == http.StatusMethodNotAllowed ||
-		a.status == http.StatusBadRequest || a.status == http.StatusNotImplemented || a.status == http.StatusUnsupportedMediaType)
+func (u *upload) inPartsRefused(a *remote.AnswerError) bool {
+	return a.Method != http.MethodPost && (a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed ||
+		a.Status == http.StatusBadRequest || a.Status == http.StatusNotImplemented || a.Status == http.StatusUnsupportedMediaType)
 }
 
 // begin opens an upload. The registry says where it wants the blob, which may be
 // on another host: that one gets no login.
 func (u *upload) begin() error {
-	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPost, url: u.r.address("blobs", "uploads", ""), access: u.r.pushes(), ok: []int{202},
+	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+		Method: http.MethodPost, URL: u.r.Address("blobs", "uploads", ""), Access: u.r.Pushes(), OK: []int{202},
 	})
 	if err != nil {
 		return err
 	}
-	drain(resp.Body)
+	remote.Drain(resp.Body)
 	if least, err := strconv.ParseInt(resp.Header.Get("Oci-Chunk-Min-Length"), 10, 64); err == nil && u.chunk > 0 {
 		u.chunk = max(u.chunk, least)
 	}
 	u.offset, u.failedAt, u.resumed, u.outOfStep, u.given = 0, 0, false, false, false
-	u.session, err = u.r.client.location(u.r.host, resp.Request.URL, resp)
+	u.session, err = u.r.client.Location(u.r.host.Host, resp.Request.URL, resp)
 	return err
 }
 
@@ -190,14 +191,14 @@ func (u *upload) find() (there bool, err error) {
 		return false, u.begin()
 	}
 	if u.r.finds.Load() != findsByMount {
-		if there, err = u.r.hasOnce(u.ctx, u.d, u.r.pushes()); err == nil && !there {
+		if there, err = u.r.hasOnce(u.ctx, u.d, u.r.Pushes()); err == nil && !there {
 			err = u.begin()
 		}
 		return there, err
 	}
 	there, at, err := u.r.mount(u.ctx, u.d, u.r.ref.Path())
-	var a *answerError
-	if errors.As(err, &a) && !canPass(err) {
+	var a *remote.AnswerError
+	if errors.As(err, &a) && !remote.CanPass(err) {
 		u.r.finds.Store(findsByHead)
 		return u.find()
 	}
@@ -255,11 +256,11 @@ func (u *upload) whole() error {
 		}
 	}
 	to := u.target()
-	u.session = nil                                     // used up, however this ends
-	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPut, url: to, access: u.r.pushes(), size: u.d.Size, ok: []int{201, 204},
-		header: map[string]string{"Content-Type": "application/octet-stream"},
-		body:   func() (io.ReadCloser, error) { return u.body(0, u.d.Size) },
+	u.session = nil                                                    // used up, however this ends
+	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+		Method: http.MethodPut, URL: to, Access: u.r.Pushes(), Size: u.d.Size, OK: []int{201, 204},
+		Header: map[string]string{"Content-Type": "application/octet-stream"},
+		Body:   func() (io.ReadCloser, error) { return u.body(0, u.d.Size) },
 	})
 	return u.sent(resp, err)
 }
@@ -281,10 +282,10 @@ func (u *upload) inParts() error {
 			return err
 		}
 	}
-	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPut, url: u.target(), access: u.r.pushes(), ok: []int{201, 204},
-		header: map[string]string{"Content-Type": "application/octet-stream"},
-		body:   func() (io.ReadCloser, error) { return http.NoBody, nil },
+	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+		Method: http.MethodPut, URL: u.target(), Access: u.r.Pushes(), OK: []int{201, 204},
+		Header: map[string]string{"Content-Type": "application/octet-stream"},
+		Body:   func() (io.ReadCloser, error) { return http.NoBody, nil },
 	})
 	if err = u.lost(u.sent(resp, err)); err == nil && u.r.host.chunk.Load() == 0 {
 		u.r.host.chunk.Store(u.chunk) // the next blobs need not find out
@@ -302,9 +303,9 @@ func (u *upload) part() error {
 	if u.probing { // a refusal comes before the body, and is not lost with the connection
 		header["Expect"] = "100-continue"
 	}
-	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodPatch, url: u.session, access: u.r.pushes(), size: n, ok: []int{202, 201, 204},
-		header: header, body: func() (io.ReadCloser, error) { return u.body(u.offset, n) },
+	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+		Method: http.MethodPatch, URL: u.session, Access: u.r.Pushes(), Size: n, OK: []int{202, 201, 204},
+		Header: header, Body: func() (io.ReadCloser, error) { return u.body(u.offset, n) },
 	})
 	if err := u.lost(u.sent(resp, err)); err != nil {
 		return err
@@ -325,7 +326,7 @@ func (u *upload) next(resp *http.Response) (*url.URL, error) {
 	if resp.Header.Get("Location") == "" {
 		return u.session, nil
 	}
-	return u.r.client.location(u.r.host, resp.Request.URL, resp)
+	return u.r.client.Location(u.r.host.Host, resp.Request.URL, resp)
 }
 
 // errSessionLost is an upload that the registry knows no more, or does not
@@ -334,16 +335,16 @@ var errSessionLost = errors.New("the registry has given up the upload")
 
 // lost ends a session that cannot go on.
 func (u *upload) lost(err error) error {
-	var a *answerError
+	var a *remote.AnswerError
 	if !errors.As(err, &a) {
 		return err
 	}
-	if a.status == http.StatusRequestedRangeNotSatisfiable && !u.outOfStep {
+	if a.Status == http.StatusRequestedRangeNotSatisfiable && !u.outOfStep {
 		u.outOfStep = true // it may have taken in more of a broken part meanwhile: ask it again
 		return fmt.Errorf("the registry is at another place of the upload: %s", a.Error())
 	}
-	gone := a.status == http.StatusRequestedRangeNotSatisfiable || a.status == http.StatusNotFound && u.offset > 0 ||
-		a.has("BLOB_UPLOAD_UNKNOWN") || a.has("BLOB_UPLOAD_INVALID") && u.offset > 0 || a.has("DIGEST_INVALID") && u.resumed
+	gone := a.Status == http.StatusRequestedRangeNotSatisfiable || a.Status == http.StatusNotFound && u.offset > 0 ||
+		a.Has("BLOB_UPLOAD_UNKNOWN") || a.Has("BLOB_UPLOAD_INVALID") && u.offset > 0 || a.Has("DIGEST_INVALID") && u.resumed
 	if !gone {
 		return err
 	}
@@ -357,18 +358,18 @@ func (u *upload) resume() error {
 	if u.failures == 0 && u.offset == 0 {
 		return nil // nothing was sent to it
 	}
-	resp, err := u.r.client.send(u.ctx, u.r.host, call{ //nolint:bodyclose // drain closes it
-		method: http.MethodGet, url: u.session, access: u.r.pushes(), ok: []int{200, 202, 204},
+	resp, err := u.r.client.Send(u.ctx, u.r.host.Host, remote.Request{ //nolint:bodyclose // Drain closes it
+		Method: http.MethodGet, URL: u.session, Access: u.r.Pushes(), OK: []int{200, 202, 204},
 	})
-	var a *answerError
-	if errors.As(err, &a) && !canPassStatus(a.status) && a.status != http.StatusUnauthorized {
+	var a *remote.AnswerError
+	if errors.As(err, &a) && !remote.CanPassStatus(a.Status) && a.Status != http.StatusUnauthorized {
 		u.session = nil
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	drain(resp.Body)
+	remote.Drain(resp.Body)
 	has, ok := uploaded(resp.Header.Get("Range"))
 	if !ok || has > u.d.Size {
 		u.session = nil
@@ -399,10 +400,10 @@ func uploaded(header string) (int64, bool) {
 // comes before what the registry made of it.
 func (u *upload) sent(resp *http.Response, err error) error {
 	if resp != nil {
-		drain(resp.Body)
+		remote.Drain(resp.Body)
 	}
 	if u.src != nil && u.src.fault() != nil {
-		return &sourceError{u.src.explain(u.d)}
+		return &remote.SourceError{Err: u.src.explain(u.d)}
 	}
 	if err != nil {
 		u.closeSource()
@@ -552,15 +553,15 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) 
 	if !ok || source.host != r.host || source.ref.Path() == r.ref.Path() || r.host.refusesMount(source.ref.Path()) {
 		return false, nil
 	}
-	release, err := r.host.small.acquire(ctx)
+	release, err := r.host.small.Acquire(ctx)
 	if err != nil {
-		return false, r.client.explain(ctx, r.host, opPush, r.at(d.Digest.String()), err)
+		return false, r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
 	there, at, err := r.mount(ctx, d, source.ref.Path())
 	switch {
 	case err != nil:
-		if ctx.Err() == nil && !canPass(err) {
+		if ctx.Err() == nil && !remote.CanPass(err) {
 			r.host.refuseMount(source.ref.Path())
 		}
 		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
@@ -581,20 +582,20 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) 
 // this one: that tells whether it is here. Where it is not, the registry opens an
 // upload.
 func (r *Repository) mount(ctx context.Context, d ocispec.Descriptor, from string) (there bool, at *url.URL, err error) {
-	q := call{method: http.MethodPost, url: r.address("blobs", "uploads", ""), ok: []int{201, 202}, access: r.pushes()}
-	q.url.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {from}}.Encode()
+	q := remote.Request{Method: http.MethodPost, URL: r.Address("blobs", "uploads", ""), OK: []int{201, 202}, Access: r.Pushes()}
+	q.URL.RawQuery = url.Values{"mount": {d.Digest.String()}, "from": {from}}.Encode()
 	if from != r.ref.Path() {
-		q.access.from = from
+		q.Access.From = from
 	}
-	resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
+	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
 	if err != nil {
 		return false, nil, err
 	}
-	drain(resp.Body)
+	remote.Drain(resp.Body)
 	if resp.StatusCode == http.StatusCreated {
 		return true, nil, nil
 	}
-	at, err = r.client.location(r.host, resp.Request.URL, resp)
+	at, err = r.client.Location(r.host.Host, resp.Request.URL, resp)
 	return false, at, err
 }
 

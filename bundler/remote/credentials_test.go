@@ -1,4 +1,4 @@
-package registry_test
+package remote_test
 
 import (
 	"encoding/base64"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
 func auth(user, password string) string {
@@ -18,7 +18,7 @@ func auth(user, password string) string {
 }
 
 func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
-	find, err := registry.ConfigCredentials("config.json", fmt.Appendf(nil, `{
+	find, err := remote.ConfigCredentials("config.json", fmt.Appendf(nil, `{
 		"auths": {
 			"mirror.site": {"auth": %q},
 			"mirror.site/team": {"auth": %q},
@@ -30,7 +30,7 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 		}
 	}`, auth("host", "1"), auth("team", "2:3"), auth("only", "4"), auth("old", "5"), auth("hub", "6")))
 	require.NoError(t, err)
-	for at, want := range map[[2]string]registry.Credential{
+	for at, want := range map[[2]string]remote.Credential{
 		{"mirror.site", "x"}:              {Username: "host", Password: "1"},
 		{"mirror.site", "teams/a"}:        {Username: "host", Password: "1"},
 		{"mirror.site", "team/a"}:         {Username: "team", Password: "2:3"},
@@ -41,7 +41,7 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 		{"mirror.site:5000", "team/a"}:    {},
 		{"old.site:5000", "x"}:            {Username: "old", Password: "5"},
 		{"docker.io", "library/busybox"}:  {Username: "hub", Password: "6"},
-		{"token.site", "x"}:               {IdentityToken: "refresh", RegistryToken: "bearer"},
+		{"token.site", "x"}:               {RefreshToken: "refresh", AccessToken: "bearer"},
 		{"mirror.site.evil.example", "x"}: {},
 	} {
 		got, err := find(t.Context(), at[0], at[1])
@@ -52,16 +52,16 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 
 func TestBadConfigurationsNameTheFileAndNoSecret(t *testing.T) {
 	for _, data := range []string{`{`, `[]`, `{"auths":{"a.b":{"auth":"canary!"}}}`, `{"auths":{"a.b":{"auth":"Y2FuYXJ5"}}}`, `{"auths":{"a.b":{"auth":["canary"]}}}`} {
-		_, err := registry.ConfigCredentials("some/config.json", []byte(data))
+		_, err := remote.ConfigCredentials("some/config.json", []byte(data))
 		wantFault(t, err, fault.InvalidInput, "some/config.json")
 		require.NotContains(t, fault.Text(err), "canary")
 	}
 	for _, data := range []string{``, `{}`, `{"auths":null}`} {
-		find, err := registry.ConfigCredentials("config.json", []byte(data))
+		find, err := remote.ConfigCredentials("config.json", []byte(data))
 		require.NoError(t, err)
 		c, err := find(t.Context(), "a.b", "c")
 		require.NoError(t, err)
-		require.True(t, c.IsZero())
+		require.Equal(t, remote.Credential{}, c)
 	}
 }
 
@@ -76,14 +76,14 @@ func TestHelpersAreAsked(t *testing.T) {
 	script("broken", `echo canary; exit 3`)
 	script("odd", `echo canary`)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	find, err := registry.ConfigCredentials("config.json", []byte(`{
+	find, err := remote.ConfigCredentials("config.json", []byte(`{
 		"credsStore": "none",
 		"credHelpers": {"one.site": "one", "two.site/team": "token", "bad.site": "broken", "odd.site": "odd", "gone.site": "absent", "evil.site": "../../x"}
 	}`))
 	require.NoError(t, err)
-	for at, want := range map[[2]string]registry.Credential{
+	for at, want := range map[[2]string]remote.Credential{
 		{"one.site", "x/y"}:    {Username: "helped", Password: "for one.site"},
-		{"two.site", "team/x"}: {IdentityToken: "refresh"},
+		{"two.site", "team/x"}: {RefreshToken: "refresh"},
 		{"two.site", "x"}:      {},
 		{"docker.io", "x/y"}:   {},
 	} {
@@ -112,7 +112,7 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 	write(".config/containers/auth.json", "podman.site", "config")
 	write(".docker/config.json", "docker.site", "docker")
 	user := func(host string) string {
-		c, err := registry.DefaultCredentials(t.Context(), host, "x/y")
+		c, err := remote.DefaultCredentials(t.Context(), host, "x/y")
 		require.NoError(t, err)
 		return c.Username
 	}
@@ -133,6 +133,17 @@ func TestDefaultCredentialsLookWhereDockerAndPodmanDo(t *testing.T) {
 	require.Equal(t, "explicit", user("all.site"))
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "auth.json"), []byte("{"), 0o600))
-	_, err := registry.DefaultCredentials(t.Context(), "all.site", "x")
+	_, err := remote.DefaultCredentials(t.Context(), "all.site", "x")
 	wantFault(t, err, fault.InvalidInput, filepath.Join(dir, "auth.json"))
+}
+
+// wantFault checks the reason, and that messages and hints can be acted on.
+func wantFault(t testing.TB, err error, reason fault.Reason, texts ...string) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, reason, fault.ReasonOf(err), "%s", fault.Text(err))
+	for _, text := range texts {
+		require.Contains(t, fault.Text(err), text)
+	}
+	require.NotEmpty(t, fault.HintOf(err), "%v", err)
 }

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,50 +19,45 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// answerError is an answer of a registry that is no success.
-type answerError struct {
-	method string
-	where  string // scheme, host and path: queries hold signatures and tokens
-	status int
-	codes  []string // of the OCI error document
-	detail string   // its first message
-	after  time.Duration
-	scoped bool // 401 because the login is good but not for this
+// AnswerError is an answer of a registry that is no success.
+type AnswerError struct {
+	Method string
+	Where  string // scheme, host and path: queries hold signatures and tokens
+	Status int
+	Codes  []string      // of the OCI error document
+	Detail string        // its first message
+	After  time.Duration // Retry-After
+	scoped bool          // 401 because the login is good but not for this
 	text   string
 }
 
 // Error names the request, the status and what the registry said of it.
-func (e *answerError) Error() string {
-	s := fmt.Sprintf("%s %s: %d %s", e.method, e.where, e.status, http.StatusText(e.status))
-	if len(e.codes) > 0 {
-		s += ": " + strings.Join(e.codes, ", ")
+func (e *AnswerError) Error() string {
+	s := fmt.Sprintf("%s %s: %d %s", e.Method, e.Where, e.Status, http.StatusText(e.Status))
+	if len(e.Codes) > 0 {
+		s += ": " + strings.Join(e.Codes, ", ")
 	}
-	if e.detail != "" {
-		s += ": " + e.detail
+	if e.Detail != "" {
+		s += ": " + e.Detail
 	}
 	return s
 }
 
-func (e *answerError) has(code string) bool {
-	for _, c := range e.codes {
-		if c == code {
-			return true
-		}
-	}
-	return false
-}
+// Has tells whether the registry gave this code.
+func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, code) }
 
-const maxErrorBody = 64 << 10
+// MaxErrorBody is how much of an answer that is no success is read.
+const MaxErrorBody = 64 << 10
 
 // answer makes an error of an answer. It reads the body, and does not close it.
 func answer(resp *http.Response) error {
-	e := &answerError{
-		method: resp.Request.Method, status: resp.StatusCode,
-		where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
-		after:  parseRetryAfter(resp.Header.Get("Retry-After")),
+	e := &AnswerError{
+		Method: resp.Request.Method, Status: resp.StatusCode,
+		Where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
+		After:  parseRetryAfter(resp.Header.Get("Retry-After")),
 		scoped: pickChallenge(resp.Header).params["error"] == "insufficient_scope",
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // what came is enough
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, MaxErrorBody)) // what came is enough
 	e.text = string(body)
 	var doc struct {
 		Errors []struct{ Code, Message string }
@@ -71,17 +67,17 @@ func answer(resp *http.Response) error {
 	}
 	for i, d := range doc.Errors {
 		if i < 3 && d.Code != "" {
-			e.codes = append(e.codes, clean(d.Code, 40))
+			e.Codes = append(e.Codes, Clean(d.Code, 40))
 		}
-		if e.detail == "" {
-			e.detail = clean(d.Message, 200)
+		if e.Detail == "" {
+			e.Detail = Clean(d.Message, 200)
 		}
 	}
 	return e
 }
 
-// clean makes a server's text fit for a message: one line, printable, short.
-func clean(s string, limit int) string {
+// Clean makes a server's text fit for a message: one line, printable, short.
+func Clean(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0xfffd {
 			return ' '
@@ -107,26 +103,29 @@ func parseRetryAfter(s string) time.Duration {
 }
 
 func retryAfter(err error) time.Duration {
-	var a *answerError
+	var a *AnswerError
 	if errors.As(err, &a) {
-		return a.after
+		return a.After
 	}
 	return 0
 }
 
 // isThrottling tells whether a host says that it is asked too much.
 func isThrottling(err error) bool {
-	var a *answerError
-	return errors.As(err, &a) && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && a.after > 0)
+	var a *AnswerError
+	return errors.As(err, &a) && (a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable && a.After > 0)
 }
 
-// sourceError is a fault of what is being pushed, not of the registry.
-type sourceError struct{ error }
+// SourceError is a fault of what is being pushed, not of the registry.
+type SourceError struct{ Err error }
 
-func (e *sourceError) Unwrap() error { return e.error }
+func (e *SourceError) Error() string { return e.Err.Error() }
 
-// canPassStatus tells whether the same request may succeed a moment later.
-func canPassStatus(status int) bool {
+// Unwrap returns what is wrong with the source.
+func (e *SourceError) Unwrap() error { return e.Err }
+
+// CanPassStatus tells whether the same request may succeed a moment later.
+func CanPassStatus(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -135,15 +134,15 @@ func canPassStatus(status int) bool {
 	return false
 }
 
-// canPass tells whether the same attempt may succeed a moment later.
-func canPass(err error) bool {
-	var a *answerError
+// CanPass tells whether the same attempt may succeed a moment later.
+func CanPass(err error) bool {
+	var a *AnswerError
 	if errors.As(err, &a) {
-		return canPassStatus(a.status)
+		return CanPassStatus(a.Status)
 	}
 	var f *fault.Error
-	var s *sourceError
-	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, errLinkLocal) ||
+	var s *SourceError
+	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, errLinkLocal) || errors.Is(err, errThisMachine) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
 		return false
 	}
@@ -186,18 +185,24 @@ func isMalformed(err error) bool { return strings.Contains(err.Error(), "malform
 // the proxy's password.
 func isProxyAddress(err error) bool { return strings.Contains(err.Error(), "invalid proxy") }
 
-// explain makes a fault of whatever ended an operation.
-func (c *Client) explain(ctx context.Context, h *host, op, subject string, err error) error {
-	var source *sourceError
+// Explain makes a fault of whatever ended an operation.
+func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err error) error {
+	var source *SourceError
 	if errors.As(err, &source) {
-		return source.error
+		return source.Err
+	}
+	if c.opts.Explainer != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return c.opts.Explainer.Explain(op, subject, err)
 	}
 	if ctx.Err() != nil {
 		return &fault.Error{Reason: fault.Interrupted, Op: op, Subject: subject, Hint: "run it again: it goes on where it stopped", Err: context.Cause(ctx)}
 	}
 	out := &fault.Error{Op: op, Subject: subject, Err: err}
 	var f *fault.Error
-	var a *answerError
+	var a *AnswerError
 	switch {
 	case errors.As(err, &f):
 		if f.Op != "" {
@@ -209,75 +214,63 @@ func (c *Client) explain(ctx context.Context, h *host, op, subject string, err e
 	default:
 		c.explainNetwork(h, out, err)
 	}
-	if clean := h.scrub(out.Err.Error()); clean != out.Err.Error() {
-		out.Err = errors.New(clean)
+	if text := h.scrub(out.Err.Error()); text != out.Err.Error() {
+		out.Err = errors.New(text)
 	}
 	return out
 }
 
 // explainAnswer gives the reason and the remedy for a status.
-func (c *Client) explainAnswer(h *host, out *fault.Error, a *answerError) {
+func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
-	case a.status == http.StatusUnauthorized && a.scoped && c.hasLogin(h):
+	case a.Status == http.StatusUnauthorized && a.scoped && h.hasLogin():
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
-	case a.status == http.StatusUnauthorized:
+	case a.Status == http.StatusUnauthorized:
 		out.Reason, out.Hint = fault.Unauthorized, loginHint(h)
-	case a.status == http.StatusForbidden:
+	case a.Status == http.StatusForbidden:
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
-	case a.method == http.MethodPut && (a.has("MANIFEST_BLOB_UNKNOWN") || a.has("MANIFEST_UNKNOWN") || a.has("BLOB_UNKNOWN")):
+	case a.Method == http.MethodPut && (a.Has("MANIFEST_BLOB_UNKNOWN") || a.Has("MANIFEST_UNKNOWN") || a.Has("BLOB_UNKNOWN")):
 		out.Reason, out.Hint = fault.Incomplete, "push it again: what is there is not sent twice"
-	case a.status == http.StatusNotFound:
+	case a.Status == http.StatusNotFound:
 		out.Reason, out.Hint = fault.NotFound, "check the name, the tag and the digest"
-	case a.has("DIGEST_INVALID"):
+	case a.Has("DIGEST_INVALID"):
 		out.Reason, out.Hint = fault.Corrupt, "pull or verify the source again: its content is not what its digest says"
-	case a.status == http.StatusMethodNotAllowed:
+	case a.Status == http.StatusMethodNotAllowed:
 		out.Reason, out.Hint = fault.Refused, "the registry is read-only, or does not know this kind of content: ask its administrator"
-	case a.status == http.StatusRequestEntityTooLarge:
+	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
-	case a.status == http.StatusTooManyRequests:
+	case a.Status == http.StatusTooManyRequests:
 		out.Reason, out.Hint = fault.Throttled, throttleHint(h, a)
-	case a.status == http.StatusInsufficientStorage:
+	case a.Status == http.StatusInsufficientStorage:
 		out.Reason, out.Hint = fault.Refused, "free space in the registry"
-	case a.status == http.StatusBadRequest && isPlainToTLS(a):
+	case a.Status == http.StatusBadRequest && isPlainToTLS(a):
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" speaks HTTPS: leave out --plain-http "+h.name
-	case a.status >= 500:
+	case a.Status >= 500:
 		out.Reason, out.Hint = fault.Unreachable, "look at the logs of "+h.name+", and try again"
 	default:
 		out.Reason, out.Hint = fault.Refused, "the registry does not accept the request: look at its logs"
 	}
 }
 
-// hasLogin tells whether the client has found a login for the host.
-func (c *Client) hasLogin(h *host) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, login := range h.logins {
-		if !login.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-func loginHint(h *host) string {
+func loginHint(h *Host) string {
 	return fmt.Sprintf("`docker login %s` or `podman login %s`", h.name, h.name)
 }
 
-func throttleHint(h *host, a *answerError) string {
-	if a.after > maxRetryAfter {
-		return fmt.Sprintf("try again in %s, or log in: %s", a.after.Round(time.Second), loginHint(h))
+func throttleHint(h *Host, a *AnswerError) string {
+	if a.After > maxRetryAfter {
+		return fmt.Sprintf("try again in %s, or log in: %s", a.After.Round(time.Second), loginHint(h))
 	}
 	return "try again later, with a smaller --concurrency, or log in: " + loginHint(h)
 }
 
 // isPlainToTLS recognises how servers tell that they want TLS.
-func isPlainToTLS(a *answerError) bool {
+func isPlainToTLS(a *AnswerError) bool {
 	text := strings.ToLower(a.text)
-	return strings.HasPrefix(a.where, "http://") && strings.Contains(text, "http request") && strings.Contains(text, "https")
+	return strings.HasPrefix(a.Where, "http://") && strings.Contains(text, "http request") && strings.Contains(text, "https")
 }
 
 // explainNetwork gives the reason and the remedy where there was no answer.
-func (c *Client) explainNetwork(h *host, out *fault.Error, err error) {
+func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	var dns *net.DNSError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -289,7 +282,7 @@ func (c *Client) explainNetwork(h *host, out *fault.Error, err error) {
 		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
-	case errors.Is(err, errLinkLocal):
+	case errors.Is(err, errLinkLocal), errors.Is(err, errThisMachine):
 		out.Reason, out.Hint = fault.Refused, "ask the registry's administrator where it sends its clients"
 	case errors.Is(err, errTooLong):
 		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 )
 
 func TestSlotsShrinkAndGrowAgain(t *testing.T) {
-	s := newSlots(8, 8)
+	s := NewSlots(8, 8)
 	var held []func()
 	for range 8 {
-		release, err := s.acquire(t.Context())
+		release, err := s.Acquire(t.Context())
 		require.NoError(t, err)
 		held = append(held, release)
 	}
@@ -24,12 +24,12 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.acquire(ctx)
+	_, err := s.Acquire(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 
 	got := make(chan func())
 	go func() {
-		release, err := s.acquire(t.Context())
+		release, err := s.Acquire(t.Context())
 		if err == nil {
 			got <- release
 		}
@@ -40,11 +40,11 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 	require.Zero(t, s.used)
 	for range 4 {
 		require.Equal(t, 2, s.limit)
-		s.thrive()
+		s.succeed()
 	}
 	require.Equal(t, 3, s.limit)
 	for range 1000 {
-		s.thrive()
+		s.succeed()
 	}
 	require.Equal(t, 8, s.limit)
 	for range 10 {
@@ -55,29 +55,29 @@ func TestSlotsShrinkAndGrowAgain(t *testing.T) {
 
 // As long as a host keeps up, each success makes room for one more.
 func TestSlotsGrowFastUntilItIsTooMuch(t *testing.T) {
-	s := newSlots(2, 8)
+	s := NewSlots(2, 8)
 	for want := 3; want <= 8; want++ {
-		s.thrive()
+		s.succeed()
 		require.Equal(t, want, s.limit)
 	}
-	s.thrive()
+	s.succeed()
 	require.Equal(t, 8, s.limit)
 	s.shrink()
-	s.thrive()
+	s.succeed()
 	require.Equal(t, 4, s.limit, "slowly from now on")
 }
 
 // Who gives up waiting takes no slot along, also when it was given one meanwhile.
 func TestSlotsAreNotLost(t *testing.T) {
-	s := newSlots(1, 1)
+	s := NewSlots(1, 1)
 	for range 200 {
-		release, err := s.acquire(t.Context())
+		release, err := s.Acquire(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if release, err := s.acquire(ctx); err == nil {
+			if release, err := s.Acquire(ctx); err == nil {
 				release()
 			}
 		}()
@@ -91,7 +91,7 @@ func TestSlotsAreNotLost(t *testing.T) {
 
 // One pause counts once, however many hear of it.
 func TestOnePauseShrinksOnce(t *testing.T) {
-	h := &host{small: newSlots(12, 12), pull: newSlots(6, 6), push: newSlots(6, 6), pullSmall: newSlots(12, 12), pushSmall: newSlots(12, 12)}
+	h := &Host{small: NewSlots(12, 12), pull: NewSlots(6, 6), push: NewSlots(6, 6), pullSmall: NewSlots(12, 12), pushSmall: NewSlots(12, 12)}
 	for range 5 {
 		h.throttled(time.Hour)
 	}
@@ -101,16 +101,4 @@ func TestOnePauseShrinksOnce(t *testing.T) {
 	require.Equal(t, 6, h.small.limit)
 	require.Equal(t, 3, h.pull.limit)
 	require.Equal(t, 3, h.push.limit)
-}
-
-func TestUploadedReadsRanges(t *testing.T) {
-	for header, want := range map[string]int64{
-		"0-99": 100, "bytes=0-99": 100, "0-0": 0, "": -1, "1-99": -1, "0-": -1, "0--5": -1, "0-x": -1, "99": -1,
-	} {
-		got, ok := uploaded(header)
-		if !ok {
-			got = -1
-		}
-		require.Equal(t, want, got, header)
-	}
 }

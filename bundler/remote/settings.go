@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"crypto/tls"
@@ -22,12 +22,13 @@ type HostOptions struct {
 	PlainHTTP bool
 	// Concurrency is how many blobs are read or written at a time.
 	Concurrency int
-	// ChunkSize is the largest body of a request that sends a part of a blob.
+	// ChunkSize is the largest body of a request that sends a part of a blob: for who
+	// sends blobs.
 	ChunkSize int64
 }
 
-// checkHost demands a host as references write it.
-func checkHost(what, name string) error {
+// CheckHost demands a host as references write it.
+func CheckHost(what, name string) error {
 	ref, err := image.ParseReference(name + "/x")
 	if err == nil && ref.Host() == name {
 		return nil
@@ -42,13 +43,13 @@ func checkHost(what, name string) error {
 // configure reads the settings of hosts.
 func (c *Client) configure(pool *x509.CertPool) error {
 	for _, h := range c.opts.PlainHTTP {
-		if err := checkHost("--plain-http", h); err != nil {
+		if err := CheckHost("--plain-http", h); err != nil {
 			return err
 		}
 		c.plain[h] = true
 	}
 	for name, o := range c.opts.Hosts {
-		if err := checkHost("the settings of", name); err != nil {
+		if err := CheckHost("the settings of", name); err != nil {
 			return err
 		}
 		if o.PlainHTTP {
@@ -87,7 +88,7 @@ func (c *Client) hostTransports(pool *x509.CertPool, o HostOptions) (t transport
 	if err != nil {
 		return t, err
 	}
-	return transports{newTransport(pool, certs, c.opts, nil), newTransport(pool, nil, c.opts, refuseLinkLocal)}, nil
+	return transports{newTransport(c.opts, pool, certs), newForeign(c.opts, pool)}, nil
 }
 
 // clientCertificate reads a pair of files; none for none.
@@ -118,14 +119,11 @@ func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	return []tls.Certificate{pair}, nil
 }
 
-// settings returns those of a host.
-func (c *Client) settings(name string) HostOptions {
+// Settings returns those of a host: its own, or those of all.
+func (c *Client) Settings(name string) HostOptions {
 	o := c.opts.Hosts[name]
 	if o.Concurrency <= 0 {
 		o.Concurrency = c.opts.Concurrency
-	}
-	if o.ChunkSize <= 0 {
-		o.ChunkSize = c.opts.ChunkSize
 	}
 	return o
 }

@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -47,26 +47,9 @@ func FuzzConfigCredentials(f *testing.F) {
 	})
 }
 
-func FuzzContentRange(f *testing.F) {
-	f.Add("bytes 5-9/10", int64(5), int64(10))
-	f.Fuzz(func(t *testing.T, header string, offset, size int64) {
-		if startsAt(header, offset, size) && (offset >= size && size > 0) {
-			t.Skip() // such offsets are not asked for
-		}
-	})
-}
-
-func TestStartsAt(t *testing.T) {
-	require.True(t, startsAt("bytes 5-9/10", 5, 10))
-	require.True(t, startsAt("bytes 5-9/*", 5, 10))
-	for _, h := range []string{"", "bytes", "bytes 5-9", "bytes 4-9/10", "bytes 5-8/10", "bytes 5-9/11", "items 5-9/10", "bytes */10", "bytes 05-9/10"} {
-		require.False(t, startsAt(h, 5, 10), h)
-	}
-}
-
 func TestBackoffDoublesAndIsBounded(t *testing.T) {
 	for n := 1; n < 40; n++ {
-		d := backoff(time.Second, n)
+		d := Backoff(time.Second, n)
 		whole := maxBackoff
 		if n < 7 {
 			whole = min(time.Second<<(n-1), maxBackoff)
@@ -105,16 +88,16 @@ func TestHelpersHaveADeadlineAndABound(t *testing.T) {
 		if name == "hangs" {
 			within = 300 * time.Millisecond
 		}
-		_, err := askHelper(t.Context(), name, "a.site", within)
+		_, err := helper{name: name, within: within}.Get(t.Context(), "a.site")
 		require.Equal(t, fault.Unauthorized, fault.ReasonOf(err), name)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, fault.Text(err), "canary")
 	}
-	c, err := askHelper(t.Context(), "leaves", "a.site", time.Minute)
+	c, err := helper{name: "leaves", within: time.Minute}.Get(t.Context(), "a.site")
 	require.NoError(t, err)
 	require.Equal(t, Credential{Username: "u", Password: "canary"}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	_, err = askHelper(ctx, "hangs", "a.site", time.Hour)
+	_, err = helper{name: "hangs", within: time.Hour}.Get(ctx, "a.site")
 	require.ErrorIs(t, err, context.Canceled)
 }

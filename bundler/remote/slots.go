@@ -1,4 +1,4 @@
-package registry
+package remote
 
 import (
 	"context"
@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// slots let so many do something at a time. The number grows by one with each
+// Slots let so many do something at a time. The number grows by one with each
 // success until the host says that it is too many; then it is halved, and grows by
 // one with two rounds of successes.
-type slots struct {
+type Slots struct {
 	mu       sync.Mutex
 	most     int  // what the user allows
 	limit    int  // what the host takes now
@@ -20,35 +20,36 @@ type slots struct {
 }
 
 const (
-	// smallBlob is up to how many bytes a blob costs a round trip rather than a part
+	// SmallBlob is up to how many bytes a blob costs a round trip rather than a part
 	// of the link: so many more of them are under way at a time, fewSmall to begin
 	// with and manySmall where the host keeps up.
-	smallBlob = 128 << 10
+	SmallBlob = 128 << 10
 	fewSmall  = 4
 	manySmall = 16
 )
 
-// pulls returns the slots for reading a blob.
-func (h *host) pulls(size int64) *slots {
-	if size <= smallBlob {
+// Pulls returns the slots for reading a blob.
+func (h *Host) Pulls(size int64) *Slots {
+	if size <= SmallBlob {
 		return h.pullSmall
 	}
 	return h.pull
 }
 
-// pushes returns the slots for writing a blob. They are not those for reading: a
+// Pushes returns the slots for writing a blob. They are not those for reading: a
 // blob may be read from the host that it is written to.
-func (h *host) pushes(size int64) *slots {
-	if size <= smallBlob {
+func (h *Host) Pushes(size int64) *Slots {
+	if size <= SmallBlob {
 		return h.pushSmall
 	}
 	return h.push
 }
 
-func newSlots(first, most int) *slots { return &slots{most: most, limit: first} }
+// NewSlots lets first do something at a time to begin with, and most where the host keeps up.
+func NewSlots(first, most int) *Slots { return &Slots{most: most, limit: first} }
 
-// acquire takes a slot until release is called.
-func (s *slots) acquire(ctx context.Context) (release func(), err error) {
+// Acquire takes a slot until release is called.
+func (s *Slots) Acquire(ctx context.Context) (release func(), err error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -70,8 +71,8 @@ func (s *slots) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// try takes a slot if one is free at once; else it returns nil.
-func (s *slots) try() (release func()) {
+// Try takes a slot if one is free at once; else it returns nil.
+func (s *Slots) Try() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used >= s.limit || len(s.waiting) > 0 {
@@ -82,7 +83,7 @@ func (s *slots) try() (release func()) {
 }
 
 // leave gives up waiting, or the slot that was given meanwhile.
-func (s *slots) leave(turn chan struct{}) {
+func (s *Slots) leave(turn chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, w := range s.waiting {
@@ -95,7 +96,7 @@ func (s *slots) leave(turn chan struct{}) {
 	s.admit()
 }
 
-func (s *slots) release() {
+func (s *Slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
@@ -103,7 +104,7 @@ func (s *slots) release() {
 }
 
 // admit lets in who waits. The caller holds the lock.
-func (s *slots) admit() {
+func (s *Slots) admit() {
 	for s.used < s.limit && len(s.waiting) > 0 {
 		close(s.waiting[0])
 		s.waiting = s.waiting[1:]
@@ -111,15 +112,25 @@ func (s *slots) admit() {
 	}
 }
 
+// Most is how many the user allows at a time.
+func (s *Slots) Most() int { return s.most }
+
+// Used is how many are taken.
+func (s *Slots) Used() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
 // shrink halves the number.
-func (s *slots) shrink() {
+func (s *Slots) shrink() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.limit, s.good, s.cautious = max(1, s.limit/2), 0, true
 }
 
-// thrive counts a success.
-func (s *slots) thrive() {
+// succeed counts a success.
+func (s *Slots) succeed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limit == s.most {
@@ -133,7 +144,7 @@ func (s *slots) thrive() {
 
 // throttled takes note that the host has had enough: nobody asks it before the wait
 // is over, and fewer at a time after that.
-func (h *host) throttled(wait time.Duration) {
+func (h *Host) throttled(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -147,7 +158,7 @@ func (h *host) throttled(wait time.Duration) {
 
 // strained takes note of a fault that may come from too many connections: fewer at
 // a time from now on.
-func (h *host) strained(wait time.Duration) {
+func (h *Host) strained(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shrink(time.Now(), wait)
@@ -155,7 +166,7 @@ func (h *host) strained(wait time.Duration) {
 
 // shrink halves all slots. What is heard of within the wait counts once: it is of one
 // cause. The caller holds the lock.
-func (h *host) shrink(now time.Time, wait time.Duration) {
+func (h *Host) shrink(now time.Time, wait time.Duration) {
 	if now.Before(h.strainedUntil) {
 		return
 	}
@@ -165,19 +176,19 @@ func (h *host) shrink(now time.Time, wait time.Duration) {
 	}
 }
 
-// thrive takes note that the host has answered.
-func (h *host) thrive() {
+// succeeded takes note that the host has answered.
+func (h *Host) succeeded() {
 	for _, s := range h.slots() {
-		s.thrive()
+		s.succeed()
 	}
 }
 
-func (h *host) slots() [5]*slots {
-	return [...]*slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
+func (h *Host) slots() [5]*Slots {
+	return [...]*Slots{h.small, h.pull, h.push, h.pullSmall, h.pushSmall}
 }
 
 // ready waits until the host may be asked again.
-func (c *Client) ready(ctx context.Context, h *host) error {
+func (c *Client) ready(ctx context.Context, h *Host) error {
 	h.mu.Lock()
 	wait := time.Until(h.notBefore)
 	h.mu.Unlock()

@@ -1,45 +1,39 @@
-package registry
+package remote
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	maxRedirects  = 5
-	maxRetryAfter = 2 * time.Minute
-	// firstContact is how often a host is tried that has never answered: a wrong
-	// name should not take a minute to be told.
-	firstContact = 4
+	maxRedirects = 5
 	// commitFactor is how much longer than Options.Stall a registry may take to
 	// answer once a whole blob is there: many copy it to where it stays first.
 	commitFactor = 5
 )
 
-// call is one request to a registry.
-type call struct {
-	method string
-	url    *url.URL
-	header map[string]string
-	access access
-	body   func() (io.ReadCloser, error) // opened for every attempt
-	size   int64                         // of the body
-	ok     []int                         // statuses that are returned; others are errors
+// Request is one request to a registry.
+type Request struct {
+	Method string
+	URL    *url.URL
+	Header map[string]string
+	Access Access
+	Body   func() (io.ReadCloser, error) // opened for every attempt
+	Size   int64                         // of the body
+	OK     []int                         // statuses that are returned; others are errors
 }
 
-// send makes a request once: with the login, once more where that had run out, and
+// Send makes a request once: with the login, once more where that had run out, and
 // through redirects. The caller closes the answer's body.
-func (c *Client) send(ctx context.Context, h *host, q call) (*http.Response, error) {
+func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, error) {
 	for again := false; ; again = true {
 		if err := c.ready(ctx, h); err != nil {
 			return nil, err
@@ -48,34 +42,34 @@ func (c *Client) send(ctx context.Context, h *host, q call) (*http.Response, err
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(q.ok, resp.StatusCode) {
-			h.thrive()
+		if slices.Contains(q.OK, resp.StatusCode) {
+			h.succeeded()
 			return resp, nil
 		}
 		err = answer(resp)
-		drain(resp.Body)
+		Drain(resp.Body)
 		if resp.StatusCode != http.StatusUnauthorized || again || resp.Request.URL.Host != h.base.Host {
 			return nil, err
 		}
-		h.challenged(resp, q.access)
+		h.refusedLogin(resp, q.Access)
 	}
 }
 
 // follow makes a request and goes where the answer points, without a login once
 // that is another host.
-func (c *Client) follow(ctx context.Context, h *host, q call) (*http.Response, error) {
-	u, left := q.url, false
+func (c *Client) follow(ctx context.Context, h *Host, q Request) (*http.Response, error) {
+	u, left := q.URL, false
 	for hop := 0; ; hop++ {
 		left = left || u.Host != h.base.Host
 		resp, err := c.sendTo(ctx, h, q, u, left)
-		if err != nil || !isRedirect(resp.StatusCode) || (q.method != http.MethodGet && q.method != http.MethodHead) {
+		if err != nil || !isRedirect(resp.StatusCode) || (q.Method != http.MethodGet && q.Method != http.MethodHead) {
 			return resp, err
 		}
-		drain(resp.Body)
+		Drain(resp.Body)
 		if hop == maxRedirects {
-			return nil, refused("", errors.New("the registry redirects without end"))
+			return nil, Refused("", errors.New("the registry redirects without end"))
 		}
-		if u, err = c.location(h, u, resp); err != nil {
+		if u, err = c.Location(h, u, resp); err != nil {
 			return nil, err
 		}
 	}
@@ -85,13 +79,13 @@ func isRedirect(status int) bool {
 	return status == 301 || status == 302 || status == 303 || status == 307 || status == 308
 }
 
-func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreign bool) (*http.Response, error) {
-	req := &http.Request{Method: q.method, URL: u, Header: http.Header{}}
-	for k, v := range q.header {
+func (c *Client) sendTo(ctx context.Context, h *Host, q Request, u *url.URL, foreign bool) (*http.Response, error) {
+	req := &http.Request{Method: q.Method, URL: u, Header: http.Header{}}
+	for k, v := range q.Header {
 		req.Header.Set(k, v)
 	}
 	if !foreign {
-		header, err := c.authorization(ctx, h, q.access)
+		header, err := c.authorization(ctx, h, q.Access)
 		if err != nil {
 			return nil, err
 		}
@@ -99,13 +93,13 @@ func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreig
 			req.Header.Set("Authorization", header)
 		}
 	}
-	if q.body != nil {
-		body, err := q.body()
+	if q.Body != nil {
+		body, err := q.Body()
 		if err != nil {
-			return nil, &sourceError{err}
+			return nil, &SourceError{Err: err}
 		}
-		req.Body, req.ContentLength = body, q.size
-		if q.size == 0 {
+		req.Body, req.ContentLength = body, q.Size
+		if q.Size == 0 {
 			_ = body.Close()
 			req.Body = http.NoBody
 		}
@@ -113,14 +107,14 @@ func (c *Client) sendTo(ctx context.Context, h *host, q call, u *url.URL, foreig
 	return c.roundTrip(ctx, c.transport(u.Host, foreign), req)
 }
 
-// location returns where an answer points. It may be another host, never one
+// Location returns where an answer points. It may be another host, never one
 // without TLS unless the user named it. The same host under http is taken for
 // https: registries behind a proxy do not know that they are spoken to by TLS.
-func (c *Client) location(h *host, from *url.URL, resp *http.Response) (*url.URL, error) {
+func (c *Client) Location(h *Host, from *url.URL, resp *http.Response) (*url.URL, error) {
 	raw := resp.Header.Get("Location")
 	u, err := from.Parse(raw)
 	if err != nil || raw == "" || u.Host == "" || u.User != nil {
-		return nil, refused("", errors.New("the registry points to what is no address"))
+		return nil, Refused("", errors.New("the registry points to what is no address"))
 	}
 	if u.Hostname() == h.base.Hostname() && (port(u) == port(h.base) || u.Scheme == "http" && port(u) == "80") {
 		u.Host = h.base.Host
@@ -129,11 +123,27 @@ func (c *Client) location(h *host, from *url.URL, resp *http.Response) (*url.URL
 		}
 	}
 	if u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)) {
-		return nil, refused("name "+u.Host+" in --plain-http if that is right",
+		return nil, Refused("name "+u.Host+" in --plain-http if that is right",
 			fmt.Errorf("the registry points to %s://%s, which is not HTTPS", u.Scheme, u.Host))
+	}
+	if u.Host != h.base.Host {
+		if err := c.stranger(u.Hostname()); err != nil {
+			return nil, Refused("ask the registry's administrator where it sends its clients", err)
+		}
 	}
 	u.Fragment = ""
 	return u, nil
+}
+
+// stranger refuses a name to which no server may lead, also where a proxy would dial it.
+func (c *Client) stranger(name string) error {
+	if name == "localhost" {
+		name = "127.0.0.1"
+	}
+	if net.ParseIP(name) == nil {
+		return nil // what it stands for is looked at when it is dialled
+	}
+	return refuseAddress(net.JoinHostPort(name, "443"), c.opts.NoLoopback)
 }
 
 // port returns a URL's port, or its scheme's.
@@ -293,17 +303,17 @@ func (r *receiving) Close() error {
 
 const maxDrain = 64 << 10
 
-// drain reads the rest of a small body, so that the connection can serve again,
+// Drain reads the rest of a small body, so that the connection can serve again,
 // and closes it.
-func drain(body io.ReadCloser) {
+func Drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, maxDrain)
 	_ = body.Close()
 }
 
 var errTooLong = errors.New("the answer is longer than allowed")
 
-// readAll reads at most limit bytes; more is an error.
-func readAll(r io.Reader, limit int64) ([]byte, error) {
+// ReadAll reads at most limit bytes; more is an error.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = errTooLong
@@ -323,98 +333,3 @@ func acquire(ctx context.Context, slots chan struct{}) (release func(), err erro
 		return nil, context.Cause(ctx)
 	}
 }
-
-// retry runs an attempt until it succeeds, its fault cannot pass, or there have
-// been enough. What it returns is a fault for op and subject.
-func (c *Client) retry(ctx context.Context, h *host, op, subject string, attempt func(n int) error) error {
-	for n := 1; ; n++ {
-		err := attempt(n)
-		if err == nil {
-			return nil
-		}
-		if err = c.wait(ctx, h, err, n); err != nil {
-			return c.explain(ctx, h, op, subject, err)
-		}
-	}
-}
-
-// wait returns nil when the n-th attempt that failed may be followed by another,
-// after having waited for it.
-func (c *Client) wait(ctx context.Context, h *host, err error, n int) error {
-	most := c.opts.Attempts
-	var answered *answerError
-	if !h.reached() && !errors.As(err, &answered) {
-		most = min(most, firstContact)
-	}
-	after := retryAfter(err)
-	if !canPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
-		return err
-	}
-	pause := max(after, backoff(c.opts.Backoff, n))
-	switch {
-	case isThrottling(err):
-		h.throttled(pause)
-	case answered == nil && h.reached():
-		h.strained(pause)
-	}
-	return c.opts.Sleep(ctx, pause)
-}
-
-// backoff doubles with each attempt, and varies so that many do not come at once.
-func backoff(first time.Duration, n int) time.Duration {
-	d := maxBackoff
-	if n < 16 {
-		d = min(first<<(n-1), maxBackoff)
-	}
-	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
-}
-
-// reply is an answer that was read into memory.
-type reply struct {
-	status int
-	header http.Header
-	length int64 // what Content-Length said; -1 for nothing
-	data   []byte
-}
-
-// mediaType returns the Content-Type without parameters, or "".
-func (a reply) mediaType() string {
-	t, _, err := mime.ParseMediaType(a.header.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
-	return t
-}
-
-// small makes a request whose answer is read into memory, tried as often as it
-// takes.
-func (r *Repository) small(ctx context.Context, op, subject string, q call, limit int64) (reply, error) {
-	var a reply
-	release, err := r.host.small.acquire(ctx)
-	if err != nil {
-		return a, r.client.explain(ctx, r.host, op, subject, err)
-	}
-	defer release()
-	err = r.client.retry(ctx, r.host, op, subject, func(int) error {
-		resp, err := r.client.send(ctx, r.host, q) //nolint:bodyclose // drain closes it
-		if err != nil {
-			return err
-		}
-		defer drain(resp.Body)
-		a = reply{status: resp.StatusCode, header: resp.Header, length: resp.ContentLength}
-		a.data, err = readAll(resp.Body, limit)
-		if err == nil && a.length > 0 && q.method != http.MethodHead && a.length != int64(len(a.data)) {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
-	})
-	return a, err
-}
-
-// address returns the URL of a thing in the repository.
-func (r *Repository) address(parts ...string) *url.URL {
-	return &url.URL{Scheme: r.host.base.Scheme, Host: r.host.base.Host, Path: "/v2/" + r.ref.Path() + "/" + strings.Join(parts, "/")}
-}
-
-func (r *Repository) pulls() access  { return access{path: r.ref.Path(), actions: "pull"} }
-func (r *Repository) pushes() access { return access{path: r.ref.Path(), actions: "pull,push"} }

@@ -1,0 +1,359 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Access is what a request needs: actions ("pull" or "pull,push") on a path, and to
+// pull from another path, where there is one. Without a path it is to be let in.
+type Access struct{ Path, Actions, From string }
+
+// scopes are the access as the token specification writes it.
+func (a Access) scopes() []string {
+	var scopes []string
+	if a.Path != "" {
+		scopes = append(scopes, "repository:"+a.Path+":"+a.Actions)
+	}
+	if a.From != "" {
+		scopes = append(scopes, "repository:"+a.From+":pull")
+	}
+	return scopes
+}
+
+// authorization returns the Authorization header for a request to the host, or "".
+// It asks the host once how it wants it, and one token serves all who wait for it.
+func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, error) {
+	ch, err := c.challengeOf(ctx, h)
+	if err != nil || ch.scheme == "" {
+		return "", err // who does not ask for a login is not told it
+	}
+	d, err := c.door(ctx, h, a.Path)
+	switch {
+	case err != nil:
+		return "", err
+	case d.login.AccessToken != "":
+		return "Bearer " + d.login.AccessToken, nil
+	case ch.scheme != "bearer" && (d.login.Username == "" || d.login.Password == ""):
+		return "", nil
+	}
+	return d.header(ctx, a)
+}
+
+// challengeOf returns how the host wants to be logged in to.
+func (c *Client) challengeOf(ctx context.Context, h *Host) (challenge, error) {
+	if ch, known := h.challenged(); known {
+		return ch, nil
+	}
+	release, err := acquire(ctx, h.gate)
+	if err != nil {
+		return challenge{}, err
+	}
+	defer release()
+	if ch, known := h.challenged(); known {
+		return ch, nil
+	}
+	if err := c.ping(ctx, h); err != nil {
+		return challenge{}, err
+	}
+	ch, _ := h.challenged()
+	return ch, nil
+}
+
+// challenged returns the host's challenge, once it has answered.
+func (h *Host) challenged() (ch challenge, known bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.challenge, h.pinged
+}
+
+// ping asks GET /v2/ once how the host wants to be logged in to. The caller holds the gate.
+func (c *Client) ping(ctx context.Context, h *Host) error {
+	resp, err := c.roundTrip(ctx, c.transport(h.base.Host, false), &http.Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/")}) //nolint:bodyclose // Drain closes it
+	if err != nil {
+		return err
+	}
+	defer Drain(resp.Body)
+	if CanPassStatus(resp.StatusCode) || resp.StatusCode == http.StatusBadRequest {
+		return answer(resp)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pinged = true
+	if resp.StatusCode == http.StatusUnauthorized {
+		h.challenge = pickChallenge(resp.Header)
+	}
+	return nil
+}
+
+// refusedLogin takes note of a 401: a token has run out, or the host wants another login.
+func (h *Host) refusedLogin(resp *http.Response, a Access) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ch := pickChallenge(resp.Header); ch.scheme != "" {
+		h.challenge = ch
+	}
+	if d := h.doors[a.Path]; d != nil {
+		d.tokens.forget(strings.TrimPrefix(resp.Request.Header.Get("Authorization"), "Bearer "))
+	}
+}
+
+// door is the login for a path of a host, with oras' client that has it let in. That
+// client never speaks to the registry: it is shown the challenge that the host gave
+// when it was asked, and asks the token service. So no request is sent that the host
+// would refuse for want of a token, with a body or without; and a token service at a
+// private address of a site, which oras refuses where its name is not the registry's,
+// is asked once it has passed the check of realm.
+type door struct {
+	client *Client
+	host   *Host
+	login  auth.Credential
+	oras   *auth.Client
+	tokens *tokens
+}
+
+// door returns that for a path of the host.
+func (c *Client) door(ctx context.Context, h *Host, path string) (*door, error) {
+	h.mu.Lock()
+	d := h.doors[path]
+	h.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	login, err := c.opts.Credentials(ctx, h.name, path)
+	if err != nil {
+		return nil, err
+	}
+	d = &door{client: c, host: h, login: login, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}}}
+	d.oras = &auth.Client{
+		Client:     &http.Client{Transport: d, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Credential: func(context.Context, string) (auth.Credential, error) { return login, nil },
+		Cache:      d.tokens, ClientID: c.opts.UserAgent,
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if there := h.doors[path]; there != nil {
+		return there, nil
+	}
+	h.doors[path] = d
+	h.keepSecret(login.Password, login.RefreshToken, login.AccessToken)
+	if login.Password != "" {
+		h.keepSecret(base64.StdEncoding.EncodeToString([]byte(login.Username + ":" + login.Password)))
+	}
+	return d, nil
+}
+
+// Paths of what oras' client asks for; neither is sent to the registry.
+const (
+	entrancePath = "/v2/"
+	tokenPath    = "/token"
+)
+
+// header returns the Authorization header for an access.
+func (d *door) header(ctx context.Context, a Access) (string, error) {
+	ctx = auth.WithScopes(ctx, a.scopes()...)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.host.base.JoinPath(entrancePath).String(), nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := d.oras.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the address that oras was given in place of the token service's
+		}
+		return "", err
+	}
+	_ = resp.Body.Close()
+	return resp.Request.Header.Get("Authorization"), nil
+}
+
+// RoundTrip answers oras' client: with the host's challenge, or with success where it
+// sends what is due. What it asks of the token service goes there.
+func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
+	ch, _ := d.host.challenged()
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}
+	switch {
+	case req.URL.Path == tokenPath:
+		return d.askToken(req, ch)
+	case req.Header.Get("Authorization") == "" && ch.scheme == "bearer":
+		resp.StatusCode = http.StatusUnauthorized
+		resp.Header.Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", d.host.base.JoinPath(tokenPath).String(), ch.params["service"]))
+	case req.Header.Get("Authorization") == "":
+		resp.StatusCode = http.StatusUnauthorized
+		resp.Header.Set("WWW-Authenticate", "Basic")
+	}
+	return resp, nil
+}
+
+const (
+	maxToken     = 128 << 10
+	tokenDefault = time.Minute // the token specification's lifetime where none is said
+)
+
+// askToken sends oras' request to the token service that the host named.
+func (d *door) askToken(req *http.Request, ch challenge) (*http.Response, error) {
+	realm, err := d.client.realm(d.host, ch.params["realm"])
+	if err != nil {
+		return nil, err
+	}
+	form := realm.Query()
+	for key, values := range req.URL.Query() {
+		form[key] = values
+	}
+	realm.RawQuery = form.Encode()
+	req = req.Clone(req.Context())
+	req.URL, req.Host = realm, ""
+	resp, err := d.client.roundTrip(req.Context(), d.client.transport(realm.Host, realm.Host != d.host.base.Host), req)
+	if err != nil {
+		return nil, err
+	}
+	defer Drain(resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return nil, tokenRefused(answer(resp))
+	}
+	data, err := ReadAll(resp.Body, maxToken)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.taken(data); err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	return resp, nil
+}
+
+// tokenRefused makes of a token service's 400 what it means: the login is not good
+// enough.
+func tokenRefused(err error) error {
+	var a *AnswerError
+	if errors.As(err, &a) && a.Status == http.StatusBadRequest {
+		a.Status = http.StatusUnauthorized
+	}
+	return err
+}
+
+// taken takes note of the token in an answer, and of how long it is good.
+func (d *door) taken(data []byte) error {
+	var t struct {
+		Token       string `json:"token"`
+		AccessToken string `json:"access_token"`
+		ExpiresIn   int64  `json:"expires_in"` // seconds
+	}
+	if json.Unmarshal(data, &t) != nil || t.Token+t.AccessToken == "" {
+		return Refused("", errors.New("the token service's answer holds no token"))
+	}
+	life := tokenDefault
+	if t.ExpiresIn > 0 && t.ExpiresIn < 1<<31 {
+		life = time.Duration(t.ExpiresIn) * time.Second
+	}
+	d.host.mu.Lock()
+	d.host.keepSecret(t.Token, t.AccessToken)
+	d.host.mu.Unlock()
+	until := time.Now().Add(life * 4 / 5)
+	d.tokens.good(t.Token, until)
+	d.tokens.good(t.AccessToken, until)
+	return nil
+}
+
+// tokens is oras' cache, which does not know that tokens expire. One that has is not
+// used any more: the request that it is refused for may have a large body.
+type tokens struct {
+	auth.Cache
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// GetToken returns a token that is good for a while.
+func (t *tokens) GetToken(ctx context.Context, registry string, scheme auth.Scheme, key string) (string, error) {
+	token, err := t.Cache.GetToken(ctx, registry, scheme, key)
+	if err != nil || scheme != auth.SchemeBearer {
+		return token, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !time.Now().Before(t.until[token]) {
+		return "", errdef.ErrNotFound
+	}
+	return token, nil
+}
+
+// Set fetches a token once for all who wait for it. Who gives up has the next one fetch
+// it, which oras does where the error is this very one.
+func (t *tokens) Set(ctx context.Context, registry string, scheme auth.Scheme, key string, fetch func(context.Context) (string, error)) (string, error) {
+	return t.Cache.Set(ctx, registry, scheme, key, func(ctx context.Context) (string, error) {
+		token, err := fetch(ctx)
+		if err != nil && ctx.Err() != nil {
+			return "", context.Canceled
+		}
+		return token, err
+	})
+}
+
+func (t *tokens) good(token string, until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for old, end := range t.until {
+		if !time.Now().Before(end) {
+			delete(t.until, old)
+		}
+	}
+	t.until[token] = until
+}
+
+func (t *tokens) forget(token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.until, token)
+}
+
+// realm checks where a registry sends the client with its credentials.
+func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
+	bad := func(why string) (*url.URL, error) {
+		return nil, Refused("ask the registry's administrator to set the address of its token service",
+			fmt.Errorf("the registry names a token service that cannot be trusted: %s", why))
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Host == "":
+		return bad("it is no URL")
+	case u.User != nil:
+		return bad("its URL holds a login")
+	case u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)):
+		return bad(fmt.Sprintf("%s://%s is not HTTPS", u.Scheme, u.Host))
+	case u.Host != h.base.Host && isLoopback(u.Hostname()) && !isLoopback(h.base.Hostname()):
+		return bad(u.Host + " is this machine")
+	}
+	return u, nil
+}
+
+// mayBePlain tells whether an address that the host names may be without TLS.
+func (c *Client) mayBePlain(h *Host, address string) bool {
+	return c.plain[address] || (h.base.Scheme == "http" && address == h.base.Host)
+}
+
+func isLoopback(name string) bool {
+	ip := net.ParseIP(name)
+	return name == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// Refused is a fault of what a server wants and does not get.
+func Refused(hint string, err error) error {
+	return &fault.Error{Reason: fault.Refused, Hint: hint, Err: err}
+}

@@ -1,0 +1,323 @@
+// Package remote speaks to OCI registries: one code for vdo-bundle and vdo-operator.
+//
+// A [Client] holds what is the same for all registries: logins, trusted certificates,
+// pace, patience. A [Repository] is one name in one registry, with its manifests, tags
+// and referrers. Blobs are moved by who needs them (bundler/internal/registry), over
+// [Client.Send].
+//
+//	c, err := remote.NewClient(remote.Options{CAFile: "site-ca.crt"})
+//	repo := c.Repository(image.MustReference("registry.site/vdo/drivers:1"))
+//	root, err := repo.Resolve(ctx)
+//	data, err := repo.Manifest(ctx, root)
+//	about, err := repo.Attachments(ctx, digest)
+//
+// What holds for every request:
+//   - HTTPS, unless the host was named in Options.PlainHTTP. Loopback and private
+//     addresses are no exception.
+//   - Credentials go to the host they are for, and to the token service that this
+//     host names over HTTPS; never to the target of a redirect or of an upload
+//     location on another host. A client certificate is shown to none of these but
+//     the host itself, also where the other host has one in its settings.
+//   - No server sends the client to a link-local address; where Options.NoLoopback
+//     says so, nor to this machine.
+//   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
+//     again, with exponential backoff, jitter and the server's Retry-After.
+//   - Whatever a server sends is bounded; manifests are verified here, blobs by
+//     who reads them.
+//   - What remains is a fault that names the operation, the reference and the
+//     remedy. No message holds a credential, nor a URL's query.
+//
+// # Logins
+//
+// [DefaultCredentials] looks where docker and podman keep logins. [Client.Login] checks a
+// login with a registry and keeps it there, and [Logout] forgets it: what
+// `vdo-bundle login`, `logout` and `--authfile` need.
+//
+// # When a host has had enough
+//
+// A 429, or a 503 with Retry-After, holds back everything that goes to that host,
+// not only the request that was refused, and halves how much is done there at a
+// time; that grows again by one with every two rounds of success. So does a connection
+// that is cut, without the pause. What is small begins with four times
+// Options.Concurrency, and has one more with each success, up to sixteen times, until
+// the first such fault.
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+)
+
+// Options say how registries are reached. The zero value is what a user expects
+// who said nothing.
+type Options struct {
+	// Credentials finds the login for a repository. Nil: the docker and podman
+	// configuration of the environment, see [DefaultCredentials].
+	Credentials CredentialFunc
+	// CAFile is a PEM file of certificates trusted besides the system's own.
+	CAFile string
+	// CA is the same as bytes.
+	CA []byte
+	// ClientCert and ClientKey are PEM files of the certificate that hosts are shown
+	// which the user named and which ask for one.
+	ClientCert, ClientKey string
+	// Hosts are settings of single hosts, as references write them.
+	Hosts map[string]HostOptions
+	// PlainHTTP are the hosts, as references write them (with the port), that are
+	// spoken to without TLS.
+	PlainHTTP []string
+	// NoLoopback refuses to go where a server points if that is this machine: for
+	// programs whose machine has services of its own that strangers do not reach.
+	NoLoopback bool
+	// UserAgent is sent with each request. Empty: "vdo-bundle".
+	UserAgent string
+	// Concurrency is how many blobs are read from, and how many written to, one
+	// host at a time; of blobs up to 128 KiB and of other small requests, four times
+	// as many, and up to sixteen times where the host keeps up. Zero: 6.
+	Concurrency int
+	// Rate is how many bytes a second all transfers together may take. Zero: all.
+	Rate int64
+	// Attempts is how often a request is made before its fault is final. Zero: 6.
+	Attempts int
+	// Backoff is the wait before the second attempt; it doubles up to a minute.
+	// Zero: half a second.
+	Backoff time.Duration
+	// Stall is how long a host may be silent, before its answer or in the middle
+	// of it, and over how long it has to send 64 bytes a second at least. Zero: one
+	// minute.
+	Stall time.Duration
+	// Sleep waits between attempts. Nil: the clock. Tests set it.
+	Sleep func(ctx context.Context, d time.Duration) error
+	// Transport replaces the network below TLS. Nil: the network, with the proxy of the
+	// environment. Tests set it.
+	Transport *http.Transport
+	// Explainer makes faults of errors. Nil: the words for who sits at the command line
+	// of vdo-bundle.
+	Explainer Explainer
+}
+
+// Explainer makes a fault of what ended an operation on a subject: of an [AnswerError],
+// or of an error of the network. Faults of this package come to it as they are.
+type Explainer interface {
+	Explain(op, subject string, err error) error
+}
+
+const (
+	defaultConcurrency = 6
+	defaultAttempts    = 6
+	defaultBackoff     = 500 * time.Millisecond
+	maxBackoff         = time.Minute
+	defaultStall       = time.Minute
+	maxCAFile          = 4 << 20
+)
+
+// Client speaks to registries. It is safe for concurrent use.
+type Client struct {
+	opts    Options
+	plain   map[string]bool
+	own     *http.Transport       // to hosts that the user named
+	named   map[string]transports // to those that have their own, by address
+	foreign *http.Transport       // to hosts that a server named
+	pace    *pace
+
+	mu    sync.Mutex
+	hosts map[string]*Host
+}
+
+// NewClient checks the options and returns a client. Nothing is sent yet.
+func NewClient(o Options) (*Client, error) {
+	pool, err := certificates(o)
+	if err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	certs, err := clientCertificate(o.ClientCert, o.ClientKey)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{opts: o, plain: map[string]bool{}, hosts: map[string]*Host{}, named: map[string]transports{}}
+	if err := c.configure(pool); err != nil {
+		return nil, err
+	}
+	if o.Rate > 0 {
+		c.pace = &pace{rate: o.Rate, sleep: o.Sleep}
+	}
+	c.own = newTransport(o, pool, certs)
+	c.foreign = newForeign(o, pool)
+	return c, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Credentials == nil {
+		o.Credentials = DefaultCredentials
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "vdo-bundle"
+	}
+	if o.Concurrency <= 0 {
+		o.Concurrency = defaultConcurrency
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = defaultAttempts
+	}
+	if o.Backoff <= 0 {
+		o.Backoff = defaultBackoff
+	}
+	if o.Stall <= 0 {
+		o.Stall = defaultStall
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	return o
+}
+
+// Options returns those of the client, with the defaults in place of what was not set.
+func (c *Client) Options() Options { return c.opts }
+
+// Close drops idle connections.
+func (c *Client) Close() error {
+	c.own.CloseIdleConnections()
+	c.foreign.CloseIdleConnections()
+	for _, t := range c.named {
+		t.own.CloseIdleConnections()
+		t.foreign.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Repository returns the repository that ref names; with ref's tag or digest as
+// what Resolve resolves.
+func (c *Client) Repository(ref image.Reference) *Repository {
+	return &Repository{client: c, ref: ref, host: c.Host(ref.Host())}
+}
+
+// certificates returns the system's pool with the user's certificates added.
+func certificates(o Options) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if err := addFile(pool, o.CAFile); err != nil {
+		return nil, err
+	}
+	if len(o.CA) > 0 && !pool.AppendCertsFromPEM(o.CA) {
+		return nil, badCA("")
+	}
+	return pool, nil
+}
+
+// addFile adds the certificates of a file; of none, none.
+func addFile(pool *x509.CertPool, name string) error {
+	if name == "" {
+		return nil
+	}
+	data, err := readFile(name, maxCAFile)
+	if err != nil {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: name, Hint: "name a readable PEM file", Err: err}
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return badCA(name)
+	}
+	return nil
+}
+
+func badCA(name string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read CA certificates", Subject: name,
+		Hint: "give the certificate authority's certificate as PEM (BEGIN CERTIFICATE)",
+		Err:  errors.New("there is no PEM certificate in it"),
+	}
+}
+
+// newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
+// delay or loss better than streams that share one, and a cut is one transfer's.
+func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http.Transport {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer(o).DialContext}
+	if o.Transport != nil {
+		t = o.Transport.Clone()
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
+	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
+	t.ExpectContinueTimeout = time.Second
+	t.IdleConnTimeout = 90 * time.Second
+	t.MaxIdleConnsPerHost = (2 + 2*manySmall) * o.Concurrency
+	t.MaxResponseHeaderBytes = 64 << 10
+	t.DisableCompression = true // a blob's bytes are its bytes
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	t.ReadBufferSize = 16 << 10 // large reads and writes pass them by
+	t.WriteBufferSize = 8 << 10
+	return t
+}
+
+// newForeign carries requests where a server points: it shows no certificate, and
+// refuses addresses that no stranger may lead to.
+func newForeign(o Options, pool *x509.CertPool) *http.Transport {
+	t := newTransport(o, pool, nil)
+	if o.Transport == nil {
+		d := dialer(o)
+		d.Control = func(_, address string, _ syscall.RawConn) error { return refuseAddress(address, o.NoLoopback) }
+		t.DialContext = d.DialContext
+	}
+	return t
+}
+
+func dialer(o Options) *net.Dialer {
+	return &net.Dialer{Timeout: min(o.Stall, 30*time.Second), KeepAlive: 30 * time.Second}
+}
+
+// refuseAddress keeps a server from sending the client to link-local addresses, where
+// clouds keep their metadata services. It sees the address that is dialled, so no name
+// can get around it.
+func refuseAddress(address string, loopback bool) error {
+	h, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	ip := net.ParseIP(h)
+	switch {
+	case ip == nil || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified():
+		return errLinkLocal
+	case loopback && ip.IsLoopback():
+		return errThisMachine
+	}
+	return nil
+}
+
+var (
+	errLinkLocal   = errors.New("the server points to a link-local address, which is refused")
+	errThisMachine = errors.New("the server points to this machine, which is refused")
+)
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// readFile reads a file of at most limit bytes.
+func readFile(name string, limit int64) ([]byte, error) {
+	f, err := userfile.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	return ReadAll(f, limit)
+}

@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	opLogin  = "log in to"
+	opLogout = "log out of"
+)
+
+// Login checks a login with a host, named as references write it, and keeps it where
+// DefaultCredentials finds it: in the file, or with the credential helper that the file
+// names. No file is the first one that DefaultCredentials looks into. It returns where
+// the login is kept now. Other entries of the file stay as they are.
+func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
+	if err := CheckHost(opLogin, host); err != nil {
+		return "", err
+	}
+	if login == (Credential{}) {
+		return "", &fault.Error{Reason: fault.InvalidInput, Op: opLogin, Subject: host, Hint: "give a user and a password", Err: errors.New("there is no login to check")}
+	}
+	if err := c.checkLogin(ctx, host, login); err != nil {
+		return "", err
+	}
+	s, err := openStore(opLogin, host, file)
+	if err != nil {
+		return "", err
+	}
+	if err := s.Put(ctx, s.server, login); err != nil {
+		return "", s.fault(err)
+	}
+	return s.where, s.forget(ctx, s.older)
+}
+
+// checkLogin is a fault where the host does not let the login in.
+func (c *Client) checkLogin(ctx context.Context, host string, login Credential) error {
+	o := c.opts
+	o.Credentials = func(context.Context, string, string) (Credential, error) { return login, nil }
+	probe, err := NewClient(o)
+	if err != nil {
+		return err
+	}
+	defer probe.Close() //nolint:errcheck // idle connections only
+	h := probe.Host(host)
+	return probe.Retry(ctx, h, opLogin, host, func(int) error {
+		resp, err := probe.Send(ctx, h, Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/"), OK: []int{200}}) //nolint:bodyclose // Drain closes it
+		if err == nil {
+			Drain(resp.Body)
+		}
+		return err
+	})
+}
+
+// Logout forgets the login for a host, in the same file or helper. It returns where the
+// login was; that there was none is told by a fault of the reason NotFound.
+func Logout(ctx context.Context, host, file string) (where string, err error) {
+	if err := CheckHost(opLogout, host); err != nil {
+		return "", err
+	}
+	s, err := openStore(opLogout, host, file)
+	if err != nil {
+		return "", err
+	}
+	there, err := s.Get(ctx, s.server)
+	if err != nil {
+		return "", s.fault(err)
+	}
+	if len(s.older) == 0 && (there == (Credential{}) || s.keyed && !s.exact) {
+		return "", &fault.Error{
+			Reason: fault.NotFound, Op: opLogout, Subject: host, Hint: "see which file has the login, and name it with --authfile",
+			Err: fmt.Errorf("%s has no login for it", s.where),
+		}
+	}
+	return s.where, s.forget(ctx, append(s.older, s.server))
+}
+
+// forget deletes entries.
+func (s *store) forget(ctx context.Context, servers []string) error {
+	for _, server := range servers {
+		if err := s.Delete(ctx, server); err != nil {
+			return s.fault(err)
+		}
+	}
+	return nil
+}
+
+// store is where the login of a host is kept: oras' file, or a credential helper.
+type store struct {
+	credentials.Store
+	op, host string
+	server   string   // how the store names the host
+	older    []string // other names that it has the host under, such as https://HOST/v1/
+	keyed    bool     // it is a file, of which oras gives the login of a repository for that of its host
+	exact    bool     // the file has the host under its name
+	where    string   // for messages
+}
+
+// openStore opens what docker would use: the helper of the host, or that of all, or
+// the file itself.
+func openStore(op, host, file string) (*store, error) {
+	if file == "" {
+		for _, name := range configFiles(os.Getenv) {
+			file = name
+			break
+		}
+	}
+	if file == "" {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: host, Hint: "name a file with --authfile", Err: errors.New("neither HOME nor REGISTRY_AUTH_FILE is set")}
+	}
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real // what a link names is written, and the link stays
+	}
+	data, err := readFile(file, maxConfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, badConfig(file, err)
+	}
+	config, err := parseConfig(file, data)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{op: op, host: host, server: credentials.ServerAddressFromRegistry(host), where: file}
+	program := config.CredHelpers[host]
+	if program == "" {
+		program = config.CredsStore
+	}
+	if program != "" {
+		h := helper{name: program, within: helperTime}
+		s.Store, s.where = h, h.program()
+		return s, nil
+	}
+	s.keyed = true
+	for _, key := range slices.Sorted(maps.Keys(config.Auths)) {
+		switch {
+		case key == s.server:
+			s.exact = true
+		case normalKey(key) == normalKey(s.server):
+			s.older = append(s.older, key)
+		}
+	}
+	if s.Store, err = credentials.NewFileStore(file); err != nil {
+		return nil, badConfig(file, errors.New("it is no JSON of docker's form"))
+	}
+	return s, nil
+}
+
+// fault is one of the store; what oras says of a file that it cannot write is harmless.
+func (s *store) fault(err error) error {
+	var known *fault.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	f := &fault.Error{Reason: fault.Storage, Op: s.op, Subject: s.host, Hint: "see that " + s.where + " can be written, or name another file with --authfile", Err: err}
+	if errors.Is(err, credentials.ErrBadCredentialFormat) {
+		f.Reason, f.Hint = fault.InvalidInput, "give a user without a colon"
+	}
+	return f
+}

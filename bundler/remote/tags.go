@@ -1,0 +1,88 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	maxTags     = 20000 // of a repository
+	maxTagPages = 1000
+	tagsAtATime = 1000
+)
+
+// Tags lists the tags of the repository, sorted (OCI distribution specification
+// 1.1, "Listing Tags").
+func (r *Repository) Tags(ctx context.Context) ([]string, error) {
+	x := r.exchange(Look{Op: "list tags of", Subject: r.ref.Repository()}, bundle.MaxManifestSize, 200)
+	var out []string
+	err := x.oras().Tags(ctx, "", func(page []string) error {
+		for _, tag := range page {
+			if _, err := r.ref.WithTag(tag); err != nil {
+				return x.corrupt(fmt.Errorf("%q is not a tag", Clean(tag, 100)))
+			}
+		}
+		if out = append(out, page...); len(out) > maxTags {
+			return x.corrupt(fmt.Errorf("there are more than %d", maxTags))
+		}
+		return nil
+	})
+	if _, err := x.outcome(err); err != nil {
+		return nil, err
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// Delete deletes a manifest, and the tags that still name it afterwards: some
+// registries drop them with the manifest, others keep them. A manifest that is not
+// there is no fault.
+func (r *Repository) Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error {
+	if err := r.remove(ctx, d.Digest.String()); err != nil {
+		return err
+	}
+	for _, tag := range tags {
+		there, found, err := r.Stat(ctx, Look{Op: opDelete, ID: tag})
+		if err != nil {
+			return err
+		}
+		if !found || there.Digest != d.Digest {
+			continue
+		}
+		if err := r.remove(ctx, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const opDelete = "delete"
+
+// remove deletes a manifest or a tag; oras deletes manifests only, and takes 202 alone
+// for success.
+func (r *Repository) remove(ctx context.Context, id string) error {
+	a, err := r.Small(ctx, opDelete, r.At(id), Request{
+		Method: http.MethodDelete, URL: r.Address("manifests", id), Access: Access{Path: r.ref.Path(), Actions: "pull,delete"},
+		OK: []int{200, 202, 204, 400, 404, 405, 501},
+	}, MaxErrorBody)
+	if err != nil {
+		return err
+	}
+	if a.Status != http.StatusBadRequest && a.Status != http.StatusMethodNotAllowed && a.Status != http.StatusNotImplemented {
+		return nil
+	}
+	said := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(string(a.Data), 200)))
+	return &fault.Error{
+		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(r.host.scrub(said)),
+		Hint: "have deletion allowed (distribution: REGISTRY_STORAGE_DELETE_ENABLED=true), or prune by the registry's own means",
+	}
+}
