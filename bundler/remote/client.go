@@ -289,16 +289,17 @@ func refuseAddress(address string, loopback bool) error {
 	ip := net.ParseIP(h)
 	switch {
 	case ip == nil || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified():
-		return errLinkLocal
+		return ErrLinkLocal
 	case loopback && ip.IsLoopback():
-		return errThisMachine
+		return ErrThisMachine
 	}
 	return nil
 }
 
+// Addresses to which no server may lead.
 var (
-	errLinkLocal   = errors.New("the server points to a link-local address, which is refused")
-	errThisMachine = errors.New("the server points to this machine, which is refused")
+	ErrLinkLocal   = errors.New("the server points to a link-local address, which is refused")
+	ErrThisMachine = errors.New("the server points to this machine, which is refused")
 )
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -142,7 +142,7 @@ func CanPass(err error) bool {
 	}
 	var f *fault.Error
 	var s *SourceError
-	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, errLinkLocal) || errors.Is(err, errThisMachine) ||
+	if errors.As(err, &f) || errors.As(err, &s) || errors.Is(err, errTooLong) || errors.Is(err, ErrLinkLocal) || errors.Is(err, ErrThisMachine) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
 		return false
 	}
@@ -191,6 +191,13 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 	if errors.As(err, &source) {
 		return source.Err
 	}
+	var f *fault.Error
+	if ctx.Err() == nil && errors.As(err, &f) {
+		if f.Op != "" {
+			return err
+		}
+		return h.discreet(&fault.Error{Reason: f.Reason, Op: op, Subject: subject, Hint: f.Hint, Err: f.Err})
+	}
 	if c.opts.Explainer != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -201,23 +208,21 @@ func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err e
 		return &fault.Error{Reason: fault.Interrupted, Op: op, Subject: subject, Hint: "run it again: it goes on where it stopped", Err: context.Cause(ctx)}
 	}
 	out := &fault.Error{Op: op, Subject: subject, Err: err}
-	var f *fault.Error
 	var a *AnswerError
-	switch {
-	case errors.As(err, &f):
-		if f.Op != "" {
-			return err
-		}
-		out.Reason, out.Hint, out.Err = f.Reason, f.Hint, f.Err
-	case errors.As(err, &a):
+	if errors.As(err, &a) {
 		c.explainAnswer(h, out, a)
-	default:
+	} else {
 		c.explainNetwork(h, out, err)
 	}
-	if text := h.scrub(out.Err.Error()); text != out.Err.Error() {
-		out.Err = errors.New(text)
+	return h.discreet(out)
+}
+
+// discreet takes secrets out of what a fault says.
+func (h *Host) discreet(f *fault.Error) error {
+	if text := h.scrub(f.Err.Error()); text != f.Err.Error() {
+		f.Err = errors.New(text)
 	}
-	return out
+	return f
 }
 
 // explainAnswer gives the reason and the remedy for a status.
@@ -282,7 +287,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
-	case errors.Is(err, errLinkLocal), errors.Is(err, errThisMachine):
+	case errors.Is(err, ErrLinkLocal), errors.Is(err, ErrThisMachine):
 		out.Reason, out.Hint = fault.Refused, "ask the registry's administrator where it sends its clients"
 	case errors.Is(err, errTooLong):
 		out.Reason, out.Hint = fault.Corrupt, "check that "+h.name+" is a registry"

@@ -110,6 +110,9 @@ func (r *Repository) referrersAPI(ctx context.Context, op string, subject image.
 		return nil, false, nil
 	}
 	_, err = x.outcome(err)
+	if mayBeAbsent(err) {
+		return nil, false, nil // who asks has read the subject
+	}
 	return list, true, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -166,4 +167,39 @@ func (r *Repository) PutManifest(ctx context.Context, op, id string, n bundle.No
 	d := ocispec.Descriptor{MediaType: n.Descriptor.MediaType, Digest: n.Descriptor.Digest, Size: int64(len(n.Data))}
 	_, err := x.outcome(x.oras().PushReference(ctx, d, bytes.NewReader(n.Data), id))
 	return x.last.Header, err
+}
+
+// Blob opens a blob. Its bytes are not verified, and a connection that breaks ends them
+// with a fault: for small blobs, which are read again as a whole.
+func (r *Repository) Blob(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	const op = "read"
+	subject := r.At(d.Digest.String())
+	if err := bundle.CheckDescriptor(d); err != nil {
+		return nil, err
+	}
+	b := &blob{explain: func(err error) error { return r.client.Explain(ctx, r.host, op, subject, err) }}
+	err := r.client.Retry(ctx, r.host, op, subject, func(int) error {
+		resp, err := r.client.Send(ctx, r.host, Request{ //nolint:bodyclose // the caller closes it
+			Method: http.MethodGet, URL: r.Address("blobs", d.Digest.String()), Access: r.Pulls(), OK: []int{200},
+		})
+		if err == nil {
+			b.ReadCloser = resp.Body
+		}
+		return err
+	})
+	return b, err
+}
+
+// blob is one that is being read.
+type blob struct {
+	io.ReadCloser
+	explain func(error) error
+}
+
+func (b *blob) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.explain(err)
+	}
+	return n, err
 }

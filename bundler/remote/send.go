@@ -162,7 +162,7 @@ func port(u *url.URL) string {
 func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{stall: c.opts.Stall}
-	w.timer = time.AfterFunc(w.stall, func() { cancel(errStalled) })
+	w.timer = time.AfterFunc(w.stall, func() { cancel(ErrStalled) })
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}
@@ -191,7 +191,8 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 	return resp, nil
 }
 
-var errStalled = errors.New("the host has been silent for too long")
+// ErrStalled is a host that has not answered, or not gone on, within Options.Stall.
+var ErrStalled = errors.New("the host has been silent for too long")
 
 // leastRate is how many bytes a second a host has to send of an answer, over
 // Options.Stall each: one that drips is as good as silent.

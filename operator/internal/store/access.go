@@ -8,17 +8,44 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/authn/kubernetes"
+	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 )
 
-// keychain returns the login for the mirror, that of the pull Secret or none, and the
+// login returns the login for the mirror, that of the pull Secret or none, and the
 // Secret's version.
+func (s *Store) login(ctx context.Context, b *v1alpha1.DriverBundle, ref image.Reference) (c remote.Credential, version string, err error) {
+	keys, version, err := s.keychain(ctx, b)
+	if err != nil {
+		return c, "", err
+	}
+	bad := func(err error) (remote.Credential, string, error) {
+		return c, "", &fault.Error{Reason: fault.InvalidInput, Op: "find a login for", Subject: ref.Host(), Err: err, Hint: "see the pull Secret of the DriverBundle"}
+	}
+	repository, err := name.NewRepository(ref.Repository())
+	if err != nil {
+		return bad(err)
+	}
+	found, err := authn.Resolve(ctx, keys, repository)
+	if err != nil {
+		return bad(errors.New("its entry cannot be read")) // why could quote the password
+	}
+	login, err := authn.Authorization(ctx, found)
+	if err != nil {
+		return bad(errors.New("its entry cannot be read"))
+	}
+	return remote.Credential{Username: login.Username, Password: login.Password, RefreshToken: login.IdentityToken, AccessToken: login.RegistryToken}, version, nil
+}
+
+// keychain returns the logins of the pull Secret, or none, and the Secret's version.
 func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.Keychain, string, error) {
 	name, named := b.PullSecretName()
 	bad := func(reason fault.Reason, hint string, why error) (authn.Keychain, string, error) {
@@ -52,24 +79,20 @@ const (
 	maxCA     = 1 << 20
 )
 
-// authorities returns the certificates that the mirror's is checked against: the
-// system's, and those that the bundle names.
-func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
+// authorities returns the certificates in PEM that the mirror's is checked against,
+// besides the system's: those that the bundle names.
+func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	ref, named := b.CAReference()
 	data, err := s.key(ctx, b.Namespace, ref)
 	subject := describe(b.Namespace, ref)
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound && !named:
-		return pool, nil
+		return nil, nil
 	case err != nil:
 		return nil, err
 	case len(data) > maxCA:
 		err = fmt.Errorf("longer than %d bytes", maxCA)
-	case !pool.AppendCertsFromPEM(data):
+	case !x509.NewCertPool().AppendCertsFromPEM(data):
 		err = errors.New("there is no certificate in PEM")
 	}
 	if err != nil {
@@ -78,7 +101,7 @@ func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) (*x50
 			Hint: "put the certificate of the authority that signed the mirror's there, in PEM",
 		}
 	}
-	return pool, nil
+	return data, nil
 }
 
 // key reads a key of a ConfigMap or Secret.

@@ -12,13 +12,9 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
-
-// errPlainHTTP refuses a request that would go over the network in the clear.
-var errPlainHTTP = errors.New("plain HTTP is refused")
 
 // statusError is an answer of the registry with a status that is no success.
 type statusError struct {
@@ -34,30 +30,15 @@ func (e *statusError) Error() string {
 	return text
 }
 
-func statusOf(err error) int {
-	var e *statusError
-	if errors.As(err, &e) {
-		return e.status
-	}
-	return 0
-}
-
-// classify turns an error of a request into a fault. Nothing of it but what is
-// known to be harmless is kept: the text of a registry's answer, or an URL with its
-// query, may hold credentials.
-func (m *Mirror) classify(op, what string, err error) error {
-	var known *fault.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	f := &fault.Error{Op: op, Subject: what}
-	var answered *transport.Error
+// Explain turns an error of a request into a fault, see [remote.Explainer]. Nothing of
+// it but what is known to be harmless is kept: the text of a registry's answer, or an
+// URL with its query, may hold credentials.
+func (m *Mirror) Explain(op, subject string, err error) error {
+	f := &fault.Error{Op: op, Subject: subject}
+	var answered *remote.AnswerError
 	if errors.As(err, &answered) {
-		err = &statusError{status: answered.StatusCode, code: codeOf(answered)}
-	}
-	if status := statusOf(err); status != 0 {
-		f.Err = err
-		f.Reason, f.Hint = m.ofStatus(status)
+		f.Err = &statusError{status: answered.Status, code: codeOf(answered)}
+		f.Reason, f.Hint = m.ofStatus(answered.Status)
 		return f
 	}
 	f.Reason, f.Hint, f.Err = m.ofNetwork(err)
@@ -66,10 +47,10 @@ func (m *Mirror) classify(op, what string, err error) error {
 
 var codeForm = regexp.MustCompile(`^[A-Z_]{1,40}$`)
 
-func codeOf(e *transport.Error) string {
-	for _, d := range e.Errors {
-		if codeForm.MatchString(string(d.Code)) {
-			return string(d.Code)
+func codeOf(e *remote.AnswerError) string {
+	for _, code := range e.Codes {
+		if codeForm.MatchString(code) {
+			return code
 		}
 	}
 	return ""
@@ -79,11 +60,11 @@ func codeOf(e *transport.Error) string {
 func (m *Mirror) ofStatus(status int) (fault.Reason, string) {
 	switch {
 	case status == http.StatusUnauthorized && m.anonymous:
-		return fault.Unauthorized, fmt.Sprintf("the registry wants a login: put one for %s into the Secret %s", m.repo.Host(), m.secret)
+		return fault.Unauthorized, fmt.Sprintf("the registry wants a login: put one for %s into the Secret %s", m.ref.Host(), m.secret)
 	case status == http.StatusUnauthorized:
-		return fault.Unauthorized, fmt.Sprintf("correct the login for %s in the Secret %s", m.repo.Host(), m.secret)
+		return fault.Unauthorized, fmt.Sprintf("correct the login for %s in the Secret %s", m.ref.Host(), m.secret)
 	case status == http.StatusForbidden:
-		return fault.Forbidden, fmt.Sprintf("let the account of the Secret %s pull from %s", m.secret, m.repo.Repository())
+		return fault.Forbidden, fmt.Sprintf("let the account of the Secret %s pull from %s", m.secret, m.ref.Repository())
 	case status == http.StatusNotFound:
 		return fault.NotFound, "push the bundle there with `vdo-bundle push`, or correct spec.reference"
 	case status == http.StatusTooManyRequests:
@@ -104,10 +85,6 @@ func (m *Mirror) ofNetwork(err error) (fault.Reason, string, error) {
 		dns       *net.DNSError
 		record    tls.RecordHeaderError
 	)
-	var trip *tripError
-	if errors.As(err, &trip) {
-		err = trip.err
-	}
 	const again = "; it is tried again"
 	switch {
 	case errors.As(err, &authority):
@@ -120,12 +97,10 @@ func (m *Mirror) ofNetwork(err error) (fault.Reason, string, error) {
 	case errors.As(err, &checked):
 		return fault.CertificateInvalid, "renew the mirror's certificate", checked.Err
 	case errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fault.Refused, "give the mirror a certificate, or start the operator with --plain-http " + m.repo.Host(),
+		return fault.Refused, "give the mirror a certificate, or start the operator with --plain-http " + m.ref.Host(),
 			errors.New("it speaks plain HTTP, which is refused")
-	case errors.Is(err, errPlainHTTP):
-		return fault.Refused, "let it use HTTPS throughout, or start the operator with --plain-http HOST", errPlainHTTP
-	case errors.Is(err, errRedirect):
-		return fault.Refused, "let the registry serve its blobs itself, or from a name of the site", errRedirect
+	case errors.Is(err, remote.ErrLinkLocal), errors.Is(err, remote.ErrThisMachine):
+		return fault.Refused, "let the registry serve its blobs itself, or from a name of the site", err
 	case errors.Is(err, context.Canceled):
 		return fault.Interrupted, "", context.Canceled
 	case errors.As(err, &dns):
@@ -142,7 +117,7 @@ func bare(err error) error {
 	}
 	var op *net.OpError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, remote.ErrStalled):
 		return errors.New("it does not answer in time")
 	case errors.As(err, &op):
 		return op

@@ -11,9 +11,9 @@
 //
 // # Reading the mirror
 //
-// HTTPS only, except for hosts that the operator was told to speak plain HTTP with.
-// Credentials go to the registry's host and to the token service that it names over
-// HTTPS, never to where a blob is redirected. Every byte is verified by digest,
+// Package bundler/remote speaks to the registry; what it says of HTTPS, of credentials and
+// of where a server may point holds, this machine's addresses among what it may not. A
+// request is made once: the controller comes again. Every byte is verified by digest,
 // starting from the root's. Errors are told apart as faults: unreachable, 401, 403,
 // 404, 429, 5xx, certificate, corrupt, each with its remedy; no text of a registry's
 // answer and no query of an URL gets into them, so that a registry cannot make the
@@ -71,7 +71,7 @@ type Options struct {
 	PlainHTTP []string
 	// UserAgent of requests. Default: vdo-operator.
 	UserAgent string
-	// Timeout of one request up to its answer's head. Default: 30 seconds.
+	// Timeout is how long the registry may be silent. Default: 30 seconds.
 	Timeout time.Duration
 	// Transport replaces the network below TLS in tests; nil: the network, with the
 	// proxy of the environment.
