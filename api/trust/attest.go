@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,24 +84,29 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 
 // envelope signs a statement.
 func (s *Signer) envelope(st statement) ([]byte, error) {
-	payload, err := json.Marshal(st)
+	data, err := json.Marshal(st)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := s.sign(dsse.PAE(inTotoPayload, payload))
+	e, err := dsse.NewEnvelopeSigner(envelopeSigner{s})
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := e.SignPayload(context.Background(), inTotoPayload, data)
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
-	type signature struct {
-		KeyID string `json:"keyid"`
-		Sig   []byte `json:"sig"`
-	}
-	return json.Marshal(struct {
-		PayloadType string      `json:"payloadType"`
-		Payload     []byte      `json:"payload"`
-		Signatures  []signature `json:"signatures"`
-	}{inTotoPayload, payload, []signature{{Sig: raw}}})
+	return json.Marshal(envelope)
 }
+
+// envelopeSigner signs as the library of envelopes asks for it.
+type envelopeSigner struct{ s *Signer }
+
+func (e envelopeSigner) Sign(_ context.Context, message []byte) ([]byte, error) {
+	return e.s.sign(message)
+}
+
+func (envelopeSigner) KeyID() (string, error) { return "", nil } // as cosign has it
 
 func plainDescriptor(d ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size}

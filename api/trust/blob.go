@@ -2,7 +2,7 @@ package trust
 
 import (
 	"bytes"
-	"crypto"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -19,19 +19,20 @@ import (
 // bundleV02 is the newest sigstore bundle that may have a whole chain.
 const bundleV02 = "application/vnd.dev.sigstore.bundle+json;version=0.2"
 
-// SignBlob signs a file as cosign sign-blob does: base64, without a line end. Where a
-// certificate vouches for the key it is a sigstore bundle in one line, as cosign
-// sign-blob --bundle writes it, since base64 has no room for that.
+// SignBlob signs a file as cosign sign-blob does: base64, without a line end. Where the
+// key has a certificate it is a sigstore bundle in one line, as cosign sign-blob --bundle
+// writes it, since base64 has no room for that.
 func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 	raw, err := s.sign(data)
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
-	if s.vouched == nil {
+	hash := sha256.Sum256(data)
+	if s.certified == nil {
 		return []byte(base64.StdEncoding.EncodeToString(raw)), nil
 	}
-	chain := []*protocommon.X509Certificate{{RawBytes: s.vouched.leaf.Raw}}
-	for _, c := range s.vouched.chain {
+	chain := []*protocommon.X509Certificate{{RawBytes: s.certified.leaf.Raw}}
+	for _, c := range s.certified.chain {
 		if !selfSigned(c) { // a root in it would invite to trust it
 			chain = append(chain, &protocommon.X509Certificate{RawBytes: c.Raw})
 		}
@@ -42,7 +43,7 @@ func (s *Signer) SignBlob(data []byte) ([]byte, error) {
 			Content: &protobundle.VerificationMaterial_X509CertificateChain{X509CertificateChain: &protocommon.X509CertificateChain{Certificates: chain}},
 		},
 		Content: &protobundle.Bundle_MessageSignature{MessageSignature: &protocommon.MessageSignature{
-			MessageDigest: &protocommon.HashOutput{Algorithm: protocommon.HashAlgorithm_SHA2_256, Digest: sum(crypto.SHA256, data)}, Signature: raw,
+			MessageDigest: &protocommon.HashOutput{Algorithm: protocommon.HashAlgorithm_SHA2_256, Digest: hash[:]}, Signature: raw,
 		}},
 	}
 	if s.stamp != nil {
@@ -120,25 +121,25 @@ func readBlobSignature(data, text []byte) (Evidence, error) {
 		return readBlobBundle(data, text)
 	}
 	raw, err := decodeSignature(string(text))
-	return Evidence{message: data, signatures: [][]byte{raw}}, err
+	return Evidence{candidate: candidate{form: fileForm, payload: data, text: base64.StdEncoding.EncodeToString(raw)}, stamped: raw}, err
 }
 
 func readBlobBundle(data, text []byte) (Evidence, error) {
-	var b protobundle.Bundle
-	if len(text) > maxClaim || (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, &b) != nil {
+	if len(text) > maxClaim {
 		return Evidence{}, errors.New("is no sigstore bundle")
 	}
-	signature := b.GetMessageSignature().GetSignature()
-	if len(signature) == 0 || len(signature) > maxSignature {
+	b, err := parseBundle(text)
+	if err != nil {
+		return Evidence{}, errors.New("is no sigstore bundle")
+	}
+	raw := b.GetMessageSignature().GetSignature()
+	if len(raw) == 0 || len(raw) > maxSignature {
 		return Evidence{}, errors.New("has no signature of a file")
 	}
-	e := Evidence{message: data, signatures: [][]byte{signature}, artifact: data}
-	var err error
-	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
-		e.doubt = "with a damaged certificate: " + err.Error()
+	e := Evidence{stamped: raw}
+	if e.candidate, err = newBundle(fileForm, b, data); err != nil {
+		return Evidence{}, fmt.Errorf("is no sigstore bundle (%.200w)", err)
 	}
-	if e.voucher != nil {
-		e.bundle = &b
-	}
+	e.addMaterial(b.GetVerificationMaterial())
 	return e, nil
 }

@@ -81,12 +81,14 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 	_, err = p.VerifyBlob(file, []byte(strings.Repeat(string(bundled)+"\n", 2)), now)
 	requireUntrusted(t, err, "signed by 1 distinct key (corp)")
 
+	const bundle = `{"mediaType":"` + trust.BundleMediaType + `",`
 	for text, why := range map[string]string{
 		"{": "damaged: it is no sigstore bundle", `{"a":`: "is no sigstore bundle", "{}": "has no signature of a file", `{"mediaType": 5}`: "is no sigstore bundle",
-		`{"messageSignature":{"signature":"AAAA"}}`:                                                            "by no key of the policy",
-		`{"messageSignature":{"signature":"AAAA"},"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}`: "with a damaged certificate",
-		`{"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:   "has no signature of a file",
-		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                         "is no sigstore bundle",
+		`{"messageSignature":{"signature":"AAAA"}}`:                                                                    "unsupported media type",
+		bundle + `"messageSignature":{"signature":"AAAA"}}`:                                                            "by no key of the policy",
+		bundle + `"messageSignature":{"signature":"AAAA"},"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}`: "with a damaged certificate",
+		`{"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:           "has no signature of a file",
+		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                                 "is no sigstore bundle",
 		strings.Repeat("{}", 300): "there are more than 256 signatures",
 	} {
 		_, err := p.VerifyBlob(file, []byte(text), now)
@@ -108,7 +110,7 @@ func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 
 	tsa := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	for want, stamp := range map[string]func(signature []byte) []byte{
-		"it is of something else": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
+		"hashed messages don't match": func([]byte) []byte { return tsa.Stamp(t, []byte("other"), now) },
 		"it gives the time 2041-01-01T00:00:00Z, at which the certificate of the key is not valid": func(s []byte) []byte {
 			return tsa.Stamp(t, s, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
 		},

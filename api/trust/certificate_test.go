@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/base64"
@@ -12,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/digitorus/timestamp"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
 	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
+	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -115,7 +116,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	}{
 		{"another root", stranger.desk, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
-		}, "that the authority corp does not vouch for"},
+		}, "that the authority corp has not issued"},
 		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"intern@corp.example"},
 		{"an identity that only begins like it", who(pki.Spec{Email: []string{"release@corp.example.evil"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
@@ -127,13 +128,13 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"an identity in the common name", who(pki.Spec{Name: "release@corp.example", Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"by a certificate of nobody"},
 		{"another use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), trust.AuthorityOptions{}, nil,
-			"does not vouch for"},
+			"has not issued"},
 		{"any use", who(pki.Spec{Email: email, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}), trust.AuthorityOptions{}, nil,
 			"did not issue for codeSigning"},
 		{"no use", who(pki.Spec{Email: email}), trust.AuthorityOptions{}, nil, "did not issue for codeSigning"},
 		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"did not issue for codeSigning"},
-		{"no chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "does not vouch for"},
+		{"no chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
 		{"no certificate", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by no key of the policy"},
 		{"the certificate of somebody else", o.desk, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
@@ -199,10 +200,15 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 	// An authority that issues for several uses: its code-signing leaves are no clocks.
 	mixed := stampRoot.Issue(t, pki.Spec{Name: "code", Usage: codeSigning})
 
-	// The forgery is one that a verifier could fall for: as a time stamp it is whole.
-	forged, err := timestamp.ParseResponse(mixed.StampBehind(t, []byte("x"), before, tsa))
+	// The forgery is one that a verifier falls for which looks at the first certificate:
+	// as a time stamp it is whole.
+	_, err := verification.VerifyTimestampResponse(mixed.StampBehind(t, []byte("x"), before, tsa), strings.NewReader("x"),
+		verification.VerifyOpts{Roots: []*x509.Certificate{stampRoot.Certificate}})
 	require.NoError(t, err)
-	require.Equal(t, tsa.Certificate.Raw, forged.Certificates[0].Raw)
+	// Nor are authorities' own certificates clocks, which may issue them.
+	sub := stampRoot.Issue(t, pki.Spec{Name: "Sub", CA: true})
+	other := stampRoot.Issue(t, pki.Spec{Name: "other", CA: true, Usage: codeSigning})
+	short := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: stamping.Usage, NotAfter: before.Add(-time.Hour)})
 
 	for _, c := range []struct {
 		name    string
@@ -220,6 +226,30 @@ func TestExpiredCertificateNeedsATrustedTimeStamp(t *testing.T) {
 		{"by a leaf for another use that hides behind the right one", stampers, func(s []byte) []byte {
 			return mixed.StampBehind(t, s, before, tsa)
 		}, "no time stamp by"},
+		{"by an authority that hides behind the right one", stampers, func(s []byte) []byte {
+			return sub.StampWith(t, s, before, tsa, sub)
+		}, "no time stamp by"},
+		{"with other certificates along", stampers, func(s []byte) []byte {
+			return sub.Issue(t, stamping).StampWith(t, s, before, mixed, other, sub)
+		}, "no time stamp by"}, // its own is not there
+		{"by one below another authority", stampers, func(s []byte) []byte {
+			leaf := sub.Issue(t, stamping)
+			return leaf.StampWith(t, s, before, mixed, other, leaf, sub)
+		}, ""},
+		{"by one below an authority for another use", stampers, func(s []byte) []byte {
+			leaf := other.Issue(t, stamping)
+			return leaf.StampWith(t, s, before, leaf, other)
+		}, "no time stamp by"},
+		{"at a time at which its certificate had expired", stampers, func(s []byte) []byte { return short.Stamp(t, s, before) }, "no time stamp by"},
+		{"without a time beside the one that it gives", stampers, func(s []byte) []byte {
+			digest := sha256.Sum256(s)
+			answer, err := tsa.Answer(pki.Stamp{Digest: digest[:], Time: before, Certificates: []*x509.Certificate{tsa.Certificate}, NoSigningTime: true})
+			require.NoError(t, err)
+			return answer
+		}, ""},
+		{"without its certificate, which the policy does not have", stampers, func(s []byte) []byte { return tsa.StampWith(t, s, before) }, "no time stamp by"},
+		{"without its certificate, which the policy has", trust.AuthorityOptions{TimestampRoots: append(stampRoot.PEM(), tsa.PEM()...)},
+			func(s []byte) []byte { return tsa.StampWith(t, s, before) }, ""},
 		{"of the future", stampers, func(s []byte) []byte { return tsa.Stamp(t, s, now.Add(time.Hour)) }, "no time stamp by"},
 		{"damaged", stampers, func([]byte) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "no time stamp by"},
 		{"huge", stampers, func([]byte) []byte { return make([]byte, 100<<10) }, "damaged certificate"},
@@ -271,7 +301,7 @@ func TestSigstoreBundleWithCertificateChain(t *testing.T) {
 	_, err = p.Verify(subject("root"), bundle(o.desk, "https://spdx.dev/Document"), now)
 	requireUntrusted(t, err, "an attestation of type")
 	_, err = p.Verify(subject("root"), bundle(newOffice(t).desk, trust.SignPredicateType), now)
-	requireUntrusted(t, err, "does not vouch for")
+	requireUntrusted(t, err, "has not issued")
 }
 
 func TestThresholdOverKeysAndCertificates(t *testing.T) {

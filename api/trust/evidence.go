@@ -11,8 +11,9 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -24,19 +25,15 @@ import (
 // cannot count in any case (another predicate, a damaged claim) is kept, so that a
 // refusal can say what was found.
 type Evidence struct {
-	subjects   []image.Digest      // that the claim names
-	message    []byte              // what was signed
-	signatures [][]byte            // over it
-	stamped    []byte              // what time stamps are of, where that is not the first signature
-	voucher    *voucher            // of who made the first of the signatures, or nil
-	bundle     *protobundle.Bundle // the same with log entry and time stamps, or nil
-	artifact   []byte              // what bundle signs, where it is no statement
-	doubt      string              // why the certificate that came along cannot count, or ""
-	problem    string              // why it cannot count, or ""
+	subjects  []image.Digest // that the claim names
+	candidate candidate
+	stamped   []byte     // what time stamps are of
+	holder    *certified // the certificate of the key that signed, or nil
+	doubt     string     // why the certificate that came along cannot count, or ""
+	problem   string     // why it cannot count, or ""
 }
 
 const (
-	claimType         = "cosign container image signature"
 	inTotoPayload     = "application/vnd.in-toto+json"
 	statementV1       = "https://in-toto.io/Statement/v1"
 	statementV01      = "https://in-toto.io/Statement/v0.1"
@@ -171,38 +168,57 @@ func layersOf(data []byte, wanted func(mediaType string) bool) ([]ocispec.Descri
 func readLayer(layer ocispec.Descriptor, claim []byte) Evidence {
 	if layer.MediaType == SimpleSigningMediaType {
 		e := readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
-		e.attest(layer.Annotations)
-		e.bundleOf(layer.Annotations, claim)
+		e.addCertificate(layer.Annotations)
 		return e
 	}
-	return readSigstoreBundle(claim)
+	return readSigstoreBundle(claim, acceptingStatement)
 }
 
-// attest adds the certificate that came with a signature. One that is damaged does
-// not spoil the signature: a key of the policy may have made it.
-func (e *Evidence) attest(annotations map[string]string) {
+// addCertificate adds what cosign keeps beside a signature: a certificate, an entry of
+// the transparency log, a time stamp. One that is damaged does not spoil the signature:
+// a key of the policy may have made it.
+func (e *Evidence) addCertificate(annotations map[string]string) {
 	if e.problem != "" {
 		return
 	}
-	stamps, err := readStamp(annotations[TimestampAnnotation])
-	if err == nil {
-		e.voucher, err = readVoucher([]byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation]), stamps)
+	c := &e.candidate
+	leaf, chain := []byte(annotations[CertificateAnnotation]), []byte(annotations[ChainAnnotation])
+	stamp, err := readAnnotation[cosignbundle.RFC3161Timestamp](annotations[TimestampAnnotation], 2*MaxTimestamp)
+	if err != nil {
+		e.doubt = "with a damaged certificate: its time stamp cannot be read"
+		return
+	}
+	var stamps [][]byte
+	if stamp != nil {
+		stamps = [][]byte{stamp.SignedRFC3161Timestamp}
+	}
+	if e.holder, err = readCertified(leaf, chain, stamps); err != nil {
+		e.doubt = "with a damaged certificate: " + err.Error()
+		return
+	}
+	log, err := readAnnotation[cosignbundle.RekorBundle](annotations[LogAnnotation], maxLogEntry)
+	if err == nil && log != nil {
+		if _, ok := log.Payload.Body.(string); !ok {
+			err = errors.New("it has no body")
+		}
 	}
 	if err != nil {
-		e.doubt = "with a damaged certificate: " + err.Error()
+		e.doubt = "with a damaged log entry: " + err.Error()
+		log = nil
 	}
+	c.certificate, c.chain, c.stamp, c.log = leaf, chain, stamp, log
 }
 
-// readStamp reads the annotation in which cosign keeps a time stamp.
-func readStamp(annotation string) ([][]byte, error) {
-	if annotation == "" {
+// readAnnotation reads JSON of a bounded length; nil where there is none.
+func readAnnotation[T any](text string, limit int) (*T, error) {
+	if text == "" {
 		return nil, nil
 	}
-	var a stampAnnotation
-	if len(annotation) > 2*MaxTimestamp || json.Unmarshal([]byte(annotation), &a) != nil {
-		return nil, errors.New("its time stamp cannot be read")
+	out := new(T)
+	if len(text) > limit || json.Unmarshal([]byte(text), out) != nil {
+		return nil, errors.New("it cannot be read")
 	}
-	return [][]byte{a.Stamp}, nil
+	return out, nil
 }
 
 // readSimpleSigning reads a claim as cosign sign writes it, and its signature.
@@ -212,86 +228,79 @@ func readSimpleSigning(claim []byte, signature string) Evidence {
 	if err != nil {
 		return bad("damaged: its signature " + err.Error())
 	}
-	var c simpleClaim
+	var c payload.SimpleContainerImage
 	if err := json.Unmarshal(claim, &c); err != nil {
 		return bad("damaged: its claim is no JSON")
 	}
-	if c.Critical.Type != claimType {
+	if c.Critical.Type != payload.CosignSignatureType {
 		return bad(fmt.Sprintf("of a claim of type %.80q, which accepts nothing", c.Critical.Type))
 	}
-	subject, err := image.ParseDigest(c.Critical.Image.Digest)
+	subject, err := image.ParseDigest(c.Critical.Image.DockerManifestDigest)
 	if err != nil {
-		return bad(fmt.Sprintf("damaged: it claims the digest %.80q", c.Critical.Image.Digest))
+		return bad(fmt.Sprintf("damaged: it claims the digest %.80q", c.Critical.Image.DockerManifestDigest))
 	}
-	return Evidence{subjects: []image.Digest{subject}, message: claim, signatures: [][]byte{raw}}
+	return Evidence{
+		subjects: []image.Digest{subject}, stamped: raw,
+		candidate: candidate{form: claimForm, payload: claim, text: base64.StdEncoding.EncodeToString(raw)},
+	}
 }
 
-// simpleClaim is the claim of simple signing; field order is that of the JSON.
-type simpleClaim struct {
-	Critical struct {
-		Identity struct {
-			Reference string `json:"docker-reference"`
-		} `json:"identity"`
-		Image struct {
-			Digest string `json:"docker-manifest-digest"`
-		} `json:"image"`
-		Type string `json:"type"`
-	} `json:"critical"`
-	Optional map[string]any `json:"optional"`
-}
-
-// readSigstoreBundle reads a sigstore bundle as cosign sign --new-bundle-format
-// writes it with a key.
-func readSigstoreBundle(data []byte) Evidence {
-	return readEnvelopeBundle(data, acceptingStatement)
-}
-
-// readEnvelopeBundle reads a sigstore bundle around a statement that subjectsOf takes.
-func readEnvelopeBundle(data []byte, subjectsOf func(payload []byte) ([]image.Digest, string)) Evidence {
+// readSigstoreBundle reads a sigstore bundle around a statement that subjectsOf takes.
+func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
-	var b protobundle.Bundle
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
+	b, err := parseBundle(data)
+	if err != nil {
 		return bad("damaged: no sigstore bundle")
 	}
 	env := b.GetDsseEnvelope()
 	if env == nil {
 		return bad("a signed blob, which accepts no image")
 	}
-	signatures := make([][]byte, 0, len(env.GetSignatures()))
-	for _, s := range env.GetSignatures() {
-		signatures = append(signatures, s.GetSig())
+	subjects, problem := subjectsOfEnvelope(env.GetPayloadType(), env.GetPayload(), len(env.GetSignatures()), subjectsOf)
+	if problem != "" {
+		return bad(problem)
 	}
-	e := readEnvelope(env.GetPayloadType(), env.GetPayload(), signatures, subjectsOf)
-	if e.problem != "" {
-		return e
+	e := Evidence{subjects: subjects}
+	if e.candidate, err = newBundle(statementForm, b, nil); err != nil {
+		return bad(fmt.Sprintf("damaged: %.200s", err))
 	}
-	var err error
-	if e.voucher, err = voucherOf(b.GetVerificationMaterial()); err != nil {
-		e.doubt = "with a damaged certificate: " + err.Error()
+	if all := env.GetSignatures(); len(all) > 0 {
+		e.stamped = all[0].GetSig()
 	}
-	if e.voucher != nil {
-		e.bundle = &b
-	}
+	e.addMaterial(b.GetVerificationMaterial())
 	return e
 }
 
-// readEnvelope reads a DSSE envelope around a statement.
-func readEnvelope(payloadType string, payload []byte, signatures [][]byte, subjectsOf func(payload []byte) ([]image.Digest, string)) Evidence {
-	switch {
-	case payloadType != inTotoPayload:
-		return Evidence{problem: fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)}
-	case len(signatures) > maxEnvelopeSigs:
-		return Evidence{problem: fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)}
-	}
-	subjects, problem := subjectsOf(payload)
-	if problem != "" {
-		return Evidence{problem: problem}
-	}
-	return Evidence{subjects: subjects, message: dsse.PAE(payloadType, payload), signatures: signatures}
+func parseBundle(data []byte) (*protobundle.Bundle, error) {
+	var b protobundle.Bundle
+	err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b)
+	return &b, err
 }
 
-// voucherOf reads the certificate of a sigstore bundle; nil where it has none.
-func voucherOf(m *protobundle.VerificationMaterial) (*voucher, error) {
+// addMaterial adds the certificate of a sigstore bundle.
+func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
+	var err error
+	if e.holder, err = certifiedBy(m); err != nil {
+		e.doubt = "with a damaged certificate: " + err.Error()
+	}
+}
+
+// subjectsFunc returns what a statement is of, or why it does not count.
+type subjectsFunc func(payload []byte) (subjects []image.Digest, problem string)
+
+// subjectsOfEnvelope returns what the statement in a DSSE envelope is of.
+func subjectsOfEnvelope(payloadType string, payload []byte, signatures int, subjectsOf subjectsFunc) ([]image.Digest, string) {
+	switch {
+	case payloadType != inTotoPayload:
+		return nil, fmt.Sprintf("of a payload of type %.80q, which accepts nothing", payloadType)
+	case signatures > maxEnvelopeSigs:
+		return nil, fmt.Sprintf("damaged: more than %d signatures in one envelope", maxEnvelopeSigs)
+	}
+	return subjectsOf(payload)
+}
+
+// certifiedBy reads the certificate of a sigstore bundle; nil where it has none.
+func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 	raw := m.GetX509CertificateChain().GetCertificates()
 	if c := m.GetCertificate(); c != nil {
 		raw = append(raw, c)
@@ -313,45 +322,7 @@ func voucherOf(m *protobundle.VerificationMaterial) (*voucher, error) {
 	for _, t := range m.GetTimestampVerificationData().GetRfc3161Timestamps() {
 		stamps = append(stamps, t.GetSignedTimestamp())
 	}
-	return newVoucher(chain[0], chain[1:], stamps)
-}
-
-// acceptingStatement returns the subjects of an in-toto statement that accepts them.
-func acceptingStatement(payload []byte) (subjects []image.Digest, problem string) {
-	subjects, kind, problem := readStatement(payload)
-	if problem == "" && kind != SignPredicateType {
-		problem = fmt.Sprintf("an attestation of type %.120q, which accepts nothing", kind)
-	}
-	return subjects, problem
-}
-
-// readStatement returns what an in-toto statement is of, and its type.
-func readStatement(payload []byte) (subjects []image.Digest, kind, problem string) {
-	var s struct {
-		Type          string `json:"_type"`
-		PredicateType string `json:"predicateType"`
-		Subject       []struct {
-			Digest map[string]string `json:"digest"`
-		} `json:"subject"`
-	}
-	if err := json.Unmarshal(payload, &s); err != nil {
-		return nil, "", "damaged: its statement is no JSON"
-	}
-	switch {
-	case s.Type != statementV1 && s.Type != statementV01:
-		return nil, "", fmt.Sprintf("of a statement of type %.80q, which is not known", s.Type)
-	case len(s.Subject) > maxSubjects:
-		return nil, "", fmt.Sprintf("damaged: more than %d subjects", maxSubjects)
-	}
-	for _, sub := range s.Subject {
-		if d, err := image.ParseDigest("sha256:" + sub.Digest["sha256"]); err == nil {
-			subjects = append(subjects, d)
-		}
-	}
-	if len(subjects) == 0 {
-		return nil, s.PredicateType, "damaged: its statement names no sha256 digest"
-	}
-	return subjects, s.PredicateType, ""
+	return newCertified(chain[0], chain[1:], stamps)
 }
 
 func decodeSignature(s string) ([]byte, error) {

@@ -7,8 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/sha512"
-	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -16,16 +14,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+	"github.com/sigstore/sigstore/pkg/signature"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // Key is a public key and when its signatures count. It is made by [NewKey].
 type Key struct {
-	id                  string
-	public              crypto.PublicKey
-	fingerprint         string // hex sha256 of the PKIX form: what makes keys distinct
-	notBefore, notAfter time.Time
-	revoked             bool
+	id          string
+	public      crypto.PublicKey
+	verifiers   []signature.Verifier
+	fingerprint string // hex sha256 of the PKIX form: what makes keys distinct
+	validity
 }
 
 // KeyOptions bound a key. The zero value leaves it unbounded.
@@ -52,21 +53,33 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	if err := checkID(id); err != nil {
 		return bad(err, "give each key an id of 1 to 63 letters, digits and . _ -")
 	}
-	if !o.NotBefore.IsZero() && !o.NotAfter.IsZero() && !o.NotBefore.Before(o.NotAfter) {
-		return bad(errors.New("notBefore is not before notAfter"), "swap them")
+	valid, err := newValidity(o.NotBefore, o.NotAfter, o.Revoked)
+	if err != nil {
+		return bad(err, "swap them")
 	}
 	public, err := parsePublic(publicPEM)
 	if err != nil {
 		return bad(err, "give the file that `cosign generate-key-pair` wrote as cosign.pub")
 	}
-	print, err := fingerprint(public)
+	k, err := keyOf(id, public)
 	if err != nil {
 		return bad(err, "")
 	}
-	return Key{
-		id: id, public: public, fingerprint: print,
-		notBefore: o.NotBefore.UTC(), notAfter: o.NotAfter.UTC(), revoked: o.Revoked,
-	}, nil
+	k.validity = valid
+	return k, nil
+}
+
+// keyOf makes a key of one that has been parsed.
+func keyOf(id string, public crypto.PublicKey) (Key, error) {
+	if err := checkPublic(public); err != nil {
+		return Key{}, err
+	}
+	print, err := fingerprint(public)
+	if err != nil {
+		return Key{}, err
+	}
+	verifiers, err := verifiersOf(public)
+	return Key{id: id, public: public, verifiers: verifiers, fingerprint: print}, err
 }
 
 func checkID(id string) error {
@@ -91,11 +104,11 @@ func (k Key) Fingerprint() string { return k.fingerprint }
 
 // PEM returns the public key as cosign.pub has it.
 func (k Key) PEM() []byte {
-	der, err := x509.MarshalPKIXPublicKey(k.public)
+	out, err := cryptoutils.MarshalPublicKeyToPEM(k.public)
 	if err != nil {
 		return nil // not reached: NewKey has made the fingerprint from the same form
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	return out
 }
 
 func parsePublic(data []byte) (crypto.PublicKey, error) {
@@ -109,25 +122,13 @@ func parsePublic(data []byte) (crypto.PublicKey, error) {
 	if strings.TrimSpace(string(rest)) != "" {
 		return nil, errors.New("there is something after the first PEM block")
 	}
-	public, err := parsePublicBlock(block)
-	if err != nil {
-		return nil, err
-	}
-	return public, checkPublic(public)
-}
-
-func parsePublicBlock(block *pem.Block) (crypto.PublicKey, error) {
 	switch {
-	case block.Type == "PUBLIC KEY":
-		return x509.ParsePKIXPublicKey(block.Bytes)
-	case block.Type == "RSA PUBLIC KEY":
-		return x509.ParsePKCS1PublicKey(block.Bytes)
 	case strings.Contains(block.Type, "PRIVATE KEY"):
 		return nil, errors.New("it is a private key: keep it where signing is done")
 	case block.Type == "CERTIFICATE":
 		return nil, errors.New("it is a certificate, not a public key")
 	}
-	return nil, fmt.Errorf("a PEM block of type %q is no public key", block.Type)
+	return cryptoutils.UnmarshalPEMToPublicKey(data)
 }
 
 // checkPublic refuses kinds and sizes of keys that this package does not sign with.
@@ -151,7 +152,7 @@ func checkPublic(public crypto.PublicKey) error {
 }
 
 func fingerprint(public crypto.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(public)
+	der, err := cryptoutils.MarshalPublicKeyToDER(public)
 	if err != nil {
 		return "", err
 	}
@@ -159,58 +160,39 @@ func fingerprint(public crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// signed reports whether signature is the key's over message.
-func (k Key) signed(message, signature []byte) bool {
-	switch public := k.public.(type) {
-	case *ecdsa.PublicKey:
-		for _, h := range hashesOf(public.Curve) {
-			if ecdsa.VerifyASN1(public, sum(h, message), signature) {
-				return true
-			}
-		}
-	case *rsa.PublicKey:
-		return rsa.VerifyPKCS1v15(public, crypto.SHA256, sum(crypto.SHA256, message), signature) == nil
-	case ed25519.PublicKey:
-		return ed25519.Verify(public, message, signature) ||
-			ed25519.VerifyWithOptions(public, sum(crypto.SHA512, message), signature, &ed25519.Options{Hash: crypto.SHA512}) == nil
-	}
-	return false
-}
-
-// hashesOf returns the hashes that cosign uses with a curve: SHA-256 unless told
-// otherwise when it verifies, the curve's own when it signs.
-func hashesOf(curve elliptic.Curve) []crypto.Hash {
+// hashOf returns the hash that belongs to a curve.
+func hashOf(curve elliptic.Curve) crypto.Hash {
 	switch curve {
 	case elliptic.P384():
-		return []crypto.Hash{crypto.SHA256, crypto.SHA384}
+		return crypto.SHA384
 	case elliptic.P521():
-		return []crypto.Hash{crypto.SHA256, crypto.SHA512}
+		return crypto.SHA512
 	}
-	return []crypto.Hash{crypto.SHA256}
+	return crypto.SHA256
 }
 
-func sum(h crypto.Hash, message []byte) []byte {
-	switch h {
-	case crypto.SHA384:
-		s := sha512.Sum384(message)
-		return s[:]
-	case crypto.SHA512:
-		s := sha512.Sum512(message)
-		return s[:]
-	}
-	s := sha256.Sum256(message)
-	return s[:]
+// validity is when an entry of a policy counts.
+type validity struct {
+	notBefore, notAfter time.Time // zero: no bound
+	revoked             bool
 }
 
-// standing says why the key does not count at a time, or "".
-func (k Key) standing(now time.Time) string {
+func newValidity(notBefore, notAfter time.Time, revoked bool) (validity, error) {
+	if !notBefore.IsZero() && !notAfter.IsZero() && !notBefore.Before(notAfter) {
+		return validity{}, errors.New("notBefore is not before notAfter")
+	}
+	return validity{notBefore.UTC(), notAfter.UTC(), revoked}, nil
+}
+
+// invalid says why the entry does not count at a time, or "".
+func (v validity) invalid(now time.Time) string {
 	switch {
-	case k.revoked:
+	case v.revoked:
 		return "revoked"
-	case !k.notBefore.IsZero() && now.Before(k.notBefore):
-		return "not valid before " + k.notBefore.Format(time.RFC3339)
-	case !k.notAfter.IsZero() && now.After(k.notAfter):
-		return "expired " + k.notAfter.Format(time.RFC3339)
+	case !v.notBefore.IsZero() && now.Before(v.notBefore):
+		return "not valid before " + v.notBefore.Format(time.RFC3339)
+	case !v.notAfter.IsZero() && now.After(v.notAfter):
+		return "expired " + v.notAfter.Format(time.RFC3339)
 	}
 	return ""
 }

@@ -96,6 +96,15 @@ func parsePBES2(der []byte) (pbes2, error) {
 	return pbes2{prf: prf, salt: kdf.Salt, iv: p.Encryption.IV, iterations: kdf.Iterations, keyLength: length, data: k.Data}, nil
 }
 
+// openPBES2 decrypts a key.
+func openPBES2(der, password []byte) ([]byte, error) {
+	sealed, err := parsePBES2(der)
+	if err != nil {
+		return nil, err
+	}
+	return sealed.open(password)
+}
+
 // open decrypts the key. That the password is wrong shows in the padding, or in that
 // what comes out is no key.
 func (k pbes2) open(password []byte) ([]byte, error) {

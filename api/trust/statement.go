@@ -10,6 +10,7 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -76,8 +77,8 @@ func attestations(ctx context.Context, fetcher Fetcher, manifest ocispec.Descrip
 		}
 	}
 	return slices.DeleteFunc(layers, func(l ocispec.Descriptor) bool {
-		kind, said := l.Annotations[PredicateAnnotation] // as cosign says it
-		return said && kind != predicateType
+		kind, given := l.Annotations[PredicateAnnotation] // as cosign writes it
+		return given && kind != predicateType
 	}), nil
 }
 
@@ -91,27 +92,67 @@ func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string
 		return subjects, problem
 	}
 	if layer.MediaType != EnvelopeMediaType {
-		s.evidence = readEnvelopeBundle(text, subjectsOf)
+		s.evidence = readSigstoreBundle(text, subjectsOf)
 		return s, ok
 	}
-	var env struct {
-		PayloadType string `json:"payloadType"`
-		Payload     []byte `json:"payload"`
-		Signatures  []struct {
-			Sig []byte `json:"sig"`
-		} `json:"signatures"`
+	var env dsse.Envelope
+	var payload []byte
+	err := json.Unmarshal(text, &env)
+	if err == nil {
+		payload, err = env.DecodeB64Payload()
 	}
-	if err := json.Unmarshal(text, &env); err != nil {
+	if err != nil {
 		return Statement{evidence: Evidence{problem: "damaged: no envelope"}}, true
 	}
-	signatures := make([][]byte, 0, len(env.Signatures))
-	for _, sig := range env.Signatures {
-		signatures = append(signatures, sig.Sig)
+	subjects, problem := subjectsOfEnvelope(env.PayloadType, payload, len(env.Signatures), subjectsOf)
+	if problem != "" {
+		s.evidence = Evidence{problem: problem}
+		return s, ok
 	}
-	s.evidence = readEnvelope(env.PayloadType, env.Payload, signatures, subjectsOf)
-	s.evidence.stamped = text // cosign has all of it stamped in this form
-	s.evidence.attest(layer.Annotations)
+	s.evidence = Evidence{
+		subjects: subjects, candidate: candidate{form: envelopeForm, payload: text},
+		stamped: text, // cosign has all of it stamped in this form
+	}
+	s.evidence.addCertificate(layer.Annotations)
 	return s, ok
+}
+
+// acceptingStatement returns the subjects of an in-toto statement that accepts them.
+func acceptingStatement(payload []byte) (subjects []image.Digest, problem string) {
+	subjects, kind, problem := readStatement(payload)
+	if problem == "" && kind != SignPredicateType {
+		problem = fmt.Sprintf("an attestation of type %.120q, which accepts nothing", kind)
+	}
+	return subjects, problem
+}
+
+// readStatement returns what an in-toto statement is of, and its type.
+func readStatement(payload []byte) (subjects []image.Digest, kind, problem string) {
+	var s struct {
+		Type          string `json:"_type"`
+		PredicateType string `json:"predicateType"`
+		Subject       []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+	}
+	if err := json.Unmarshal(payload, &s); err != nil {
+		return nil, "", "damaged: its statement is no JSON"
+	}
+	switch {
+	case s.Type != statementV1 && s.Type != statementV01:
+		return nil, "", fmt.Sprintf("of a statement of type %.80q, which is not known", s.Type)
+	case len(s.Subject) > maxSubjects:
+		return nil, "", fmt.Sprintf("damaged: more than %d subjects", maxSubjects)
+	}
+	for _, sub := range s.Subject {
+		if d, err := image.ParseDigest("sha256:" + sub.Digest["sha256"]); err == nil {
+			subjects = append(subjects, d)
+		}
+	}
+	if len(subjects) == 0 {
+		return nil, s.PredicateType, "damaged: its statement names no sha256 digest"
+	}
+	return subjects, s.PredicateType, ""
 }
 
 // VerifyStatement finds a statement about subject that enough distinct signers of the

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"time"
 
-	"github.com/digitorus/pkcs7"
-	"github.com/digitorus/timestamp"
+	"github.com/sigstore/timestamp-authority/v2/pkg/verification"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -45,62 +46,128 @@ func ParseTimestampRoots(name string, data []byte) (TimestampRoots, error) {
 // of the roots. Where there are none, who has signed it is not looked at, but the
 // answer has to have its certificate along.
 func CheckTimestamp(answer, signature []byte, roots TimestampRoots) (time.Time, error) {
-	if len(answer) > MaxTimestamp {
-		return time.Time{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
-	}
-	return stampTime(answer, signature, roots.certificates)
+	stamp, err := ParseTimestamp(answer, signature, roots)
+	return stamp.Time, err
 }
 
-// stampTime verifies a time stamp over a signature. Without roots, whose it is is not
-// looked at.
-func stampTime(stamp, signature []byte, trusted []*x509.Certificate) (at time.Time, err error) {
+// Timestamp is what a time stamp says.
+type Timestamp struct {
+	Time  time.Time
+	Nonce *big.Int // of the request, or nil
+}
+
+// ParseTimestamp is [CheckTimestamp], and returns all that the time stamp says.
+func ParseTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, error) {
+	if len(answer) > MaxTimestamp {
+		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
+	}
+	return verifyTimestamp(answer, signature, roots.certificates)
+}
+
+// verifyTimestamp verifies a time stamp over a signature. Whether it is good is for
+// timestamp-authority's library to say. It looks at the first certificate beside the
+// signature that is no authority's, whoever signed, and takes its own clock where the
+// signer gives no time: so it is shown the signer's certificate alone, and the way from
+// there to a root is looked at again for the time that the stamp gives.
+func verifyTimestamp(answer, signature []byte, trusted []*x509.Certificate) (out Timestamp, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the parser below is not ours
-			at, err = time.Time{}, fmt.Errorf("damaged time stamp: %v", p)
+			out, err = Timestamp{}, fmt.Errorf("damaged time stamp: %v", p)
 		}
 	}()
-	ts, err := timestamp.ParseResponse(stamp)
+	bare, signer, others, err := signerOfTimestamp(answer, trusted)
 	if err != nil {
-		return at, err
+		return out, err
 	}
-	token, err := pkcs7.Parse(ts.RawToken)
+	roots := slices.DeleteFunc(slices.Clone(trusted), func(c *x509.Certificate) bool { return !selfSigned(c) })
+	if len(trusted) == 0 {
+		roots = []*x509.Certificate{signer} // anybody's
+	}
+	between := slices.DeleteFunc(append(others, trusted...), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
+	stamp, err := verification.VerifyTimestampResponse(bare, bytes.NewReader(signature), verification.VerifyOpts{
+		TSACertificate: signer, Intermediates: between, Roots: roots,
+	})
 	if err != nil {
-		return at, err
+		return out, err
 	}
-	if len(token.Certificates) == 0 {
-		token.Certificates = trusted // a stamp may leave it to the reader to have its signer's
+	if !slices.Contains([]crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512}, stamp.HashAlgorithm) {
+		return out, fmt.Errorf("it is of a hash that is not trusted (%s)", stamp.HashAlgorithm)
 	}
-	if !slices.Contains([]crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512}, ts.HashAlgorithm) ||
-		!bytes.Equal(ts.HashedMessage, sum(ts.HashAlgorithm, signature)) {
-		return at, errors.New("it is of something else")
+	if len(trusted) > 0 {
+		_, err = signer.Verify(x509.VerifyOptions{
+			Roots: pool(roots), Intermediates: pool(between), CurrentTime: stamp.Time, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
+		})
 	}
-	return ts.Time, stamped(token, ts.Time, trusted)
+	return Timestamp{Time: stamp.Time, Nonce: stamp.Nonce}, err
 }
 
-// stamped checks who signed a time stamp. What is looked at is the certificate that
-// verifies the signature, not the first of those that lie beside it: of an authority
-// that issues for several uses, another leaf could otherwise hide behind one for
-// time stamps.
-func stamped(token *pkcs7.PKCS7, at time.Time, trusted []*x509.Certificate) error {
-	signer := token.GetOnlySigner()
-	switch {
-	case signer == nil:
-		return errors.New("it does not have one signer whose certificate is there")
-	case signer.IsCA || len(signer.ExtKeyUsage) != 1 || signer.ExtKeyUsage[0] != x509.ExtKeyUsageTimeStamping || len(signer.UnknownExtKeyUsage) > 0:
-		return errors.New("its signer may do other things than time stamps")
-	case len(trusted) == 0:
-		return token.Verify()
+// mayStamp reports whether an authority may issue for time stamps. The library refuses
+// all of them for one that may not.
+func mayStamp(c *x509.Certificate) bool {
+	return c.IsCA && (len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageTimeStamping) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny))
+}
+
+// The parts of a time stamp (RFC 3161, RFC 5652) that say who has signed it.
+type (
+	timestampAnswer struct {
+		Status asn1.RawValue
+		Token  struct {
+			Type    asn1.ObjectIdentifier
+			Content timestampToken `asn1:"explicit,tag:0"`
+		} `asn1:"optional"`
 	}
-	var roots, between []*x509.Certificate
-	for _, c := range trusted {
-		if selfSigned(c) {
-			roots = append(roots, c)
-		} else {
-			between = append(between, c)
+	timestampToken struct {
+		Version      int
+		Digests      asn1.RawValue `asn1:"set"`
+		Content      asn1.RawValue
+		Certificates asn1.RawValue     `asn1:"optional,tag:0"`
+		Revocations  asn1.RawValue     `asn1:"optional,tag:1"`
+		Signers      []timestampSigner `asn1:"set"`
+	}
+	timestampSigner struct {
+		Raw     asn1.RawContent
+		Version int
+		Signer  struct {
+			Issuer asn1.RawValue
+			Serial *big.Int
 		}
 	}
-	between = append(between, token.Certificates[:min(len(token.Certificates), maxCertificates)]...)
-	return token.VerifyWithOpts(x509.VerifyOptions{
-		Roots: pool(roots), Intermediates: pool(between), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
-	})
+)
+
+// signerOfTimestamp finds the certificate of who signed a time stamp, among those that
+// came along or, where none did, those that are known; and returns the time stamp with
+// no other certificate than that. Certificates are not part of what is signed.
+func signerOfTimestamp(answer []byte, known []*x509.Certificate) (bare []byte, signer *x509.Certificate, others []*x509.Certificate, err error) {
+	bad := func(err error) ([]byte, *x509.Certificate, []*x509.Certificate, error) { return nil, nil, nil, err }
+	var a timestampAnswer
+	if rest, err := asn1.Unmarshal(answer, &a); err != nil || len(rest) > 0 {
+		return bad(errors.New("it is no answer of a time-stamping authority"))
+	}
+	if len(a.Token.Type) == 0 {
+		return bad(errors.New("it is a refusal, without a time stamp"))
+	}
+	token := &a.Token.Content
+	along, err := x509.ParseCertificates(token.Certificates.Bytes)
+	if err != nil {
+		return bad(err)
+	}
+	all := along
+	if len(all) == 0 {
+		all = known
+	}
+	if len(token.Signers) == 1 {
+		by := token.Signers[0].Signer
+		if n := slices.IndexFunc(all, func(c *x509.Certificate) bool {
+			return bytes.Equal(c.RawIssuer, by.Issuer.FullBytes) && c.SerialNumber.Cmp(by.Serial) == 0
+		}); n >= 0 {
+			signer = all[n]
+		}
+	}
+	if signer == nil {
+		return bad(errors.New("it does not have one signer whose certificate is there"))
+	}
+	token.Certificates = asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: signer.Raw}
+	bare, err = asn1.Marshal(a)
+	return bare, signer, along[:min(len(along), maxCertificates)], err
 }

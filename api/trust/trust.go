@@ -39,7 +39,7 @@
 // same content: signers count for the statement that they signed, byte by byte.
 //
 // A signature of a file is that of cosign sign-blob: base64 of the signature over
-// the file, or where a certificate vouches for the key a sigstore bundle (JSON) with a
+// the file, or where the key has a certificate a sigstore bundle (JSON) with a
 // message signature. A signature file may hold several, one a line.
 //
 // ECDSA keys (P-256, P-384, P-521) sign the SHA-256 of the message; on reading, the
@@ -111,15 +111,45 @@
 // entry's timestampRoots says that it was in time then; else the refusal says so.
 //
 // For the threshold an entry counts once, whichever of its identities signed, and a
-// key counts once, whoever vouches for it. To count persons, give each an entry. One
+// key counts once, whoever has certified it. To count persons, give each an entry. One
 // identity in two entries is an error.
 //
 // Keyless signatures are checked against the trusted root of their entry, in both
 // forms of signature (the old one with its annotation dev.sigstore.cosign/bundle): the
 // certificate, its entry in a certificate log, the signature's entry in a transparency
 // log, and the time that the log or a time stamp gives. What the trusted root does not
-// have is not trusted. Programs that read such policies use package
-// api/trust/keyless; see [WithSigstore].
+// have is not trusted, and nothing is ever fetched: what has expired in it has expired.
+//
+// # What is judged by whom
+//
+// Whether one signature is good is for cosign (github.com/sigstore/cosign/v2) to say, and
+// for the libraries that it is made of: sigstore/sigstore for keys and their algorithms,
+// sigstore-go for sigstore bundles and trusted roots, timestamp-authority for time stamps.
+// This package calls them with everything given and nobody to ask, so that neither the
+// network nor the environment nor a home folder has a say; what they panic on is damaged.
+//
+// Ours is the policy over it, and these things, which cosign does not do:
+//
+//   - thresholds of distinct keys, revocation of keys, serials and digests, and the times
+//     in which an entry counts;
+//   - bounds on what is read, before it is read, and looking at all that was found;
+//   - the certificates of a private authority (crypto/x509). Cosign holds them against its
+//     own clock, where here the time is given: that of a bundle's acceptance, or of the
+//     stamp. It takes identities of any kind for each other, code signing only, and a
+//     chain that held when the certificate began. So cosign judges the signature by the
+//     key of the certificate, and the chain is judged here;
+//   - the signer of a time stamp. The library looks at the first certificate beside the
+//     signature, behind which that of a signer for another use can hide: it is shown the
+//     signer's alone. It takes the time of the chain from the signature, or from its own
+//     clock: the chain is looked at again at the time that the stamp gives. A stamp whose
+//     signature does not give a time ends with the certificate of its authority;
+//   - a certificate without a trusted word on when it was used: cosign takes its own clock
+//     where a policy does without the transparency log; here a time stamp has to be there;
+//   - PKCS #8 that is encrypted (PBES2), since cosign's own form of encrypted keys is not
+//     within FIPS 140; and the signing itself, since its signers take no key that a token
+//     holds;
+//   - the manifest of simple signing, since cosign's needs the bytes of all signatures
+//     that are there already.
 package trust
 
 import (

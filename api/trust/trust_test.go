@@ -16,8 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -265,7 +263,7 @@ func TestKeysOutOfTimeOrRevokedDoNotCount(t *testing.T) {
 				return
 			}
 			requireUntrusted(t, err, c.want)
-			require.Contains(t, fault.HintOf(err), "in force")
+			require.Contains(t, fault.HintOf(err), "valid")
 		})
 	}
 }
@@ -518,29 +516,6 @@ func TestMatrixSignatureFileHoldsSeveralSignatures(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, v.Keys())
 	_, err = p.VerifyBlob([]byte("matrix"), bytes.Join([][]byte{sigA, sigA, []byte("%")}, []byte("\n")), now)
 	requireUntrusted(t, err, "signed by 1 distinct key (a)", "1 damaged: it is no base64")
-}
-
-// TestNoNetwork fails every dial while all of the package's work is done.
-func TestNoNetwork(t *testing.T) {
-	refused := errors.New("this package dialled")
-	transport, ok := http.DefaultTransport.(*http.Transport)
-	require.True(t, ok)
-	dial := func(context.Context, string, string) (net.Conn, error) { t.Error(refused); return nil, refused }
-	oldDial, oldResolver := transport.DialContext, net.DefaultResolver
-	transport.DialContext = dial
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dial}
-	t.Cleanup(func() { transport.DialContext, net.DefaultResolver = oldDial, oldResolver })
-
-	private, blobs, root := newECDSA(t, elliptic.P256()), store{}, subject("root")
-	s := signer(t, private)
-	p := policy(t, 1, key(t, "release", s, trust.KeyOptions{}))
-	classic := blobs.keep(sign(t, s, root, nil))
-	referrer := blobs.manifest(t, blobs.add(trust.BundleMediaType,
-		bundleOf(t, private, "application/vnd.in-toto+json", statement(trust.SignPredicateType, root))))
-	_, err := p.Verify(root, blobs.evidence(t, classic, referrer), now)
-	require.NoError(t, err)
-	_, err = p.Verify(subject("other"), blobs.evidence(t, classic, referrer), now)
-	requireUntrusted(t, err)
 }
 
 func TestPrivateKeysOfAllForms(t *testing.T) {

@@ -54,7 +54,7 @@ type tally struct {
 	total   int
 	found   map[string]int // what was found that does not count -> how often
 	counts  count
-	lapsed  bool // a signer of the policy signed, but does not count (any more)
+	invalid bool // a signer of the policy signed, but does not count (any more)
 }
 
 func newTally(subject image.Digest) tally {
@@ -78,29 +78,29 @@ func (t *tally) add(p *Policy, e Evidence, now time.Time) {
 // addSigned looks for the signers of a message that binds the subject.
 func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
 	known := t.addKeys(p, e, now)
-	vouchers := len(p.authorities)+len(p.keyless) > 0
-	if e.voucher != nil && len(e.signatures) > 0 && vouchers {
-		known = t.addVouched(p, e, now) || known
+	wanted := len(p.authorities)+len(p.keyless) > 0
+	if e.holder != nil && wanted {
+		known = t.addCertified(p, e, now) || known
 	}
 	switch {
 	case known:
 	case e.doubt != "":
 		t.found[e.doubt]++
-	case e.voucher != nil && vouchers: // addVouched has said why
+	case e.holder != nil && wanted: // addCertified has said why
 	default:
 		t.found["by no key of the policy"]++
 	}
 }
 
-// addKeys counts the policy's keys that made the signatures.
+// addKeys counts the policy's keys that made the signature.
 func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
 	for _, k := range p.keys {
-		if !slices.ContainsFunc(e.signatures, func(s []byte) bool { return k.signed(e.message, s) }) {
+		if !e.candidate.madeBy(k.verifiers, t.subject) {
 			continue
 		}
 		known = true
-		if why := k.standing(now); why != "" {
-			t.lapse("by the key " + k.id + ", " + why)
+		if why := k.invalid(now); why != "" {
+			t.discount("by the key " + k.id + ", " + why)
 			continue
 		}
 		t.counts.add(k.fingerprint, k.id)
@@ -108,55 +108,51 @@ func (t *tally) addKeys(p *Policy, e Evidence, now time.Time) (known bool) {
 	return known
 }
 
-// addVouched counts the authorities that vouch for who made the signature. A
+// addCertified counts the authorities that have certified who made the signature. A
 // revoked key does not come back with a certificate.
-func (t *tally) addVouched(p *Policy, e Evidence, now time.Time) (known bool) {
-	print, ok := e.voucher.signed(e.message, e.signatures[0])
-	if !ok {
+func (t *tally) addCertified(p *Policy, e Evidence, now time.Time) (known bool) {
+	holder, err := e.holder.key()
+	if err != nil || !e.candidate.madeBy(holder.verifiers, t.subject) {
 		t.found["by another key than that of its certificate"]++
 		return false
 	}
-	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.revoked && k.fingerprint == print }) {
-		t.lapse("by a certificate whose key is revoked")
+	if slices.ContainsFunc(p.keys, func(k Key) bool { return k.revoked && k.fingerprint == holder.fingerprint }) {
+		t.discount("by a certificate whose key is revoked")
 		return true
 	}
-	strange := ""
-	hear := func(id string, why *refusal) {
+	other := ""
+	note := func(id string, why *refusal) {
 		switch {
 		case why == nil:
 			known = true
-			t.counts.add(print, id)
+			t.counts.add(holder.fingerprint, id)
 		case why.known:
 			known = true
-			t.lapse(why.why)
+			t.discount(why.why)
 		default:
-			strange = why.why
+			other = why.why
 		}
 	}
-	stamped := e.stamped
-	if stamped == nil {
-		stamped = e.signatures[0]
-	}
 	for _, a := range p.authorities {
-		hear(a.id, a.vouches(e.voucher, stamped, now))
+		note(a.id, a.accepts(e.holder, e.stamped, now))
 	}
 	for _, k := range p.keyless {
-		hear(k.id, k.vouches(e, t.subject, now))
+		note(k.id, k.accepts(e, t.subject, now))
 	}
 	if !known {
-		t.found[strange]++
+		t.found[other]++
 	}
 	return known
 }
 
-func (t *tally) lapse(why string) {
+func (t *tally) discount(why string) {
 	t.found[why]++
-	t.lapsed = true
+	t.invalid = true
 }
 
 // count is which public keys (by fingerprint) signed under which ids of the policy.
 // Several entries of one key count once, and so do several keys that one authority
-// vouches for: what counts is how many keys and ids can be paired off.
+// certifies: what counts is how many keys and ids can be paired off.
 type count map[string][]string
 
 func (c count) add(print, id string) {
@@ -210,8 +206,8 @@ func (t *tally) explain(p *Policy, ids []string, now time.Time) string {
 			strings.Join(ids, ", "), p.threshold)
 	}
 	fmt.Fprintf(&text, "; keys tried: %s", strings.Join(p.describe(now), ", "))
-	for _, line := range t.findings() {
-		text.WriteString("; " + line)
+	for _, f := range t.findings() {
+		text.WriteString("; " + f)
 	}
 	return text.String()
 }
@@ -226,13 +222,13 @@ func (p *Policy) describe(now time.Time) []string {
 		out = append(out, name)
 	}
 	for _, k := range p.keys {
-		add(k.id, k.standing(now))
+		add(k.id, k.invalid(now))
 	}
 	for _, a := range p.authorities {
-		add("certificates of "+a.id, a.standing(now))
+		add("certificates of "+a.id, a.invalid(now))
 	}
 	for _, k := range p.keyless {
-		add("keyless "+k.id, k.standing(now))
+		add("keyless "+k.id, k.invalid(now))
 	}
 	return out
 }
@@ -254,9 +250,9 @@ func (t *tally) findings() []string {
 func (t *tally) hint() string {
 	switch {
 	case t.total == 0:
-		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and bring its signature along (tag " + SignatureTag(t.subject) + ")"
-	case t.lapsed:
-		return "have it signed with a key or certificate that is in force"
+		return "sign it with `vdo-bundle sign` or `cosign sign --key`, and copy its signature along (tag " + SignatureTag(t.subject) + ")"
+	case t.invalid:
+		return "have it signed with a key or certificate that is valid"
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}

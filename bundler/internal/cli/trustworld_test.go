@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/digitorus/timestamp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -49,7 +48,7 @@ func startTSA(ts *testscript.TestScript, _ bool, args []string) {
 	case "away":
 		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	case "imprint":
-		handler = leaf.Stamps(func(s *timestamp.Timestamp) { s.HashedMessage = make([]byte, 32) })
+		handler = leaf.Stamps(func(s *pki.Stamp) { s.Digest = make([]byte, 32) })
 	default:
 		ts.Fatalf("tsa: %v", args)
 	}

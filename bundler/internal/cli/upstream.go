@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust/keyless"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
@@ -54,7 +53,7 @@ func parsePolicy(flag, name string) (*trust.Policy, error) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
 		return userfile.Read(flag, path, maxTrustFile)
-	}, trust.WithSigstore(keyless.Open))
+	})
 }
 
 // sayUpstream tells what was found of upstream's signatures.

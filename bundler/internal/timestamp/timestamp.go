@@ -14,11 +14,12 @@ package timestamp
 import (
 	"bytes"
 	"context"
-	"crypto"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"io"
@@ -28,8 +29,6 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-
-	rfc3161 "github.com/digitorus/timestamp"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
@@ -115,14 +114,7 @@ func redacted(u *url.URL) string {
 
 // Stamp returns the authority's answer for a signature, once it has been found good.
 func (a *Authority) Stamp(ctx context.Context, signature []byte) ([]byte, error) {
-	nonce, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), nonceBits))
-	if err != nil {
-		return nil, fmt.Errorf("make a nonce: %w", err)
-	}
-	digest := sha256.Sum256(signature)
-	query, err := (&rfc3161.Request{
-		HashAlgorithm: crypto.SHA256, HashedMessage: digest[:], Certificates: true, Nonce: nonce,
-	}).Marshal()
+	query, nonce, err := request(signature)
 	if err != nil {
 		return nil, fmt.Errorf("make a time-stamp request: %w", err)
 	}
@@ -136,6 +128,28 @@ func (a *Authority) Stamp(ctx context.Context, signature []byte) ([]byte, error)
 	return answer, nil
 }
 
+// request asks for a time stamp of a signature (RFC 3161 section 2.4.1), with the
+// certificate of who gives it. The requests of sigstore's libraries have no nonce.
+func request(signature []byte) (query []byte, nonce *big.Int, err error) {
+	if nonce, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), nonceBits)); err != nil {
+		return nil, nil, err
+	}
+	type imprint struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Digest    []byte
+	}
+	digest := sha256.Sum256(signature)
+	query, err = asn1.Marshal(struct {
+		Version      int
+		Imprint      imprint
+		Nonce        *big.Int
+		Certificates bool
+	}{1, imprint{pkix.AlgorithmIdentifier{Algorithm: sha256OID, Parameters: asn1.NullRawValue}, digest[:]}, nonce, true})
+	return query, nonce, err
+}
+
+var sha256OID = asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}
+
 func (a *Authority) fail(reason fault.Reason, hint, format string, args ...any) error {
 	return &fault.Error{Reason: reason, Op: "ask for a time stamp at", Subject: redacted(a.url), Err: fmt.Errorf(format, args...), Hint: hint}
 }
@@ -143,31 +157,18 @@ func (a *Authority) fail(reason fault.Reason, hint, format string, args ...any) 
 // check holds an answer against the question.
 func (a *Authority) check(answer, signature []byte, nonce *big.Int) error {
 	const wrong = "have the time-stamping authority and what lies before it (proxies) looked at, or use another one"
-	stamp, err := parse(answer)
+	stamp, err := trust.ParseTimestamp(answer, signature, trust.TimestampRoots{})
 	if err != nil {
-		return a.fail(fault.Corrupt, wrong, "its answer is no time stamp: %.300q", err.Error())
+		return a.fail(fault.Corrupt, wrong, "its answer does not hold: %.300q", err.Error())
 	}
 	if stamp.Nonce == nil || stamp.Nonce.Cmp(nonce) != 0 {
 		return a.fail(fault.Corrupt, wrong, "its answer is to another request: the nonce is not the one that was sent")
-	}
-	if _, err := trust.CheckTimestamp(answer, signature, trust.TimestampRoots{}); err != nil {
-		return a.fail(fault.Corrupt, wrong, "its answer does not hold: %.300q", err.Error())
 	}
 	if _, err := trust.CheckTimestamp(answer, signature, a.o.Roots); err != nil {
 		return a.fail(fault.Untrusted, "give the roots of this authority with --timestamp-roots, or ask the one that they are of",
 			"its answer is not by an authority of the time-stamp roots (%.300q)", err.Error())
 	}
 	return nil
-}
-
-// parse reads an answer; the parser is not ours.
-func parse(answer []byte) (stamp *rfc3161.Timestamp, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			stamp, err = nil, fmt.Errorf("it is damaged: %v", p)
-		}
-	}()
-	return rfc3161.ParseResponse(answer)
 }
 
 // ask sends a request, again where it failed for a reason that may pass.

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	rfc3161 "github.com/digitorus/timestamp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -71,7 +70,7 @@ func TestAStampIsOfTheSignatureAndByTheAuthority(t *testing.T) {
 		require.NoError(t, err, name)
 		require.WithinDuration(t, time.Now(), at, time.Hour)
 		_, err = trust.CheckTimestamp(answer, []byte("another"), roots(t, root))
-		require.ErrorContains(t, err, "it is of something else")
+		require.ErrorContains(t, err, "hashed messages don't match")
 	}
 }
 
@@ -170,6 +169,7 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 	root, tsa := office(t)
 	_, stranger := office(t)
 	mixed := root.Issue(t, pki.Spec{Name: "mixed", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}})
+	criticallyMixed := root.Issue(t, pki.Spec{Name: "mixed", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping, x509.ExtKeyUsageCodeSigning}, CriticalUsage: true})
 	reply := func(body []byte) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/timestamp-reply")
@@ -201,19 +201,20 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 		reason fault.Reason
 		want   string
 	}{
-		{"another nonce", tsa.Stamps(func(s *rfc3161.Timestamp) { s.Nonce = big.NewInt(5) }), fault.Corrupt, "the nonce is not the one that was sent"},
-		{"no nonce", tsa.Stamps(func(s *rfc3161.Timestamp) { s.Nonce = nil }), fault.Corrupt, "the nonce is not the one that was sent"},
+		{"another nonce", tsa.Stamps(func(s *pki.Stamp) { s.Nonce = big.NewInt(5) }), fault.Corrupt, "the nonce is not the one that was sent"},
+		{"no nonce", tsa.Stamps(func(s *pki.Stamp) { s.Nonce = nil }), fault.Corrupt, "the nonce is not the one that was sent"},
 		{"an answer of before", reply(tsa.Stamp(t, signature, time.Now())), fault.Corrupt, "the nonce is not the one that was sent"},
-		{"another imprint", tsa.Stamps(func(s *rfc3161.Timestamp) { s.HashedMessage = make([]byte, 32) }), fault.Corrupt, "it is of something else"},
-		{"without its certificate", tsa.Stamps(func(s *rfc3161.Timestamp) { s.AddTSACertificate = false }), fault.Corrupt, "its answer does not hold: "},
+		{"another imprint", tsa.Stamps(func(s *pki.Stamp) { s.Digest = make([]byte, 32) }), fault.Corrupt, "hashed messages don't match"},
+		{"without its certificate", tsa.Stamps(func(s *pki.Stamp) { s.Certificates = nil }), fault.Corrupt, "its answer does not hold: "},
 		{"a stranger", stranger.Stamps(nil), fault.Untrusted, "its answer is not by an authority of the time-stamp roots"},
-		{"a certificate for other things", mixed.Stamps(nil), fault.Corrupt, "its signer may do other things than time stamps"},
+		{"a certificate for other things", mixed.Stamps(nil), fault.Corrupt, "certificate must set EKU to critical"},
+		{"a certificate for other things that marks them critical", criticallyMixed.Stamps(nil), fault.Corrupt, "certificate has 2 extended key usages, expected only one"},
 		{"an authority's certificate", root.Stamps(nil), fault.Corrupt, "its answer does not hold: "},
-		{"rejected", reply(rejected), fault.Corrupt, "its answer is no time stamp: "},
+		{"rejected", reply(rejected), fault.Corrupt, "it is a refusal, without a time stamp"},
 		{"HTML", status(200, "Content-Type", "text/html; charset=utf-8"), fault.Corrupt, `it answered with "text/html; charset=utf-8", not with a time stamp`},
 		{"no type", status(200, "Content-Type", ""), fault.Corrupt, "not with a time stamp"},
-		{"nothing", reply(nil), fault.Corrupt, "its answer is no time stamp: "},
-		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "its answer is no time stamp: "},
+		{"nothing", reply(nil), fault.Corrupt, "it is no answer of a time-stamping authority"},
+		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "it is no answer of a time-stamping authority"},
 		{"huge", reply(make([]byte, 1<<20)), fault.Corrupt, "its answer is longer than 65536 bytes"},
 		{"a redirect", status(307, "Location", "http://elsewhere.example/x?token=canary"), fault.Refused, "it sends on to http://elsewhere.example/x, which is not followed"},
 		{"a login", status(401), fault.Unauthorized, "it answered 401 Unauthorized"},

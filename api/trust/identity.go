@@ -1,0 +1,84 @@
+package trust
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Identity is one name that a certificate may have, in exactly these characters:
+// one of the three.
+type Identity struct {
+	Email string `yaml:"email,omitempty"`
+	URI   string `yaml:"uri,omitempty"`
+	DNS   string `yaml:"dns,omitempty"`
+}
+
+// String writes the identity as "email release@corp.example".
+func (i Identity) String() string {
+	switch {
+	case i.Email != "":
+		return "email " + i.Email
+	case i.URI != "":
+		return "uri " + i.URI
+	case i.DNS != "":
+		return "dns " + i.DNS
+	}
+	return "no identity"
+}
+
+func (i Identity) check() error {
+	given := 0
+	for _, s := range []string{i.Email, i.URI, i.DNS} {
+		if s != "" {
+			given++
+		}
+		if strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n") {
+			return fmt.Errorf("%q is no exact name: identities are compared character by character, without wildcards", s)
+		}
+	}
+	if given != 1 {
+		return errors.New("an identity is exactly one of email, uri and dns")
+	}
+	return nil
+}
+
+// of reports whether a certificate has the identity among its subject alternative
+// names. Its common name does not count.
+func (i Identity) of(c *x509.Certificate) bool {
+	switch {
+	case i.Email != "":
+		return slices.Contains(c.EmailAddresses, i.Email)
+	case i.URI != "":
+		for _, u := range c.URIs {
+			if u.String() == i.URI {
+				return true
+			}
+		}
+		return false
+	}
+	return i.DNS != "" && slices.Contains(c.DNSNames, i.DNS)
+}
+
+// identitiesOf lists what a certificate calls itself, for messages.
+func identitiesOf(c *x509.Certificate) string {
+	var names []string
+	for _, e := range c.EmailAddresses {
+		names = append(names, "email "+e)
+	}
+	for _, u := range c.URIs {
+		names = append(names, "uri "+u.String())
+	}
+	for _, d := range c.DNSNames {
+		names = append(names, "dns "+d)
+	}
+	switch {
+	case len(names) == 0:
+		return "nobody (it has no subject alternative name)"
+	case len(names) > 3:
+		names = append(names[:3], fmt.Sprintf("%d more", len(names)-3))
+	}
+	return fmt.Sprintf("%.300q", strings.Join(names, ", "))
+}

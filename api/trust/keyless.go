@@ -1,0 +1,227 @@
+package trust
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sigstore/cosign/v2/pkg/cosign"
+	"github.com/sigstore/sigstore-go/pkg/root"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// LogAnnotation holds the entry of the transparency log, as cosign writes it.
+const LogAnnotation = "dev.sigstore.cosign/bundle"
+
+const (
+	maxTrustedRoot = 1 << 20   // bytes
+	maxLogEntry    = 256 << 10 // bytes
+)
+
+// KeylessIdentity is who a short-lived certificate was issued to, and on whose word;
+// both exact.
+type KeylessIdentity struct {
+	Issuer  string `yaml:"issuer"`  // of the login: https://accounts.google.com
+	Subject string `yaml:"subject"` // an e-mail address or a URI
+}
+
+// String writes the identity as "release@corp.example by https://login.corp.example".
+func (i KeylessIdentity) String() string { return i.Subject + " by " + i.Issuer }
+
+func (i KeylessIdentity) check() error {
+	for _, s := range []string{i.Issuer, i.Subject} {
+		switch {
+		case s == "":
+			return errors.New("an identity has both issuer and subject")
+		case strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n"):
+			return fmt.Errorf("%q is no exact name: identities are compared character by character, without wildcards", s)
+		}
+	}
+	return nil
+}
+
+// SigstoreOptions say what a signature may lack; the zero value demands everything.
+type SigstoreOptions struct {
+	WithoutTransparencyLog bool // a time stamp of the trusted root's authorities is enough
+	WithoutCertificateLog  bool // the certificate need not be in a certificate log
+}
+
+// Keyless is a sigstore whose short-lived certificates count, and whose.
+type Keyless struct {
+	id         string
+	root       []byte
+	options    SigstoreOptions
+	identities []KeylessIdentity
+	material   root.TrustedMaterial
+	validity
+}
+
+type keylessFile struct {
+	ID              string            `yaml:"id"`
+	TrustedRoot     string            `yaml:"trustedRoot,omitempty"`
+	TrustedRootFile string            `yaml:"trustedRootFile,omitempty"`
+	Identities      []KeylessIdentity `yaml:"identities"`
+	NoLog           bool              `yaml:"withoutTransparencyLog,omitempty"`
+	NoCertLog       bool              `yaml:"withoutCertificateLog,omitempty"`
+	NotBefore       *time.Time        `yaml:"notBefore,omitempty"`
+	NotAfter        *time.Time        `yaml:"notAfter,omitempty"`
+	Revoked         bool              `yaml:"revoked,omitempty"`
+}
+
+func (f keylessFile) keyless(readFile func(path string) ([]byte, error)) (Keyless, error) {
+	o := KeylessOptions{
+		Identities: f.Identities, Revoked: f.Revoked,
+		SigstoreOptions: SigstoreOptions{WithoutTransparencyLog: f.NoLog, WithoutCertificateLog: f.NoCertLog},
+	}
+	if f.NotBefore != nil {
+		o.NotBefore = *f.NotBefore
+	}
+	if f.NotAfter != nil {
+		o.NotAfter = *f.NotAfter
+	}
+	var err error
+	if o.TrustedRoot, err = loadField("keyless", f.ID, "trustedRoot", f.TrustedRoot, f.TrustedRootFile, readFile); err != nil {
+		return Keyless{}, err
+	}
+	return NewKeyless(f.ID, o)
+}
+
+// KeylessOptions say what of a sigstore counts.
+type KeylessOptions struct {
+	// TrustedRoot is its trusted_root.json: certificate authorities, logs and
+	// time-stamping authorities. It is never fetched, so that what has expired in it has
+	// expired.
+	TrustedRoot []byte
+	// Identities are whose certificates count: at least one, since everyone with a login
+	// would count without.
+	Identities []KeylessIdentity
+	SigstoreOptions
+	NotBefore time.Time
+	NotAfter  time.Time
+	Revoked   bool
+}
+
+// NewKeyless checks a keyless entry. The id names it in messages.
+func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
+	k := Keyless{id: id, root: o.TrustedRoot, options: o.SigstoreOptions, identities: slices.Clone(o.Identities)}
+	err := k.read(o)
+	if err != nil {
+		return Keyless{}, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", id), Err: err,
+			Hint: "see the format in `go doc api/trust`: id, trustedRoot, identities of issuer and subject",
+		}
+	}
+	return k, nil
+}
+
+func (k *Keyless) read(o KeylessOptions) (err error) {
+	if err := checkID(k.id); err != nil {
+		return err
+	}
+	if k.validity, err = newValidity(o.NotBefore, o.NotAfter, o.Revoked); err != nil {
+		return err
+	}
+	switch {
+	case len(k.identities) == 0:
+		return errors.New("it has no identities: everyone with a login would be accepted")
+	case len(k.identities) > maxIdentities:
+		return fmt.Errorf("%d identities are more than %d", len(k.identities), maxIdentities)
+	case len(bytes.TrimSpace(k.root)) == 0:
+		return errors.New("it has no trusted root: it is never fetched")
+	case len(k.root) > maxTrustedRoot:
+		return fmt.Errorf("its trusted root is longer than %d bytes", maxTrustedRoot)
+	}
+	for n, i := range k.identities {
+		if err := i.check(); err != nil {
+			return fmt.Errorf("identities[%d]: %w", n, err)
+		}
+	}
+	k.material, err = parseTrustedRoot(k.root)
+	return err
+}
+
+func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the parser is not ours
+			material, err = nil, fmt.Errorf("read trusted root: damaged: %v", p)
+		}
+	}()
+	parsed, err := root.NewTrustedRootFromJSON(data)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read trusted root: %w", err)
+	case len(parsed.FulcioCertificateAuthorities()) == 0:
+		return nil, errors.New("the trusted root has no certificate authority: nothing could ever be accepted")
+	}
+	return parsed, nil
+}
+
+// ID returns the entry's id.
+func (k Keyless) ID() string { return k.id }
+
+func (k Keyless) file() keylessFile {
+	f := keylessFile{
+		ID: k.id, TrustedRoot: string(k.root), Identities: k.identities,
+		NoLog: k.options.WithoutTransparencyLog, NoCertLog: k.options.WithoutCertificateLog, Revoked: k.revoked,
+	}
+	if !k.notBefore.IsZero() {
+		f.NotBefore = &k.notBefore
+	}
+	if !k.notAfter.IsZero() {
+		f.NotAfter = &k.notAfter
+	}
+	return f
+}
+
+// accepts checks that the sigstore's trusted root accepts a signature over a subject, by
+// one of the identities; nil: it does.
+func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
+	if err := k.check(e.candidate, subject); err != nil {
+		return unknown("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
+	}
+	if why := k.invalid(now); why != "" {
+		return &refusal{why: "by a certificate of keyless " + k.id + ", " + why, known: true}
+	}
+	return nil
+}
+
+// check has cosign judge a signature by the trusted root. Cosign takes the time of a
+// signature either from a time stamp or from the log, as it is told; here the one that
+// holds is enough. Told neither, it would take its own clock: that is never asked for.
+func (k Keyless) check(c candidate, subject image.Digest) error {
+	stamped := errors.New("it has no time stamp")
+	if c.hasTimestamp() {
+		stamped = k.checkBy(c, subject, true)
+	}
+	if stamped == nil || k.options.WithoutTransparencyLog {
+		return stamped
+	}
+	return k.checkBy(c, subject, false)
+}
+
+// checkBy tries one identity after the other, since cosign takes no more than one for a
+// sigstore bundle.
+func (k Keyless) checkBy(c candidate, subject image.Digest, timestamps bool) error {
+	err := errors.New("there is no identity that could be accepted")
+	for _, i := range k.identities {
+		if err = c.check(subject, cosign.CheckOpts{
+			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
+			IgnoreSCT: k.options.WithoutCertificateLog, IgnoreTlog: k.options.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
+		}); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (c candidate) hasTimestamp() bool {
+	if c.bundle != nil {
+		return len(c.bundle.GetVerificationMaterial().GetTimestampVerificationData().GetRfc3161Timestamps()) > 0
+	}
+	return c.stamp != nil
+}

@@ -1,0 +1,44 @@
+package trust
+
+import (
+	"testing"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"github.com/sigstore/sigstore-go/pkg/testing/data"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// A signature of the public sigstore, with certificate log and transparency log, is
+// checked without a network and with nothing left out.
+func TestPublicSignatureIsCheckedInFull(t *testing.T) {
+	trusted, err := data.TrustedRoot(t, "public-good.json").MarshalJSON()
+	require.NoError(t, err)
+	b := data.Bundle(t, "sigstore.js@2.0.0-provenance.sigstore.json").Bundle
+	require.Contains(t, string(b.GetDsseEnvelope().GetPayload()), "sha512") // it names no sha256, so that no image can be meant
+	c, err := newBundle(statementForm, b, nil)
+	require.NoError(t, err)
+	check := func(who KeylessIdentity) error {
+		k, err := NewKeyless("public", KeylessOptions{TrustedRoot: trusted, Identities: []KeylessIdentity{who}})
+		require.NoError(t, err)
+		return k.check(c, image.DigestOf([]byte("x")))
+	}
+	who := KeylessIdentity{
+		Issuer: "https://token.actions.githubusercontent.com", Subject: "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml@refs/heads/main",
+	}
+	require.ErrorContains(t, check(who), "digest", "everything but the digest is right")
+	who.Subject = "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml"
+	require.Error(t, check(who))
+	require.ErrorContains(t, Keyless{}.check(c, image.DigestOf([]byte("x"))), "no identity")
+}
+
+func FuzzTrustedRoot(f *testing.F) {
+	f.Add([]byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1","certificateAuthorities":[{}],"tlogs":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := NewKeyless("x", KeylessOptions{TrustedRoot: data, Identities: []KeylessIdentity{{Issuer: "a", Subject: "b"}}})
+		if err == nil {
+			require.Error(t, k.check(candidate{form: statementForm, bundle: &protobundle.Bundle{}}, image.DigestOf(nil)))
+		}
+	})
+}

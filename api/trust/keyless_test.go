@@ -1,0 +1,216 @@
+package trust_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/sigstore"
+)
+
+const (
+	login = "https://login.corp.example"
+	who   = "release@corp.example"
+)
+
+func policyText(rootJSON []byte, more string) string {
+	return header + "keyless:\n- id: corp\n  trustedRoot: '" + string(rootJSON) + "'\n" + more
+}
+
+func identities(subject, issuer string) string {
+	return fmt.Sprintf("  identities:\n  - {subject: %q, issuer: %q}\n", subject, issuer)
+}
+
+const noSCT = "  withoutCertificateLog: true\n" // the tests' authority has no certificate log
+
+func keyless(t *testing.T, w sigstore.Sigstore, more string) *trust.Policy {
+	t.Helper()
+	p, err := trust.ParsePolicy("policy.yaml", []byte(policyText(w.Root, more)), nil)
+	require.NoError(t, err)
+	return p
+}
+
+// layered returns the evidence of one layer.
+func layered(t *testing.T, mediaType string, data []byte, annotations map[string]string) []trust.Evidence {
+	t.Helper()
+	blobs := store{}
+	layer := blobs.add(mediaType, data)
+	layer.Annotations = annotations
+	return blobs.evidence(t, blobs.manifest(t, layer))
+}
+
+// keylessly signs a statement, in a sigstore bundle.
+func keylessly(t *testing.T, w sigstore.Sigstore, predicate string, subject image.Digest, change func(*protobundle.Bundle)) []trust.Evidence {
+	t.Helper()
+	b := w.SignStatement(t, sigstore.Statement(t, predicate, subject), who, login)
+	if change != nil {
+		change(b)
+	}
+	data, err := protojson.Marshal(b)
+	require.NoError(t, err)
+	return layered(t, trust.BundleMediaType, data, nil)
+}
+
+func TestKeylessSignaturesOfTheNewForm(t *testing.T) {
+	w, subject := sigstore.New(t), image.DigestOf([]byte("root"))
+	now := time.Now().Add(24 * time.Hour) // long after the certificate
+	good := identities(who, login) + noSCT
+	v, err := keyless(t, w, good).Verify(subject, keylessly(t, w, trust.SignPredicateType, subject, nil), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+
+	for name, c := range map[string]struct {
+		policy   *trust.Policy
+		evidence []trust.Evidence
+		want     string
+	}{
+		"another digest":      {keyless(t, w, good), keylessly(t, w, trust.SignPredicateType, image.DigestOf([]byte("x")), nil), "of another digest"},
+		"another predicate":   {keyless(t, w, good), keylessly(t, w, "https://slsa.dev/provenance/v1", subject, nil), "accepts nothing"},
+		"another subject":     {keyless(t, w, identities("x"+who, login)+noSCT), keylessly(t, w, trust.SignPredicateType, subject, nil), "does not accept"},
+		"another issuer":      {keyless(t, w, identities(who, login+".evil")+noSCT), keylessly(t, w, trust.SignPredicateType, subject, nil), "does not accept"},
+		"another root":        {keyless(t, sigstore.New(t), good), keylessly(t, w, trust.SignPredicateType, subject, nil), "does not accept"},
+		"no certificate log":  {keyless(t, w, identities(who, login)), keylessly(t, w, trust.SignPredicateType, subject, nil), "signed certificate timestamp"},
+		"revoked":             {keyless(t, w, good+"  revoked: true\n"), keylessly(t, w, trust.SignPredicateType, subject, nil), "revoked"},
+		"no transparency log": {keyless(t, w, good), keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) { b.VerificationMaterial.TlogEntries = nil }), "does not accept"},
+		"the log entry of another": {keyless(t, w, good), keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) {
+			other := w.SignStatement(t, sigstore.Statement(t, trust.SignPredicateType, image.DigestOf([]byte("y"))), who, login)
+			b.VerificationMaterial.TlogEntries = other.GetVerificationMaterial().GetTlogEntries()
+		}), "does not accept"},
+		"a certificate that is no one's": {keyless(t, w, good), keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) {
+			other := w.SignStatement(t, []byte("{}"), who, login)
+			b.VerificationMaterial.Content = other.GetVerificationMaterial().GetContent()
+		}), "by another key than that of its certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.policy.Verify(subject, c.evidence, now)
+			requireUntrusted(t, err, c.want)
+		})
+	}
+}
+
+func TestTimeStampInPlaceOfTheLog(t *testing.T) {
+	w, subject := sigstore.New(t), image.DigestOf([]byte("root"))
+	now := time.Now().Add(24 * time.Hour)
+	evidence := keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) { b.VerificationMaterial.TlogEntries = nil })
+	_, err := keyless(t, w, identities(who, login)+noSCT+"  withoutTransparencyLog: true\n").Verify(subject, evidence, now)
+	require.NoError(t, err)
+	bare := keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) {
+		b.VerificationMaterial.TlogEntries, b.VerificationMaterial.TimestampVerificationData = nil, nil
+	})
+	_, err = keyless(t, w, identities(who, login)+noSCT+"  withoutTransparencyLog: true\n").Verify(subject, bare, now)
+	requireUntrusted(t, err, "does not accept")
+}
+
+// The form that cosign has written for years: a claim with annotations, and the log's
+// promise.
+func TestKeylessSignaturesOfTheOldForm(t *testing.T) {
+	w, subject := sigstore.New(t), image.DigestOf([]byte("root"))
+	now := time.Now().Add(24 * time.Hour)
+	claim := sigstore.Claim(subject)
+	annotations := func() map[string]string {
+		a := w.SignClaim(t, claim, who, login)
+		delete(a, trust.TimestampAnnotation)
+		return a
+	}
+	p := keyless(t, w, identities(who, login)+noSCT)
+	v, err := p.Verify(subject, layered(t, trust.SimpleSigningMediaType, claim, annotations()), now)
+	require.NoError(t, err)
+	require.Equal(t, []string{"corp"}, v.Keys())
+
+	for name, change := range map[string]func(map[string]string){
+		"no log entry":        func(a map[string]string) { delete(a, trust.LogAnnotation) },
+		"a damaged log entry": func(a map[string]string) { a[trust.LogAnnotation] = "{" },
+		"another time": func(a map[string]string) {
+			a[trust.LogAnnotation] = strings.Replace(a[trust.LogAnnotation], `"integratedTime":`, `"integratedTime":1`, 1)
+		},
+		"no certificate": func(a map[string]string) { delete(a, trust.CertificateAnnotation) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := annotations()
+			change(changed)
+			_, err := p.Verify(subject, layered(t, trust.SimpleSigningMediaType, claim, changed), now)
+			require.Equal(t, fault.Untrusted, fault.ReasonOf(err), "%v", err)
+		})
+	}
+}
+
+// In the old form cosign itself would take a certificate that is valid now without
+// anybody's word for when it was used.
+func TestTimeStampsOfTheOldForm(t *testing.T) {
+	w, subject := sigstore.New(t), image.DigestOf([]byte("root"))
+	claim := sigstore.Claim(subject)
+	byStamp, byLog := identities(who, login)+noSCT+"  withoutTransparencyLog: true\n", identities(who, login)+noSCT
+	verify := func(policy string, drop ...string) error {
+		a := w.SignClaim(t, claim, who, login)
+		for _, name := range drop {
+			delete(a, name)
+		}
+		_, err := keyless(t, w, policy).Verify(subject, layered(t, trust.SimpleSigningMediaType, claim, a), time.Now())
+		return err
+	}
+	require.NoError(t, verify(byStamp, trust.LogAnnotation))
+	require.NoError(t, verify(byLog))
+	require.NoError(t, verify(byLog, trust.TimestampAnnotation))
+	requireUntrusted(t, verify(byStamp, trust.LogAnnotation, trust.TimestampAnnotation), "it has no time stamp")
+	requireUntrusted(t, verify(byStamp, trust.TimestampAnnotation), "it has no time stamp")
+	requireUntrusted(t, verify(byLog, trust.LogAnnotation), "does not accept")
+
+	other := sigstore.New(t).SignClaim(t, claim, who, login)
+	forged := w.SignClaim(t, claim, who, login)
+	forged[trust.TimestampAnnotation] = other[trust.TimestampAnnotation]
+	delete(forged, trust.LogAnnotation)
+	_, err := keyless(t, w, byStamp).Verify(subject, layered(t, trust.SimpleSigningMediaType, claim, forged), time.Now())
+	requireUntrusted(t, err, "does not accept")
+}
+
+// Several identities, of which the last one signed: cosign takes no list of them.
+func TestAnyOfTheIdentitiesCounts(t *testing.T) {
+	w, subject := sigstore.New(t), image.DigestOf([]byte("root"))
+	several := fmt.Sprintf("  identities:\n  - {subject: %q, issuer: %q}\n  - {subject: %q, issuer: %q}\n", "other@corp.example", login, who, login) + noSCT
+	_, err := keyless(t, w, several).Verify(subject, keylessly(t, w, trust.SignPredicateType, subject, nil), time.Now())
+	require.NoError(t, err)
+	_, err = keyless(t, w, several).Verify(subject, layered(t, trust.SimpleSigningMediaType, sigstore.Claim(subject), w.SignClaim(t, sigstore.Claim(subject), who, login)), time.Now())
+	require.NoError(t, err)
+	// not the subject of one with the issuer of another
+	crossed := fmt.Sprintf("  identities:\n  - {subject: %q, issuer: %q}\n  - {subject: %q, issuer: %q}\n", "other@corp.example", login, who, login+".evil") + noSCT
+	_, err = keyless(t, w, crossed).Verify(subject, keylessly(t, w, trust.SignPredicateType, subject, nil), time.Now())
+	requireUntrusted(t, err, "does not accept")
+}
+
+func TestBadKeylessEntriesAreExplained(t *testing.T) {
+	w := sigstore.New(t)
+	for text, want := range map[string]string{
+		policyText(w.Root, ""):                                              "everyone with a login would be accepted",
+		policyText(w.Root, "  identities: []\n"):                            "everyone with a login would be accepted",
+		policyText(w.Root, identities("", login)):                           "both issuer and subject",
+		policyText(w.Root, identities(who, "")):                             "both issuer and subject",
+		policyText(w.Root, identities("*@corp.example", login)):             "no exact name",
+		policyText(nil, identities(who, login)):                             "never fetched",
+		policyText([]byte("{}"), identities(who, login)):                    "trusted root",
+		policyText([]byte("x"), identities(who, login)):                     "read trusted root",
+		policyText(w.Root, identities(who, login)+"  trustedRootFile: x\n"): "not both",
+		policyText(w.Root, identities(who, login)) + "threshold: 2\n":       "can never be met",
+		policyText(w.Root, identities(who, login)+"  issuerRegexp: x\n"):    "issuerRegexp is not known",
+		policyText(w.Root, identities(who, login)) + "- id: b\n  trustedRoot: '" + string(w.Root) + "'\n" + identities(who, login): "in two entries",
+	} {
+		_, err := trust.ParsePolicy("policy.yaml", []byte(text), nil)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	}
+	p := keyless(t, w, identities(who, login)+noSCT)
+	once, err := p.YAML()
+	require.NoError(t, err)
+	again, err := trust.ParsePolicy("policy.yaml", once, nil)
+	require.NoError(t, err)
+	twice, err := again.YAML()
+	require.NoError(t, err)
+	require.Equal(t, string(once), string(twice))
+}

@@ -1,0 +1,100 @@
+package trust
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// WithCertificate returns the signer with a certificate for its key, which its
+// signatures carry from now on, as those of cosign sign --certificate do. chain are
+// the authorities between the certificate and the root, with or without the root,
+// nearest first.
+func (s *Signer) WithCertificate(name string, certificate, chain []byte, now time.Time) (*Signer, error) {
+	bad := func(why error, hint string) (*Signer, error) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "use certificate", Subject: name, Hint: hint, Err: why}
+	}
+	v, err := readCertified(certificate, chain, nil)
+	switch {
+	case err != nil:
+		return bad(err, "give PEM: one certificate, and beside it the chain of those that issued it")
+	case v == nil:
+		return bad(errors.New("there is no certificate in it"), "give the certificate of the signing key, in PEM")
+	}
+	if print, err := fingerprint(v.leaf.PublicKey); err != nil || print != s.key.fingerprint {
+		return bad(errors.New("it is for another key than the one that signs"), "give the certificate that was issued for this key")
+	}
+	at := v.leaf
+	for _, c := range v.chain {
+		if err := at.CheckSignatureFrom(c); err != nil {
+			return bad(fmt.Errorf("%q did not issue %q", c.Subject, at.Subject), "give the chain with the issuer of the certificate first, then its issuer")
+		}
+		at = c
+	}
+	switch {
+	case now.After(v.leaf.NotAfter):
+		return bad(fmt.Errorf("it expired %s", v.leaf.NotAfter.UTC().Format(time.RFC3339)), "have a new one issued")
+	case now.Before(v.leaf.NotBefore):
+		return bad(fmt.Errorf("it is not valid before %s", v.leaf.NotBefore.UTC().Format(time.RFC3339)), "check the clock of this machine")
+	}
+	out := *s
+	out.certified = v
+	return &out, nil
+}
+
+// WithTimestamps returns the signer with a time-stamping authority: stamp is shown
+// each signature that is made from now on, and returns the authority's answer (RFC
+// 3161), which the signature then carries, as those of cosign sign
+// --timestamp-server-url do. An answer that is not a time stamp of the signature, or
+// says that it was made while the signer's certificate was not valid, is refused.
+func (s *Signer) WithTimestamps(stamp func(signature []byte) ([]byte, error)) *Signer {
+	out := *s
+	out.stamp = stamp
+	return &out
+}
+
+// carried returns the annotations that go with a signature: certificate, chain, and
+// the time stamp of it.
+func (s *Signer) carried(signature []byte) (map[string]string, error) {
+	out := map[string]string{}
+	if s.certified != nil {
+		out[CertificateAnnotation] = string(pemOf(s.certified.leaf))
+		if len(s.certified.chain) > 0 {
+			out[ChainAnnotation] = string(pemOf(s.certified.chain...))
+		}
+	}
+	if s.stamp == nil {
+		return out, nil
+	}
+	stamp, err := s.stamped(signature)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(cosignbundle.TimestampToRFC3161Timestamp(stamp))
+	out[TimestampAnnotation] = string(text)
+	return out, err
+}
+
+// stamped asks for the time stamp of a signature.
+func (s *Signer) stamped(signature []byte) ([]byte, error) {
+	stamp, err := s.stamp(signature)
+	if err != nil {
+		return nil, err
+	}
+	at, err := CheckTimestamp(stamp, signature, TimestampRoots{})
+	if v := s.certified; err == nil && v != nil && (at.Before(v.leaf.NotBefore) || at.After(v.leaf.NotAfter)) {
+		err = fmt.Errorf("it gives the time %s, at which the certificate of the key is not valid", at.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.Corrupt, Op: "check the time stamp of", Subject: "the signature", Err: err,
+			Hint: "have the time-stamping authority looked at, its clock first, or use another one",
+		}
+	}
+	return stamp, nil
+}

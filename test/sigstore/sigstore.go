@@ -1,0 +1,156 @@
+// Package sigstore is a sigstore of the tests' own: an authority for short-lived
+// certificates, a transparency log and time stamps, with the trusted root that says so.
+// It has no certificate log.
+package sigstore
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"testing"
+	"time"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
+	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
+	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
+	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore-go/pkg/testing/ca"
+	"github.com/sigstore/sigstore-go/pkg/tlog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Sigstore is one sigstore.
+type Sigstore struct {
+	*ca.VirtualSigstore
+	Root []byte // its trusted_root.json
+}
+
+// New makes one.
+func New(t testing.TB) Sigstore {
+	t.Helper()
+	v, err := ca.NewVirtualSigstore()
+	require.NoError(t, err)
+	logs := v.RekorLogs()
+	for id, log := range logs { // the library's stand-in has the id in hex
+		log.ID, err = hex.DecodeString(id)
+		require.NoError(t, err)
+	}
+	trusted, err := root.NewTrustedRoot(root.TrustedRootMediaType01, v.FulcioCertificateAuthorities(), v.CTLogs(), v.TimestampingAuthorities(), logs)
+	require.NoError(t, err)
+	data, err := trusted.MarshalJSON()
+	require.NoError(t, err)
+	return Sigstore{v, data}
+}
+
+// soon is when things are signed: the certificates of the library's stand-in begin a
+// little later than now.
+func soon() time.Time { return time.Now().Add(5 * time.Minute) }
+
+// Claim returns the claim of simple signing about a digest.
+func Claim(subject image.Digest) []byte {
+	return []byte(`{"critical":{"identity":{"docker-reference":"x.test/y"},"image":{"docker-manifest-digest":"` + subject.String() +
+		`"},"type":"cosign container image signature"},"optional":null}`)
+}
+
+// Statement returns an in-toto statement about a digest.
+func Statement(t testing.TB, predicate string, subject image.Digest) []byte {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{
+		"_type": "https://in-toto.io/Statement/v1", "predicateType": predicate, "predicate": map[string]any{},
+		"subject": []any{map[string]any{"name": "x", "digest": map[string]string{"sha256": subject.Hex()}}},
+	})
+	require.NoError(t, err)
+	return data
+}
+
+// SignClaim signs a claim as who has the login, and returns the annotations of its
+// layer as cosign has written them for years: with the log's entry and promise.
+func (s Sigstore) SignClaim(t testing.TB, claim []byte, subject, issuer string) map[string]string {
+	t.Helper()
+	entity, err := s.SignAtTime(subject, issuer, claim, soon())
+	require.NoError(t, err)
+	content, err := entity.SignatureContent()
+	require.NoError(t, err)
+	certificate, err := entity.VerificationContent()
+	require.NoError(t, err)
+	e := s.entries(t, entity)[0]
+	log, err := json.Marshal(map[string]any{
+		"SignedEntryTimestamp": e.GetInclusionPromise().GetSignedEntryTimestamp(),
+		"Payload": map[string]any{
+			"body": e.GetCanonicalizedBody(), "integratedTime": e.GetIntegratedTime(), "logIndex": e.GetLogIndex(),
+			"logID": hex.EncodeToString(e.GetLogId().GetKeyId()),
+		},
+	})
+	require.NoError(t, err)
+	stamps, err := entity.Timestamps()
+	require.NoError(t, err)
+	require.NotEmpty(t, stamps)
+	stamp, err := json.Marshal(map[string]any{"SignedRFC3161Timestamp": stamps[0]})
+	require.NoError(t, err)
+	return map[string]string{
+		"dev.cosignproject.cosign/signature":   base64.StdEncoding.EncodeToString(content.Signature()),
+		"dev.sigstore.cosign/certificate":      string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate().Raw})),
+		"dev.sigstore.cosign/bundle":           string(log),
+		"dev.sigstore.cosign/rfc3161timestamp": string(stamp),
+	}
+}
+
+// SignStatement signs a statement as who has the login, in a sigstore bundle.
+func (s Sigstore) SignStatement(t testing.TB, statement []byte, subject, issuer string) *protobundle.Bundle {
+	t.Helper()
+	entity, err := s.AttestAtTime(subject, issuer, statement, soon(), true)
+	require.NoError(t, err)
+	content, err := entity.SignatureContent()
+	require.NoError(t, err)
+	return &protobundle.Bundle{
+		MediaType: "application/vnd.dev.sigstore.bundle.v0.3+json", VerificationMaterial: s.material(t, entity),
+		Content: &protobundle.Bundle_DsseEnvelope{DsseEnvelope: &protodsse.Envelope{
+			Payload: statement, PayloadType: "application/vnd.in-toto+json",
+			Signatures: []*protodsse.Signature{{Sig: content.Signature()}},
+		}},
+	}
+}
+
+// entries returns the log's entries of a signature, with what the library's stand-in
+// for the log leaves out: kind, version and promise.
+func (s Sigstore) entries(t testing.TB, entity *ca.TestEntity) (out []*protorekor.TransparencyLogEntry) {
+	t.Helper()
+	entries, err := entity.TlogEntries()
+	require.NoError(t, err)
+	for _, entry := range entries {
+		e := entry.TransparencyLogEntry()
+		var kind struct{ Kind, APIVersion string }
+		require.NoError(t, json.Unmarshal(e.GetCanonicalizedBody(), &kind))
+		e.KindVersion = &protorekor.KindVersion{Kind: kind.Kind, Version: kind.APIVersion}
+		promise, err := s.RekorSignPayload(tlog.RekorPayload{
+			Body: base64.StdEncoding.EncodeToString(e.GetCanonicalizedBody()), IntegratedTime: e.GetIntegratedTime(),
+			LogIndex: e.GetLogIndex(), LogID: hex.EncodeToString(e.GetLogId().GetKeyId()),
+		})
+		require.NoError(t, err)
+		e.InclusionPromise = &protorekor.InclusionPromise{SignedEntryTimestamp: promise}
+		out = append(out, e)
+	}
+	return out
+}
+
+func (s Sigstore) material(t testing.TB, entity *ca.TestEntity) *protobundle.VerificationMaterial {
+	t.Helper()
+	content, err := entity.VerificationContent()
+	require.NoError(t, err)
+	m := &protobundle.VerificationMaterial{Content: &protobundle.VerificationMaterial_Certificate{
+		Certificate: &protocommon.X509Certificate{RawBytes: content.Certificate().Raw},
+	}}
+	m.TlogEntries = s.entries(t, entity)
+	stamps, err := entity.Timestamps()
+	require.NoError(t, err)
+	m.TimestampVerificationData = &protobundle.TimestampVerificationData{}
+	for _, stamp := range stamps {
+		m.TimestampVerificationData.Rfc3161Timestamps = append(m.TimestampVerificationData.Rfc3161Timestamps,
+			&protocommon.RFC3161SignedTimestamp{SignedTimestamp: stamp})
+	}
+	return m
+}
