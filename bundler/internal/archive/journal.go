@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // A journal remembers how far each blob of a partial archive has come. It is text,
@@ -22,14 +24,15 @@ import (
 //
 //	vdo-archive-journal/2 BUNDLE CRC
 //	at HEX PLACE OFFSET SUM CRC
-//	named CRC
+//	named RECOVERY CRC
 //
 // BUNDLE says what is written; see [identity]. An at line says that the first OFFSET
 // bytes of a blob are in place, from byte PLACE of the archive on, and on the disk, and
 // that SUM is their sha256: the blob is whole where that is HEX. The last line of a
 // blob counts; an OFFSET of 0 takes back what was said. Whoever goes on hashes those
 // bytes again before it relies on them. The named line says that everything is in
-// place, and that the files get their names now.
+// place, and that the files get their names now, with RECOVERY recovery parts among them:
+// who goes on may want another number of them.
 //
 // The journal is the lock of its archive as well: see archiveLock.
 type journal struct {
@@ -47,7 +50,7 @@ type journal struct {
 
 const (
 	journalMagic   = "vdo-archive-journal/2"
-	namedLine      = "named"
+	namedLine      = "named "
 	maxJournalLine = 4096
 )
 
@@ -62,6 +65,9 @@ type progress struct {
 func (p progress) whole(e entry) bool {
 	return p.offset == e.size && p.place == e.dataOffset() && hex.EncodeToString(p.sum[:]) == e.d.Digest.Encoded()
 }
+
+// namedWith is the named line of an archive with so many recovery parts.
+func namedWith(recovery int) string { return namedLine + strconv.Itoa(recovery) }
 
 func sealed(line string) string {
 	return fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line)))
@@ -97,6 +103,7 @@ type noted struct {
 	about string // what is written; "" where there is no sound first line
 	at    map[string]progress
 	named bool  // the files get their names, or have them
+	extra int   // recovery parts, where named
 	sound int64 // bytes of the journal, up to the first line that is not right
 }
 
@@ -123,9 +130,10 @@ func (n *noted) take(body string) bool {
 		n.about = about
 		return ok && about != ""
 	}
-	if body == namedLine {
-		n.named = true
-		return true
+	if text, ok := strings.CutPrefix(body, namedLine); ok {
+		extra, err := strconv.Atoi(text)
+		n.named, n.extra = err == nil && extra >= 0 && extra <= parts.MaxShards, extra
+		return n.named
 	}
 	blob, p, ok := parseProgress(body)
 	if ok {

@@ -294,7 +294,7 @@ func TestACommitStoppedAmongTheNamesGoesOn(t *testing.T) {
 		for _, d := range missing {
 			require.NoError(t, w.Put(t.Context(), d, b.Store.Opener(t.Context(), d)))
 		}
-		require.NoError(t, errors.Join(w.journal.end(namedLine), w.Close()))
+		require.NoError(t, errors.Join(w.journal.end(namedWith(o.Recovery)), w.Close()))
 		for _, part := range named { // where it was stopped
 			if part == ".p001" {
 				require.NoError(t, os.WriteFile(path+part, read(t, finished+part), 0o600))
@@ -321,7 +321,7 @@ func TestTheNamedPartsOfAnotherPullAreLeftAlone(t *testing.T) {
 	path := strings.TrimSuffix(inParts(t, other, o), parts.Suffix)
 	was := read(t, path+".001")
 	require.NoError(t, os.Remove(path+parts.Suffix)) // it was stopped before it had written that
-	journal := sealed(journalMagic+" "+identity(other.Graph, o)) + sealed(namedLine)
+	journal := sealed(journalMagic+" "+identity(other.Graph, o)) + sealed(namedWith(0))
 	for _, restart := range []bool{false, true} {
 		require.NoError(t, os.WriteFile(path+journalSuffix, []byte(journal), 0o600))
 		again := o

@@ -160,7 +160,7 @@ func TestAPullThatIsDoneIsDone(t *testing.T) {
 		require.NoError(t, pull(t.Context(), w, b, 1))
 		count := len(mustList(t, dir))
 
-		for _, journal := range []string{"", sealed(journalMagic+" "+identity(b.Graph, o)) + sealed(namedLine)} {
+		for _, journal := range []string{"", sealed(journalMagic+" "+identity(b.Graph, o)) + sealed(namedWith(o.Recovery))} {
 			if journal != "" { // it was stopped before it had removed that
 				require.NoError(t, os.WriteFile(path+journalSuffix, []byte(journal), 0o600))
 			}

@@ -64,10 +64,7 @@ func changing(t *testing.T, path string) string {
 	t.Helper()
 	list, err := Split(t.Context(), path, path, Options{VolumeSize: 20_000, Recovery: 1})
 	require.NoError(t, err)
-	l, err := readParts(list)
-	require.NoError(t, err)
-	l.Changing = true
-	require.NoError(t, os.WriteFile(list, l.Text(), 0o600))
+	changingList(t, list)
 	require.NoError(t, os.Remove(path))
 	return list
 }
@@ -140,4 +137,12 @@ func TestOnlyWhatIsTornIsTakenBack(t *testing.T) {
 	require.True(t, bytes.Equal(before[blobs:len(before)-endSize], after[blobs:len(before)-endSize]))
 	require.NotContains(t, string(after), name.Encoded())
 	require.NoFileExists(t, path+parts.Suffix)
+}
+
+func changingList(t *testing.T, path string) {
+	t.Helper()
+	l, err := readParts(path)
+	require.NoError(t, err)
+	l.Changing = true
+	require.NoError(t, os.WriteFile(path, l.Text(), 0o600))
 }

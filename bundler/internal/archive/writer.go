@@ -33,6 +33,7 @@ type FileWriter struct {
 	whole   bool // the archive is there already; there is nothing to do
 	absent  bool // nothing had the name when its attachments were asked for
 	ours    bool // the journal that was there is about what is written
+	extra   int  // recovery parts that an interrupted run was giving their names
 	journal *journal
 	blobs   map[string]*slot // by hex
 }
@@ -123,6 +124,7 @@ func (w *FileWriter) begin(ctx context.Context, g *bundle.Graph) ([]ocispec.Desc
 	before := readJournal(io.NewSectionReader(w.lock.f, 0, math.MaxInt64))
 	w.ours = before.about == identity(g, w.o)
 	named := w.ours && before.named // else what has its names is another's
+	w.extra = before.extra
 	var err error
 	if w.whole, err = w.isThere(ctx, g, named); err != nil || w.whole {
 		return nil, err
@@ -330,7 +332,7 @@ func (w *FileWriter) forget() error {
 
 // commitFile gives an archive in one file its name.
 func (w *FileWriter) commitFile(context.Context) error {
-	if err := w.journal.end(namedLine); err != nil {
+	if err := w.journal.end(namedWith(0)); err != nil {
 		return err
 	}
 	if err := w.dir.rename(w.name()+partialSuffix, w.name()); err != nil {
