@@ -256,3 +256,20 @@ func Join(errs ...error) error {
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Error() < all[j].Error() })
 	return errors.Join(all...)
 }
+
+// Distinct drops, of what Join has joined, a fault that says what another one says
+// already.
+func Distinct(err error) error {
+	if err == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	var out []error
+	for _, e := range split(err) {
+		if !seen[e.Error()] {
+			seen[e.Error()] = true
+			out = append(out, e)
+		}
+	}
+	return Join(out...)
+}

@@ -1,4 +1,4 @@
-// Package architecture keeps the house in order: which package may import which,
+// Package architecture keeps the structure: which package may import which,
 // what lies at the top level, and what may not be in the sources.
 package architecture
 
@@ -29,9 +29,10 @@ var floors = [][]string{
 	{"api/trust", "matrix/needs"},
 	{"api/bundle"},
 	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/parts", "bundler/internal/sbom", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess"},
-	{"operator/internal/plan", "operator/internal/credentials", "bundler/remote"},
-	{"bundler", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
-	{"operator/internal/controller/..."},
+	{"operator/internal/plan", "operator/internal/credentials", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
+	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/controller/condition"},
+	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/controller/..."},
+	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install"},
 	{"bundler/internal/cli/...", "operator", "operator/internal/model"},
 	{"bundler/cmd/...", "operator/cmd/..."},
 }
@@ -40,6 +41,9 @@ var floors = [][]string{
 var sideways = map[string]string{
 	"operator/internal/render -> operator/internal/render/webhookcert": "a part of rendering",
 	"bundler/internal/cli -> bundler/internal/cli/matrixcmd":           "mounts the subcommand",
+	"bundler/evidence -> bundler/inspect":                              "the page begins with what inspect shows",
+	"bundler/evidence -> bundler/verify":                               "the page says what was verified",
+	"bundler/prune -> bundler/list":                                    "what is pruned is what is listed",
 }
 
 type pkg struct {
@@ -109,6 +113,21 @@ func TestDependenciesThatMayNotBe(t *testing.T) {
 	}
 }
 
+// The flows and the mover speak to media through bundler/internal/medium alone, so that
+// no flow knows a medium; that no medium knows a flow is in the floors.
+func TestFlowsKnowNoMedia(t *testing.T) {
+	media := map[string]bool{"bundler/internal/archive": true, "bundler/internal/registry": true, "bundler/internal/manifests": true, "bundler/internal/serve": true}
+	for _, p := range list(t) {
+		from, ours := strings.CutPrefix(p.ImportPath, module+"/")
+		if !ours || media[from] || !strings.HasPrefix(from, "bundler/") || strings.HasPrefix(from, "bundler/internal/cli") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			require.False(t, media[strings.TrimPrefix(imported, module+"/")], "%s imports the medium %s", from, imported)
+		}
+	}
+}
+
 func TestTopLevelIsFixed(t *testing.T) {
 	allowed := map[string]bool{
 		"bundler": true, "operator": true, "matrix": true, "api": true, "deploy": true, "scripts": true, "test": true,
@@ -133,7 +152,7 @@ func TestNoGrabBagPackages(t *testing.T) {
 	}
 }
 
-func TestEveryFolderOfTheHouseHasAReadme(t *testing.T) {
+func TestEveryTopLevelFolderHasAReadme(t *testing.T) {
 	for _, dir := range []string{"bundler", "operator", "matrix", "deploy", "scripts", "test", "api"} {
 		_, err := os.Stat(filepath.Join(root(), dir, "README.md"))
 		require.NoError(t, err)

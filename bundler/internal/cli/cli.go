@@ -146,7 +146,7 @@ func (a *app) report(err error, asJSON bool) {
 	if err == nil {
 		return
 	}
-	problems := list(err)
+	problems := independent(err)
 	if asJSON {
 		a.reportJSON(err, problems)
 		return
@@ -174,13 +174,13 @@ func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to hear of it
 }
 
-// list parts an error into its independent problems.
-func list(err error) []problem {
+// independent parts an error into its independent problems.
+func independent(err error) []problem {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only outer levels are parted
 		if _, wraps := err.(interface{ Is(error) bool }); !wraps && isJoin(err, joined.Unwrap()) {
 			var out []problem
 			for _, e := range joined.Unwrap() {
-				out = append(out, list(e)...)
+				out = append(out, independent(e)...)
 			}
 			return out
 		}

@@ -20,13 +20,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/lock"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-func (a *app) options(p bundler.Progress) bundler.Options {
-	return bundler.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now, DryRun: a.flags.dryRun}
+func (a *app) options(p run.Progress) run.Options {
+	return run.Options{Concurrency: a.flags.concurrency, Progress: p, Now: a.now, DryRun: a.flags.dryRun}
 }
 
 func (a *app) reporter() reporter {
@@ -90,12 +102,11 @@ func (a *app) lock(ctx context.Context) error {
 
 // world is what lock and pull read from.
 type world struct {
-	matrix    bundler.Matrix
+	matrix    matrixfile.File
 	client    *registry.Client
-	registry  bundler.Registry
-	sourceOf  func(image.Reference) image.Reference
-	manifests bundler.Manifests
-	base      *bundler.Base // of a delta
+	registry  medium.Registry
+	manifests upstream.Manifests
+	base      *pull.Base // of a delta
 }
 
 // world opens it, and reports all flags that are wrong.
@@ -104,7 +115,7 @@ func (a *app) world() (world, error) {
 	var errs [3]error
 	w.matrix, errs[0] = a.openMatrix()
 	w.client, errs[1] = a.flags.client()
-	w.registry, w.sourceOf, errs[2] = a.flags.upstream(w.client)
+	w.registry, errs[2] = a.flags.upstream(w.client)
 	if errs[1] == nil {
 		w.manifests = a.flags.manifests(w.client)
 	}
@@ -113,13 +124,13 @@ func (a *app) world() (world, error) {
 	return w, fault.Join(append(errs[:], err, operatorErr)...)
 }
 
-func (a *app) makeLock(ctx context.Context, w world, p bundler.Progress) (*bundler.Locked, error) {
+func (a *app) makeLock(ctx context.Context, w world, p run.Progress) (*lock.Locked, error) {
 	request, platform, err := a.flags.request()
 	operator, operatorErr := a.flags.operatorInput()
 	if err := fault.Join(err, operatorErr); err != nil {
 		return nil, err
 	}
-	locked, err := bundler.Lock(ctx, bundler.LockInput{
+	locked, err := lock.Make(ctx, lock.Input{
 		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, Manifests: w.manifests, Registry: w.registry,
 	}, a.options(p))
 	if err != nil {
@@ -239,7 +250,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 	if signer == nil && a.flags.provenance {
 		return usage(cmd, "--provenance wants --sign-key: a statement that nobody signed proves nothing")
 	}
-	upstream, err := a.flags.upstreamPolicy()
+	policy, err := a.flags.upstreamPolicy()
 	if err != nil {
 		return err
 	}
@@ -248,7 +259,7 @@ func (a *app) pull(cmd *cobra.Command) error {
 		return err
 	}
 	progress := a.reporter()
-	pulled, err := a.pullInto(ctx, target, dest, w, signer, upstream, progress)
+	pulled, err := a.pullInto(ctx, target, dest, w, signer, policy, progress)
 	err = fault.Join(err, target.Close())
 	progress.end()
 	if err != nil {
@@ -259,22 +270,22 @@ func (a *app) pull(cmd *cobra.Command) error {
 }
 
 // pullInto pulls into an open target.
-func (a *app) pullInto(ctx context.Context, target bundler.Target, dest place, w world, signer *trust.Signer, upstream *bundler.UpstreamPolicy, p bundler.Progress) (*bundler.Pulled, error) {
-	if err := bundler.Preflight(ctx, target); err != nil {
+func (a *app) pullInto(ctx context.Context, target medium.Target, dest place, w world, signer *trust.Signer, policy *upstream.Policy, p run.Progress) (*pull.Pulled, error) {
+	if err := medium.Preflight(ctx, target); err != nil {
 		return nil, err
 	}
 	lock, files, err := a.pullLock(ctx, w, p)
 	if err != nil {
 		return nil, err
 	}
-	in := bundler.PullInput{
-		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry, SourceOf: w.sourceOf,
-		Signer: signer, Target: target, Reference: dest.reference, Base: w.base, Upstream: upstream, Carry: bundler.Carry(a.flags.carry), Provenance: a.flags.builder(),
+	in := pull.Input{
+		Matrix: w.matrix, Lock: lock, Files: files, Manifests: w.manifests, Registry: w.registry,
+		Signer: signer, Target: target, Reference: dest.reference, Base: w.base, Upstream: policy, Carry: upstream.Carry(a.flags.carry), Provenance: a.flags.builder(),
 	}
 	if dest.medium == inRegistry {
 		in.Mirror = direct(w.client)
 	}
-	return bundler.Pull(ctx, in, a.options(p))
+	return pull.Bundle(ctx, in, a.options(p))
 }
 
 // pullDestination reads -o, and refuses flags that contradict each other.
@@ -290,7 +301,7 @@ func (a *app) pullDestination(cmd *cobra.Command) (place, error) {
 }
 
 // pullLock reads the lock of --lock, or makes one.
-func (a *app) pullLock(ctx context.Context, w world, p bundler.Progress) (*bundle.Lock, map[string][]byte, error) {
+func (a *app) pullLock(ctx context.Context, w world, p run.Progress) (*bundle.Lock, map[string][]byte, error) {
 	if a.flags.lock == "" {
 		locked, err := a.makeLock(ctx, w, p)
 		if err != nil {
@@ -315,16 +326,16 @@ type moved struct {
 	Moved     int64        `json:"moved"`    // bytes that were not there
 	NewItems  int          `json:"newItems"` // blobs and manifests that were not there
 	// Upstream are the images whose own signatures were checked.
-	Upstream []bundler.VerifiedImage `json:"upstream,omitempty"`
-	Attached int                     `json:"attached,omitempty"` // signatures and the like of images
+	Upstream []upstream.VerifiedImage `json:"upstream,omitempty"`
+	Attached int                      `json:"attached,omitempty"` // signatures and the like of images
 	// Of a dry run, in which nothing was moved: what would be.
-	DryRun bool              `json:"dryRun,omitempty"`
-	Plan   []bundler.Planned `json:"plan,omitempty"`
+	DryRun bool            `json:"dryRun,omitempty"`
+	Plan   []mover.Planned `json:"plan,omitempty"`
 
 	Left *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta
 }
 
-func (a *app) printMoved(to place, p *bundler.Pulled) error {
+func (a *app) printMoved(to place, p *pull.Pulled) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
 	if err != nil {
 		return err
@@ -356,7 +367,7 @@ func (a *app) printMoved(to place, p *bundler.Pulled) error {
 }
 
 // printPlan prints what a dry run has found.
-func (a *app) printPlan(m moved, plan []bundler.Planned) error {
+func (a *app) printPlan(m moved, plan []mover.Planned) error {
 	if m.DryRun, m.Plan = true, plan; a.flags.format == formatJSON {
 		return writeJSON(a.out, m)
 	}
@@ -413,7 +424,7 @@ func (a *app) sign(cmd *cobra.Command, src string) error {
 	if identity == "" {
 		identity = at.reference.Repository()
 	}
-	root, err := bundler.Sign(cmd.Context(), source, signer, identity)
+	root, err := sign.Bundle(cmd.Context(), source, signer, identity)
 	if err != nil {
 		return err
 	}
@@ -434,7 +445,7 @@ func (a *app) printSigned(at place, root ocispec.Descriptor) error {
 
 // opened opens the bundle that an argument names, and verifies it first where the
 // rules have a policy: what is returned is all that may be read from there on.
-func (a *app) opened(ctx context.Context, arg string, rules bundler.VerifyRules, p bundler.Progress) (*bundler.Bundle, place, *registry.Client, error) {
+func (a *app) opened(ctx context.Context, arg string, rules verify.Rules, p run.Progress) (*opened, place, *registry.Client, error) {
 	source, at, client, err := a.source(ctx, arg)
 	if err != nil {
 		return nil, at, nil, err
@@ -443,13 +454,20 @@ func (a *app) opened(ctx context.Context, arg string, rules bundler.VerifyRules,
 	return b, at, client, err
 }
 
+// opened is a bundle at one digest, with what was verified of it; nil where nothing was.
+type opened struct {
+	*pinned.Bundle
+	verified *verify.Verification
+}
+
 // resolved binds a source to its digest, and verifies it first where the rules have a
 // policy. What is not returned is closed.
-func resolved(ctx context.Context, source bundler.Source, rules bundler.VerifyRules, o bundler.Options) (b *bundler.Bundle, err error) {
+func resolved(ctx context.Context, source medium.Source, rules verify.Rules, o run.Options) (*opened, error) {
+	b, err := &opened{}, error(nil)
 	if rules.Policy == nil {
-		b, err = bundler.Open(ctx, source)
+		b.Bundle, err = pinned.Open(ctx, source)
 	} else {
-		b, err = bundler.Verify(ctx, source, rules, o)
+		b.Bundle, b.verified, err = verify.Bundle(ctx, source, rules, o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
@@ -458,7 +476,7 @@ func resolved(ctx context.Context, source bundler.Source, rules bundler.VerifyRu
 }
 
 // source opens the medium that an argument names, for what signs it and for opened.
-func (a *app) source(ctx context.Context, arg string) (bundler.Signable, place, *registry.Client, error) {
+func (a *app) source(ctx context.Context, arg string) (medium.Source, place, *registry.Client, error) {
 	p, err := parsePlace(arg)
 	client, clientErr := a.flags.client()
 	if err := fault.Join(err, clientErr); err != nil {
@@ -518,17 +536,17 @@ func (a *app) verify(cmd *cobra.Command, src string) error {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	v := b.Verification()
+	v := b.verified
 	if a.flags.format == formatJSON {
 		return writeJSON(a.out, v)
 	}
 	return printVerification(a.out, v)
 }
 
-func (a *app) verifyRules() (bundler.VerifyRules, error) {
+func (a *app) verifyRules() (verify.Rules, error) {
 	policy, err := a.flags.trustPolicy()
 	rules, matrixErr := a.flags.matrixRules()
-	return bundler.VerifyRules{Policy: policy, Matrix: rules, Provenance: a.flags.provenance}, fault.Join(err, matrixErr)
+	return verify.Rules{Policy: policy, Matrix: rules, Provenance: a.flags.provenance}, fault.Join(err, matrixErr)
 }
 
 func (a app) inspectCommand() *cobra.Command {
@@ -566,17 +584,17 @@ func (a *app) inspect(ctx context.Context, src string) error {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	if proven := b.Verification(); proven != nil {
+	if proven := b.verified; proven != nil {
 		a.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
 	}
 	if a.flags.format == formatHTML {
-		e, err := bundler.CollectEvidence(ctx, b, a.options(nil))
+		e, err := evidence.Collect(ctx, b.Bundle, b.verified, a.options(nil))
 		if err != nil {
 			return err
 		}
 		return a.writePage(e)
 	}
-	i, err := bundler.Inspect(ctx, b, a.options(nil))
+	i, err := inspect.Bundle(ctx, b.Bundle, a.options(nil))
 	if err != nil {
 		return err
 	}
@@ -648,11 +666,11 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 		return err
 	}
 	defer target.Close() //nolint:errcheck // a registry keeps nothing open
-	pushed, err := bundler.Push(ctx, bundler.PushInput{
-		Bundle: b, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
+	pushed, err := push.Bundle(ctx, push.Input{
+		Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(client), MountFrom: mountFrom,
 	}, a.options(progress))
 	if err == nil {
-		err = a.pushPaths(ctx, b, to, client, progress)
+		err = a.pushPaths(ctx, b.Bundle, to, client, progress)
 	}
 	progress.end()
 	if err == nil {
@@ -661,7 +679,7 @@ func (a *app) push(ctx context.Context, src, dest string) error {
 	if err != nil {
 		return err
 	}
-	return a.printMoved(to, pushed)
+	return a.printMoved(to, &pull.Pulled{Delivered: pushed.Delivered})
 }
 
 // registryDestination reads what has to be a registry; otherwise ends the hint of the

@@ -12,9 +12,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 func (f *flags) deltaFlags(cmd *cobra.Command) {
@@ -38,7 +39,7 @@ func (f *flags) checkBase(dest place) error {
 }
 
 // openBase reads what --base or --have names; nil where neither is given.
-func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.Base, error) {
+func (a *app) openBase(ctx context.Context, client *registry.Client) (*pull.Base, error) {
 	f := a.flags
 	if f.have != "" {
 		data, err := userfile.Read("--have", f.have, bundle.MaxReceiptSize)
@@ -49,7 +50,7 @@ func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.B
 		if err != nil {
 			return nil, err
 		}
-		return bundler.BaseOfReceipt(r), nil
+		return pull.BaseOfReceipt(r), nil
 	}
 	if f.base == "" {
 		return nil, nil
@@ -62,12 +63,12 @@ func (a *app) openBase(ctx context.Context, client *registry.Client) (*bundler.B
 	if err != nil {
 		return nil, err
 	}
-	b, err := resolved(ctx, source, bundler.VerifyRules{}, a.options(nil))
+	b, err := resolved(ctx, source, verify.Rules{}, a.options(nil))
 	if err != nil {
 		return nil, fmt.Errorf("read the base %s: %w", p, err)
 	}
 	defer b.Close() //nolint:errcheck // only read
-	base, err := bundler.BaseOf(ctx, b)
+	base, err := pull.BaseOf(ctx, b.Bundle)
 	if err != nil {
 		return nil, fmt.Errorf("read the base %s: %w", p, err)
 	}

@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 func (a app) diffCommand() *cobra.Command {
@@ -29,18 +30,18 @@ proves nothing: see verify. FROM and TO are bundles anywhere.`,
 }
 
 func (a *app) diff(ctx context.Context, from, to string) error {
-	one, _, _, err := a.opened(ctx, from, bundler.VerifyRules{}, nil)
+	one, _, _, err := a.opened(ctx, from, verify.Rules{}, nil)
 	if err == nil {
 		defer one.Close() //nolint:errcheck // only read
 	}
-	other, _, _, otherErr := a.opened(ctx, to, bundler.VerifyRules{}, nil)
+	other, _, _, otherErr := a.opened(ctx, to, verify.Rules{}, nil)
 	if otherErr == nil {
 		defer other.Close() //nolint:errcheck // only read
 	}
 	if err := fault.Join(err, otherErr); err != nil {
 		return err
 	}
-	d, err := bundler.Diff(ctx, one, other)
+	d, err := diff.Bundles(ctx, one.Bundle, other.Bundle)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (a *app) diff(ctx context.Context, from, to string) error {
 	return printDifference(a.out, d)
 }
 
-func printDifference(w io.Writer, d *bundler.Difference) error {
+func printDifference(w io.Writer, d *diff.Difference) error {
 	var err error
 	line := func(format string, args ...any) {
 		if err == nil {
@@ -63,7 +64,7 @@ func printDifference(w io.Writer, d *bundler.Difference) error {
 	}
 	line("from %s", d.From)
 	line("to   %s", d.To)
-	section := func(title string, c bundler.Changes) {
+	section := func(title string, c diff.Changes) {
 		if c.Empty() {
 			return
 		}

@@ -64,7 +64,7 @@ func verdict(err error) (fault.Reason, int) {
 		return "", exitOK
 	}
 	var reason fault.Reason
-	for _, p := range list(err) {
+	for _, p := range independent(err) {
 		if fault.Graver(p.Reason, reason) {
 			reason = p.Reason
 		}

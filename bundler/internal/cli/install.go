@@ -7,15 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/install"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/lock"
 )
 
 // operatorInput reads --operator; nil where it was not given.
-func (f *flags) operatorInput() (*bundler.Operator, error) {
+func (f *flags) operatorInput() (*lock.Operator, error) {
 	if f.operator == "" {
 		return nil, nil
 	}
-	o, err := bundler.NewOperator(f.operator)
+	o, err := lock.NewOperator(f.operator)
 	if err != nil {
 		return nil, badFlag("--operator", f.operator, err, "write the image with the operator's version as tag: registry.example/vdo-operator:v1.2.3")
 	}
@@ -70,12 +71,12 @@ func (a *app) installManifests(ctx context.Context, src, repository string, antr
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	install, err := bundler.ReadInstall(ctx, b, repository, antrea)
+	of, err := install.Read(ctx, b.Bundle, repository, antrea)
 	progress.end()
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "# vdo-operator %s of bundle %s\n---\n%s", install.Version, install.Root, install.Manifests)
+	_, err = fmt.Fprintf(a.out, "# vdo-operator %s of bundle %s\n---\n%s", of.Version, of.Root, of.YAML)
 	return err
 }
 

@@ -13,8 +13,10 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
 )
 
 // shelf is a repository with all its tags.
@@ -24,7 +26,7 @@ type shelf struct {
 }
 
 // At opens what a tag or a digest names.
-func (s shelf) At(identifier string) (bundler.Source, error) {
+func (s shelf) At(identifier string) (medium.Source, error) {
 	ref := s.Reference()
 	if digest, err := image.ParseDigest(identifier); err == nil {
 		return s.client.Repository(ref.Pin(digest)), nil
@@ -77,7 +79,7 @@ func (a *app) list(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	l, err := bundler.List(ctx, s, a.options(nil))
+	l, err := list.Read(ctx, s, a.options(nil))
 	if l == nil {
 		return err
 	}
@@ -89,14 +91,14 @@ func (a *app) list(ctx context.Context, arg string) error {
 
 const noTag = "(no tag)"
 
-func tagsOf(b bundler.Listed) string {
+func tagsOf(b list.Bundle) string {
 	if len(b.Tags) == 0 {
 		return noTag
 	}
 	return strings.Join(b.Tags, " ")
 }
 
-func printListing(w io.Writer, l *bundler.Listing) error {
+func printListing(w io.Writer, l *list.Listing) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "TAGS\tDIGEST\tSERIAL\tISSUED\tSIGNATURES\tIMAGES\tSIZE\tRELEASES") // Flush tells what is wrong
 	for _, b := range l.Bundles {
@@ -154,13 +156,13 @@ func (a *app) prune(cmd *cobra.Command, arg string) error {
 	}
 	progress := a.reporter()
 	defer progress.end()
-	keep := bundler.Keep{Newest: a.flags.keep, Tags: a.flags.keepTags, Digests: a.flags.keepRoots}
-	plan, err := bundler.PlanPrune(cmd.Context(), s, keep, a.options(progress))
+	keep := prune.Keep{Newest: a.flags.keep, Tags: a.flags.keepTags, Digests: a.flags.keepRoots}
+	plan, err := prune.NewPlan(cmd.Context(), s, keep, a.options(progress))
 	if err != nil {
 		return err
 	}
 	if a.flags.yes && len(plan.Delete) > 0 {
-		err = bundler.Prune(cmd.Context(), s, plan, a.options(progress))
+		err = prune.Run(cmd.Context(), s, plan, a.options(progress))
 	}
 	progress.end()
 	switch {
@@ -172,7 +174,7 @@ func (a *app) prune(cmd *cobra.Command, arg string) error {
 	return fault.Join(err, a.printPrune(plan))
 }
 
-func (a *app) printPrune(p *bundler.PrunePlan) error {
+func (a *app) printPrune(p *prune.Plan) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	verb := "delete"
 	switch {
@@ -181,7 +183,7 @@ func (a *app) printPrune(p *bundler.PrunePlan) error {
 	case p.Deleted+len(p.Remaining) > 0:
 		verb = "in part"
 	}
-	row := func(verb string, b bundler.Listed) { // Flush tells what is wrong
+	row := func(verb string, b list.Bundle) { // Flush tells what is wrong
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\tserial %d\t%s", verb, short(b.Root.String()), tagsOf(b), b.Serial, strings.Join(b.Releases, " "))
 		if b.Why != "" {
 			_, _ = fmt.Fprintf(t, "\t%s", b.Why)

@@ -14,11 +14,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 // Layouts of a push.
@@ -34,7 +38,7 @@ func (f *flags) layoutFlag(cmd *cobra.Command) {
 }
 
 // pushPaths puts the images under their upstream names, where that was asked for.
-func (a *app) pushPaths(ctx context.Context, b *bundler.Bundle, to place, client *registry.Client, p bundler.Progress) error {
+func (a *app) pushPaths(ctx context.Context, b *pinned.Bundle, to place, client *registry.Client, p run.Progress) error {
 	if a.flags.layout != layoutPaths {
 		return nil
 	}
@@ -42,9 +46,9 @@ func (a *app) pushPaths(ctx context.Context, b *bundler.Bundle, to place, client
 		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
 		return nil
 	}
-	_, err := bundler.PushPaths(ctx, bundler.PathsInput{
+	_, err := push.Images(ctx, push.ImagesInput{
 		Bundle: b, Reference: to.reference, Registry: direct(client),
-		Open: func(ref image.Reference) bundler.Target { return client.Repository(ref) },
+		Open: func(ref image.Reference) medium.Target { return client.Repository(ref) },
 	}, a.options(p))
 	return err
 }
@@ -100,12 +104,12 @@ func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigF
 	if err := fault.Join(f.check(cmd, format), err); err != nil {
 		return err
 	}
-	b, _, _, err := a.opened(cmd.Context(), src, bundler.VerifyRules{}, nil)
+	b, _, _, err := a.opened(cmd.Context(), src, verify.Rules{}, nil)
 	if err != nil {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	_, lock, err := bundler.Whole(cmd.Context(), b)
+	_, lock, err := b.Whole(cmd.Context(), run.Options{})
 	if err != nil {
 		return err
 	}

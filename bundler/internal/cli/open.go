@@ -17,10 +17,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/manifests"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -101,8 +103,8 @@ func (f *flags) registryConfig() (*registry.Config, error) {
 	return registry.ParseConfig(f.registries, data)
 }
 
-// upstream returns how images are opened, and where a reference really points.
-func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.Reference) image.Reference, error) {
+// upstream returns how images are opened.
+func (f *flags) upstream(client *registry.Client) (medium.Registry, error) {
 	var sources image.SourceMap
 	var problems []error
 	for _, rule := range f.sourceMap {
@@ -113,8 +115,8 @@ func (f *flags) upstream(client *registry.Client) (bundler.Registry, func(image.
 	if config, err := f.registryConfig(); err == nil { // else the client has said so
 		problems = append(problems, f.mirrors(&sources, config))
 	}
-	open := func(ref image.Reference) bundler.Upstream { return client.Repository(sources.Apply(ref)) }
-	return open, sources.Apply, fault.Join(problems...)
+	open := func(ref image.Reference) medium.Source { return client.Repository(sources.Apply(ref)) }
+	return open, fault.Join(problems...)
 }
 
 // mirrors adds those of the settings of hosts, where no flag says where to.
@@ -132,12 +134,12 @@ func (f *flags) mirrors(sources *image.SourceMap, config *registry.Config) error
 }
 
 // direct opens references as they are.
-func direct(client *registry.Client) bundler.Registry {
-	return func(ref image.Reference) bundler.Upstream { return client.Repository(ref) }
+func direct(client *registry.Client) medium.Registry {
+	return func(ref image.Reference) medium.Source { return client.Repository(ref) }
 }
 
 // manifests returns what fetches manifest files, with the settings of their hosts.
-func (f *flags) manifests(client *registry.Client) bundler.Manifests {
+func (f *flags) manifests(client *registry.Client) upstream.Manifests {
 	web := client.Web()
 	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: f.retries + 1}
 	for _, m := range deploy.Manifests() {
@@ -169,27 +171,27 @@ func (f *flags) authorities() (*x509.CertPool, error) {
 }
 
 // openMatrix reads the matrix that is asked for, or the one that is built in.
-func (a *app) openMatrix() (bundler.Matrix, error) {
+func (a *app) openMatrix() (matrixfile.File, error) {
 	rules, err := a.flags.matrixRules()
 	if err != nil {
-		return bundler.Matrix{}, err
+		return matrixfile.File{}, err
 	}
 	if a.flags.matrix == "" {
-		return bundler.OpenMatrix(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
+		return matrixfile.Open(matrix.DefaultName, matrix.Default(), nil, rules, a.now())
 	}
 	data, err := userfile.Read("--matrix", a.flags.matrix, bundle.MaxMatrixSize)
 	if err != nil {
-		return bundler.Matrix{}, err
+		return matrixfile.File{}, err
 	}
 	signature, err := userfile.Read("--matrix", a.flags.matrix+".sig", maxSignatureFile)
 	if err != nil && fault.ReasonOf(err) != fault.NotFound {
-		return bundler.Matrix{}, err
+		return matrixfile.File{}, err
 	}
-	return bundler.OpenMatrix(a.flags.matrix, data, signature, rules, a.now())
+	return matrixfile.Open(a.flags.matrix, data, signature, rules, a.now())
 }
 
-func (f *flags) matrixRules() (bundler.MatrixRules, error) {
-	rules := bundler.MatrixRules{AllowExpired: f.allowExpired}
+func (f *flags) matrixRules() (matrixfile.Rules, error) {
+	rules := matrixfile.Rules{AllowExpired: f.allowExpired}
 	switch {
 	case f.matrixPolicy != "" && f.matrixKey != "":
 		return rules, badFlag("--matrix-policy", f.matrixPolicy, errors.New("--matrix-key is given as well"), "put the key into the policy, or give the key alone")
@@ -270,7 +272,7 @@ func keyID(name string) string {
 }
 
 // openSource opens a bundle for reading.
-func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (bundler.Signable, error) {
+func (a *app) openSource(ctx context.Context, p place, client *registry.Client) (medium.Source, error) {
 	switch p.medium {
 	case inFile:
 		return archive.OpenFile(p.path)
@@ -283,7 +285,7 @@ func (a *app) openSource(ctx context.Context, p place, client *registry.Client) 
 }
 
 // openInput opens the archive that comes on standard input.
-func (a *app) openInput(ctx context.Context) (bundler.Signable, error) {
+func (a *app) openInput(ctx context.Context) (medium.Source, error) {
 	if a.in == nil || isatty.IsTerminal(a.in.Fd()) {
 		return nil, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read", Subject: "standard input", Err: errors.New("it is a terminal"),
@@ -294,7 +296,7 @@ func (a *app) openInput(ctx context.Context) (bundler.Signable, error) {
 }
 
 // openTarget opens a place for writing.
-func (a *app) openTarget(p place, client *registry.Client) (bundler.Target, error) {
+func (a *app) openTarget(p place, client *registry.Client) (medium.Target, error) {
 	o := archive.Options{Replace: a.flags.replace, Restart: a.flags.restart, VolumeSize: int64(a.flags.volumeSize), Recovery: a.flags.parity}
 	switch p.medium {
 	case inFile:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -30,7 +30,7 @@ type gridChoice struct {
 }
 
 // page renders the evidence. The same evidence gives the same bytes.
-func page(e *bundler.Evidence) ([]byte, error) {
+func page(e *evidence.Page) ([]byte, error) {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"short": short, "bytes": size,
 		"join":   func(s []string) string { return strings.Join(s, ", ") },
@@ -88,7 +88,7 @@ func (f *flags) checkPage() error {
 }
 
 // writePage writes the page to the file of -o, or to standard output.
-func (a *app) writePage(e *bundler.Evidence) error {
+func (a *app) writePage(e *evidence.Page) error {
 	data, err := page(e)
 	if err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// medium is the kind of a place.
-type medium int
+// placeKind is what kind of place it is.
+type placeKind int
 
 const (
-	inFile medium = iota
+	inFile placeKind = iota
 	inFolder
 	inRegistry
 	inStream
@@ -23,7 +23,7 @@ const (
 // place is where a bundle is, or will be: FILE.tar, FILE.tar.parts, oci:DIR,
 // REGISTRY/REPO[:TAG|@DIGEST], or - for standard input and output.
 type place struct {
-	medium    medium
+	medium    placeKind
 	path      string          // of a file or folder
 	reference image.Reference // in a registry
 }

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-func printVerification(w io.Writer, v *bundler.Verification) error {
+func printVerification(w io.Writer, v *verify.Verification) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	row("verified", "%s", v.Root)
@@ -32,7 +34,7 @@ func printVerification(w io.Writer, v *bundler.Verification) error {
 }
 
 // provenanceLine says on whose word the bundle was built how.
-func provenanceLine(p *bundler.Provenance) string {
+func provenanceLine(p *verify.Provenance) string {
 	if p.Problem != "" {
 		return "not verified: " + p.Problem
 	}
@@ -48,7 +50,7 @@ func leftLine(l *bundle.LeftOut) string {
 	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size(l.Bytes), l.Base)
 }
 
-func printInspection(w io.Writer, i *bundler.Inspection) error {
+func printInspection(w io.Writer, i *inspect.Inspection) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) }
 	line("bundle\t%s", i.Root)
@@ -91,7 +93,7 @@ func printInspection(w io.Writer, i *bundler.Inspection) error {
 	return t.Flush()
 }
 
-func attachedLine(s bundler.Signature) string {
+func attachedLine(s signatures.Signature) string {
 	if s.Tag == "" {
 		return s.Type + " " + short(s.Digest.String())
 	}
@@ -106,7 +108,7 @@ func joined[T fmt.Stringer](values []T) string {
 	return strings.Join(out, ", ")
 }
 
-func matrixLine(m bundler.InspectedMatrix) string {
+func matrixLine(m inspect.Matrix) string {
 	s := fmt.Sprintf("serial %d, issued %s, expires %s", m.Serial, m.Issued.UTC().Format(time.DateOnly), m.Expires.UTC().Format(time.DateOnly))
 	if m.Expired {
 		s += " (EXPIRED)"
@@ -117,7 +119,7 @@ func matrixLine(m bundler.InspectedMatrix) string {
 	return s + ", not signed"
 }
 
-func signatureLine(signatures []bundler.Signature) string {
+func signatureLine(signatures []signatures.Signature) string {
 	if len(signatures) == 0 {
 		return "none"
 	}

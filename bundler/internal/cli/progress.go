@@ -8,12 +8,12 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 )
 
 // reporter is a progress that must be ended before anything else is printed.
 type reporter interface {
-	bundler.Progress
+	run.Progress
 	end()
 }
 
@@ -28,7 +28,7 @@ func newReporter(w io.Writer, terminal, quiet bool) reporter {
 	return &lines{out: w}
 }
 
-type silent struct{ bundler.Silent }
+type silent struct{ run.Silent }
 
 func (silent) end() {}
 

@@ -5,8 +5,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 func (a app) sbomCommand() *cobra.Command {
@@ -28,19 +30,19 @@ the bundle holds, and proves nothing: see verify.`,
 			return a.sbom(cmd.Context(), args[0], kind)
 		},
 	}
-	cmd.Flags().Var(&choice{to: &kind, of: []string{bundler.SPDX, bundler.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
+	cmd.Flags().Var(&choice{to: &kind, of: []string{inspect.SPDX, inspect.CycloneDX}}, "type", "which form to write: spdx or cyclonedx")
 	cmd.Flags().StringVarP(&a.flags.dest, "output", "o", "-", "file to write to, - for standard output")
 	a.flags.registryFlags(cmd)
 	return cmd
 }
 
 func (a *app) sbom(ctx context.Context, src, kind string) error {
-	b, _, _, err := a.opened(ctx, src, bundler.VerifyRules{}, nil)
+	b, _, _, err := a.opened(ctx, src, verify.Rules{}, nil)
 	if err != nil {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	data, err := bundler.SBOM(ctx, b, kind, "vdo-bundle "+version().Version)
+	data, err := inspect.SBOM(ctx, b.Bundle, kind, "vdo-bundle "+version().Version)
 	if err != nil {
 		return err
 	}
@@ -58,10 +60,10 @@ func (f *flags) provenanceFlag(cmd *cobra.Command) {
 
 // builder is this program as a provenance statement names it; nil where none is
 // asked for.
-func (f *flags) builder() *bundler.Builder {
+func (f *flags) builder() *provenance.Builder {
 	if !f.provenance {
 		return nil
 	}
 	b := version()
-	return &bundler.Builder{Version: b.Version, Revision: b.Revision}
+	return &provenance.Builder{Version: b.Version, Revision: b.Revision}
 }

@@ -14,9 +14,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/serve"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
 // serveFlags are those of `serve` alone.
@@ -99,7 +102,7 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	graph, _, err := bundler.Whole(ctx, b)
+	graph, _, err := b.Whole(ctx, run.Options{})
 	if err != nil {
 		return err
 	}
@@ -115,7 +118,7 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
-func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) {
+func (a *app) openServed(ctx context.Context, at place) (medium.Source, error) {
 	if a.flags.base == "" {
 		return a.openSource(ctx, at, nil)
 	}
@@ -126,12 +129,12 @@ func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) 
 	if err != nil {
 		return nil, err
 	}
-	open := func(p place) (*bundler.Bundle, error) {
+	open := func(p place) (*opened, error) {
 		source, err := a.openSource(ctx, p, nil)
 		if err != nil {
 			return nil, err
 		}
-		return resolved(ctx, source, bundler.VerifyRules{}, a.verifyOptions(nil))
+		return resolved(ctx, source, verify.Rules{}, a.verifyOptions(nil))
 	}
 	delta, err := open(at)
 	if err != nil {
@@ -141,7 +144,7 @@ func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) 
 	if err != nil {
 		return nil, errors.Join(err, delta.Close())
 	}
-	both, err := bundler.Joined(ctx, delta, base)
+	both, err := pinned.Join(ctx, delta.Bundle, base.Bundle)
 	if err != nil {
 		return nil, errors.Join(err, delta.Close(), base.Close())
 	}
@@ -149,8 +152,8 @@ func (a *app) openServed(ctx context.Context, at place) (bundler.Source, error) 
 }
 
 // verifyOptions are options without those of registries, which serve has not.
-func (a *app) verifyOptions(p bundler.Progress) bundler.Options {
-	return bundler.Options{Progress: p, Now: a.now}
+func (a *app) verifyOptions(p run.Progress) run.Options {
+	return run.Options{Progress: p, Now: a.now}
 }
 
 // answer serves until ctx is done: that is how a server ends, not an interruption.

@@ -10,8 +10,9 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	options "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
@@ -44,7 +45,7 @@ func TestAStampedSignatureOutlivesItsCertificate(t *testing.T) {
 		source, err := archive.OpenFile(filepath.Join(w.dir, name))
 		require.NoError(t, err)
 		defer source.Close() //nolint:errcheck // only read
-		_, err = bundler.Verify(t.Context(), source, bundler.VerifyRules{Policy: policy}, bundler.Options{Now: func() time.Time { return at }})
+		_, _, err = verify.Bundle(t.Context(), source, verify.Rules{Policy: policy}, options.Options{Now: func() time.Time { return at }})
 		return err
 	}
 	later := time.Now().Add(48 * time.Hour)

@@ -9,21 +9,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
 )
 
 // upstreamFlags say what is asked of upstream's own signatures.
 func (f *flags) upstreamFlags(cmd *cobra.Command) {
 	fl := cmd.Flags()
-	f.carry = string(bundler.CarryNone)
+	f.carry = string(upstream.CarryNone)
 	fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy file says")
-	fl.Var(&choice{to: &f.carry, of: []string{string(bundler.CarryNone), string(bundler.CarryImages), string(bundler.CarryAll)}},
+	fl.Var(&choice{to: &f.carry, of: []string{string(upstream.CarryNone), string(upstream.CarryImages), string(upstream.CarryAll)}},
 		"upstream-signatures", "take upstream's signatures, attestations and SBOMs along: of no image, of images, or of all their platforms' manifests too")
 }
 
 // upstreamPolicy reads the policy of --verify-upstream; nil where it is not given.
-func (f *flags) upstreamPolicy() (*bundler.UpstreamPolicy, error) {
+func (f *flags) upstreamPolicy() (*upstream.Policy, error) {
 	if f.verifyUpstream == "" {
 		return nil, nil
 	}
@@ -31,7 +32,7 @@ func (f *flags) upstreamPolicy() (*bundler.UpstreamPolicy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bundler.ParseUpstreamPolicy(f.verifyUpstream, data, func(path string) (*trust.Policy, error) {
+	return upstream.ParsePolicy(f.verifyUpstream, data, func(path string) (*trust.Policy, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(f.verifyUpstream), path)
 		}
@@ -57,7 +58,7 @@ func parsePolicy(flag, name string) (*trust.Policy, error) {
 }
 
 // sayUpstream tells what was found of upstream's signatures.
-func (a *app) sayUpstream(p *bundler.Pulled) {
+func (a *app) sayUpstream(p *pull.Pulled) {
 	signed := 0
 	for _, v := range p.Verified {
 		if len(v.SignedBy) > 0 {

@@ -19,6 +19,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -548,9 +549,8 @@ func (s *source) explain(d ocispec.Descriptor) error {
 // without the bytes coming here, and tells whether it did. Where it does not offer
 // that, or the login may not read there, the blob has to be put; the upload that
 // the registry opens instead is used for it.
-func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) (bool, error) {
-	source, ok := from.(*Repository)
-	if !ok || source.host != r.host || source.ref.Path() == r.ref.Path() || r.host.refusesMount(source.ref.Path()) {
+func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error) {
+	if from.Host() != r.ref.Host() || from.Path() == r.ref.Path() || r.host.refusesMount(from.Path()) {
 		return false, nil
 	}
 	release, err := r.host.small.Acquire(ctx)
@@ -558,11 +558,11 @@ func (r *Repository) Mount(ctx context.Context, d ocispec.Descriptor, from any) 
 		return false, r.client.Explain(ctx, r.host.Host, opPush, r.At(d.Digest.String()), err)
 	}
 	defer release()
-	there, at, err := r.mount(ctx, d, source.ref.Path())
+	there, at, err := r.mount(ctx, d, from.Path())
 	switch {
 	case err != nil:
 		if ctx.Err() == nil && !remote.CanPass(err) {
-			r.host.refuseMount(source.ref.Path())
+			r.host.refuseMount(from.Path())
 		}
 		return false, nil //nolint:nilerr // Put tells what is wrong, if it is more than this
 	case there:

@@ -207,7 +207,7 @@ func TestBlobsOfTheSameRegistryAreMounted(t *testing.T) {
 			if d.MediaType == ocispec.MediaTypeImageManifest {
 				continue
 			}
-			done, err := to.Mount(t.Context(), d, from)
+			done, err := to.Mount(t.Context(), d, from.Reference())
 			require.NoError(t, err)
 			require.True(t, done)
 		}
@@ -239,7 +239,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 					d = plain(part("application/x", "of nowhere "+b.Digest.String()))
 				}
 				before := len(mirror.Requests())
-				done, err := to.Mount(t.Context(), d, from)
+				done, err := to.Mount(t.Context(), d, from.Reference())
 				require.NoError(t, err)
 				require.False(t, done)
 				if len(mirror.Requests()) > before {
@@ -264,7 +264,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 	other := real.Start(t, real.Options{})
 	c, _ := client(t, registry.Options{}, other)
 	d, _ := randomBlob(10)
-	done, err := repository(c, other, "a/b:1").Mount(t.Context(), d, c.Repository(image.MustReference("registry.elsewhere/a/b:1")))
+	done, err := repository(c, other, "a/b:1").Mount(t.Context(), d, image.MustReference("registry.elsewhere/a/b:1"))
 	require.NoError(t, err)
 	require.False(t, done)
 	require.Empty(t, other.Requests())

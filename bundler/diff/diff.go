@@ -1,0 +1,273 @@
+// Package diff says what one bundle has and another has not: releases, images, what the
+// matrix lists, and the bytes that a delta would hold. It compares values that were read;
+// nothing of it is proven.
+//
+//	d, err := diff.Bundles(ctx, from, to)
+package diff
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Difference is what one bundle has and another has not. Nothing of it is proven:
+// see package verify.
+type Difference struct {
+	From     image.Digest `json:"from"` // root of the one
+	To       image.Digest `json:"to"`   // root of the other
+	Releases Changes      `json:"releases"`
+	Images   Changes      `json:"images"`
+	Matrix   MatrixChange `json:"matrix"`
+	Layers   LayerChange  `json:"layers"`
+}
+
+// Changes are sorted by name.
+type Changes struct {
+	Added   []Change `json:"added"`
+	Removed []Change `json:"removed"`
+	Changed []Change `json:"changed"`
+}
+
+// Empty reports whether there is none.
+func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
+
+// Change is one thing that differs.
+type Change struct {
+	Name string   `json:"name"` // csi@3.5.1, or an image reference
+	From string   `json:"from,omitempty"`
+	To   string   `json:"to,omitempty"`
+	What []string `json:"what,omitempty"` // each difference in words
+}
+
+// MatrixChange is how the matrix documents differ, of all releases that they list.
+type MatrixChange struct {
+	FromSerial int64   `json:"fromSerial"`
+	ToSerial   int64   `json:"toSerial"`
+	Expires    *Change `json:"expires,omitempty"`
+	Changes
+}
+
+// LayerChange compares everything that has bytes: manifests, configurations, layers.
+type LayerChange struct {
+	Shared  Weight `json:"shared"`
+	Added   Weight `json:"added"` // what a delta of the other on the one holds beside manifests
+	Removed Weight `json:"removed"`
+}
+
+// Weight is a number of things and their bytes.
+type Weight struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"bytes"`
+}
+
+func (w *Weight) add(d ocispec.Descriptor) {
+	w.Count++
+	w.Bytes += d.Size
+}
+
+// Bundles says what changes from one bundle to another.
+func Bundles(ctx context.Context, from, to *pinned.Bundle) (*Difference, error) {
+	a, err := from.Describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the first bundle: %w", err)
+	}
+	b, err := to.Describe(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the second bundle: %w", err)
+	}
+	return &Difference{
+		From: a.Root, To: b.Root,
+		Releases: compareMaps(releasesOf(a.Contents.Lock), releasesOf(b.Contents.Lock), diffRelease),
+		Images:   compareMaps(imagesOf(a.Contents.Lock), imagesOf(b.Contents.Lock), diffImage),
+		Matrix:   diffMatrix(a.Matrix, b.Matrix),
+		Layers:   diffLayers(a.Graph, b.Graph),
+	}, nil
+}
+
+func releasesOf(l *bundle.Lock) map[string]bundle.Release {
+	out := map[string]bundle.Release{}
+	for _, r := range l.Releases {
+		out[r.ID()] = r
+	}
+	return out
+}
+
+func imagesOf(l *bundle.Lock) map[string]bundle.Image {
+	out := map[string]bundle.Image{}
+	for _, i := range l.Images {
+		out[i.Reference.String()] = i
+	}
+	return out
+}
+
+// compareMaps sorts out what is on one side, on the other, and on both but
+// different: diff says how, and leaves the rest of the change empty where it is not.
+func compareMaps[T any](a, b map[string]T, diff func(a, b T) Change) Changes {
+	c := Changes{Added: []Change{}, Removed: []Change{}, Changed: []Change{}}
+	for _, name := range sortedNames(a, b) {
+		was, had := a[name]
+		is, has := b[name]
+		switch {
+		case !had:
+			c.Added = append(c.Added, Change{Name: name})
+		case !has:
+			c.Removed = append(c.Removed, Change{Name: name})
+		default:
+			d := diff(was, is)
+			if d.Name = name; len(d.What) > 0 || d.From != d.To {
+				c.Changed = append(c.Changed, d)
+			}
+		}
+	}
+	return c
+}
+
+func sortedNames[T any](maps ...map[string]T) []string {
+	var out []string
+	for _, m := range maps {
+		for name := range m {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// diffRelease compares what a release installs.
+func diffRelease(a, b bundle.Release) Change {
+	var c Change
+	files := func(r bundle.Release) map[string]bundle.File {
+		out := map[string]bundle.File{}
+		for _, f := range r.Manifests {
+			out[f.Name] = f
+		}
+		return out
+	}
+	c.words("manifest", compareMaps(files(a), files(b), func(a, b bundle.File) Change {
+		return Change{From: a.Digest.String(), To: b.Digest.String()}
+	}))
+	c.words("image", compareMaps(a.Images, b.Images, func(a, b string) Change { return Change{From: a, To: b} }))
+	return c
+}
+
+// words says in words what changed below.
+func (c *Change) words(what string, in Changes) {
+	for _, a := range in.Added {
+		c.What = append(c.What, fmt.Sprintf("%s %s is new", what, a.Name))
+	}
+	for _, r := range in.Removed {
+		c.What = append(c.What, fmt.Sprintf("%s %s is gone", what, r.Name))
+	}
+	for _, d := range in.Changed {
+		c.What = append(c.What, fmt.Sprintf("%s %s: %s, was %s", what, d.Name, d.To, d.From))
+	}
+}
+
+func diffImage(a, b bundle.Image) Change {
+	c := Change{From: a.Digest.String(), To: b.Digest.String()}
+	c.text("source", a.Source.String(), b.Source.String())
+	c.text("used by", strings.Join(a.UsedBy, ", "), strings.Join(b.UsedBy, ", "))
+	return c
+}
+
+func (c *Change) text(what, a, b string) {
+	if a != b {
+		c.What = append(c.What, fmt.Sprintf("%s: %s, was %s", what, orNothing(b), orNothing(a)))
+	}
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+func diffMatrix(a, b *matrix.Document) MatrixChange {
+	list := func(d *matrix.Document) map[string]matrix.Release {
+		out := map[string]matrix.Release{}
+		for _, r := range d.Releases {
+			out[r.ReleaseID.String()] = r
+		}
+		return out
+	}
+	m := MatrixChange{FromSerial: a.Serial, ToSerial: b.Serial, Changes: compareMaps(list(a), list(b), diffListed)}
+	if from, to := day(a.Expires), day(b.Expires); from != to {
+		m.Expires = &Change{Name: "expires", From: from, To: to}
+	}
+	return m
+}
+
+// diffListed compares what a matrix says of a release.
+func diffListed(a, b matrix.Release) Change {
+	var c Change
+	c.text("state", strings.TrimSpace(string(a.State)+" "+a.Reason), strings.TrimSpace(string(b.State)+" "+b.Reason))
+	c.text("kubernetes", a.Kubernetes.String(), b.Kubernetes.String())
+	c.text("vsphere", a.VSphere.String(), b.VSphere.String())
+	c.text("requires", joinStrings(a.Requires), joinStrings(b.Requires))
+	files := func(r matrix.Release) string {
+		var out []string
+		for _, f := range r.Manifests {
+			out = append(out, f.Name+" "+f.SHA256[:min(len(f.SHA256), 12)])
+		}
+		return strings.Join(out, ", ")
+	}
+	c.text("manifests", files(a), files(b))
+	overrides := func(r matrix.Release) string {
+		var out []string
+		for _, i := range r.Images {
+			out = append(out, i.From+" → "+i.To)
+		}
+		return strings.Join(out, ", ")
+	}
+	c.text("images", overrides(a), overrides(b))
+	return c
+}
+
+func joinStrings[T fmt.Stringer](list []T) string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = v.String()
+	}
+	return strings.Join(out, ", ")
+}
+
+func diffLayers(a, b *bundle.Graph) LayerChange {
+	list := func(g *bundle.Graph) map[string]ocispec.Descriptor {
+		out := map[string]ocispec.Descriptor{}
+		for _, d := range g.Blobs {
+			out[d.Digest.String()] = d
+		}
+		for _, n := range g.Manifests {
+			out[n.Descriptor.Digest.String()] = n.Descriptor
+		}
+		return out
+	}
+	var c LayerChange
+	was, is := list(a), list(b)
+	for digest, d := range was {
+		if _, stays := is[digest]; stays {
+			c.Shared.add(d)
+		} else {
+			c.Removed.add(d)
+		}
+	}
+	for digest, d := range is {
+		if _, had := was[digest]; !had {
+			c.Added.add(d)
+		}
+	}
+	return c
+}

@@ -1,0 +1,162 @@
+// Package inspect describes a bundle as it describes itself: releases, images, sizes, the
+// matrix, which signatures are there, and its bill of materials. Nothing of it is proven:
+// see package verify.
+//
+//	i, err := inspect.Bundle(ctx, b, o)
+package inspect
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Inspection is what a bundle says of itself. Nothing of it is proven: see package verify.
+type Inspection struct {
+	Root       image.Digest           `json:"root"`
+	Bytes      int64                  `json:"bytes"`
+	Blobs      int                    `json:"blobs"`
+	Platforms  []image.Platform       `json:"platforms"` // that were asked for when it was made
+	Matrix     Matrix                 `json:"matrix"`
+	Releases   []Release              `json:"releases"`
+	Images     []Image                `json:"images"`
+	Signatures []signatures.Signature `json:"signatures"`
+	Left       *bundle.LeftOut        `json:"leftToBase,omitempty"` // of a delta: what is not there
+}
+
+// Matrix is the matrix document of a bundle.
+type Matrix struct {
+	Serial  int64        `json:"serial"`
+	Digest  image.Digest `json:"digest"`
+	Issued  time.Time    `json:"issued"`
+	Expires time.Time    `json:"expires"`
+	Expired bool         `json:"expired"`
+	Signed  bool         `json:"signed"` // there is a signature; whose is not checked
+}
+
+// Release is one driver release.
+type Release struct {
+	Driver     matrix.Driver  `json:"driver"`
+	Version    matrix.Version `json:"version"`
+	State      matrix.State   `json:"state,omitempty"`
+	Kubernetes string         `json:"kubernetes,omitempty"`
+	VSphere    string         `json:"vSphere,omitempty"`
+	Manifests  []string       `json:"manifests"`
+	Images     int            `json:"images"`
+}
+
+// Image is one image.
+type Image struct {
+	Reference image.Reference        `json:"reference"`
+	Digest    image.Digest           `json:"digest"`
+	Platforms []string               `json:"platforms"`
+	Bytes     int64                  `json:"bytes"` // of its manifests, configurations and layers
+	UsedBy    []string               `json:"usedBy"`
+	Source    string                 `json:"source,omitempty"`   // where it was taken from, if elsewhere
+	Reason    string                 `json:"reason,omitempty"`   // why
+	Attached  []signatures.Signature `json:"attached,omitempty"` // upstream's signatures, attestations, SBOMs
+}
+
+// Bundle reads what a bundle says of itself.
+func Bundle(ctx context.Context, b *pinned.Bundle, o run.Options) (*Inspection, error) {
+	d, err := b.Describe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return Opened(ctx, b, d, o)
+}
+
+// Opened describes a bundle that was read already.
+func Opened(ctx context.Context, s medium.Source, d *pinned.Opened, o run.Options) (*Inspection, error) {
+	g, c, doc := d.Graph, d.Contents, d.Matrix
+	i := &Inspection{Root: d.Root, Bytes: g.Size(), Blobs: len(g.Blobs), Platforms: c.Lock.Platforms, Left: g.LeftOut()}
+	i.Matrix = Matrix{
+		Serial: doc.Serial, Digest: c.Lock.Matrix.Digest, Issued: doc.Issued, Expires: doc.Expires,
+		Expired: !o.Time().Before(doc.Expires), Signed: len(c.MatrixSignature) > 0,
+	}
+	i.Releases = inspectReleases(c.Lock, doc)
+	i.Images = inspectImages(ctx, s, g, c.Lock)
+	var err error
+	if i.Signatures, err = signatures.List(ctx, s, i.Root); err != nil {
+		return i, err
+	}
+	return i, i.attached(ctx, s, o)
+}
+
+// attached finds what travels with the images.
+func (i *Inspection) attached(ctx context.Context, s medium.Source, o run.Options) error {
+	return run.Each(ctx, o.Limit(), len(i.Images), func(n int) error {
+		var err error
+		i.Images[n].Attached, err = signatures.List(ctx, s, i.Images[n].Digest)
+		return err
+	})
+}
+
+func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
+	out := make([]Release, 0, len(lock.Releases))
+	for _, r := range lock.Releases {
+		ir := Release{Driver: r.Driver, Version: r.Version, Images: len(r.Images)}
+		for _, f := range r.Manifests {
+			ir.Manifests = append(ir.Manifests, f.Name)
+		}
+		for _, listed := range doc.Releases {
+			if listed.Driver == r.Driver && listed.Version.Equal(r.Version) {
+				ir.State, ir.Kubernetes, ir.VSphere = listed.State, listed.Kubernetes.String(), listed.VSphere.String()
+			}
+		}
+		out = append(out, ir)
+	}
+	return out
+}
+
+func inspectImages(ctx context.Context, s medium.Source, g *bundle.Graph, lock *bundle.Lock) []Image {
+	nodes := map[string]bundle.Node{}
+	for _, n := range g.Manifests {
+		nodes[n.Descriptor.Digest.String()] = n
+	}
+	out := make([]Image, 0, len(lock.Images))
+	for _, i := range lock.Images {
+		out = append(out, Image{
+			Reference: i.Reference, Digest: i.Digest, Bytes: g.SizeBelow(i.Descriptor()), Platforms: platforms(ctx, s, nodes, nodes[i.Digest.String()]),
+			UsedBy: i.UsedBy, Source: i.Source.String(), Reason: i.Reason,
+		})
+	}
+	return out
+}
+
+// platforms lists what an image runs on: from its index, and where that does not
+// say it from configurations.
+func platforms(ctx context.Context, s medium.Source, nodes map[string]bundle.Node, n bundle.Node) []string {
+	out := []string{}
+	if bundle.IsIndex(n.Descriptor.MediaType) {
+		for _, d := range n.Children() {
+			p := d.Platform
+			if p == nil {
+				if found, ok := bundle.ConfiguredPlatform(ctx, s, nodes[d.Digest.String()].Data); ok {
+					p = &found
+				}
+			}
+			if p != nil && p.OS != "unknown" {
+				out = append(out, platform(*p))
+			}
+		}
+	} else if p, ok := bundle.ConfiguredPlatform(ctx, s, n.Data); ok {
+		out = append(out, platform(p))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func platform(p ocispec.Platform) string {
+	return image.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}.String()
+}

@@ -1,0 +1,26 @@
+package archive
+
+import "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+
+// Can tells what an archive can do besides being read.
+func (a *File) Can() medium.Capabilities {
+	return medium.Capabilities{Base: a.Base(), CheckLayout: a.CheckLayout, Damage: a.Damage, Attach: a.Attach}
+}
+
+// Can tells what a folder can do besides being read.
+func (d *Dir) Can() medium.Capabilities {
+	return medium.Capabilities{Base: d.Base(), CheckLayout: d.CheckLayout, Attach: d.Attach}
+}
+
+// Can tells what the writer of an archive can do besides being written to.
+func (w *FileWriter) Can() medium.Capabilities {
+	return medium.Capabilities{Preflight: w.Preflight, Tagged: w.Tagged}
+}
+
+// Can tells what the writer of a folder can do besides being written to.
+func (w *DirWriter) Can() medium.Capabilities {
+	return medium.Capabilities{Preflight: w.Preflight, Tagged: w.Tagged}
+}
+
+// Can tells that a stream is given all of it in its own order.
+func (s *StreamWriter) Can() medium.Capabilities { return medium.Capabilities{Stream: s.Stream} }

@@ -1,0 +1,58 @@
+package matrixfile
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Agree checks that a lock holds what its matrix lists.
+func Agree(lock *bundle.Lock, doc *matrix.Document) error {
+	listed := map[string]matrix.Release{}
+	for _, r := range doc.Releases {
+		listed[r.ReleaseID.String()] = r
+	}
+	var problems []error
+	for _, r := range lock.Releases {
+		if r.Driver == bundle.Operator {
+			continue
+		}
+		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()
+		release, ok := listed[id]
+		if !ok {
+			problems = append(problems, disagrees(id, "the matrix does not list it"))
+			continue
+		}
+		problems = append(problems, agreeFiles(id, r, release))
+	}
+	return fault.Join(problems...)
+}
+
+func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {
+	same := slices.EqualFunc(sortedFiles(locked.Manifests), sortedManifests(listed.Manifests), func(f bundle.File, m matrix.Manifest) bool {
+		return f.Name == m.Name && f.Size == m.Size && f.Digest.Hex() == m.SHA256
+	})
+	if !same {
+		return disagrees(id, "its manifest files are not those of the matrix")
+	}
+	return nil
+}
+
+func sortedFiles(files []bundle.File) []bundle.File {
+	return slices.SortedFunc(slices.Values(files), func(a, b bundle.File) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func sortedManifests(files []matrix.Manifest) []matrix.Manifest {
+	return slices.SortedFunc(slices.Values(files), func(a, b matrix.Manifest) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func disagrees(id, why string) error {
+	return &fault.Error{
+		Reason: fault.Corrupt, Op: "check lock", Subject: id, Err: errors.New(why),
+		Hint: "make a new lock with `vdo-bundle lock`",
+	}
+}

@@ -1,0 +1,94 @@
+// Package matrixfile opens a compatibility matrix as a flow needs it: the bytes of the
+// document, which travel unchanged, its publisher's signature, and what it says; held
+// against the rules of who uses it. An expired document, or one that is not signed as
+// the rules demand, is a fault beside the document, so that all can be reported.
+//
+//	m, err := matrixfile.Open("matrix.yaml", data, signature, matrixfile.Rules{Policy: policy}, now)
+package matrixfile
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// File is a matrix document, read.
+type File struct {
+	Name      string // file, for messages
+	Data      []byte
+	Signature []byte // nil where there is none
+	Document  *matrix.Document
+}
+
+// Rules say what a matrix has to satisfy.
+type Rules struct {
+	Policy       *trust.Policy // nil: the signature is not looked at
+	AllowExpired bool
+}
+
+// Open parses a document and checks it against rules.
+func Open(name string, data, signature []byte, rules Rules, now time.Time) (File, error) {
+	doc, err := matrix.Parse(name, data)
+	if err != nil {
+		return File{}, err
+	}
+	m := File{Name: name, Data: data, Signature: signature, Document: doc}
+	return m, fault.Join(checkSignature(m, rules.Policy, now), checkExpiry(m, rules.AllowExpired, now))
+}
+
+func checkSignature(m File, policy *trust.Policy, now time.Time) error {
+	if policy == nil {
+		return nil
+	}
+	if len(m.Signature) == 0 {
+		return &fault.Error{
+			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: fmt.Errorf("there is no signature of it"),
+			Hint: "put the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)",
+		}
+	}
+	if _, err := policy.VerifyBlob(m.Data, m.Signature, now); err != nil {
+		return &fault.Error{
+			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: err,
+			Hint: "get the document and its signature from its publisher again, or give the publisher's key",
+		}
+	}
+	return nil
+}
+
+func checkExpiry(m File, allow bool, now time.Time) error {
+	if allow || now.Before(m.Document.Expires) {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Expired, Op: "check matrix", Subject: m.Name,
+		Err:  fmt.Errorf("serial %d expired on %s", m.Document.Serial, m.Document.Expires.UTC().Format(time.DateOnly)),
+		Hint: "get a newer document from its publisher, or accept this one with --allow-expired",
+	}
+}
+
+// Ref names the document as a lock does.
+func (m File) Ref() bundle.MatrixRef {
+	return bundle.MatrixRef{Serial: m.Document.Serial, Digest: image.DigestOf(m.Data), Size: int64(len(m.Data))}
+}
+
+// Fits checks that a lock was made from m, and holds what m lists.
+func (m File) Fits(lock *bundle.Lock) error {
+	return fault.Join(m.isOf(lock.Matrix), Agree(lock, m.Document))
+}
+
+// isOf checks that m is the document that a lock names.
+func (m File) isOf(ref bundle.MatrixRef) error {
+	if got := m.Ref(); got != ref {
+		return &fault.Error{
+			Reason: fault.Conflict, Op: "check matrix", Subject: m.Name,
+			Err:  fmt.Errorf("is serial %d with digest %s, the lock was made from serial %d with digest %s", got.Serial, got.Digest, ref.Serial, ref.Digest),
+			Hint: "name the lock's document with --matrix FILE, or make a new lock with `vdo-bundle lock`",
+		}
+	}
+	return nil
+}

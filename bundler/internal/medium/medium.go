@@ -1,0 +1,124 @@
+// Package medium says what the flows ask of the places that hold bundles. A place that
+// is read is a [Source], one that is written is a [Target]; a repository of a registry
+// is both. bundler/internal/archive (files, folders, standard output) and
+// bundler/internal/registry make them; the flows know neither.
+//
+// What only some media can do is in one value, [Capabilities]. Whoever wraps a medium
+// passes the value on, changed where the wrapper changes it. There is no other way to
+// find out what a medium can do: an interface that is found by type assertion is lost
+// behind every wrapper.
+//
+//	if attach := source.Can().Attach; attach != nil {
+//		err = attach(ctx, signature)
+//	}
+package medium
+
+import (
+	"context"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Source is a bundle, or anything else at one reference, that can be read.
+type Source interface {
+	// Root returns the descriptor of what the source names: of a bundle, its root.
+	Root(ctx context.Context) (ocispec.Descriptor, error)
+	// Fetch returns the bytes of a descriptor, not verified.
+	Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error)
+	Reader
+	// Attachments returns the manifests of signatures and other things that refer to subject.
+	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
+	// Can tells what else the source can do; it is the same at every call.
+	Can() Capabilities
+	Close() error
+}
+
+// Reader reads from an offset, so that a transfer can go on where it broke off.
+type Reader interface {
+	// FetchFrom returns the bytes of a descriptor from an offset, not verified.
+	FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error)
+}
+
+// Registry opens the repository of a reference for reading.
+type Registry func(image.Reference) Source
+
+// Target is where a bundle is written to.
+type Target interface {
+	// Plan returns what Begin would return, without writing anything.
+	Plan(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
+	// Begin learns everything that will be written and returns what is still to put.
+	Begin(ctx context.Context, g *bundle.Graph) (missing []ocispec.Descriptor, err error)
+	// Put writes one blob or manifest, verified as it streams. It may be called
+	// concurrently, and calls open with the offset at which it goes on.
+	Put(ctx context.Context, d ocispec.Descriptor, open func(offset int64) (io.ReadCloser, error)) error
+	// Commit makes the bundle visible, once everything is there.
+	Commit(ctx context.Context) error
+	// Can tells what else the target can do; it is the same at every call.
+	Can() Capabilities
+	// Close without Commit leaves what a later run can go on with.
+	Close() error
+}
+
+// Capabilities are what not every medium can do. The zero value can nothing of it: a
+// field that is nil is something that the medium cannot do, or has no need of.
+type Capabilities struct {
+	// Base is what a delta leaves to another bundle; nil where everything is there.
+	Base *bundle.Base
+	// Repository is where the source is in a registry, so that a target there can mount
+	// its blobs; zero elsewhere.
+	Repository image.Reference
+
+	// CheckLayout checks the bytes outside of blobs and manifests.
+	CheckLayout func(ctx context.Context) error
+	// Damage reads everything and names the parts that are not what they were.
+	Damage func(ctx context.Context) error
+	// Attach adds a signature to the bundle that is there.
+	Attach func(ctx context.Context, a bundle.Attachment) error
+	// Holds returns those of some blobs that are there, with the right to read alone.
+	Holds func(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+
+	// Preflight tells, before anything is fetched, whether a target can be written to.
+	Preflight func(ctx context.Context) error
+	// Tagged returns what is attached to a digest under a tag at the target's place, its
+	// blobs with their bytes; nil where there is nothing. Who signs what he writes there
+	// adds to it.
+	Tagged func(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error)
+	// Stream takes everything at once, in an order of the target's own, and then nothing
+	// comes by Put.
+	Stream func(ctx context.Context, f bundle.Fetcher) error
+	// Mount takes a blob over from a repository of the same registry without the bytes
+	// passing through here, and tells whether it did. Where it did not, the blob has to
+	// be put.
+	Mount func(ctx context.Context, d ocispec.Descriptor, from image.Reference) (bool, error)
+	// Lacks returns those of some blobs and manifests that a target does not have.
+	Lacks func(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+	// Omitted tells, after Commit, what the target was allowed to leave out, and why.
+	Omitted func() []string
+	// Notes is what a target remembers of earlier pushes.
+	Notes Notes
+}
+
+// Notes are what a target notes of what has arrived, so that a later push of the same
+// bundle has little to ask.
+type Notes interface {
+	// Confirmed tells, after Begin, whether an earlier push has noted that all of
+	// the bundle is there, and nothing is known to be missing since.
+	Confirmed() bool
+	// Sampled tells then how many parts were asked for, and of how many, besides the
+	// root and all that is attached to it.
+	Sampled() (asked, of int)
+	// Remember notes it, after Commit and once the bundle was read back.
+	Remember(ctx context.Context) error
+}
+
+// Preflight asks a target whether it can be written to, where it can tell.
+func Preflight(ctx context.Context, t Target) error {
+	if preflight := t.Can().Preflight; preflight != nil {
+		return preflight(ctx)
+	}
+	return nil
+}

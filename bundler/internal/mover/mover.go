@@ -1,0 +1,161 @@
+// Package mover moves a graph into a target. Everything that is to be moved is known
+// before the first byte moves (see [bundle.Graph]). Blobs of all images go into one queue
+// for each host that they come from, largest first, each digest once, the small ones
+// beside the large; a blob that fails does not stop the others; and the result of a run
+// in which something failed names all of it and is never a complete bundle. No blob is
+// held in memory.
+//
+//	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
+//	origins := mover.InMemory(g)
+//	for _, b := range d.Missing() {
+//		origins.Add(b.Digest, mover.From(source))
+//	}
+//	done, err := d.Deliver(ctx, origins)
+//
+// A bundle in a registry is looked at once more as the operator will, by [Mirror].
+package mover
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// Delivery is a graph on its way into a target.
+type Delivery struct {
+	what    string
+	graph   *bundle.Graph
+	target  medium.Target
+	can     medium.Capabilities
+	names   bundle.Owners
+	missing []ocispec.Descriptor
+	options run.Options
+}
+
+// Job is what is moved where.
+type Job struct {
+	What   string // for progress: "pull", "push"
+	Graph  *bundle.Graph
+	Target medium.Target
+}
+
+// Delivered is a bundle that was written.
+type Delivered struct {
+	Root    ocispec.Descriptor
+	Images  int
+	Bytes   int64           // of the whole bundle
+	Moved   int64           // of what had to be written now
+	Missing int             // items that had to be written now
+	Left    *bundle.LeftOut // of a delta
+	// Plan is what would have to be written, in a dry run; nothing was.
+	Plan []Planned
+}
+
+// Planned is one item of a dry run.
+type Planned struct {
+	Name      string `json:"name"` // what it is part of
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+	Size      int64  `json:"size"`
+}
+
+// planned describes what is missing, largest first.
+func (d *Delivery) planned() []Planned {
+	out := make([]Planned, 0, len(d.missing))
+	for _, m := range d.missing {
+		out = append(out, Planned{Name: d.names.Name(m), MediaType: m.MediaType, Digest: m.Digest.String(), Size: m.Size})
+	}
+	slices.SortStableFunc(out, func(a, b Planned) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Digest, b.Digest))
+	})
+	return out
+}
+
+// Begin tells a target what is to be written, and learns what of it is missing there.
+// In a dry run the target changes nothing.
+func Begin(ctx context.Context, job Job, o run.Options) (*Delivery, error) {
+	begin := job.Target.Begin
+	if o.DryRun {
+		begin = job.Target.Plan
+	}
+	missing, err := begin(ctx, job.Graph)
+	if err != nil {
+		return nil, err
+	}
+	return &Delivery{
+		what: job.What, graph: job.Graph, target: job.Target, can: job.Target.Can(),
+		names: job.Graph.Owners(), missing: missing, options: o,
+	}, nil
+}
+
+// Missing is what the target does not have.
+func (d *Delivery) Missing() []ocispec.Descriptor { return d.missing }
+
+// Also has something moved besides what is missing, before it.
+func (d *Delivery) Also(more []ocispec.Descriptor) {
+	d.missing = append(slices.Clip(more), d.missing...)
+}
+
+// Deliver moves what is missing and commits it; in a dry run it tells what it would
+// move.
+func (d *Delivery) Deliver(ctx context.Context, origins Origins) (*Delivered, error) {
+	if len(d.missing) > 0 {
+		if err := medium.Preflight(ctx, d.target); err != nil {
+			return nil, err
+		}
+	}
+	done := &Delivered{
+		Root: d.graph.Root, Images: len(d.graph.Images()), Bytes: d.graph.HeldSize(),
+		Moved: bundle.SizeOf(d.missing), Missing: len(d.missing), Left: d.graph.LeftOut(),
+	}
+	if d.options.DryRun {
+		done.Plan = d.planned()
+		return done, nil
+	}
+	transfer := d.move
+	if d.can.Stream != nil {
+		transfer = d.stream
+	}
+	if err := transfer(ctx, origins); err != nil {
+		return nil, err
+	}
+	err := d.target.Commit(ctx)
+	if d.can.Omitted != nil && err == nil {
+		for _, line := range d.can.Omitted() {
+			d.options.Reporter().Say("left out: " + line)
+		}
+	}
+	return done, err
+}
+
+// move puts everything that the target lacks: blobs first, then manifests,
+// children before parents. What fails does not stop the rest, an origin that cannot be
+// read included, except for a target that can take no more at all (a full disk).
+func (d *Delivery) move(ctx context.Context, origins Origins) error {
+	blobs, manifests := d.sortOut(origins)
+	d.options.Reporter().Phase(d.what, len(blobs)+len(manifests), total(blobs)+total(manifests))
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	m := mover{target: d.target, can: d.can, options: d.options, stop: stop}
+	m.queues(ctx, blobs)
+	if len(m.failed) == 0 {
+		m.inOrder(ctx, manifests)
+	}
+	return m.result(ctx, len(blobs)+len(manifests))
+}
+
+// stream gives the target everything in the target's own order.
+func (d *Delivery) stream(ctx context.Context, origins Origins) error {
+	d.options.Reporter().Phase(d.what, len(d.missing), bundle.SizeOf(d.missing))
+	err := d.can.Stream(ctx, &originFetcher{origins: origins, names: d.names, progress: d.options.Reporter()})
+	if err != nil && ctx.Err() != nil {
+		return run.Interrupted(ctx)
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+package mover
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// boundedTarget is a target in memory, which may be full from the n-th byte on.
+type boundedTarget struct {
+	medium.Target
+	mu   sync.Mutex
+	room int
+	has  map[digest.Digest][]byte
+}
+
+func (s *boundedTarget) Put(_ context.Context, d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) error {
+	rc, err := open(0)
+	if err != nil {
+		return err
+	}
+	defer rc.Close() //nolint:errcheck // only read
+	data, err := io.ReadAll(rc)
+	if err != nil { // as the media do: what cannot be read is a fault of storage, too
+		return &fault.Error{Reason: fault.Storage, Op: "read", Subject: d.Digest.String(), Hint: "check the medium", Err: err}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.room -= len(data); s.room < 0 {
+		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: "target", Hint: "make space", Err: syscall.ENOSPC}
+	}
+	s.has[d.Digest] = data
+	return nil
+}
+
+// disk has blobs, of which some have an unreadable sector.
+type disk struct {
+	blobs map[digest.Digest][]byte
+	bad   map[digest.Digest]bool
+}
+
+func (m disk) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	data := m.blobs[d.Digest][offset:]
+	if m.bad[d.Digest] {
+		return io.NopCloser(io.MultiReader(bytes.NewReader(data[:len(data)/2]), failingReader{})), nil
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, syscall.EIO }
+
+// An unreadable sector concerns the item that it is in: it is read from elsewhere
+// where that is possible, and the rest goes on. A full target ends everything.
+func TestSourcesAndTargetsFailApart(t *testing.T) {
+	blobs := map[digest.Digest][]byte{}
+	var missing []ocispec.Descriptor
+	for i := range 20 {
+		data := bytes.Repeat([]byte{byte(i)}, 1000-i)
+		d := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromBytes(data), Size: int64(len(data))}
+		blobs[d.Digest] = data
+		missing = append(missing, d)
+	}
+	once, never := missing[0].Digest, missing[1].Digest
+	first := disk{blobs, map[digest.Digest]bool{once: true, never: true}}
+	second := disk{blobs, map[digest.Digest]bool{never: true}}
+	run := func(room int, origins ...Origin) (*boundedTarget, error) {
+		target := &boundedTarget{room: room, has: map[digest.Digest][]byte{}}
+		places := Origins{}
+		for _, d := range missing {
+			places[d.Digest] = origins
+		}
+		delivery := &Delivery{what: "push", graph: &bundle.Graph{}, target: target, missing: missing, options: run.Options{Concurrency: 1}}
+		err := delivery.move(t.Context(), places)
+		return target, err
+	}
+
+	target, err := run(1<<20, Origin{From: first}, Origin{From: second})
+	require.Equal(t, len(missing)-1, len(target.has), "all but the one that no origin can give") //nolint:testifylint // Len would print all of it
+	require.Equal(t, blobs[once], target.has[once])
+	require.ErrorIs(t, err, syscall.EIO)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "%v", err)
+	require.Contains(t, fault.Text(err), "1 of 20 items are missing")
+	require.Contains(t, fault.HintOf(err), "check the medium")
+
+	target, err = run(5000, Origin{From: second}, Origin{From: second})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Equal(t, fault.Storage, fault.ReasonOf(err))
+	require.Less(t, len(target.has), 7, "nothing is tried after the target is full")
+}

@@ -1,0 +1,105 @@
+package mover
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+// Origin is a place that a blob can be read from.
+type Origin struct {
+	Host string // whose queue it is in; "" for what is in memory, and where hosts do not count
+	From medium.Reader
+	// Repository is where a target in the same registry can mount it from; zero where it
+	// is in no registry.
+	Repository image.Reference
+}
+
+// From is a source as an origin.
+func From(s medium.Source) Origin { return Origin{From: s, Repository: s.Can().Repository} }
+
+// Origins say of each digest where it can be read from, in the order in which that is
+// tried.
+type Origins map[digest.Digest][]Origin
+
+// InMemory are the origins of what a graph carries itself.
+func InMemory(g *bundle.Graph) Origins {
+	o := Origins{}
+	for d, data := range g.InMemory() {
+		o[d] = []Origin{{From: inMemory(data)}}
+	}
+	return o
+}
+
+// Add adds an origin of a digest, after those that it has.
+func (o Origins) Add(d digest.Digest, from Origin) { o[d] = append(o[d], from) }
+
+// of returns the origins of a descriptor, one at least: that of what no image of the
+// bundle has, which is a defect, says so.
+func (o Origins) of(d ocispec.Descriptor) []Origin {
+	if found := o[d.Digest]; len(found) > 0 {
+		return found
+	}
+	return []Origin{{From: noOrigin{}}}
+}
+
+type noOrigin struct{}
+
+// FetchFrom says that there is none.
+func (noOrigin) FetchFrom(_ context.Context, d ocispec.Descriptor, _ int64) (io.ReadCloser, error) {
+	return nil, fmt.Errorf("no image of the lock has %s", d.Digest)
+}
+
+// inMemory serves bytes that are in memory: manifests and the bundler's own files.
+type inMemory []byte
+
+// FetchFrom returns the bytes from an offset.
+func (a inMemory) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	if offset < 0 || offset > int64(len(a)) {
+		return nil, fmt.Errorf("offset %d is outside of %s", offset, d.Digest)
+	}
+	return io.NopCloser(bytes.NewReader(a[offset:])), nil
+}
+
+// Foreign gives the origin of a layer that its maker calls not distributable a word
+// about it: many registries have its descriptor and not its bytes, and to run the same
+// command again changes nothing.
+func Foreign(d ocispec.Descriptor, from Origin) Origin {
+	if bundle.IsForeign(d) {
+		from.From = foreignOrigin{from.From}
+	}
+	return from
+}
+
+type foreignOrigin struct{ medium.Reader }
+
+// FetchFrom returns the bytes from an offset.
+func (f foreignOrigin) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	r, err := f.Reader.FetchFrom(ctx, d, offset)
+	if fault.ReasonOf(err) == fault.NotFound {
+		return nil, ForeignFault(d, err)
+	}
+	return r, err
+}
+
+// ForeignFault says where such a layer is, and what to do without it.
+func ForeignFault(d ocispec.Descriptor, err error) error {
+	where := "nobody says where it is"
+	if len(d.URLs) > 0 {
+		where = fmt.Sprintf("its maker gives it away at %.2000s", strings.Join(d.URLs, ", "))
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "read foreign layer", Subject: d.Digest.String(), Err: fmt.Errorf("it is called not distributable, and %s: %w", where, err),
+		Hint: "do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer (--source-map HOST/PATH=MIRROR/PATH)",
+	}
+}

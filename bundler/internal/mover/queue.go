@@ -1,0 +1,228 @@
+package mover
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// item is one thing to put.
+type item struct {
+	descriptor ocispec.Descriptor
+	name       string   // for messages
+	origins    []Origin // tried in turn; the first one's host is the queue
+}
+
+func total(items []item) (n int64) {
+	for _, i := range items {
+		n += i.descriptor.Size
+	}
+	return n
+}
+
+// sortOut parts what is missing into blobs and manifests in the order of the graph.
+func (d *Delivery) sortOut(origins Origins) (blobs, manifests []item) {
+	rank := map[digest.Digest]int{}
+	for i, n := range d.graph.All() {
+		rank[n.Descriptor.Digest] = i + 1
+	}
+	for _, missing := range d.missing {
+		i := item{descriptor: missing, name: d.names.Name(missing), origins: origins.of(missing)}
+		if rank[missing.Digest] > 0 {
+			manifests = append(manifests, i)
+		} else {
+			blobs = append(blobs, i)
+		}
+	}
+	slices.SortStableFunc(manifests, func(a, b item) int {
+		return rank[a.descriptor.Digest] - rank[b.descriptor.Digest]
+	})
+	return blobs, manifests
+}
+
+// mover carries the state of one move.
+type mover struct {
+	target  medium.Target
+	can     medium.Capabilities
+	options run.Options
+	stop    context.CancelCauseFunc
+
+	mu     sync.Mutex
+	failed []failure
+}
+
+type failure struct {
+	item item
+	err  error
+}
+
+// queues runs two queues for each host, largest first: large and small items.
+func (m *mover) queues(ctx context.Context, items []item) {
+	byHost := map[string][]item{}
+	for _, i := range items {
+		byHost[i.origins[0].Host] = append(byHost[i.origins[0].Host], i)
+	}
+	var hosts errgroup.Group
+	for _, queue := range byHost {
+		slices.SortStableFunc(queue, largestFirst)
+		first := slices.IndexFunc(queue, func(i item) bool { return i.descriptor.Size <= smallItem })
+		if first < 0 {
+			first = len(queue)
+		}
+		hosts.Go(func() error { return m.queue(ctx, queue[:first], m.options.Limit()) })
+		hosts.Go(func() error { return m.queue(ctx, queue[first:], m.options.Small()) })
+	}
+	_ = hosts.Wait() // failures are in m.failed
+}
+
+// smallItem is up to how many bytes an item costs a round trip rather than a part
+// of the link: those do not wait behind the large ones.
+const smallItem = 128 << 10
+
+func largestFirst(a, b item) int {
+	if a.descriptor.Size != b.descriptor.Size {
+		if a.descriptor.Size > b.descriptor.Size {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a.descriptor.Digest.String(), b.descriptor.Digest.String())
+}
+
+// queue puts items, so many at a time. Failures are in m.failed.
+func (m *mover) queue(ctx context.Context, queue []item, limit int) error {
+	var group errgroup.Group
+	group.SetLimit(limit)
+	for _, i := range queue {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			m.put(ctx, i)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (m *mover) inOrder(ctx context.Context, items []item) {
+	for _, i := range items {
+		if ctx.Err() != nil {
+			return
+		}
+		m.put(ctx, i)
+	}
+}
+
+func (m *mover) put(ctx context.Context, i item) {
+	p := &position{progress: m.options.Reporter()}
+	ofTarget, err := m.tryOrigins(ctx, i, p)
+	if err != nil {
+		p.set(0)
+	} else {
+		p.set(i.descriptor.Size)
+	}
+	m.options.Reporter().Done(i.name, err)
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	m.failed = append(m.failed, failure{i, err})
+	m.mu.Unlock()
+	if ofTarget && fault.ReasonOf(err) == fault.Storage {
+		m.stop(err) // every further write would fail as well
+	}
+}
+
+// tryOrigins puts from the first origin that works, and tells whether it is the target
+// that failed last. A fault of the target's storage is final; one of an origin's is
+// not, since another origin may have the item.
+func (m *mover) tryOrigins(ctx context.Context, i item, p *position) (ofTarget bool, err error) {
+	if done, err := m.mount(ctx, i); done || err != nil {
+		return true, err
+	}
+	var errs []error
+	for _, from := range i.origins {
+		r := &reading{ctx: ctx, item: i, from: from, position: p}
+		err := m.target.Put(ctx, i.descriptor, r.open)
+		if err == nil {
+			return false, nil
+		}
+		errs = append(errs, err)
+		ofTarget = !r.failed.Load()
+		if ctx.Err() != nil || ofTarget && fault.ReasonOf(err) == fault.Storage {
+			return ofTarget, err
+		}
+	}
+	return ofTarget, fault.Join(errs...)
+}
+
+// mount has the target take an item over from one of its origins, where it can.
+func (m *mover) mount(ctx context.Context, i item) (bool, error) {
+	if m.can.Mount == nil {
+		return false, nil
+	}
+	for _, from := range i.origins {
+		if from.Repository.IsZero() {
+			continue
+		}
+		if done, err := m.can.Mount(ctx, i.descriptor, from.Repository); done || err != nil {
+			return done, err
+		}
+	}
+	return false, nil
+}
+
+// remedy says what to do about what is missing: first what the faults ask for, unless
+// one of them may pass by itself.
+func (m *mover) remedy() string {
+	const again = "run the same command again: it goes on with what is missing"
+	hint := ""
+	for _, f := range m.failed {
+		switch fault.ReasonOf(f.err) {
+		case fault.Unreachable, fault.Throttled, fault.Interrupted, fault.Internal:
+			return again
+		}
+		if hint == "" {
+			hint = fault.HintOf(f.err)
+		}
+	}
+	if hint == "" {
+		return again
+	}
+	return hint + "; then " + again
+}
+
+// result says what is missing, when anything is.
+func (m *mover) result(ctx context.Context, items int) error {
+	if len(m.failed) == 0 {
+		if ctx.Err() != nil {
+			return run.Interrupted(ctx)
+		}
+		return nil
+	}
+	if err := context.Cause(ctx); err != nil {
+		if fault.ReasonOf(err) == fault.Storage {
+			return err
+		}
+		return run.Interrupted(ctx)
+	}
+	errs := make([]error, len(m.failed))
+	for i, f := range m.failed {
+		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
+		Err: fault.Join(errs...), Hint: m.remedy(),
+	}
+}

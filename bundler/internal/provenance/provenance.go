@@ -1,0 +1,154 @@
+// Package provenance has the statement of how a bundle was built, in the form of SLSA:
+// which program made it, when, at whose asking, and what it was made of. Every byte of a
+// bundle is one of the statement's dependencies or follows from the lock, so that the
+// statement can be held against the lock of the bundle that it is about:
+//
+//	err := statement.Fits(lock)
+//
+// Signing and verifying the statement is api/trust's.
+package provenance
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Types of the provenance statement: SLSA's predicate, and how a bundle is built.
+const (
+	Type      = "https://slsa.dev/provenance/v1"
+	BuildType = "https://vdo.vmware.com/bundle/pull/v1"
+	builderID = "https://github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/vdo-bundle"
+)
+
+// Builder is the program that builds a bundle.
+type Builder struct {
+	Version  string
+	Revision string // of its source; "" where it is not known
+}
+
+// Statement is the predicate https://slsa.dev/provenance/v1.
+type Statement struct {
+	BuildDefinition Definition `json:"buildDefinition"`
+	RunDetails      struct {
+		Builder struct {
+			ID      string            `json:"id"`
+			Version map[string]string `json:"version"`
+		} `json:"builder"`
+		Metadata struct {
+			StartedOn string `json:"startedOn"`
+		} `json:"metadata"`
+	} `json:"runDetails"`
+}
+
+// Definition is what was built, and of what.
+type Definition struct {
+	BuildType            string     `json:"buildType"`
+	ExternalParameters   Parameters `json:"externalParameters"`
+	ResolvedDependencies []Resource `json:"resolvedDependencies"`
+}
+
+// Parameters are what the user asked for, fixed by the lock.
+type Parameters struct {
+	Lock           Resource         `json:"lock"`
+	Matrix         int64            `json:"matrixSerial"`
+	Platforms      []image.Platform `json:"platforms"`
+	Releases       []string         `json:"releases"`
+	UpstreamPolicy bool             `json:"upstreamVerified"` // images' own signatures were checked
+}
+
+// Resource is in-toto's.
+type Resource struct {
+	Name             string            `json:"name,omitempty"`
+	URI              string            `json:"uri,omitempty"`
+	Digest           map[string]string `json:"digest"`
+	DownloadLocation string            `json:"downloadLocation,omitempty"`
+	Annotations      map[string]any    `json:"annotations,omitempty"`
+}
+
+func sha256Of(d image.Digest) map[string]string { return map[string]string{"sha256": d.Hex()} }
+
+// Describe says what follows from the lock alone: every byte of the bundle is one of
+// the resolved dependencies, or made of the lock. The images come last.
+func Describe(lock *bundle.Lock) (Definition, error) {
+	data, err := lock.JSON()
+	if err != nil {
+		return Definition{}, err
+	}
+	def := Definition{BuildType: BuildType, ExternalParameters: Parameters{
+		Lock:   Resource{Name: "lock", Digest: sha256Of(image.DigestOf(data))},
+		Matrix: lock.Matrix.Serial, Platforms: lock.Platforms,
+	}}
+	def.ResolvedDependencies = append(def.ResolvedDependencies,
+		Resource{Name: "matrix", Digest: sha256Of(lock.Matrix.Digest)})
+	for _, r := range lock.Releases {
+		def.ExternalParameters.Releases = append(def.ExternalParameters.Releases, r.ID())
+		for _, f := range r.Manifests {
+			def.ResolvedDependencies = append(def.ResolvedDependencies, Resource{Name: r.Path(f), URI: f.URL, Digest: sha256Of(f.Digest)})
+		}
+	}
+	for _, i := range lock.Images {
+		def.ResolvedDependencies = append(def.ResolvedDependencies,
+			Resource{Name: i.Reference.String(), URI: "oci://" + i.FetchedFrom().String(), Digest: sha256Of(i.Digest)})
+	}
+	return def, nil
+}
+
+// Build is one run that made a bundle.
+type Build struct {
+	Lock    *bundle.Lock
+	Builder Builder
+	Started time.Time
+	// UpstreamVerified says that the images' own signatures were checked.
+	UpstreamVerified bool
+	Images           []Image // in the order of the lock's
+}
+
+// Image is where an image of the lock came from.
+type Image struct {
+	From     image.Reference // that it was fetched by
+	SignedBy []string        // ids of a policy; none where its signatures were not checked
+}
+
+// Statement says what the bundle was made of, where that came from, and when.
+func (b Build) Statement() (Statement, error) {
+	var s Statement
+	var err error
+	if s.BuildDefinition, err = Describe(b.Lock); err != nil {
+		return s, err
+	}
+	s.BuildDefinition.ExternalParameters.UpstreamPolicy = b.UpstreamVerified
+	of := s.BuildDefinition.ResolvedDependencies
+	of = of[len(of)-len(b.Lock.Images):]
+	for n, i := range b.Images {
+		if from := "oci://" + i.From.String(); from != of[n].URI {
+			of[n].DownloadLocation = from
+		}
+		if len(i.SignedBy) > 0 {
+			of[n].Annotations = map[string]any{"signedBy": i.SignedBy}
+		}
+	}
+	run := &s.RunDetails
+	run.Builder.ID, run.Builder.Version = builderID, map[string]string{"vdo-bundle": b.Builder.Version}
+	if b.Builder.Revision != "" {
+		run.Builder.Version["revision"] = b.Builder.Revision
+	}
+	run.Metadata.StartedOn = b.Started.UTC().Format(time.RFC3339)
+	return s, nil
+}
+
+// IsOfBuild tells whether a predicate describes the same build: of the same things, from
+// the same places, with the same checks. When it was, and by which version of the
+// program, may differ.
+func (s Statement) IsOfBuild(predicate []byte) bool {
+	var other Statement
+	if json.Unmarshal(predicate, &other) != nil {
+		return false
+	}
+	ours, err := json.Marshal(s.BuildDefinition)
+	theirs, otherErr := json.Marshal(other.BuildDefinition)
+	return err == nil && otherErr == nil && bytes.Equal(ours, theirs)
+}

@@ -1,0 +1,63 @@
+package signatures
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Lists are the lists of attachments as they were when each was asked for
+// first: what was verified of a subject and what is then taken along are one list.
+type Lists struct {
+	mu    sync.Mutex
+	lists map[image.Digest][]ocispec.Descriptor
+}
+
+// Of returns the list of a subject as it was when it was asked for first.
+func (a *Lists) Of(ctx context.Context, s Source, subject image.Digest) ([]ocispec.Descriptor, error) {
+	a.mu.Lock()
+	list, ok := a.lists[subject]
+	a.mu.Unlock()
+	if ok {
+		return slices.Clone(list), nil
+	}
+	list, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if first, ok := a.lists[subject]; ok {
+		return slices.Clone(first), nil
+	}
+	if a.lists == nil {
+		a.lists = map[image.Digest][]ocispec.Descriptor{}
+	}
+	a.lists[subject] = list
+	return slices.Clone(list), nil
+}
+
+// Signature is something attached to a digest.
+type Signature struct {
+	Digest image.Digest `json:"digest"`
+	Tag    string       `json:"tag,omitempty"`  // cosign's tag, where it is under one
+	Type   string       `json:"type,omitempty"` // artifact type of a referrer
+}
+
+// List returns what is attached to a subject.
+func List(ctx context.Context, s Source, subject image.Digest) ([]Signature, error) {
+	attached, err := s.Attachments(ctx, subject)
+	out := []Signature{}
+	for _, d := range attached {
+		digest, err := image.ParseDigest(d.Digest.String())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Signature{Digest: digest, Tag: d.Annotations[ocispec.AnnotationRefName], Type: d.ArtifactType})
+	}
+	return out, err
+}

@@ -1,0 +1,63 @@
+package signatures
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+// New makes an attachment that signs a digest.
+func New(signer *trust.Signer, subject image.Digest, identity string, existing []byte) (bundle.Attachment, error) {
+	signed, err := signer.Sign(subject, identity, existing)
+	if err != nil {
+		return bundle.Attachment{}, fmt.Errorf("sign %s: %w", subject, err)
+	}
+	return Of(subject, signed), nil
+}
+
+// Of is what was signed as the media take it.
+func Of(subject image.Digest, signed trust.Signed) bundle.Attachment {
+	a := bundle.Attachment{
+		Subject: subject, Tag: signed.Tag,
+		Node: bundle.Node{Descriptor: signed.Descriptor, Data: signed.Manifest},
+	}
+	data := map[string][]byte{}
+	for _, b := range signed.Blobs {
+		data[b.Descriptor.Digest.String()] = b.Data
+	}
+	for _, d := range a.Node.Children() {
+		d.Annotations = nil
+		d.Data = data[d.Digest.String()]
+		a.Blobs = append(a.Blobs, d)
+	}
+	return a
+}
+
+// At returns what a target has under a tag; nothing where it cannot say.
+func At(ctx context.Context, target medium.Target, subject image.Digest, tag string) (bundle.Attachment, error) {
+	tagged := target.Can().Tagged
+	if tagged == nil {
+		return bundle.Attachment{}, nil
+	}
+	a, err := tagged(ctx, subject, tag)
+	if err != nil || a == nil {
+		return bundle.Attachment{}, err
+	}
+	return *a, nil
+}
+
+// WithData gives the blobs of an attachment the bytes that another one has.
+func WithData(a, from bundle.Attachment) bundle.Attachment {
+	for i, b := range a.Blobs {
+		for _, o := range from.Blobs {
+			if b.Data == nil && b.Digest == o.Digest {
+				a.Blobs[i].Data = o.Data
+			}
+		}
+	}
+	return a
+}

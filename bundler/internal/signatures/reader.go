@@ -1,0 +1,113 @@
+// Package signatures reads and makes what is attached to the digests of a bundle:
+// signatures, attestations and SBOMs, of the bundle's root and of all that is below it,
+// under cosign's tags and as referrers. All that one bundle has of them is bounded
+// together, before it is read ([Reader]); a list that was asked for once stays as it was
+// ([Lists]), so that what was verified and what travels are the same.
+//
+// Whether a signature is good is not asked here: that is api/trust.
+package signatures
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// Source is asked for what is attached to a digest.
+type Source interface {
+	bundle.Fetcher
+	Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error)
+}
+
+// Bounds of the attachments of one bundle, all together.
+const (
+	maxAttachments     = 4096
+	maxAttachmentBytes = 64 << 20 // of their manifests
+)
+
+// Reader reads attachments of one bundle, and counts them. It is safe for
+// concurrent use.
+type Reader struct {
+	mu     sync.Mutex
+	number int
+	bytes  int64
+}
+
+// room takes a part of what one bundle may have, before that is read.
+func (r *Reader) room(ds []ocispec.Descriptor) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number += len(ds)
+	r.bytes += bundle.SizeOf(ds)
+	if r.number <= maxAttachments && r.bytes <= maxAttachmentBytes {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "read signatures and attestations", Err: fmt.Errorf("there are more than %d, or their manifests have more than %d bytes", maxAttachments, maxAttachmentBytes),
+		Hint: "remove those that are out of use",
+	}
+}
+
+// Below reads what is attached to subjects, what is attached to that, and so on: a
+// signature of an attestation. Each is asked for, since no medium is sure to know all
+// of them by itself.
+func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Attachment, error) {
+	var out []bundle.Attachment
+	known := map[image.Digest]bool{}
+	for len(subjects) > 0 {
+		for _, d := range subjects {
+			known[d] = true
+		}
+		found := make([][]bundle.Attachment, len(subjects))
+		err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
+			if err := r.room(nil); err != nil {
+				return err
+			}
+			attached, err := s.Attachments(ctx, subjects[n])
+			if err != nil {
+				return err
+			}
+			found[n], err = r.Read(ctx, s, subjects[n], attached)
+			return err
+		})
+		if err != nil {
+			return nil, fault.Distinct(err)
+		}
+		out, subjects = append(out, slices.Concat(found...)...), nil
+		for _, a := range slices.Concat(found...) {
+			if d, err := image.ParseDigest(a.Node.Descriptor.Digest.String()); err == nil && !known[d] {
+				known[d] = true
+				subjects = append(subjects, d)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Read reads the manifests of attachments. An index that refers to a subject is none:
+// nobody's signatures, attestations or SBOMs come in that form.
+func (r *Reader) Read(ctx context.Context, f bundle.Fetcher, subject image.Digest, attached []ocispec.Descriptor) ([]bundle.Attachment, error) {
+	attached = slices.DeleteFunc(slices.Clone(attached), func(d ocispec.Descriptor) bool { return bundle.IsIndex(d.MediaType) })
+	if err := r.room(attached); err != nil {
+		return nil, err
+	}
+	out := make([]bundle.Attachment, 0, len(attached))
+	var problems []error
+	for _, d := range attached {
+		a, err := bundle.ReadAttachment(ctx, f, subject, d)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("attachment %s of %s: %w", d.Digest, subject, err))
+			continue
+		}
+		out = append(out, a)
+	}
+	return out, fault.Join(problems...)
+}

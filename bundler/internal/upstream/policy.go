@@ -1,0 +1,183 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+// The header and the bounds of a file that says whose signatures upstream images need.
+const (
+	PolicyAPIVersion = "vdo.vmware.com/upstream/v1"
+	PolicyKind       = "UpstreamPolicy"
+
+	maxPolicy = 1 << 20
+	maxRules  = 256
+)
+
+// Policy says whose signatures upstream images need:
+//
+//	apiVersion: vdo.vmware.com/upstream/v1
+//	kind: UpstreamPolicy
+//	rules:
+//	- images: registry.k8s.io            # this host or repository, and all below it
+//	  policy: kubernetes.yaml            # a trust policy file
+//	- images: registry.k8s.io/csi-vsphere
+//	  unsigned: true                     # taken as it is: nobody signs it
+//
+// Of several rules the most specific holds. An image without a rule is refused.
+type Policy struct{ rules []rule }
+
+type rule struct {
+	images string
+	file   string
+	policy *trust.Policy // nil: unsigned
+}
+
+type policyFile struct {
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Rules      []struct {
+		Images   string `yaml:"images"`
+		Policy   string `yaml:"policy"`
+		Unsigned bool   `yaml:"unsigned"`
+	} `yaml:"rules"`
+}
+
+// ParsePolicy reads the file. load reads the trust policies that it names.
+func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy, error)) (*Policy, error) {
+	var problems []error
+	bad := func(where string, err error) {
+		problems = append(problems, &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse upstream policy", Subject: name + where, Err: err,
+			Hint: cmp.Or(fault.HintOf(err), "see its form in `vdo-bundle pull --help`: apiVersion, kind, rules of images with policy or unsigned"),
+		})
+	}
+	f, err := decodePolicy(data)
+	if err != nil {
+		bad("", err)
+		return nil, fault.Join(problems...)
+	}
+	p := &Policy{}
+	seen := map[string]bool{}
+	for i, r := range f.Rules {
+		at := fmt.Sprintf(": rules[%d]", i)
+		rule := rule{images: strings.TrimSuffix(r.Images, "/"), file: r.Policy}
+		switch {
+		case !isPrefix(rule.images):
+			bad(at, fmt.Errorf("%.200q is no HOST or HOST/PATH of images", r.Images))
+		case seen[rule.images]:
+			bad(at, fmt.Errorf("there are two rules for %s", rule.images))
+		case (r.Policy == "") == !r.Unsigned:
+			bad(at, errors.New("give exactly one of policy and unsigned: true"))
+		case r.Policy != "":
+			if rule.policy, err = load(r.Policy); err != nil {
+				bad(at, err)
+			}
+		}
+		seen[rule.images] = true
+		p.rules = append(p.rules, rule)
+	}
+	if len(problems) > 0 {
+		return nil, fault.Join(problems...)
+	}
+	slices.SortFunc(p.rules, func(a, b rule) int { return cmp.Compare(len(b.images), len(a.images)) }) // most specific first
+	return p, nil
+}
+
+func decodePolicy(data []byte) (policyFile, error) {
+	var f policyFile
+	if len(data) > maxPolicy {
+		return f, fmt.Errorf("longer than %d bytes", maxPolicy)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&f); err != nil {
+		return f, errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
+	}
+	switch {
+	case !errors.Is(dec.Decode(new(yaml.Node)), io.EOF):
+		return f, errors.New("there is something after the first YAML document")
+	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
+		return f, fmt.Errorf("it is %q %q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
+	case len(f.Rules) == 0:
+		return f, errors.New("it has no rules: every image would be refused")
+	case len(f.Rules) > maxRules:
+		return f, fmt.Errorf("%d rules are more than %d", len(f.Rules), maxRules)
+	}
+	return f, nil
+}
+
+// isPrefix reports whether a text is a host, or the beginning of a repository's name.
+func isPrefix(s string) bool {
+	if s == "" || strings.ContainsAny(s, "*@ ") {
+		return false
+	}
+	probe := s
+	if !strings.Contains(s, "/") {
+		probe = s + "/x"
+	}
+	ref, err := image.ParseReference(probe)
+	return err == nil && ref.Repository() == probe
+}
+
+// ruleOf finds the rule of an image.
+func (p *Policy) ruleOf(repository string) (rule, bool) {
+	for _, r := range p.rules {
+		if repository == r.images || strings.HasPrefix(repository, r.images+"/") {
+			return r, true
+		}
+	}
+	return rule{}, false
+}
+
+// VerifiedImage is an upstream image whose own signatures were looked at.
+type VerifiedImage struct {
+	Reference image.Reference `json:"reference"`
+	Digest    image.Digest    `json:"digest"`
+	SignedBy  []string        `json:"signedBy"` // ids of the policy; none where the policy says unsigned
+	Policy    string          `json:"policy,omitempty"`
+}
+
+// verify checks one image's signatures.
+func (p *Policy) verify(ctx context.Context, f bundle.Fetcher, i bundle.Image, attached []ocispec.Descriptor, now time.Time) (VerifiedImage, error) {
+	v := VerifiedImage{Reference: i.Reference, Digest: i.Digest, SignedBy: []string{}}
+	repository := i.FetchedFrom().Repository()
+	rule, ok := p.ruleOf(repository)
+	switch {
+	case !ok:
+		return v, &fault.Error{
+			Reason: fault.Untrusted, Op: "verify", Subject: i.Reference.String(), Err: fmt.Errorf("the upstream policy has no rule for %s", repository),
+			Hint: "add a rule for it: with the trust policy of who signs it, or with unsigned: true",
+		}
+	case rule.policy == nil:
+		return v, nil
+	}
+	evidence, err := trust.ReadEvidence(ctx, f, attached...)
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+		return v, err
+	}
+	verified, err := rule.policy.Verify(i.Digest, evidence, now)
+	if err != nil {
+		return v, &fault.Error{
+			Reason: fault.ReasonOf(err), Op: "image", Subject: fmt.Sprintf("%s, by %s", i.Reference, rule.file), Err: err,
+			Hint: "do not take an image that its maker did not sign; where its maker signs none, the upstream policy can say unsigned: true for it",
+		}
+	}
+	v.SignedBy, v.Policy = verified.Keys(), rule.file
+	return v, nil
+}

@@ -1,0 +1,143 @@
+// Package lock chooses releases for what is asked for, reads their manifests, and fixes
+// every image by digest: the first step towards a bundle.
+//
+//	locked, err := lock.Make(ctx, lock.Input{Matrix: m, Request: request, Manifests: files, Registry: upstream}, o)
+//	data, err := locked.Lock.YAML()
+//
+// Nothing but manifests and what is needed to find a platform is fetched. The choice
+// itself is internal/catalog's, which is pure.
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Input is what a lock is made of.
+type Input struct {
+	Matrix    matrixfile.File
+	Request   catalog.Request
+	Platform  image.Platform // zero: all
+	Operator  *Operator      // nil: the bundle does not hold it
+	Manifests upstream.Manifests
+	Registry  medium.Registry
+}
+
+// Locked is a lock and what was fetched to make it.
+type Locked struct {
+	Lock      *bundle.Lock
+	Selection catalog.Selection
+	Files     catalog.Files
+}
+
+// Make chooses releases, reads their manifests, and fixes every image by digest.
+func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
+	selection, err := catalog.Select(in.Matrix.Document, in.Request)
+	if err != nil {
+		return nil, err
+	}
+	announce(selection, o.Reporter())
+	releases := selection.Releases
+	if in.Operator != nil {
+		releases = append(slices.Clip(releases), in.Operator.release())
+	}
+	files, err := upstream.Fetch(ctx, wantedFiles(releases), in.Manifests, o)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := catalog.Read(releases, files)
+	if err != nil {
+		return nil, err
+	}
+	resolved, err := in.resolveImages(ctx, plan.Images, o)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := plan.Lock(in.Matrix.Ref(), []image.Platform{in.Platform}, resolved)
+	if err != nil {
+		return nil, err
+	}
+	lock.Sort()
+	return &Locked{Lock: lock, Selection: selection, Files: files}, lock.Validate()
+}
+
+// announce tells what was chosen, and what to know about it.
+func announce(s catalog.Selection, p run.Progress) {
+	if s.Defaulted {
+		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %d Kubernetes versions that the matrix covers", len(s.Picks)))
+	}
+	for _, pick := range s.Picks {
+		p.Say(pick.String())
+	}
+	for _, w := range s.Warnings {
+		p.Say("warning: " + w)
+	}
+}
+
+func wantedFiles(releases []matrix.Release) []upstream.File {
+	var out []upstream.File
+	for _, r := range releases {
+		for _, m := range r.Manifests {
+			out = append(out, upstream.File{Key: catalog.Key(r.ReleaseID, m.Name), Manifest: m})
+		}
+	}
+	return out
+}
+
+// resolveImages finds the digest of every image, and reports all that have none.
+func (in Input) resolveImages(ctx context.Context, images []catalog.Image, o run.Options) (map[image.Reference]ocispec.Descriptor, error) {
+	o.Reporter().Phase("images", len(images), 0)
+	var mu sync.Mutex
+	resolved := map[image.Reference]ocispec.Descriptor{}
+	err := run.Each(ctx, o.Small(), len(images), func(i int) error {
+		d, err := resolveImage(ctx, in.Registry(images[i].Where()), images[i], in.Platform)
+		o.Reporter().Done(images[i].Reference.String(), err)
+		mu.Lock()
+		defer mu.Unlock()
+		resolved[images[i].Reference] = d
+		return err
+	})
+	return resolved, err
+}
+
+func resolveImage(ctx context.Context, source medium.Source, i catalog.Image, p image.Platform) (ocispec.Descriptor, error) {
+	d, err := source.Root(ctx)
+	if err != nil {
+		return d, unresolved(i, err)
+	}
+	if (p == image.Platform{}) {
+		return bundle.Plain(d), nil
+	}
+	d, err = pick(ctx, source, d, p)
+	if err != nil {
+		return d, fmt.Errorf("image %s: %w", i.Reference, err)
+	}
+	return bundle.Plain(d), nil
+}
+
+// unresolved adds what the user can do about an image that is not where its manifest says.
+func unresolved(i catalog.Image, err error) error {
+	wrapped := fmt.Errorf("image %s of %v: %w", i.Reference, i.UsedBy, err)
+	if i.Source.IsZero() || fault.ReasonOf(err) != fault.NotFound {
+		return wrapped
+	}
+	return &fault.Error{
+		Reason: fault.NotFound, Op: "resolve", Subject: i.Reference.String(), Err: errors.Join(fmt.Errorf("%s", i.Reason), err),
+		Hint: fmt.Sprintf("if a mirror of yours still has it, name it with --source-map %s=MIRROR/PATH", i.Source.Repository()),
+	}
+}

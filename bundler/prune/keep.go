@@ -1,0 +1,84 @@
+package prune
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+)
+
+// Keep says what a plan to prune does not touch.
+type Keep struct {
+	Newest  int      // so many bundles; at least 1
+	Tags    []string // patterns of path.Match; a bundle stays where one of its tags matches
+	Digests []string // of roots, whole or their first 12 hex digits or more
+}
+
+// part parts bundles, newest first, into those that stay, with the reason, and the
+// others. A name that names nothing is a fault: it may be mistyped.
+func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error) {
+	used := map[string]bool{}
+	for i, b := range bundles {
+		newer := 0
+		for _, other := range bundles {
+			if list.ShownNewer(other, b) {
+				newer++
+			}
+		}
+		named, err := k.names(b, used)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case named != "":
+			b.Why = named
+		case newer < k.Newest && i < k.Newest:
+			b.Why = fmt.Sprintf("one of the newest %d", k.Newest)
+		case newer < k.Newest:
+			b.Why = fmt.Sprintf("nothing shows that %d others are newer", k.Newest)
+		default:
+			leave = append(leave, b)
+			continue
+		}
+		stay = append(stay, b)
+	}
+	for _, name := range slices.Concat(k.Tags, k.Digests) {
+		if !used[name] {
+			return nil, nil, &fault.Error{
+				Reason: fault.NotFound, Op: "plan to prune", Subject: fmt.Sprintf("%q", name), Err: errors.New("it names no bundle that is to be kept"),
+				Hint: "see `vdo-bundle list` for tags and digests, or leave it out",
+			}
+		}
+	}
+	return stay, leave, nil
+}
+
+const leastDigits = 12 // of a digest, as list shows it
+
+// names tells by which of the names a bundle is to be kept, or "".
+func (k Keep) names(b list.Bundle, used map[string]bool) (why string, err error) {
+	for _, pattern := range k.Tags {
+		for _, tag := range append([]string{""}, b.Tags...) { // the empty one so that any pattern is checked
+			ok, err := path.Match(pattern, tag)
+			if err != nil {
+				return "", &fault.Error{
+					Reason: fault.InvalidInput, Op: "read flag --keep-tag", Subject: fmt.Sprintf("%q", pattern), Err: err,
+					Hint: "write * for any characters, ? for one, [a-z] for one of some",
+				}
+			}
+			if ok && tag != "" {
+				used[pattern], why = true, "--keep-tag "+pattern
+			}
+		}
+	}
+	for _, digest := range k.Digests {
+		hex := strings.TrimPrefix(digest, "sha256:")
+		if len(hex) >= leastDigits && strings.HasPrefix(b.Root.Hex(), hex) {
+			used[digest], why = true, "--keep-digest "+digest
+		}
+	}
+	return why, nil
+}

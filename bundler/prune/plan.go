@@ -1,0 +1,164 @@
+package prune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+)
+
+// Plan says what is deleted from a repository, and what stays.
+type Plan struct {
+	Keep      []list.Bundle `json:"keep"`
+	Delete    []list.Bundle `json:"delete"`
+	Others    []string      `json:"others"`           // tags of other things, which stay with all that they need
+	Manifests int           `json:"manifests"`        // that are deleted, with those of the bundles' images
+	Attached  int           `json:"attached"`         // signatures and other things about them
+	Bytes     int64         `json:"bytes"`            // that nothing needs any more: the registry's garbage collection frees them
+	Broken    []string      `json:"broken,omitempty"` // roots without a tag that cannot be read whole, by digest: they are left alone
+	Done      bool          `json:"done"`             // all of it was deleted, and the registry says so; else only planned, or in part
+	// Deleted is how many manifests, with attachments, the registry had and has no more,
+	// and Remaining those that were deleted and are there.
+	Deleted   int      `json:"deleted"`
+	Remaining []string `json:"remaining,omitempty"`
+
+	targets []target
+	tags    map[string]ocispec.Descriptor
+}
+
+// target is one manifest to delete.
+type target struct {
+	d    ocispec.Descriptor
+	tags []string
+}
+
+// NewPlan decides what to delete: each bundle than which at least as many as
+// keep.Newest are shown to be newer, but what keep names. So where the registry does not
+// show which of several is older, all of them stay. Everything that a kept bundle,
+// another tag, or what is attached to any of their manifests needs stays, too. What
+// cannot be read completely is not pruned at all.
+func NewPlan(ctx context.Context, repository list.Repository, keep Keep, o run.Options) (*Plan, error) {
+	l, err := list.Read(ctx, repository, o)
+	if err != nil {
+		return nil, &fault.Error{
+			Reason: fault.ReasonOf(err), Op: "plan to prune", Err: fmt.Errorf("not everything could be read, so nothing is deleted: %w", err),
+			Hint: fault.HintOf(err),
+		}
+	}
+	p := &Plan{Others: l.Others, Broken: l.Broken, tags: l.Tags}
+	if p.Keep, p.Delete, err = keep.part(l.Bundles); err != nil {
+		return nil, err
+	}
+	if len(p.Delete) == 0 {
+		return p, nil
+	}
+	needed, err := p.needed(ctx, repository, o)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.choose(ctx, repository, needed, o)
+}
+
+// needed collects everything that stays: manifests, and their blobs' bytes.
+func (p *Plan) needed(ctx context.Context, repository list.Repository, o run.Options) (*reach, error) {
+	r := newReach(repository)
+	for _, b := range p.Keep {
+		r.graph(b.Graph)
+	}
+	for _, tag := range p.Others {
+		s, err := repository.At(tag)
+		if err != nil {
+			return nil, err
+		}
+		tree, err := bundle.ReadTree(ctx, s, p.tags[tag])
+		if err := errors.Join(err, s.Close()); err != nil {
+			return nil, fmt.Errorf("tag %s: %w", tag, err)
+		}
+		r.tree(tree.Nodes, tree.Blobs)
+	}
+	return r, r.attached(ctx, o)
+}
+
+// choose lists what only the bundles to delete need: after the notes the roots, so
+// that no bundle is there in part, parents before children, then what is about them.
+func (p *Plan) choose(ctx context.Context, repository list.Repository, needed *reach, o run.Options) error {
+	gone := newReach(repository)
+	for _, b := range p.Delete {
+		gone.graph(b.Graph)
+	}
+	if err := gone.attached(ctx, o); err != nil {
+		return err
+	}
+	roots := map[string][]string{}
+	for _, b := range p.Delete {
+		roots[b.Root.String()] = b.Tags
+	}
+	var first, rest []target
+	for i := len(gone.order) - 1; i >= 0; i-- { // children came before parents
+		d := gone.order[i]
+		if needed.manifests[d.Digest.String()] {
+			continue
+		}
+		if tags, ok := roots[d.Digest.String()]; ok {
+			first = append(first, target{d, tags})
+			continue
+		}
+		rest = append(rest, target{d: d})
+	}
+	p.Manifests = len(first) + len(rest)
+	for _, a := range gone.about {
+		if !needed.manifests[a.d.Digest.String()] {
+			rest = append(rest, a)
+			p.Attached++
+		}
+	}
+	notes, err := p.notes(ctx, repository)
+	if err != nil {
+		return err
+	}
+	p.Attached += len(notes)
+	p.targets = slices.Concat(notes, first, rest)
+	for digest, size := range gone.blobs {
+		if _, stays := needed.blobs[digest]; !stays {
+			p.Bytes += size
+		}
+	}
+	return nil
+}
+
+// notes are what pushes noted of anything but the kept bundles. They go first: no
+// later push may believe that what is deleted now is still there.
+func (p *Plan) notes(ctx context.Context, repository list.Repository) ([]target, error) {
+	tags, err := repository.Tags(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept := map[string]bool{}
+	for _, b := range p.Keep {
+		kept[bundle.NoteTag(b.Root.Hex())] = true
+	}
+	var out []target
+	for _, tag := range tags {
+		if !list.IsAttachmentTag(tag) || !strings.HasSuffix(tag, bundle.NoteSuffix) || kept[tag] {
+			continue
+		}
+		s, err := repository.At(tag)
+		if err != nil {
+			return nil, err
+		}
+		d, err := s.Root(ctx)
+		if err := errors.Join(err, s.Close()); err != nil {
+			return nil, fmt.Errorf("tag %s: %w", tag, err)
+		}
+		out = append(out, target{d, []string{tag}})
+	}
+	return out, nil
+}

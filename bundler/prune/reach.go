@@ -1,0 +1,124 @@
+package prune
+
+import (
+	"context"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+)
+
+// reach is what some bundles and tags reach in a repository.
+type reach struct {
+	repository list.Repository
+	manifests  map[string]bool
+	order      []ocispec.Descriptor // of manifests, children before parents
+	about      []target             // attachments of them, with their tags
+	blobs      map[string]int64     // sizes, of blobs and manifests
+}
+
+func newReach(repository list.Repository) *reach {
+	return &reach{repository: repository, manifests: map[string]bool{}, blobs: map[string]int64{}}
+}
+
+func (r *reach) graph(g *bundle.Graph) { r.tree(g.Manifests, g.Blobs) }
+
+func (r *reach) tree(nodes []bundle.Node, blobs []ocispec.Descriptor) {
+	for _, n := range nodes {
+		if digest := n.Descriptor.Digest.String(); !r.manifests[digest] {
+			r.manifests[digest] = true
+			r.order = append(r.order, n.Descriptor)
+			r.blobs[digest] = n.Descriptor.Size
+		}
+	}
+	for _, b := range blobs {
+		r.blobs[b.Digest.String()] = b.Size
+	}
+}
+
+const maxAboutDepth = 3 // a signature of an attestation of an image
+
+// attached finds what is about the manifests, and about that.
+func (r *reach) attached(ctx context.Context, o run.Options) error {
+	tags, err := r.repository.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, tag := range tags {
+		known[tag] = true
+	}
+	subjects := r.order
+	for range maxAboutDepth {
+		found := make([][]target, len(subjects))
+		err := run.Each(ctx, o.Limit(), len(subjects), func(i int) error {
+			var err error
+			found[i], err = r.attachmentsOf(ctx, subjects[i], known)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if subjects = r.take(slices.Concat(found...)); len(subjects) == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// take keeps attachments that are new, and returns them.
+func (r *reach) take(found []target) (fresh []ocispec.Descriptor) {
+	for _, v := range found {
+		digest := v.d.Digest.String()
+		if !r.manifests[digest] {
+			r.manifests[digest] = true
+			r.about = append(r.about, v)
+			r.blobs[digest] = v.d.Size
+			fresh = append(fresh, v.d)
+		} else if i := slices.IndexFunc(r.about, func(a target) bool { return a.d.Digest == v.d.Digest }); i >= 0 {
+			r.about[i].tags = append(r.about[i].tags, v.tags...)
+		}
+	}
+	return fresh
+}
+
+// attachmentsOf lists what is about one manifest, with the list of its referrers
+// where the repository keeps that under a tag.
+func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known map[string]bool) ([]target, error) {
+	subject, err := image.ParseDigest(d.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.repository.At(subject.String())
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close() //nolint:errcheck // only read
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	var out []target
+	for _, a := range attached {
+		v := target{d: a}
+		if tag := a.Annotations[ocispec.AnnotationRefName]; tag != "" {
+			v.tags = []string{tag}
+		}
+		out = append(out, v)
+	}
+	list := "sha256-" + subject.Hex()
+	if !known[list] {
+		return out, nil
+	}
+	fallback, err := r.repository.At(list)
+	if err != nil {
+		return nil, err
+	}
+	defer fallback.Close() //nolint:errcheck // only read
+	root, err := fallback.Root(ctx)
+	return append(out, target{root, []string{list}}), err
+}

@@ -1,0 +1,114 @@
+package pull
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+)
+
+// attest adds the signed statement of how the bundle was built. One that says the same,
+// that the key has signed before, and that the target has already, is kept: the bundle
+// was built then. One that says another thing, of a build with another upstream policy,
+// stays beside the new one.
+func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
+	if in.Provenance == nil {
+		return nil
+	}
+	if in.Signer == nil {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "attest provenance", Err: errors.New("there is no key to sign it with"), Hint: "give a private key",
+		}
+	}
+	subject, err := image.ParseDigest(a.graph.Root.Digest.String())
+	if err != nil {
+		return err
+	}
+	there, err := signatures.At(ctx, in.Target, subject, trust.AttestationTag(subject))
+	if err != nil {
+		return err
+	}
+	statement, err := a.build(now).Statement()
+	if err != nil {
+		return err
+	}
+	if in.attested(ctx, subject, statement, there, now) {
+		a.graph.Attachments = append(a.graph.Attachments, there)
+		return nil
+	}
+	predicate, err := json.Marshal(statement)
+	if err != nil {
+		return err
+	}
+	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), provenance.Type, predicate, there.Node.Data)
+	if err != nil {
+		return err
+	}
+	a.graph.Attachments = append(a.graph.Attachments, signatures.WithData(signatures.Of(subject, signed), there))
+	return nil
+}
+
+// build says what the bundle was made of, where that came from, and when.
+func (a *assembled) build(now time.Time) provenance.Build {
+	b := provenance.Build{Lock: a.in.Lock, Builder: *a.in.Provenance, Started: now, UpstreamVerified: a.in.Upstream != nil}
+	for n, i := range a.in.Lock.Images {
+		from := provenance.Image{From: a.in.Registry(i.FetchedFrom()).Can().Repository}
+		if n < len(a.signed.Verified) {
+			from.SignedBy = a.signed.Verified[n].SignedBy
+		}
+		b.Images = append(b.Images, from)
+	}
+	return b
+}
+
+// attested tells whether an attachment has a statement of the same build that the key
+// has signed.
+func (in Input) attested(ctx context.Context, subject image.Digest, same provenance.Statement, there bundle.Attachment, now time.Time) bool {
+	if there.Node.Data == nil {
+		return false
+	}
+	key, err := in.Signer.Key("signer", trust.KeyOptions{})
+	if err != nil {
+		return false
+	}
+	policy, err := trust.NewPolicy(1, key)
+	if err != nil {
+		return false
+	}
+	held := carried(there)
+	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{there.Node.Descriptor}, provenance.Type)
+	if err != nil {
+		return false
+	}
+	for _, s := range statements {
+		_, predicate, err := policy.VerifyStatement(subject, []trust.Statement{s}, now)
+		if err == nil && same.IsOfBuild(predicate) {
+			return true
+		}
+	}
+	return false
+}
+
+// carried is the content of an attachment that has its bytes.
+type carried bundle.Attachment
+
+// Fetch gives the bytes of a descriptor.
+func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
+		if b.Digest == d.Digest {
+			return io.NopCloser(bytes.NewReader(b.Data)), nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
+}

@@ -1,0 +1,46 @@
+package pull
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// Base is what is at the far side already: a delta leaves it out.
+type Base struct {
+	root image.Digest
+	has  func(image.Digest) bool
+}
+
+// BaseOf is the base that a bundle is, with all that its root reaches: of a delta
+// also what that left out.
+func BaseOf(ctx context.Context, b *pinned.Bundle) (*Base, error) {
+	g, err := b.Graph(ctx)
+	if err != nil {
+		return nil, err
+	}
+	blobs := map[string]bool{}
+	for _, d := range g.Blobs {
+		blobs[d.Digest.String()] = true
+	}
+	return &Base{b.Digest(), func(d image.Digest) bool { return blobs[d.String()] }}, nil
+}
+
+// BaseOfReceipt is the base that a push has left behind.
+func BaseOfReceipt(r *bundle.Receipt) *Base { return &Base{r.Root, r.Has} }
+
+// leaveOut makes a graph that of a delta: without what the base has.
+func (b *Base) leaveOut(g *bundle.Graph, p run.Progress) error {
+	if b == nil {
+		return nil
+	}
+	base := g.Without(b.root, b.has)
+	if base == nil {
+		p.Say(fmt.Sprintf("the base %s has none of the layers: this is a whole bundle", b.root))
+	}
+	return g.LeaveTo(base)
+}

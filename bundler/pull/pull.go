@@ -1,0 +1,165 @@
+// Package pull makes a bundle of what a lock names: it reads manifests and what is
+// attached to images, assembles the whole bundle, and only then moves layers into the
+// target, with what is to be signed signed before, so that a bundle never shows without
+// its signature.
+//
+//	pulled, err := pull.Bundle(ctx, pull.Input{Matrix: m, Lock: lock, Manifests: files, Registry: upstream, Target: target}, o)
+//
+// The same lock gives the same bytes. What was interrupted goes on at the next run.
+package pull
+
+import (
+	"context"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/matrixfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Input is what a bundle is pulled from, and to.
+type Input struct {
+	Matrix    matrixfile.File
+	Lock      *bundle.Lock
+	Files     catalog.Files // nil: fetched
+	Manifests upstream.Manifests
+	Registry  medium.Registry
+	Target    medium.Target
+	Signer    *trust.Signer // nil: not signed
+	// medium.Source, where it is given, says whose signatures the images need; nothing is
+	// written before all of them are verified.
+	Upstream *upstream.Policy
+	Carry    upstream.Carry // what of upstream's signatures travels; "": none
+	// Provenance, where it is given, is attached as a statement signed by Signer.
+	Provenance *provenance.Builder
+	// Reference is the target's, where the target is a registry, and Mirror opens it
+	// to look at what arrived.
+	Reference image.Reference
+	Mirror    medium.Registry
+	// Base has layers that are left out; nil: nothing is.
+	Base *Base
+}
+
+// Pulled is a bundle that was pulled.
+type Pulled struct {
+	mover.Delivered
+	// Verified are the images whose own signatures were checked, where a policy asked
+	// for that; Attached is how many signatures and the like of images went along.
+	Verified []upstream.VerifiedImage
+	Attached int
+}
+
+// Bundle writes the bundle that a lock describes.
+func Bundle(ctx context.Context, in Input, o run.Options) (*Pulled, error) {
+	if err := in.Matrix.Fits(in.Lock); err != nil {
+		return nil, err
+	}
+	p, err := in.assemble(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.presign(ctx, p.graph); err != nil {
+		return nil, err
+	}
+	if err := in.attest(ctx, p, o.Time()); err != nil {
+		return nil, err
+	}
+	if err := in.Base.leaveOut(p.graph, o.Reporter()); err != nil {
+		return nil, err
+	}
+	delivery, err := mover.Begin(ctx, mover.Job{What: "pull", Graph: p.graph, Target: in.Target}, o)
+	if err != nil {
+		return nil, err
+	}
+	done, err := delivery.Deliver(ctx, p.origins())
+	if err != nil {
+		return nil, err
+	}
+	pulled := &Pulled{Delivered: *done, Verified: p.signed.Verified, Attached: len(p.signed.Attachments)}
+	if in.Mirror == nil || o.DryRun {
+		return pulled, nil
+	}
+	return pulled, mover.Mirror{Reference: in.Reference, Registry: in.Mirror}.Confirm(ctx, delivery, in.Lock)
+}
+
+// assembled is a bundle that is all known, and of which no layer has moved yet.
+type assembled struct {
+	in     Input
+	trees  []bundle.Tree // of the lock's images
+	signed upstream.Signed
+	graph  *bundle.Graph
+}
+
+// assemble reads everything that a bundle is made of but its layers.
+func (in Input) assemble(ctx context.Context, o run.Options) (*assembled, error) {
+	files, err := lockedFiles(ctx, in, o)
+	if err != nil {
+		return nil, err
+	}
+	a := &assembled{in: in}
+	if a.trees, err = upstream.ReadTrees(ctx, in.Lock, in.Registry, o); err != nil {
+		return nil, err
+	}
+	contents := bundle.Contents{Lock: in.Lock, Matrix: in.Matrix.Data, MatrixSignature: in.Matrix.Signature, Manifests: files}
+	if a.graph, err = bundle.Assemble(contents, a.trees); err != nil {
+		return nil, err
+	}
+	a.signed, err = upstream.ReadSigned(ctx, upstream.Input{
+		Lock: in.Lock, Trees: a.trees, Registry: in.Registry, Policy: in.Upstream, Carry: in.Carry,
+	}, o)
+	a.graph.Attachments = append(a.graph.Attachments, a.signed.Attachments...)
+	return a, err
+}
+
+// lockedFiles returns the manifest files of a lock.
+func lockedFiles(ctx context.Context, in Input, o run.Options) (catalog.Files, error) {
+	if in.Files != nil {
+		return in.Files, nil
+	}
+	var want []upstream.File
+	for _, r := range in.Lock.Releases {
+		for _, f := range r.Manifests {
+			want = append(want, upstream.File{Key: r.Path(f), Manifest: matrix.Manifest{Name: f.Name, URL: f.URL, Size: f.Size, SHA256: f.Digest.Hex()}})
+		}
+	}
+	return upstream.Fetch(ctx, want, in.Manifests, o)
+}
+
+// maxOrigins is how many images are tried for a blob that several have: one that works
+// is enough.
+const maxOrigins = 3
+
+// origins say where each part is fetched from: from memory what is there, else from
+// every image that has it.
+func (a *assembled) origins() mover.Origins {
+	known := a.graph.InMemory()
+	origins := mover.InMemory(a.graph)
+	for n, tree := range a.trees {
+		from := a.in.origin(a.in.Lock.Images[n])
+		for _, d := range tree.Blobs {
+			if _, ok := known[d.Digest]; !ok && len(origins[d.Digest]) < maxOrigins {
+				origins.Add(d.Digest, mover.Foreign(d, from))
+			}
+		}
+	}
+	for d, i := range a.signed.From {
+		if _, ok := known[d]; !ok && len(origins[d]) < maxOrigins {
+			origins.Add(d, a.in.origin(i))
+		}
+	}
+	return origins
+}
+
+// origin is where an image is fetched from, in the queue of its host.
+func (in Input) origin(i bundle.Image) mover.Origin {
+	from := mover.From(in.Registry(i.FetchedFrom()))
+	from.Host = from.Repository.Host()
+	return from
+}

@@ -1,0 +1,89 @@
+package push
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// ImagesInput is what is put beside a bundle's repository, and where.
+type ImagesInput struct {
+	Bundle    *pinned.Bundle
+	Reference image.Reference // the bundle's, in the registry; images go below it
+	// Open gives the repository of a reference, to write to.
+	Open func(image.Reference) medium.Target
+	// Registry gives it to read from, so that its blobs can be mounted.
+	Registry medium.Registry
+}
+
+// Images puts every image of a bundle, with what is attached to it, below the
+// bundle's repository under its upstream name, for nodes that pull by that name. The
+// bundle itself has been pushed before, so that a registry that can mount is sent no
+// blob twice. It returns the references, sorted.
+func Images(ctx context.Context, in ImagesInput, o run.Options) ([]image.Reference, error) {
+	g, lock, err := in.Bundle.Whole(ctx, run.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]image.Reference, len(lock.Images))
+	o.Reporter().Phase("images under their upstream names", len(out), 0)
+	quiet := o
+	quiet.Progress = run.Silent{}
+	err = run.Each(ctx, o.Limit(), len(out), func(n int) error {
+		i := lock.Images[n]
+		var err error
+		if out[n], err = beside(in.Reference, i); err == nil {
+			err = pushBeside(ctx, in, g.Below(i.Descriptor()), out[n], quiet)
+		}
+		o.Reporter().Done(i.Reference.String(), err)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", i.Reference, err)
+		}
+		return nil
+	})
+	if err == nil || ctx.Err() != nil {
+		return out, err
+	}
+	return nil, &fault.Error{
+		Reason: fault.Incomplete, Op: "put images beside", Subject: in.Reference.String(), Err: err,
+		Hint: "run the same command again: the bundle itself has arrived, and what is there is not sent twice",
+	}
+}
+
+// beside is where an image of a lock goes. One that upstream names by digest alone
+// gets a tag, since registries throw away what has none.
+func beside(mirror image.Reference, i bundle.Image) (image.Reference, error) {
+	ref, err := i.Reference.Below(mirror)
+	if err != nil {
+		return ref, err
+	}
+	tag := ref.Tag()
+	if tag == "" {
+		tag = "digest-" + i.Digest.Hex()[:16]
+	}
+	return ref.WithTag(tag)
+}
+
+func pushBeside(ctx context.Context, in ImagesInput, g *bundle.Graph, at image.Reference, o run.Options) error {
+	target := in.Open(at)
+	defer target.Close() //nolint:errcheck // a registry keeps nothing open
+	d, err := mover.Begin(ctx, mover.Job{What: "push", Graph: g, Target: target}, o)
+	if err != nil {
+		return err
+	}
+	origins, from, whole := mover.InMemory(g), mover.From(in.Bundle), mover.From(in.Registry(in.Reference))
+	for _, m := range d.Missing() {
+		if len(origins[m.Digest]) == 0 {
+			origins[m.Digest] = []mover.Origin{from, whole} // the second one to be mounted from
+		}
+	}
+	_, err = d.Deliver(ctx, origins)
+	return err
+}

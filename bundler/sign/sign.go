@@ -1,0 +1,67 @@
+// Package sign adds a signature to a bundle that is there already: to an archive or a
+// folder without rewriting the rest, or to a registry.
+//
+//	root, err := sign.Bundle(ctx, source, signer, "registry.site/vdo/drivers")
+package sign
+
+import (
+	"context"
+	"errors"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+)
+
+// maxSignatureManifest bounds the manifest under a signature's tag, in bytes.
+const maxSignatureManifest = 4 << 20
+
+// Bundle adds a signature to a bundle that is there. The bundle's structure is read
+// first, so that what is no bundle, or lacks a part, is not signed. Its layers are
+// not read: they were verified when they arrived, and verify reads them.
+func Bundle(ctx context.Context, s medium.Source, signer *trust.Signer, identity string) (ocispec.Descriptor, error) {
+	b, err := pinned.Open(ctx, s)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	root := b.Descriptor()
+	if _, err := b.Read(ctx); err != nil {
+		return root, err
+	}
+	existing, err := existingSignature(ctx, b, b.Digest())
+	if err != nil {
+		return root, err
+	}
+	attachment, err := signatures.New(signer, b.Digest(), identity, existing)
+	if err != nil {
+		return root, err
+	}
+	attach := s.Can().Attach
+	if attach == nil {
+		return root, &fault.Error{
+			Reason: fault.Refused, Op: "sign", Subject: b.Digest().String(), Err: errors.New("nothing can be added where it is"),
+			Hint: "sign the file, the folder, or the bundle in its registry",
+		}
+	}
+	return root, attach(ctx, attachment)
+}
+
+// existingSignature returns the manifest under the signature's tag, or nil.
+func existingSignature(ctx context.Context, s medium.Source, subject image.Digest) ([]byte, error) {
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range attached {
+		if d.Annotations[ocispec.AnnotationRefName] == trust.SignatureTag(subject) {
+			return bundle.Read(ctx, s, d, maxSignatureManifest)
+		}
+	}
+	return nil, nil
+}

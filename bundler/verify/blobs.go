@@ -1,0 +1,85 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+)
+
+// blobs reads every blob, in parallel: on all cores, since hashing is what takes the
+// time, and the largest first, so that no core is left alone with one at the end.
+func (c *checker) blobs(ctx context.Context, g *bundle.Graph) error {
+	names, held, o, v := g.Owners(), g.Held(), c.options, c.found
+	o.Reporter().Phase("verify", len(held), bundle.SizeOf(held))
+	v.Blobs, v.Bytes, v.Left = len(held), g.HeldSize(), g.LeftOut()
+	blobs := slices.SortedStableFunc(slices.Values(held), func(a, b ocispec.Descriptor) int { return cmp.Compare(b.Size, a.Size) })
+	buffers := sync.Pool{New: func() any { b := make([]byte, verifyBuffer); return &b }}
+	return run.Each(ctx, max(o.Limit(), runtime.GOMAXPROCS(0)), len(blobs), func(n int) error {
+		d := blobs[n]
+		buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's own
+		defer buffers.Put(buf)
+		err := c.readBlob(ctx, d, *buf)
+		if err != nil && ctx.Err() == nil {
+			err = damaged(names.Name(d), d, err)
+		}
+		o.Reporter().Done(names.Name(d), err)
+		return err
+	})
+}
+
+// damaged says what a blob belongs to, keeping the reason of a fault of the medium.
+func damaged(name string, d ocispec.Descriptor, err error) error {
+	f := &fault.Error{Reason: fault.Corrupt, Op: "verify", Subject: fmt.Sprintf("%s (%s)", name, d.Digest), Err: err}
+	var inner *fault.Error
+	if errors.As(err, &inner) && inner.Reason != "" && inner.Err != nil {
+		f.Reason, f.Err = inner.Reason, inner.Err
+	}
+	if f.Reason == fault.NotFound { // the bundle is there, this part of it is not
+		f.Reason = fault.Incomplete
+		f.Hint = "copy the bundle again from where it was made; in a registry, `vdo-bundle push BUNDLE REGISTRY/REPO:TAG --check-all` adds whatever is missing"
+		return f
+	}
+	if f.Hint = fault.HintOf(err); f.Reason == fault.Incomplete && bundle.IsForeign(d) {
+		return mover.ForeignFault(d, f)
+	}
+	if f.Hint == "" {
+		f.Hint = "copy the bundle again from where it was made, or pull it again"
+	}
+	return f
+}
+
+// verifyBuffer is read at a time: few calls, and it stays in a core's cache.
+const verifyBuffer = 128 << 10
+
+func (c *checker) readBlob(ctx context.Context, d ocispec.Descriptor, buf []byte) error {
+	r, err := c.Fetch(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer r.Close() //nolint:errcheck // only read
+	_, err = io.CopyBuffer(&tick{c.options.Reporter(), ctx}, bundle.Verify(r, bundle.Plain(d)), buf)
+	return err
+}
+
+// tick reports what is written to it, and stops when ctx is done.
+type tick struct {
+	progress run.Progress
+	ctx      context.Context //nolint:containedctx // io.Copy has no context of its own
+}
+
+func (t *tick) Write(b []byte) (int, error) {
+	t.progress.Moved(int64(len(b)))
+	return len(b), t.ctx.Err()
+}

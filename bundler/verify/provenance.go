@@ -1,0 +1,93 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
+)
+
+// Provenance is what a statement says of how a bundle was built, and on whose word.
+type Provenance struct {
+	SignedBy []string `json:"signedBy,omitempty"` // ids of the policy
+	// Builder is the program's version, and Started when it began to build.
+	Builder          string `json:"builder,omitempty"`
+	Started          string `json:"started,omitempty"`
+	UpstreamVerified bool   `json:"upstreamVerified,omitempty"` // images' own signatures were checked
+	// Problem is why there is no statement to rely on; the rest is empty then.
+	Problem string `json:"problem,omitempty"`
+}
+
+// provenance looks for a signed statement of how the bundle was built, which agrees
+// with its lock. What is wrong is an error where the rules demand one, and else told
+// where there is any statement.
+func (c *checker) provenance(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) error {
+	if lock == nil {
+		return nil // which is a fault of its own
+	}
+	found, there, err := c.statement(ctx, attached, lock)
+	switch {
+	case err == nil:
+		c.found.Provenance = &found
+		return nil
+	case c.rules.Provenance:
+		return &fault.Error{Reason: fault.ReasonOf(err), Op: "verify provenance", Subject: c.Digest().String(), Hint: fault.HintOf(err), Err: unnamed(err)}
+	case there:
+		c.found.Provenance = &Provenance{Problem: unnamed(err).Error()}
+	}
+	return nil
+}
+
+// unnamed drops what the outer fault says again: the operation and the root.
+func unnamed(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Op == "verify" && f.Err != nil {
+		return f.Err
+	}
+	return err
+}
+
+// statement finds it; there says whether there is one at all.
+func (c *checker) statement(ctx context.Context, attached []ocispec.Descriptor, lock *bundle.Lock) (p Provenance, there bool, err error) {
+	statements, err := trust.ReadStatements(ctx, c, attached, provenance.Type)
+	if err != nil {
+		return p, true, err
+	}
+	if len(statements) == 0 {
+		return p, false, &fault.Error{
+			Reason: fault.Untrusted, Err: errors.New("there is no statement of how it was built"),
+			Hint: "have it pulled with --provenance, and copy its attestations too (tag " + trust.AttestationTag(c.Digest()) + ")",
+		}
+	}
+	slices.Reverse(statements) // of several builds the last one counts, and it was added last
+	verified, predicate, err := c.rules.Policy.VerifyStatement(c.Digest(), statements, c.now)
+	if err != nil {
+		return p, true, err
+	}
+	var found provenance.Statement
+	if err := json.Unmarshal(predicate, &found); err != nil {
+		return p, true, misdescribed(errors.New("it cannot be read"))
+	}
+	if err := found.Fits(lock); err != nil {
+		return p, true, misdescribed(err)
+	}
+	return Provenance{
+		SignedBy: verified.Keys(), Builder: found.RunDetails.Builder.Version["vdo-bundle"], Started: found.RunDetails.Metadata.StartedOn,
+		UpstreamVerified: found.BuildDefinition.ExternalParameters.UpstreamPolicy,
+	}, true, nil
+}
+
+func misdescribed(why error) error {
+	return &fault.Error{
+		Reason: fault.Untrusted, Err: fmt.Errorf("the statement does not describe this bundle: %w", why),
+		Hint: "ask who signed it how it came to be; do not rely on it",
+	}
+}
