@@ -80,13 +80,12 @@ type DriverBundleSpec struct {
 	AcceptOlder string `json:"acceptOlder,omitempty"`
 }
 
-// TrustPolicy says whose signatures count: those by keys, and those by whom a
-// certificate authority of the site vouches for. It means what the policy file of
-// vdo-bundle means (api/trust).
+// TrustPolicy says whose signatures count: those by keys, by whom a certificate
+// authority of the site has certified, and by who had a login at a sigstore. It means
+// what the policy file of vdo-bundle means (api/trust).
 //
-// +kubebuilder:validation:XValidation:rule="has(self.keys) || has(self.certificates) || has(self.keyless)",message="give keys or certificates: without any, nothing could ever be accepted"
-// +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= (has(self.keys) ? size(self.keys) : 0) + (has(self.certificates) ? size(self.certificates) : 0) || has(self.keyless)",message="threshold asks for more keys than are listed: keys and certificates count together"
-// +kubebuilder:validation:XValidation:rule="!has(self.keyless)",message="the operator does not verify keyless signatures: have the bundle signed with a key, or with a certificate of an authority of the site, and list that under keys or certificates"
+// +kubebuilder:validation:XValidation:rule="has(self.keys) || has(self.certificates) || has(self.keyless)",message="give keys, certificates or keyless: without any, nothing could ever be accepted"
+// +kubebuilder:validation:XValidation:rule="!has(self.threshold) || self.threshold <= (has(self.keys) ? size(self.keys) : 0) + (has(self.certificates) ? size(self.certificates) : 0) + (has(self.keyless) ? size(self.keyless) : 0)",message="threshold asks for more keys than are listed: keys, certificates and keyless count together"
 type TrustPolicy struct {
 	// Keys whose signatures count. Two entries with the same public key count once.
 	// +optional
@@ -102,15 +101,16 @@ type TrustPolicy struct {
 	// +listType=map
 	// +listMapKey=id
 	Certificates []TrustAuthority `json:"certificates,omitempty"`
-	// Keyless is refused: it is here so that a policy which asks for it is not taken
-	// for one that does not.
+	// Keyless are sigstores, and whose of their short-lived certificates count.
 	// +optional
+	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=id
 	Keyless []TrustKeyless `json:"keyless,omitempty"`
 	// Threshold is how many distinct signers there must be, keys and entries of
-	// certificates together. An entry counts once, whichever of its identities signed,
-	// and a key counts once, whoever vouches for it.
+	// certificates and keyless together. An entry counts once, whichever of its
+	// identities signed, and a key counts once, whoever has certified it.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -234,13 +234,59 @@ type TrustIdentity struct {
 	DNS string `json:"dns,omitempty"`
 }
 
-// TrustKeyless is an entry for short-lived certificates of a sigstore, which the
-// operator does not verify.
+// TrustKeyless is a sigstore, and whose of its short-lived certificates count.
 //
-// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:XValidation:rule="has(self.trustedRoot) != has(self.trustedRootFrom)",message="give exactly one of trustedRoot and trustedRootFrom"
 type TrustKeyless struct {
+	// ID names the entry in status and messages.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// TrustedRoot is the sigstore's trusted_root.json. It is never fetched or renewed:
+	// what has expired in it has expired.
 	// +optional
-	ID string `json:"id,omitempty"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=262144
+	TrustedRoot string `json:"trustedRoot,omitempty"`
+	// TrustedRootFrom takes it from a ConfigMap or Secret. Default key:
+	// trusted_root.json.
+	// +optional
+	TrustedRootFrom *KeyReference `json:"trustedRootFrom,omitempty"`
+	// Identities are who may have signed.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Identities []TrustLogin `json:"identities"`
+	// WithoutTransparencyLog lets a time stamp of the trusted root's authorities do
+	// where there is no entry in its transparency log.
+	// +optional
+	WithoutTransparencyLog bool `json:"withoutTransparencyLog,omitempty"`
+	// WithoutCertificateLog is for a sigstore that has no certificate log.
+	// +optional
+	WithoutCertificateLog bool `json:"withoutCertificateLog,omitempty"`
+	// NotBefore and NotAfter bound the time in which the entry counts.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// Revoked entries never count.
+	// +optional
+	Revoked bool `json:"revoked,omitempty"`
+}
+
+// TrustLogin is who a short-lived certificate was issued to, and by whose login, in
+// exactly these characters.
+type TrustLogin struct {
+	// Issuer of the login, such as https://accounts.google.com.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="identities are compared character by character, without wildcards"
+	Issuer string `json:"issuer"`
+	// Subject is an e-mail address or a URI.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.contains('*')",message="identities are compared character by character, without wildcards"
+	Subject string `json:"subject"`
 }
 
 // DriverBundleStatus is what was found in the mirror.

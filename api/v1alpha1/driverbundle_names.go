@@ -9,6 +9,7 @@ const (
 	DefaultCAKey          = "ca.crt"
 	DefaultPublicKeyKey   = "cosign.pub"
 	DefaultRootsKey       = "ca.crt" // of certificate authorities
+	DefaultTrustedRootKey = "trusted_root.json"
 )
 
 // The predecessor's matrix ConfigMap, under both of its names, and the DriverBundle

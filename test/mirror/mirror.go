@@ -12,6 +12,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"testing"
@@ -22,6 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
 
@@ -180,6 +183,28 @@ func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
 	d, err := remote.Get(r.Digest(to.String()), r.options(t.Context())...)
 	require.NoError(t, err)
 	require.NoError(t, remote.Tag(r.Tag(tag), d, r.options(t.Context())...))
+}
+
+// PutClaim puts a signed claim of simple signing under the signature tag of a bundle, with
+// the annotations that it was given.
+func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {
+	t.Helper()
+	config, layer := []byte("{}"), ocispec.Descriptor{
+		MediaType: trust.SimpleSigningMediaType, Digest: digest.FromBytes(claim), Size: int64(len(claim)), Annotations: annotations,
+	}
+	manifest, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Layers: []ocispec.Descriptor{layer},
+		Config: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig, Digest: digest.FromBytes(config), Size: int64(len(config))},
+	})
+	require.NoError(t, err)
+	r.Put(t, trust.Signed{
+		Manifest: manifest, Tag: trust.SignatureTag(root),
+		Descriptor: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))},
+		Blobs: []trust.Blob{
+			{Descriptor: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageConfig}, Data: config},
+			{Descriptor: ocispec.Descriptor{MediaType: layer.MediaType}, Data: claim},
+		},
+	})
 }
 
 // Sign adds a signature by a key under cosign's tag.

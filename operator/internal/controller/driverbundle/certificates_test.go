@@ -218,12 +218,12 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	}{
 		{"another identity", o.signer(t, "intern@corp.example", none), o.entry(), `by a certificate of "email intern@corp.example", who is none of the identities of corp`},
 		{"an identity that begins alike", o.signer(t, desk+".example", none), o.entry(), "who is none of the identities of corp"},
-		{"another root of the same name", other.signer(t, desk, none), o.entry(), `by a certificate of "email release@corp.example" that the authority corp does not vouch for`},
+		{"another root of the same name", other.signer(t, desk, none), o.entry(), `by a certificate of "email release@corp.example" that the authority corp has not issued`},
 		{"another use", o.signer(t, desk, none), purpose, "did not issue for 1.3.6.1.4.1.311.10.3.13"},
 		{"expired, and no authority stamps time", o.old(t, expired.Add(-time.Hour)), o.entry(), "expired 2024-01-01T00:00:00Z, and corp has no time-stamping authority"},
 		{"expired without a stamp", o.old(t, none), stamping, "expired 2024-01-01T00:00:00Z, and the signature has no time stamp"},
 		{"expired with a late stamp", lateStamp{o.old(t, none), func(signature []byte) []byte { return o.tsa.Stamp(t, signature, expired.Add(time.Hour)) }}, stamping, "no time stamp by an authority of corp says that it was made before"},
-		{"a stranger's stamp", other.old(t, expired.Add(-time.Hour)), stamping, "does not vouch for"},
+		{"a stranger's stamp", other.old(t, expired.Add(-time.Hour)), stamping, "has not issued"},
 		{"a revoked authority", o.signer(t, desk, none), revoked, "by a certificate of the authority corp, revoked"},
 		{"an authority out of time", o.signer(t, desk, none), over, "by a certificate of the authority corp, expired 2024-01-01T00:00:00Z"},
 		{"a revoked intermediate", o.signer(t, desk, none), serials, "by a certificate of the authority corp that the policy has revoked"},
@@ -338,7 +338,7 @@ keyless:
 - id: k8s
   trustedRootFile: root.json
   identities: [{subject: a@b.example, issuer: https://login.example}]
-`, `read keyless "k8s": this program does not verify keyless signatures (have it signed with a key, or with a certificate of an authority of the site`},
+`, `read keyless "k8s": read trusted root`},
 		"no YAML":       {"a: [", "ConfigMap " + w.ns + "/vdo-trust, key policy.yaml"},
 		"unknown field": {policyFile + "wildcards: true\n", "the key wildcards is not known"},
 		"a pattern":     {policyFile + "  - email: '*@corp.example'\n", "without wildcards"},

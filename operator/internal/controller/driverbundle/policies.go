@@ -96,9 +96,6 @@ func filesOf(subject string, data map[string][]byte) func(string) ([]byte, error
 func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *v1alpha1.TrustPolicy) (*trust.Policy, error) {
 	var problems []error
 	bad := func(where string, err error) { problems = append(problems, fmt.Errorf("%s%s: %w", field, where, err)) }
-	if len(spec.Keyless) > 0 {
-		bad(".keyless", errKeyless)
-	}
 	keys := make([]trust.Key, 0, len(spec.Keys))
 	for _, k := range spec.Keys {
 		key, err := r.key(ctx, namespace, k)
@@ -117,6 +114,15 @@ func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *
 		}
 		authorities = append(authorities, authority)
 	}
+	keyless := make([]trust.Keyless, 0, len(spec.Keyless))
+	for _, k := range spec.Keyless {
+		entry, err := r.keyless(ctx, namespace, k)
+		if err != nil {
+			bad(": keyless "+k.ID, err)
+			continue
+		}
+		keyless = append(keyless, entry)
+	}
 	var revoked []image.Digest
 	for _, s := range spec.RevokedDigests {
 		d, err := image.ParseDigest(s)
@@ -129,18 +135,11 @@ func (r *Reconciler) policy(ctx context.Context, namespace, field string, spec *
 	if len(problems) > 0 {
 		return nil, fault.Join(problems...)
 	}
-	p, err := trust.ComposePolicy(max(int(spec.Threshold), 1), keys, authorities)
+	p, err := trust.ComposePolicy(max(int(spec.Threshold), 1), keys, authorities, keyless...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
 	return p.WithRevokedDigests(revoked...), nil
-}
-
-// errKeyless says what the API server says already, where it has the CRD of this
-// version.
-var errKeyless = &fault.Error{
-	Reason: fault.InvalidInput, Op: "read trust policy", Err: errors.New("the operator does not verify keyless signatures"),
-	Hint: "have the bundle signed with a key, or with a certificate of an authority of the site, and list that under keys or certificates",
 }
 
 func (r *Reconciler) key(ctx context.Context, namespace string, k v1alpha1.TrustKey) (trust.Key, error) {
@@ -174,6 +173,27 @@ func (r *Reconciler) authority(ctx context.Context, namespace string, c v1alpha1
 	return a, nil
 }
 
+// keyless reads a sigstore of a spec, and whose certificates count. Its trusted root is
+// what is written there or in the ConfigMap: nothing is fetched.
+func (r *Reconciler) keyless(ctx context.Context, namespace string, k v1alpha1.TrustKeyless) (trust.Keyless, error) {
+	o := trust.KeylessOptions{
+		SigstoreOptions: trust.SigstoreOptions{WithoutTransparencyLog: k.WithoutTransparencyLog, WithoutCertificateLog: k.WithoutCertificateLog},
+		Revoked:         k.Revoked, NotBefore: timeOf(k.NotBefore), NotAfter: timeOf(k.NotAfter),
+	}
+	for _, i := range k.Identities {
+		o.Identities = append(o.Identities, trust.KeylessIdentity{Issuer: i.Issuer, Subject: i.Subject})
+	}
+	var err error
+	if o.TrustedRoot, err = r.text(ctx, namespace, k.TrustedRoot, k.TrustedRootFrom, v1alpha1.DefaultTrustedRootKey, "trustedRootFrom"); err != nil {
+		return trust.Keyless{}, err
+	}
+	entry, err := trust.NewKeyless(k.ID, o)
+	if err != nil {
+		return entry, &fault.Error{Reason: fault.ReasonOf(err), Err: err, Hint: "correct it; `kubectl explain driverbundle.spec.trust.keyless` lists the fields"}
+	}
+	return entry, nil
+}
+
 func timeOf(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -181,7 +201,7 @@ func timeOf(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// text returns what a spec has in PEM, or what a ConfigMap or Secret has that it
+// text returns what a spec has, or what a ConfigMap or Secret has that it
 // names in a field.
 func (r *Reconciler) text(ctx context.Context, namespace, inline string, from *v1alpha1.KeyReference, usual, field string) ([]byte, error) {
 	if from == nil {

@@ -72,6 +72,9 @@ func sources(p *v1alpha1.TrustPolicy) []v1alpha1.KeyReference {
 	for _, c := range p.Certificates {
 		named = append(named, c.RootsFrom, c.IntermediatesFrom, c.TimestampRootsFrom)
 	}
+	for _, k := range p.Keyless {
+		named = append(named, k.TrustedRootFrom)
+	}
 	var out []v1alpha1.KeyReference
 	for _, ref := range named {
 		if ref != nil {
