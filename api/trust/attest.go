@@ -24,7 +24,7 @@ const (
 
 // AttestationTag returns the tag under which cosign keeps the attestations of a
 // digest: sha256-HEX.att.
-func AttestationTag(subject image.Digest) string { return "sha256-" + subject.Hex() + ".att" }
+func AttestationTag(subject image.Digest) string { return image.Attestations.TagOf(subject) }
 
 type statement struct {
 	Type          string             `json:"_type"`

@@ -44,16 +44,16 @@ func (c *Client) authorization(ctx context.Context, h *Host, a Access) (string, 
 	if err != nil || ch.scheme == "" {
 		return "", err // who does not ask for a login is not told it
 	}
-	d, err := c.door(ctx, h, a.Path)
+	l, err := c.login(ctx, h, a.Path)
 	switch {
 	case err != nil:
 		return "", err
-	case d.login.AccessToken != "":
-		return "Bearer " + d.login.AccessToken, nil
-	case ch.scheme != "bearer" && (d.login.Username == "" || d.login.Password == ""):
+	case l.credential.AccessToken != "":
+		return "Bearer " + l.credential.AccessToken, nil
+	case ch.scheme != "bearer" && (l.credential.Username == "" || l.credential.Password == ""):
 		return "", nil
 	}
-	return d.header(ctx, a)
+	return l.header(ctx, a)
 }
 
 // challengeOf returns how the host wants to be logged in to.
@@ -109,70 +109,79 @@ func (h *Host) refusedLogin(resp *http.Response, a Access) {
 	if ch := pickChallenge(resp.Header); ch.scheme != "" {
 		h.challenge = ch
 	}
-	if d := h.doors[a.Path]; d != nil {
-		d.tokens.forget(strings.TrimPrefix(resp.Request.Header.Get("Authorization"), "Bearer "))
+	if l := h.logins[a.Path]; l != nil {
+		l.tokens.forget(strings.TrimPrefix(resp.Request.Header.Get("Authorization"), "Bearer "))
 	}
 }
 
-// door is the login for a path of a host, with oras' client that has it let in. That
+// login is the login for a path of a host, with oras' client that has it let in. That
 // client never speaks to the registry: it is shown the challenge that the host gave
 // when it was asked, and asks the token service. So no request is sent that the host
 // would refuse for want of a token, with a body or without; and a token service at a
 // private address of a site, which oras refuses where its name is not the registry's,
 // is asked once it has passed the check of realm.
-type door struct {
-	client *Client
-	host   *Host
-	login  auth.Credential
-	oras   *auth.Client
-	tokens *tokens
+type login struct {
+	client     *Client
+	host       *Host
+	credential auth.Credential
+	oras       *auth.Client
+	tokens     *tokens
 }
 
-// door returns that for a path of the host.
-func (c *Client) door(ctx context.Context, h *Host, path string) (*door, error) {
-	h.mu.Lock()
-	d := h.doors[path]
-	h.mu.Unlock()
-	if d != nil {
-		return d, nil
+// login returns that for a path of the host. It is looked for once, by whoever holds the
+// gate: a credential helper is a program.
+func (c *Client) login(ctx context.Context, h *Host, path string) (*login, error) {
+	if l := h.loginOf(path); l != nil {
+		return l, nil
 	}
-	login, err := c.opts.Credentials(ctx, h.name, path)
+	release, err := acquire(ctx, h.gate)
 	if err != nil {
 		return nil, err
 	}
-	d = &door{client: c, host: h, login: login, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}}}
-	d.oras = &auth.Client{
-		Client:     &http.Client{Transport: d, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		Credential: func(context.Context, string) (auth.Credential, error) { return login, nil },
-		Cache:      d.tokens, ClientID: c.opts.UserAgent,
+	defer release()
+	if l := h.loginOf(path); l != nil {
+		return l, nil
+	}
+	credential, err := c.opts.Credentials(ctx, h.name, path)
+	if err != nil {
+		return nil, err
+	}
+	l := &login{client: c, host: h, credential: credential, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}}}
+	l.oras = &auth.Client{
+		Client:     &http.Client{Transport: l, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		Credential: func(context.Context, string) (auth.Credential, error) { return credential, nil },
+		Cache:      l.tokens, ClientID: c.opts.UserAgent,
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if there := h.doors[path]; there != nil {
-		return there, nil
+	h.logins[path] = l
+	h.keepSecret(credential.Password, credential.RefreshToken, credential.AccessToken)
+	if credential.Password != "" {
+		h.keepSecret(base64.StdEncoding.EncodeToString([]byte(credential.Username + ":" + credential.Password)))
 	}
-	h.doors[path] = d
-	h.keepSecret(login.Password, login.RefreshToken, login.AccessToken)
-	if login.Password != "" {
-		h.keepSecret(base64.StdEncoding.EncodeToString([]byte(login.Username + ":" + login.Password)))
-	}
-	return d, nil
+	return l, nil
+}
+
+func (h *Host) loginOf(path string) *login {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.logins[path]
 }
 
 // Paths of what oras' client asks for; neither is sent to the registry.
 const (
-	entrancePath = "/v2/"
-	tokenPath    = "/token"
+	apiPath   = "/v2/"
+	tokenPath = "/token"
 )
 
 // header returns the Authorization header for an access.
-func (d *door) header(ctx context.Context, a Access) (string, error) {
+func (l *login) header(ctx context.Context, a Access) (string, error) {
 	ctx = auth.WithScopes(ctx, a.scopes()...)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.host.base.JoinPath(entrancePath).String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.host.base.JoinPath(apiPath).String(), nil)
 	if err != nil {
 		return "", err
 	}
-	resp, err := d.oras.Do(req)
+	resp, err := l.oras.Do(req)
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
@@ -186,15 +195,15 @@ func (d *door) header(ctx context.Context, a Access) (string, error) {
 
 // RoundTrip answers oras' client: with the host's challenge, or with success where it
 // sends what is due. What it asks of the token service goes there.
-func (d *door) RoundTrip(req *http.Request) (*http.Response, error) {
-	ch, _ := d.host.challenged()
+func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
+	ch, _ := l.host.challenged()
 	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}
 	switch {
 	case req.URL.Path == tokenPath:
-		return d.askToken(req, ch)
+		return l.askToken(req, ch)
 	case req.Header.Get("Authorization") == "" && ch.scheme == "bearer":
 		resp.StatusCode = http.StatusUnauthorized
-		resp.Header.Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", d.host.base.JoinPath(tokenPath).String(), ch.params["service"]))
+		resp.Header.Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", l.host.base.JoinPath(tokenPath).String(), ch.params["service"]))
 	case req.Header.Get("Authorization") == "":
 		resp.StatusCode = http.StatusUnauthorized
 		resp.Header.Set("WWW-Authenticate", "Basic")
@@ -208,8 +217,8 @@ const (
 )
 
 // askToken sends oras' request to the token service that the host named.
-func (d *door) askToken(req *http.Request, ch challenge) (*http.Response, error) {
-	realm, err := d.client.realm(d.host, ch.params["realm"])
+func (l *login) askToken(req *http.Request, ch challenge) (*http.Response, error) {
+	realm, err := l.client.realm(l.host, ch.params["realm"])
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +229,7 @@ func (d *door) askToken(req *http.Request, ch challenge) (*http.Response, error)
 	realm.RawQuery = form.Encode()
 	req = req.Clone(req.Context())
 	req.URL, req.Host = realm, ""
-	resp, err := d.client.roundTrip(req.Context(), d.client.transport(realm.Host, realm.Host != d.host.base.Host), req)
+	resp, err := l.client.roundTrip(req.Context(), l.client.transport(realm.Host, realm.Host != l.host.base.Host), req)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +241,7 @@ func (d *door) askToken(req *http.Request, ch challenge) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.taken(data); err != nil {
+	if err := l.taken(data); err != nil {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(data))
@@ -250,7 +259,7 @@ func tokenRefused(err error) error {
 }
 
 // taken takes note of the token in an answer, and of how long it is good.
-func (d *door) taken(data []byte) error {
+func (l *login) taken(data []byte) error {
 	var t struct {
 		Token       string `json:"token"`
 		AccessToken string `json:"access_token"`
@@ -263,12 +272,12 @@ func (d *door) taken(data []byte) error {
 	if t.ExpiresIn > 0 && t.ExpiresIn < 1<<31 {
 		life = time.Duration(t.ExpiresIn) * time.Second
 	}
-	d.host.mu.Lock()
-	d.host.keepSecret(t.Token, t.AccessToken)
-	d.host.mu.Unlock()
+	l.host.mu.Lock()
+	l.host.keepSecret(t.Token, t.AccessToken)
+	l.host.mu.Unlock()
 	until := time.Now().Add(life * 4 / 5)
-	d.tokens.good(t.Token, until)
-	d.tokens.good(t.AccessToken, until)
+	l.tokens.good(t.Token, until)
+	l.tokens.good(t.AccessToken, until)
 	return nil
 }
 

@@ -33,6 +33,31 @@
 // login with a registry and keeps it there, and [Logout] forgets it: what
 // `vdo-bundle login`, `logout` and `--authfile` need.
 //
+// # What is oras' and what is not
+//
+// The protocol is that of oras.land/oras-go/v2: manifests, tags and referrers
+// (registry/remote), tokens and passwords (registry/remote/auth), entries of
+// configuration files and their writing (registry/remote/credentials). Under it lies
+// the guarded transport of this package, and around it is done here what oras does
+// otherwise than a site needs, each with its test:
+//   - Retries. oras' cover neither a reset connection nor a short body. Answers are read
+//     here, with retries, before oras sees them.
+//   - Token services. oras refuses those whose name is not the registry's at a private
+//     address, which is where a site has them; here they are refused without HTTPS, with
+//     a login in their URL, and at addresses of this machine or its link. oras also
+//     does not know that tokens expire.
+//   - Lists of referrers under the tag sha256-HEX. Of two who write one at a time oras
+//     loses one, and it believes a registry that announces with OCI-Subject an API that
+//     it does not have: the API is asked. Any refusal of it is its absence, and a type
+//     with parameters is the type.
+//   - Pages. A list goes on under its own address or not at all; oras follows to any
+//     path of the host.
+//   - Credential helpers. oras' way to run them has no deadline and no bound, and quotes
+//     what they say.
+//   - Which entry of a file is for a repository: oras has that of one repository hold for
+//     the whole host. And its errors quote a damaged entry, with the secret.
+//   - Deleting a tag, which oras cannot.
+//
 // # When a host has had enough
 //
 // A 429, or a 503 with Retry-After, holds back everything that goes to that host,
@@ -244,12 +269,16 @@ func badCA(name string) error {
 // newTransport speaks HTTP/1.1 only: one connection a transfer uses a link with
 // delay or loss better than streams that share one, and a cut is one transfer's.
 func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer(o).DialContext}
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if o.Transport != nil {
 		t = o.Transport.Clone()
 	}
+	if t.DialContext == nil {
+		t.DialContext = dialer(o).DialContext
+	}
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
+	t.DialTLSContext = dialTLS(t)
 	t.ExpectContinueTimeout = time.Second
 	t.IdleConnTimeout = 90 * time.Second
 	t.MaxIdleConnsPerHost = (2 + 2*manySmall) * o.Concurrency

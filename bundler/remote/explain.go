@@ -170,7 +170,7 @@ func isCertificate(err error) bool {
 // certificate of ours, or did not like it; crypto/tls has no type for it.
 func wantsCertificate(err error) bool {
 	var n *net.OpError
-	return errors.As(err, &n) && n.Op == "remote error" && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
+	return isAlert(err) && errors.As(err, &n) && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
 }
 
 func isSchemeMismatch(err error) bool {

@@ -20,9 +20,9 @@ type Host struct {
 	mu        sync.Mutex
 	pinged    bool
 	challenge challenge
-	doors     map[string]*door // by path
-	secrets   []string         // to be kept out of messages
-	notBefore time.Time        // it has asked for a pause until then
+	logins    map[string]*login // by path
+	secrets   []string          // to be kept out of messages
+	notBefore time.Time         // it has asked for a pause until then
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
 	noReferrers   map[string]bool // repositories without the referrers API: one host may serve several registries
@@ -46,8 +46,8 @@ func (c *Client) Host(name string) *Host {
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),
 		pull: NewSlots(set.Concurrency, set.Concurrency), push: NewSlots(set.Concurrency, set.Concurrency),
-		gate:  make(chan struct{}, 1),
-		doors: map[string]*door{}, noReferrers: map[string]bool{},
+		gate:   make(chan struct{}, 1),
+		logins: map[string]*login{}, noReferrers: map[string]bool{},
 	}
 	if name == dockerHub {
 		h.base.Host = dockerHubAPI
@@ -98,8 +98,8 @@ func (h *Host) scrub(text string) string {
 func (h *Host) hasLogin() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, d := range h.doors {
-		if d.login != (Credential{}) {
+	for _, l := range h.logins {
+		if l.credential != (Credential{}) {
 			return true
 		}
 	}

@@ -24,23 +24,20 @@ const (
 	opAbout          = "list signatures of"
 )
 
-// Suffixes of the tags under which cosign keeps what is about an image.
-var attachmentTags = []string{".sig", ".att", ".sbom"}
-
 // Attachments lists the manifests that are about a subject: those under cosign's
 // tags, with the tag in org.opencontainers.image.ref.name, and its referrers. That
 // there is none is only said of a subject that can be read: registries answer 403
 // or 404 for an absent tag and for one that may not be seen alike.
 func (r *Repository) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return r.about(ctx, subject, attachmentTags)
+	return r.about(ctx, subject, image.CosignSuffixes()...)
 }
 
 // Signatures lists those of them that may be signatures.
 func (r *Repository) Signatures(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
-	return r.about(ctx, subject, attachmentTags[:1])
+	return r.about(ctx, subject, image.Signatures)
 }
 
-func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes []string) ([]ocispec.Descriptor, error) {
+func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes ...image.Suffix) ([]ocispec.Descriptor, error) {
 	name := r.At(subject.String())
 	_, found, err := r.Stat(ctx, Look{Op: opAbout, ID: subject.String()})
 	if err != nil {
@@ -51,7 +48,7 @@ func (r *Repository) about(ctx context.Context, subject image.Digest, suffixes [
 	}
 	var out []ocispec.Descriptor
 	for _, suffix := range suffixes {
-		tag := "sha256-" + subject.Hex() + suffix
+		tag := suffix.TagOf(subject)
 		d, found, err := r.Stat(ctx, Look{Op: opAbout, Subject: name, ID: tag})
 		if mayBeAbsent(err) {
 			continue // the subject itself can be read
@@ -141,7 +138,7 @@ type fallback struct {
 // itself is none: some registries resolve sha256-<hex> so.
 func (r *Repository) fallbackIndex(ctx context.Context, op string, subject image.Digest, right Access) (fallback, error) {
 	f := fallback{index: ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}}
-	look := Look{Op: op, Subject: r.At(subject.String()), ID: "sha256-" + subject.Hex(), Access: right}
+	look := Look{Op: op, Subject: r.At(subject.String()), ID: image.ReferrersList.TagOf(subject), Access: right}
 	d, data, found, err := r.Get(ctx, look)
 	if found {
 		f.digest = d.Digest
@@ -169,7 +166,7 @@ const listAttempts = 8
 // The specification knows no lock for that, so the list is looked at again right before
 // it is replaced, and once more after it was.
 func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) error {
-	tag := "sha256-" + subject.Hex()
+	tag := image.ReferrersList.TagOf(subject)
 	for range listAttempts {
 		listed, api, err := r.referrersAPI(ctx, op, subject)
 		if err != nil || api && contains(listed, n.Descriptor.Digest) {

@@ -222,16 +222,15 @@ func (x *index) isBundle(ctx context.Context, d ocispec.Descriptor) (bool, error
 	return err == nil && doc.ArtifactType == bundle.ArtifactType, nil
 }
 
-// attachmentTags are the endings of cosign's tags.
-var attachmentTags = []string{".sig", ".att", ".sbom"}
-
+// tagSubject tells what a tag of an attachment is about. What has the form of none of
+// cosign's is looked at as a list of referrers.
 func tagSubject(tag string) (subject string, fallback, ok bool) {
 	rest, found := strings.CutPrefix(tag, "sha256-")
 	if !found {
 		return "", false, false
 	}
-	for _, end := range attachmentTags {
-		if hex, is := strings.CutSuffix(rest, end); is {
+	for _, end := range image.CosignSuffixes() {
+		if hex, is := strings.CutSuffix(rest, string(end)); is {
 			return "sha256:" + hex, false, true
 		}
 	}

@@ -650,7 +650,7 @@ func TestSlackThatIsUsedUpIsRenewed(t *testing.T) {
 	for n := range 100 {
 		subject := image.MustDigest(b.Graph.Manifests[n%len(b.Graph.Manifests)].Descriptor.Digest.String())
 		sig := bundles.Signature(t, subject, n)
-		sig.Tag = strings.TrimSuffix(sig.Tag, ".sig") + attachmentTags[n/len(b.Graph.Manifests)%3]
+		sig.Tag = strings.TrimSuffix(sig.Tag, ".sig") + string(image.CosignSuffixes()[n/len(b.Graph.Manifests)%3])
 		want[sig.Tag] = true
 		require.NoError(t, f.Attach(t.Context(), sig))
 	}

@@ -58,7 +58,10 @@ func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) er
 		return err
 	}
 	if a.Tag == "" {
-		return r.wantKept(ctx, append(m.Layers, m.Config))
+		if err := r.wantKept(ctx, append(m.Layers, m.Config)); err != nil {
+			return err
+		}
+		return r.EnsureListed(ctx, opAttach, a.Subject, a.Node) // somebody else may have written the list meanwhile
 	}
 	there, data, err := r.underTag(ctx, a.Tag)
 	if err != nil {

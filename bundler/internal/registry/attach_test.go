@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
@@ -157,6 +158,45 @@ func TestSignaturesAtTheSameTimeAreBothKept(t *testing.T) {
 	var m ocispec.Manifest
 	require.NoError(t, json.Unmarshal(data, &m))
 	require.Len(t, m.Layers, 3)
+}
+
+// Where clients keep the list of referrers, two who attach at once both stay in it:
+// whether the second writes between the first's look at the list and its write, or right
+// after that.
+func TestReferrersAttachedAtTheSameTimeAreBothListed(t *testing.T) {
+	for name, method := range map[string]string{"before the first writes": http.MethodHead, "before the second is done": http.MethodPut} {
+		t.Run(name, func(t *testing.T) {
+			reg := real.Start(t, real.Options{Kind: real.Simple})
+			_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
+			c, _ := client(t, registry.Options{}, reg)
+			repo := repository(c, reg, "csi/driver:v1")
+			subject := image.MustDigest(root.Digest.String())
+			slow, quick := attachment(t, root, false, "slow"), attachment(t, root, false, "quick")
+			seen, gate := make(chan string, 1), make(chan struct{})
+			reg.Fail(real.Fault{Match: real.Match{Method: method, Path: "/manifests/sha256-" + subject.Hex()}, Times: 1, Wait: gate, Seen: seen})
+			slowly, quickly := make(chan error, 1), make(chan error, 1)
+			go func() { slowly <- repo.Attach(t.Context(), slow) }()
+			<-seen
+			if method == http.MethodPut { // the second has listed itself, and is not done
+				done, goOn := make(chan string, 1), make(chan struct{})
+				reg.Fail(real.Fault{Match: real.Match{Method: http.MethodHead, Path: "/manifests/" + quick.Node.Descriptor.Digest.String()}, Times: 1, Wait: goOn, Seen: done})
+				go func() { quickly <- repo.Attach(t.Context(), quick) }()
+				<-done
+				close(gate)
+				require.NoError(t, <-slowly)
+				close(goOn)
+			} else {
+				go func() { quickly <- repo.Attach(t.Context(), quick) }()
+				require.NoError(t, <-quickly)
+				close(gate)
+				quickly <- <-slowly
+			}
+			require.NoError(t, <-quickly)
+			list, err := repo.Attachments(t.Context(), subject)
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{slow.Node.Descriptor.Digest.String(), quick.Node.Descriptor.Digest.String()}, digests(list))
+		})
+	}
 }
 
 func TestAttachNeedsItsParts(t *testing.T) {

@@ -171,9 +171,8 @@ func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
 			other := real.Start(t, real.Options{TLS: true})
 			other.Fail(c.fault)
 			secure.ForgetRequests()
-			// Under TLS 1.3 a client is refused after the handshake. One that writes by then may
-			// see a broken pipe before it sees why, and tries again.
-			cl, _ := client(t, registry.Options{Attempts: 10, Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
+			// Under TLS 1.3 a client is refused after the handshake, when it may be writing.
+			cl, _ := client(t, registry.Options{Attempts: 1, Hosts: map[string]registry.HostOptions{secure.Host: own}}, other)
 			wantFault(t, c.do(repository(cl, other, "a/b:1")), fault.CertificateInvalid)
 			require.Empty(t, secure.Requests())
 			_, err := repository(cl, secure, "a/b:1").Resolve(t.Context())
@@ -197,4 +196,18 @@ func TestACertificateOfOneHostIsNotShownWhereAnotherPointsToIt(t *testing.T) {
 		require.Error(t, get(other.URL()+"/v2/"))
 		require.Empty(t, secure.Requests())
 	})
+}
+
+// A host that refuses the client for want of a certificate while a large blob is sent to
+// it says so at once, not that the connection broke.
+func TestALargeBlobToAHostThatWantsACertificateNamesTheCertificate(t *testing.T) {
+	secure := real.Start(t, real.Options{TLS: true, ClientCertificates: true})
+	d, open := randomBlob(8_000_000)
+	for range 10 {
+		other := real.Start(t, real.Options{TLS: true})
+		other.Fail(real.Fault{Match: real.Match{Method: "POST"}, LocationBase: secure.URL()})
+		c, n := client(t, registry.Options{Hosts: map[string]registry.HostOptions{secure.Host: {CAFile: secure.CAFile(t)}}}, other)
+		wantFault(t, repository(c, other, "a/b:1").Put(t.Context(), d, open), fault.CertificateInvalid, "--client-cert")
+		require.Empty(t, n.all(), "known at the first try")
+	}
 }
