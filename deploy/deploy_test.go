@@ -316,7 +316,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
 		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
 		{"create", "events.k8s.io", "events", namespace, ""}, {"patch", "", "events", namespace, ""},
-		{"list", "discovery.k8s.io", "endpointslices", "default", ""}, // of the API servers
+		{"list", "discovery.k8s.io", "endpointslices", "default", ""},                                          // of the API servers
 		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""}, // to say that they have no effect there
 		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
 	} {
@@ -515,23 +515,6 @@ func TestTheTrustFloorIsMountedAsTheGuideSays(t *testing.T) {
 	require.Equal(t, spec.Volumes[0].Name, spec.Containers[0].VolumeMounts[0].Name)
 	require.Contains(t, string(text), "create configmap "+spec.Volumes[0].ConfigMap.Name+" --from-file=policy.yaml")
 	require.Contains(t, spec.Containers[0].Args, "--leader-elect", "the rest is as it was")
-}
-
-// Where the namespace goes first nobody acts on the finalizer; README.md's way out is
-// to take it away.
-func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
-	admin, _ := install(t)
-	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(t, cluster.Config(t)), Name: "site", Finalizers: []string{"vdo.vmware.com/drivers"}},
-		Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"a"}}}}
-	require.NoError(t, admin.Create(t.Context(), v))
-	require.NoError(t, admin.Delete(t.Context(), v))
-	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
-	text, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	const out = `{"metadata":{"finalizers":null}}`
-	require.Contains(t, string(text), `--type merge -p '`+out+`'`)
-	require.NoError(t, admin.Patch(t.Context(), v, client.RawPatch(types.MergePatchType, []byte(out))))
-	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }
 
 func TestTheKustomizationListsEveryFile(t *testing.T) {

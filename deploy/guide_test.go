@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,21 +10,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// The commands of README.md, "From these files", word by word but for the mirror's name.
-// "Step by step" is what the end-to-end test installs by.
-func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
-	toolchain.Installed(t, "skopeo")
-	mirror := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
+// desk is where somebody types kubectl as an administrator, in the project's folder.
+type desk struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
 	cfg := cluster.Config(t)
 	dir := t.TempDir()
 	kubeconfig := clientcmdapi.NewConfig()
@@ -32,31 +41,78 @@ func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
 	require.NoError(t, clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "kubeconfig")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "auth.json"), mirror.DockerConfig(), 0o600))
+	return &desk{t, dir, append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"),
+		"PATH="+filepath.Dir(toolchain.Path(t, "kubectl"))+":"+os.Getenv("PATH"))}
+}
 
+// types runs commands of README.md, word by word but for what they call yours.
+func (d *desk) types(commands []readme.Command, yours ...string) {
+	d.t.Helper()
+	script := ""
+	for _, c := range commands {
+		script += strings.NewReplacer(yours...).Replace(c.Text) + "\n"
+	}
+	cmd := exec.CommandContext(d.t.Context(), "bash", "-e", "-o", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = toolchain.Root(), d.env
+	out, err := cmd.CombinedOutput()
+	require.NoError(d.t, err, "%s\n%s", script, out)
+}
+
+// guide returns the commands of a section of README.md.
+func guide(t *testing.T, section string) (out []readme.Command) {
+	t.Helper()
 	blocks, err := readme.Blocks("README.md", "kubectl")
 	require.NoError(t, err)
-	script := ""
 	for _, b := range blocks {
-		for _, c := range b.Commands {
-			if b.Section == "From these files" {
-				script += strings.ReplaceAll(c.Text, "registry.site.example", mirror.Host) + "\n"
-			}
+		if b.Section == section {
+			out = append(out, b.Commands...)
 		}
 	}
-	require.Contains(t, script, "kubectl apply")
-	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", script)
-	cmd.Dir = toolchain.Root()
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "PLATFORMS=linux/amd64",
-		"REGISTRY_AUTH_FILE="+filepath.Join(dir, "auth.json"), "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"),
-		"PATH="+filepath.Dir(toolchain.Path(t, "kubectl"))+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s\n%s", script, out)
+	require.NotEmpty(t, out, section)
+	return out
+}
 
-	var d appsv1.Deployment
-	require.NoError(t, connect(t, cfg).Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "vdo-operator"}, &d))
-	image := d.Spec.Template.Spec.Containers[0].Image
+// The commands of README.md, "From these files", word by word but for the mirror's name,
+// and those for a cluster that has no network yet. "Step by step" and "Removing" are what
+// the end-to-end test installs and removes by.
+func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
+	toolchain.Installed(t, "skopeo")
+	mirror := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
+	d := newDesk(t)
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "ca.crt"), mirror.CA(), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "auth.json"), mirror.DockerConfig(), 0o600))
+	d.env = append(d.env, "PLATFORMS=linux/amd64",
+		"REGISTRY_AUTH_FILE="+filepath.Join(d.dir, "auth.json"), "SSL_CERT_FILE="+filepath.Join(d.dir, "ca.crt"))
+	d.types(guide(t, "From these files"), "registry.site.example", mirror.Host)
+
+	admin := connect(t, cluster.Config(t))
+	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vdo-operator"}}
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(operator), operator))
+	t.Cleanup(func() { require.NoError(t, admin.Delete(context.Background(), operator)) })
+	image := operator.Spec.Template.Spec.Containers[0].Image
 	require.Contains(t, image, mirror.Host+"/vdo/operator@sha256:")
 	require.NoError(t, mirror.Serves(t.Context(), image), "the image is in the mirror as the manifests name it")
+	require.False(t, operator.Spec.Template.Spec.HostNetwork)
+
+	d.types(guide(t, "What the operator may do"))
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(operator), operator))
+	require.True(t, operator.Spec.Template.Spec.HostNetwork)
+	require.Equal(t, image, operator.Spec.Template.Spec.Containers[0].Image, "the rest is as it was")
+	var ns corev1.Namespace
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKey{Name: namespace}, &ns))
+	require.Equal(t, "privileged", ns.Labels["pod-security.kubernetes.io/enforce"])
+}
+
+// Where the namespace goes first nobody acts on the finalizer; README.md's way out is
+// to take it away.
+func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
+	admin, _ := install(t)
+	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "left", Finalizers: []string{"vdo.vmware.com/drivers"}},
+		Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"a"}}}}
+	require.NoError(t, admin.Create(t.Context(), v))
+	require.NoError(t, admin.Delete(t.Context(), v))
+	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
+	commands := guide(t, "Removing")
+	newDesk(t).types(commands[len(commands)-1:], "NAME", v.Name)
+	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }

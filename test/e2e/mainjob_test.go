@@ -3,6 +3,7 @@ package e2e
 import (
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/readme"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -97,9 +100,11 @@ func TestMainJob(t *testing.T) {
 	l.installed("site", "1.34.0", "3.7.3")
 	l.site.Mirror.Heal()
 
-	l.deletionIsRefusedWhileVolumesAreThere()
+	removing := l.guide("deploy", "Removing")[:3]
+	l.deletionIsRefusedWhileVolumesAreThere(removing[0])
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()
+	l.removed(removing[1:])
 }
 
 func (l *line) acceptedDigest() string {
@@ -128,7 +133,33 @@ func (l *line) nodesAreInitialised() {
 	}
 }
 
-func (l *line) deletionIsRefusedWhileVolumesAreThere() {
+// removed takes the operator away by the guide's commands: what they name is gone, and
+// with it the namespaces.
+func (l *line) removed(commands []readme.Command) {
+	l.t.Helper()
+	admin := l.kubectl()
+	admin.Dir = toolchain.Root()
+	l.typed(admin, commands[0])
+	l.stopOperator() // as its Deployment is gone
+	l.typed(admin, commands[1])
+	files, err := filepath.Glob(filepath.Join(toolchain.Root(), "deploy", "crds", "*.yaml"))
+	require.NoError(l.t, err)
+	for _, name := range []string{"rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
+		files = append(files, filepath.Join(toolchain.Root(), "deploy", name))
+	}
+	for _, file := range files {
+		objects, err := site.ReadObjects(file)
+		require.NoError(l.t, err)
+		for _, o := range objects {
+			err := l.client.Get(l.ctx, client.ObjectKeyFromObject(o), o)
+			require.True(l.t, apierrors.IsNotFound(err), "%s %s: %v", o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
+		}
+	}
+}
+
+// deletionIsRefusedWhileVolumesAreThere deletes by the guide's command, which returns once
+// the drivers are removed.
+func (l *line) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 	l.t.Helper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -136,7 +167,11 @@ func (l *line) deletionIsRefusedWhileVolumesAreThere() {
 	}}
 	l.create(volume)
 	config := &v1alpha1.VDOConfig{ObjectMeta: l.named("site")}
-	require.NoError(l.t, l.client.Delete(l.ctx, config))
+	returned := make(chan error, 1)
+	go func() {
+		_, err := l.kubectl().Run(l.ctx, "bash", "-ec", deletes.Text)
+		returned <- err
+	}()
 	l.eventually("deletion is refused", func() string {
 		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(config), config); err != nil {
 			return err.Error()
@@ -150,6 +185,7 @@ func (l *line) deletionIsRefusedWhileVolumesAreThere() {
 	})
 	images, _ := l.workloads()
 	require.NotEmpty(l.t, images, "the drivers are still there")
+	require.Empty(l.t, returned, "the command waits")
 
 	require.NoError(l.t, l.client.Delete(l.ctx, volume))
 	volume.Finalizers = nil
@@ -164,6 +200,7 @@ func (l *line) deletionIsRefusedWhileVolumesAreThere() {
 		}
 		return ""
 	})
+	require.NoError(l.t, <-returned)
 }
 
 // noSecretLeaks looks for every password of the run where none may be.
