@@ -14,7 +14,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&DriverBundle{}, &DriverBundleList{},
 		&VsphereCloudConfig{}, &VsphereCloudConfigList{},
-		&VDOConfig{}, &VDOConfigList{})
+		&VDOConfig{}, &VDOConfigList{},
+		&CompatibilityConfig{}, &CompatibilityConfigList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

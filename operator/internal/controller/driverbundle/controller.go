@@ -39,8 +39,9 @@
 //
 // # The predecessor's matrix ConfigMap
 //
-// comp-matrix-config or compat-matrix-config with versionConfigURL: oci://… stands
-// for a DriverBundle named compat-matrix-config; see legacy.go.
+// comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or a
+// CompatibilityConfig with matrixURL: oci://…, stands for a DriverBundle named
+// compat-matrix-config; see legacy.go.
 package driverbundle
 
 import (

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -26,26 +28,28 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-// Keys of the predecessor's matrix ConfigMap.
+// Keys of the predecessor's matrix ConfigMap, and the field of its CompatibilityConfig.
 const (
+	fieldURL       = "spec.matrixURL"
 	keyURL         = "versionConfigURL"     // oci://HOST/PATH:TAG
 	keyContent     = "versionConfigContent" // JSON, which is imported elsewhere
 	keyAutoUpgrade = "auto-upgrade"         // enabled or disabled
 )
 
-// annotationMessage on the ConfigMap says what keeps it from being in effect; it is
+// annotationMessage on either says what keeps it from being in effect; it is
 // absent where it is.
 const annotationMessage = "vdo.vmware.com/message"
 
-// legacyNames in order of precedence, where both are there.
+// legacyNames of the ConfigMap, in order of precedence where both are there.
 var legacyNames = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName}
 
-// legacy turns the predecessor's matrix ConfigMap into the DriverBundle that it
-// stands for: its reference is the URL's, its annotation vdo.vmware.com/upgrade is
-// Manual where auto-upgrade is disabled. Other fields of the DriverBundle are the
-// user's. A ConfigMap that cannot be honoured (a URL of another kind, a matrix as
-// JSON) gets an event and an annotation that say what to do, and changes nothing:
-// what was accepted goes on serving. When the ConfigMap goes, its DriverBundle does.
+// legacy turns the predecessor's matrix ConfigMap, or the CompatibilityConfig that its
+// last version had instead, into the DriverBundle that it stands for: its reference is
+// the URL's, its annotation vdo.vmware.com/upgrade is Manual where auto-upgrade is
+// disabled. Other fields of the DriverBundle are the user's. Of several the first counts:
+// ConfigMaps, then CompatibilityConfigs by name. One that cannot be honoured (a URL of
+// another kind, a matrix as JSON) gets an event and an annotation that say what to do, and
+// changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does.
 type legacy struct {
 	reader   client.Reader // past the cache
 	client   client.Client
@@ -59,40 +63,67 @@ func setupLegacy(mgr manager.Manager, recorder condition.Recorder) error {
 	}
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == v1alpha1.LegacyMatrixName })
-	return builder.ControllerManagedBy(mgr).
+	b := builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(own, predicate.GenerationChangedPredicate{})).
-		Complete(r)
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(own, predicate.GenerationChangedPredicate{}))
+	if _, err := mgr.GetRESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(kindCompatibility).GroupKind()); err == nil {
+		b = b.Watches(&v1alpha1.CompatibilityConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	} // CRDs of an earlier release do not have it; nor then has the cluster any
+	return b.Complete(r)
 }
 
-// Reconcile is one pass over a namespace's matrix ConfigMaps.
+const kindCompatibility = "CompatibilityConfig"
+
+// request is a resource of the predecessor's that asks for a DriverBundle.
+type request struct {
+	object   client.Object
+	kind     string
+	url      string
+	urlField string
+	content  string // a matrix as JSON
+	auto     string // auto-upgrade
+}
+
+// String returns "ConfigMap compat-matrix-config".
+func (q request) String() string { return q.kind + " " + q.object.GetName() }
+
+func fromConfigMap(c *corev1.ConfigMap) request {
+	return request{object: c, kind: "ConfigMap", url: c.Data[keyURL], urlField: keyURL, content: c.Data[keyContent], auto: c.Data[keyAutoUpgrade]}
+}
+
+func fromCompatibility(c *v1alpha1.CompatibilityConfig) request {
+	return request{object: c, kind: kindCompatibility, url: c.Spec.MatrixURL, urlField: fieldURL}
+}
+
+// Reconcile is one pass over a namespace's matrix ConfigMaps and CompatibilityConfigs.
 func (r *legacy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	maps, err := r.observe(ctx, req.Namespace)
+	requests, err := r.observe(ctx, req.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if len(maps) == 0 {
+	if len(requests) == 0 {
 		return reconcile.Result{}, r.remove(ctx, req.NamespacedName)
 	}
-	for _, other := range maps[1:] {
-		if err := r.tell(ctx, &other, shadowed(other.Name)); err != nil {
+	first := requests[0]
+	for _, other := range requests[1:] {
+		if err := r.tell(ctx, other, shadowed(other, first)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	want, problem := wish(maps[0].Data)
+	want, problem := wish(first)
 	if problem == nil {
-		problem, err = r.apply(ctx, &maps[0], want)
+		problem, err = r.apply(ctx, first, want)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.tell(ctx, &maps[0], problem)
+	return reconcile.Result{}, r.tell(ctx, first, problem)
 }
 
-// observe reads the ConfigMaps that are there, in order of precedence.
-func (r *legacy) observe(ctx context.Context, namespace string) ([]corev1.ConfigMap, error) {
-	var out []corev1.ConfigMap
+// observe reads the resources that are there, in order of precedence.
+func (r *legacy) observe(ctx context.Context, namespace string) ([]request, error) {
+	var out []request
 	for _, name := range legacyNames {
 		var c corev1.ConfigMap
 		switch err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &c); {
@@ -102,50 +133,64 @@ func (r *legacy) observe(ctx context.Context, namespace string) ([]corev1.Config
 			return nil, err
 		}
 		if c.DeletionTimestamp.IsZero() {
-			out = append(out, c)
+			out = append(out, fromConfigMap(&c))
+		}
+	}
+	var list v1alpha1.CompatibilityConfigList
+	err := r.reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxCompatibility))
+	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, err // the others are manifests of an earlier release
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.CompatibilityConfig) int { return strings.Compare(a.Name, b.Name) })
+	for i := range list.Items {
+		if c := &list.Items[i]; c.DeletionTimestamp.IsZero() {
+			out = append(out, fromCompatibility(c))
 		}
 	}
 	return out, nil
 }
 
-func shadowed(name string) error {
+// maxCompatibility bounds what is looked at: one counts.
+const maxCompatibility = 100
+
+func shadowed(q, first request) error {
 	return &fault.Error{
-		Reason: fault.Conflict, Op: "read", Subject: "ConfigMap " + name,
-		Err:  fmt.Errorf("the ConfigMap %s is there too, and comes first", v1alpha1.LegacyMatrixName),
+		Reason: fault.Conflict, Op: "read", Subject: q.String(),
+		Err:  fmt.Errorf("%s is there too, and comes first", first),
 		Hint: "delete one of the two",
 	}
 }
 
-// wanted is what a matrix ConfigMap asks for.
+// wanted is what such a resource asks for.
 type wanted struct {
 	reference string
 	upgrade   v1alpha1.UpgradeMode // "" where it does not say
 }
 
-// wish reads a matrix ConfigMap.
-func wish(data map[string]string) (wanted, error) {
+// wish reads what a resource asks for.
+func wish(q request) (wanted, error) {
 	var w wanted
-	bad := func(key string, hint string, why string) (wanted, error) {
-		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: key, Hint: hint, Err: errors.New(why)}
+	bad := func(field string, hint string, why string) (wanted, error) {
+		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: field, Hint: hint, Err: errors.New(why)}
 	}
-	const make = "on a connected host make a bundle (`vdo-bundle matrix import FILE`, `vdo-bundle pull --matrix FILE`), push it to the site's registry, and set " +
-		keyURL + ": oci://HOST/PATH:TAG"
-	url := strings.TrimSpace(data[keyURL])
+	make := "on a connected host make a bundle (`vdo-bundle matrix import FILE`, `vdo-bundle pull --matrix FILE`), push it to the site's registry, and set " +
+		q.urlField + ": oci://HOST/PATH:TAG, or spec.reference: HOST/PATH:TAG of a DriverBundle"
+	url := strings.TrimSpace(q.url)
 	reference, isOCI := strings.CutPrefix(url, "oci://")
 	switch {
-	case url == "" && strings.TrimSpace(data[keyContent]) != "":
+	case url == "" && strings.TrimSpace(q.content) != "":
 		return bad(keyContent, make, "a matrix without its drivers cannot be installed from")
 	case url == "":
-		return bad(keyURL, make, "it is not there")
+		return bad(q.urlField, make, "it is not there")
 	case !isOCI:
-		return bad(keyURL, make, fmt.Sprintf("%.200q is no oci:// reference, and nothing is downloaded from elsewhere", url))
+		return bad(q.urlField, make, fmt.Sprintf("%.200q is no oci:// reference, and nothing is downloaded from elsewhere", url))
 	}
 	ref, err := image.ParseReference(reference)
 	if err != nil {
-		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: keyURL, Hint: fault.HintOf(err), Err: err}
+		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: q.urlField, Hint: fault.HintOf(err), Err: err}
 	}
 	w.reference = ref.String()
-	switch auto := strings.ToLower(strings.TrimSpace(data[keyAutoUpgrade])); auto {
+	switch auto := strings.ToLower(strings.TrimSpace(q.auto)); auto {
 	case "":
 	case "enabled":
 		w.upgrade = v1alpha1.UpgradeAutomatic
@@ -158,13 +203,13 @@ func wish(data map[string]string) (wanted, error) {
 }
 
 // apply makes or changes the DriverBundle. One that somebody else made is left alone.
-func (r *legacy) apply(ctx context.Context, c *corev1.ConfigMap, w wanted) (problem, err error) {
-	b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: v1alpha1.LegacyMatrixName}}
+func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err error) {
+	b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Namespace: q.object.GetNamespace(), Name: v1alpha1.LegacyMatrixName}}
 	err = r.client.Get(ctx, client.ObjectKeyFromObject(b), b)
 	if err == nil && !ours(b) {
 		return &fault.Error{
 			Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + b.Name,
-			Err:  errors.New("there is one that does not belong to this ConfigMap"),
+			Err:  errors.New("there is one that does not belong to this " + q.kind),
 			Hint: "delete one of the two",
 		}, nil
 	}
@@ -172,20 +217,24 @@ func (r *legacy) apply(ctx context.Context, c *corev1.ConfigMap, w wanted) (prob
 		return nil, err
 	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.client, b, func() error {
-		w.put(b, c)
+		w.put(b, q)
 		return nil
 	})
 	if apierrors.IsInvalid(err) {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + keyURL}, nil
+		return &fault.Error{Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + q.urlField}, nil
 	}
 	return nil, err
 }
 
 // put puts what is wanted into a DriverBundle.
-func (w wanted) put(b *v1alpha1.DriverBundle, c *corev1.ConfigMap) {
+func (w wanted) put(b *v1alpha1.DriverBundle, q request) {
 	b.Spec.Reference = w.reference
+	version := "v1"
+	if q.kind == kindCompatibility {
+		version = v1alpha1.GroupVersion.String()
+	}
 	b.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: "v1", Kind: "ConfigMap", Name: c.Name, UID: c.UID, Controller: ptr.To(true),
+		APIVersion: version, Kind: q.kind, Name: q.object.GetName(), UID: q.object.GetUID(), Controller: ptr.To(true),
 	}}
 	if w.upgrade == "" {
 		delete(b.Annotations, v1alpha1.AnnotationUpgrade)
@@ -197,13 +246,13 @@ func (w wanted) put(b *v1alpha1.DriverBundle, c *corev1.ConfigMap) {
 	b.Annotations[v1alpha1.AnnotationUpgrade] = string(w.upgrade)
 }
 
-// ours reports whether a DriverBundle was made for a matrix ConfigMap.
+// ours reports whether a DriverBundle was made for such a resource.
 func ours(b *v1alpha1.DriverBundle) bool {
 	owner := metav1.GetControllerOf(b)
-	return owner != nil && owner.Kind == "ConfigMap" && slices.Contains(legacyNames, owner.Name)
+	return owner != nil && (owner.Kind == kindCompatibility || (owner.Kind == "ConfigMap" && slices.Contains(legacyNames, owner.Name)))
 }
 
-// remove deletes the DriverBundle of a ConfigMap that is gone, where the garbage
+// remove deletes the DriverBundle of a resource that is gone, where the garbage
 // collector has not yet.
 func (r *legacy) remove(ctx context.Context, name types.NamespacedName) error {
 	var b v1alpha1.DriverBundle
@@ -216,26 +265,33 @@ func (r *legacy) remove(ctx context.Context, name types.NamespacedName) error {
 	return client.IgnoreNotFound(r.client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
 }
 
-// tell puts a problem into the ConfigMap's annotation, or takes it away, with an
+// tell puts a problem into the resource's annotation, or takes it away, with an
 // event when it changes.
-func (r *legacy) tell(ctx context.Context, c *corev1.ConfigMap, problem error) error {
+func (r *legacy) tell(ctx context.Context, q request, problem error) error {
 	text := fault.Text(problem)
-	if c.Annotations[annotationMessage] == text {
+	was := q.object.GetAnnotations()
+	if was[annotationMessage] == text {
 		return nil
 	}
-	after := c.DeepCopy()
-	if text == "" {
-		delete(after.Annotations, annotationMessage)
-	} else {
-		metav1.SetMetaDataAnnotation(&after.ObjectMeta, annotationMessage, text)
+	after, ok := q.object.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%s is no object", q)
 	}
-	if err := r.client.Patch(ctx, after, client.MergeFrom(c)); err != nil {
+	is := maps.Clone(was)
+	if is == nil {
+		is = map[string]string{}
+	}
+	if is[annotationMessage] = text; text == "" {
+		delete(is, annotationMessage)
+	}
+	after.SetAnnotations(is)
+	if err := r.client.Patch(ctx, after, client.MergeFrom(q.object)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if text == "" {
-		r.recorder.Eventf(c, nil, corev1.EventTypeNormal, condition.ReasonSucceeded, "Reconcile", "DriverBundle %s follows this ConfigMap", v1alpha1.LegacyMatrixName)
+		r.recorder.Eventf(q.object, nil, corev1.EventTypeNormal, condition.ReasonSucceeded, "Reconcile", "DriverBundle %s follows this %s", v1alpha1.LegacyMatrixName, q.kind)
 		return nil
 	}
-	r.recorder.Eventf(c, nil, corev1.EventTypeWarning, string(fault.ReasonOf(problem)), "Reconcile", "%s", text)
+	r.recorder.Eventf(q.object, nil, corev1.EventTypeWarning, string(fault.ReasonOf(problem)), "Reconcile", "%s", condition.Cut(text, condition.MaxNote))
 	return nil
 }

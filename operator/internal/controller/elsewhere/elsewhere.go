@@ -33,7 +33,7 @@ const (
 )
 
 // kinds that are looked for.
-var kinds = []string{"VDOConfig", "VsphereCloudConfig", "DriverBundle"}
+var kinds = []string{"VDOConfig", "VsphereCloudConfig", "DriverBundle", "CompatibilityConfig"}
 
 // Teller looks for objects in other namespaces, and tells of them. It is a Runnable
 // of a manager. Reader, Recorder and Namespace are required.

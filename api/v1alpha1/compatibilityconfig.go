@@ -1,0 +1,35 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// CompatibilityConfig says where the compatibility matrix is, as resources of the earlier
+// operator do. It stands for a DriverBundle of its reference, like the ConfigMap that it
+// took the place of; new resources are better DriverBundles.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=compatibilityconfigs,singular=compatibilityconfig
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.matrixURL`
+type CompatibilityConfig struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec CompatibilityConfigSpec `json:"spec,omitzero"`
+}
+
+// CompatibilityConfigSpec is what the earlier operator was told.
+type CompatibilityConfigSpec struct {
+	// MatrixURL is oci://HOST/PATH:TAG of a bundle. Another URL is kept and has no effect:
+	// the annotation vdo.vmware.com/message says what to do.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	MatrixURL string `json:"matrixURL,omitempty"`
+}
+
+// CompatibilityConfigList is a list of CompatibilityConfig.
+//
+// +kubebuilder:object:root=true
+type CompatibilityConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CompatibilityConfig `json:"items"`
+}
