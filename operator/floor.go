@@ -1,6 +1,8 @@
 package operator
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,25 +17,30 @@ const maxFloorFile = 1 << 20 // bytes of the policy, and of each file that it na
 
 // readFloor reads the policy of --trust-floor, and the files that it names, whose
 // relative paths are beside it. "" is no floor. Faults are of fault.InvalidInput: an
-// operator that was to have a floor does not start without it.
-func readFloor(name string) (*trust.Policy, error) {
+// operator that was to have a floor does not start without it. The id identifies what was
+// read.
+func readFloor(name string) (p *trust.Policy, id string, err error) {
 	if name == "" {
-		return nil, nil //nolint:nilnil // no floor is no policy, and no fault
+		return nil, "", nil
 	}
 	data, err := readFloorFile(name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	p, err := trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
+	sum := sha256.New()
+	_, _ = sum.Write(data)
+	p, err = trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
-		return readFloorFile(path)
+		file, err := readFloorFile(path)
+		_, _ = sum.Write(file)
+		return file, err
 	})
 	if err != nil {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read --trust-floor", Err: err, Hint: fault.HintOf(err)}
+		return nil, "", &fault.Error{Reason: fault.InvalidInput, Op: "read --trust-floor", Err: err, Hint: fault.HintOf(err)}
 	}
-	return p, nil
+	return p, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 func readFloorFile(name string) ([]byte, error) {

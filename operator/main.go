@@ -136,7 +136,7 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	}
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
-	if f.TrustFloor, err = readFloor(f.trustFloor); err != nil {
+	if f.TrustFloor, f.TrustFloorID, err = readFloor(f.trustFloor); err != nil {
 		return err
 	}
 	cfg, err := config(f.kubeconfig)

@@ -61,10 +61,11 @@ type Options struct {
 	ProbeAddress   string   // ":8081"; "" or "0" for none
 	PlainHTTP      []string // hosts of mirrors without TLS
 	// TrustFloor is what every bundle has to satisfy besides the policy of its
-	// DriverBundle; nil for none.
-	TrustFloor *trust.Policy
-	Log        logr.Logger
-	Version    string // of the program, for the log
+	// DriverBundle; nil for none. TrustFloorID identifies it: another floor has another.
+	TrustFloor   *trust.Policy
+	TrustFloorID string
+	Log          logr.Logger
+	Version      string // of the program, for the log
 
 	// SeveralInProcess lets tests run more than one operator in a process, whose
 	// controllers then share their metrics.
@@ -119,11 +120,11 @@ func addControllers(mgr manager.Manager, o Options) error {
 		}
 		return m, nil
 	}
-	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig())}
+	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), TrustFloor: o.TrustFloorID}
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}}); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor}); err != nil {
+	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {
 		return err
 	}
 	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles}); err != nil {

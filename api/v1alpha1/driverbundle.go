@@ -310,6 +310,11 @@ type DriverBundleStatus struct {
 	// counted.
 	// +optional
 	VerifiedBy []string `json:"verifiedBy,omitempty"`
+	// VerifiedPolicy identifies the state of the ConfigMaps and Secrets that the trust
+	// policy was read from, when the condition Verified was last judged. While they are in
+	// another state nothing is installed or upgraded.
+	// +optional
+	VerifiedPolicy string `json:"verifiedPolicy,omitempty"`
 	// VerifiedLogin identifies the state of the pull Secret that the mirror last let in
 	// to the accepted bundle's repository, or is "none" where there was none. Drivers'
 	// pods are given the Secret in exactly this state.

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "slices"
+
 // Names in a DriverBundle's namespace that stand for what its spec leaves out.
 const (
 	DefaultTrustName      = "vdo-trust"       // ConfigMap: a policy, or public keys
@@ -46,4 +48,37 @@ func (in *DriverBundle) CAReference() (ref KeyReference, named bool) {
 		ref.Key = DefaultCAKey
 	}
 	return ref, true
+}
+
+// TrustSources are the ConfigMaps and Secrets that the trust policies are read from,
+// each once, without keys.
+func (in *DriverBundle) TrustSources() []KeyReference {
+	var named []*KeyReference
+	if in.Spec.Trust == nil {
+		named = append(named, &KeyReference{ConfigMap: DefaultTrustName})
+	}
+	for _, p := range []*TrustPolicy{in.Spec.Trust, in.Spec.MatrixTrust} {
+		if p == nil {
+			continue
+		}
+		for _, key := range p.Keys {
+			named = append(named, key.From)
+		}
+		for _, c := range p.Certificates {
+			named = append(named, c.RootsFrom, c.IntermediatesFrom, c.TimestampRootsFrom)
+		}
+		for _, k := range p.Keyless {
+			named = append(named, k.TrustedRootFrom)
+		}
+	}
+	var out []KeyReference
+	for _, ref := range named {
+		if ref == nil {
+			continue
+		}
+		if one := (KeyReference{ConfigMap: ref.ConfigMap, Secret: ref.Secret}); !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
 }

@@ -53,7 +53,8 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Its fields are required, but for Ask.
+// Cluster is the API server of a cluster. Its fields are required, but for Ask and
+// TrustFloor.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
 	// cache, as a manager's client does by default.
@@ -65,6 +66,8 @@ type Cluster struct {
 	// Ask asks one API server of several for its version: see [Asking]. Without it those
 	// beside the one that answers cannot be asked.
 	Ask func(ctx context.Context, address string) (string, error)
+	// TrustFloor identifies the operator's own trust policy; "" where it has none.
+	TrustFloor string
 }
 
 // Read returns those of the objects that are there, and of those that may not be read

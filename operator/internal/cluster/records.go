@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // labelPart tells the operator's own bookkeeping from what it installs.
@@ -117,12 +118,17 @@ func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName)
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
 	}
-	return s.Data, credentials.VersionOf(&s), nil
+	return s.Data, source.VersionOf(&s), nil
 }
 
 // Credentials reads what a VsphereCloudConfig refers to, and its version.
 func (c *Cluster) Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error) {
 	return credentials.Read(ctx, c.Reader, vcc)
+}
+
+// PolicyVersion identifies the state of what a DriverBundle's trust policies are read from.
+func (c *Cluster) PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error) {
+	return source.PolicyVersion(ctx, c.Reader, b, c.TrustFloor)
 }
 
 // ConfigMap returns the data of a ConfigMap, or nil where there is none.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // Fallback is the namespace where the Secret is looked for second, as the earlier
@@ -66,7 +67,7 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 	var out Credentials
 	secret, errSecret := account(ctx, c, vcc)
 	if secret != nil {
-		out.Version = VersionOf(secret)
+		out.Version = source.VersionOf(secret)
 		out.Username = value(secret, corev1.BasicAuthUsernameKey)
 		out.Password = value(secret, corev1.BasicAuthPasswordKey)
 	}
@@ -109,40 +110,22 @@ func authority(ctx context.Context, c client.Reader, ns string, ref *v1alpha1.Ke
 	if key == "" {
 		key = defaultCAKey
 	}
-	var data map[string][]byte
-	obj, kind := client.Object(&corev1.Secret{}), "Secret"
+	kind := "Secret"
 	if ref.ConfigMap != "" {
-		obj, kind = &corev1.ConfigMap{}, "ConfigMap"
+		kind = "ConfigMap"
 	}
 	name := client.ObjectKey{Namespace: ns, Name: ref.ConfigMap + ref.Secret}
-	if err := c.Get(ctx, name, obj); err != nil {
+	read, err := source.Read(ctx, c, ns, *ref)
+	if err != nil {
 		return nil, "", readFault(kind, name, err)
 	}
-	switch o := obj.(type) {
-	case *corev1.Secret:
-		data = o.Data
-	case *corev1.ConfigMap:
-		data = texts(o)
-	}
-	pem, ok := data[key]
+	pem, ok := read.Values[key]
 	if !ok {
-		return nil, VersionOf(obj), &fault.Error{
+		return nil, read.Version, &fault.Error{
 			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: fmt.Errorf("it has no key %q", key),
 			Hint: "put the CA certificates there in PEM, or name the right key in spec.ca.key"}
 	}
-	return pem, VersionOf(obj), nil
-}
-
-// texts is all data of a ConfigMap.
-func texts(o *corev1.ConfigMap) map[string][]byte {
-	data := make(map[string][]byte, len(o.Data)+len(o.BinaryData))
-	for k, v := range o.BinaryData {
-		data[k] = v
-	}
-	for k, v := range o.Data {
-		data[k] = []byte(v)
-	}
-	return data
+	return pem, read.Version, nil
 }
 
 func readFault(kind string, name client.ObjectKey, err error) error {
@@ -152,9 +135,4 @@ func readFault(kind string, name client.ObjectKey, err error) error {
 			Hint: "create it with the CA certificates in PEM, or correct spec.ca"}
 	}
 	return &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: name.String(), Err: err}
-}
-
-// VersionOf identifies one state of an object.
-func VersionOf(o client.Object) string {
-	return string(o.GetUID()) + "/" + o.GetResourceVersion()
 }

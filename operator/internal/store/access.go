@@ -17,7 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // login returns the login for the mirror, that of the pull Secret or none, and the
@@ -71,7 +71,7 @@ func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.K
 	if err != nil { // why could quote the password
 		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is no docker configuration", corev1.DockerConfigJsonKey))
 	}
-	return keys, credentials.VersionOf(&secret), nil
+	return keys, source.VersionOf(&secret), nil
 }
 
 const (

@@ -97,8 +97,9 @@ type Options struct {
 	Store Store
 	Now   func() time.Time // default time.Now
 	// Floor is what every bundle has to satisfy besides the policy of its DriverBundle,
-	// which whoever writes that cannot lower; nil for none.
-	Floor *trust.Policy
+	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
+	Floor   *trust.Policy
+	FloorID string
 }
 
 // Reconciler is one pass. Its fields are required.

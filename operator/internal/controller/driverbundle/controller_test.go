@@ -28,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
@@ -283,6 +284,33 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	again := w.poke()
 	b.Status.HandledReconcileAt = again.Status.HandledReconcileAt
 	require.Equal(t, b.Status, again.Status, "a pass that finds nothing new changes nothing")
+}
+
+// Who installs holds what the status speaks of against the policies of now.
+func TestTheStatusSaysWhichPoliciesItWasJudgedBy(t *testing.T) {
+	w := newWorld(t)
+	w.accepted(mirror.Bundle{Seed: 1, Serial: 7})
+	now := func() string {
+		version, err := source.PolicyVersion(t.Context(), w.Client, w.get(), "")
+		require.NoError(t, err)
+		return version
+	}
+	before := w.get().Status.VerifiedPolicy
+	require.Equal(t, now(), before)
+
+	var cm corev1.ConfigMap
+	require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: v1alpha1.DefaultTrustName}, &cm))
+	_, strangers := mirror.NewKey(t)
+	cm.Data = map[string]string{"stranger.pub": strangers}
+	require.NoError(t, w.Update(t.Context(), &cm))
+	require.NotEqual(t, before, now())
+	b := w.until("judged by it", func(b *v1alpha1.DriverBundle) bool { return b.Status.VerifiedPolicy == now() })
+	require.Equal(t, "False Untrusted", condition(b, v1alpha1.ConditionVerified))
+
+	require.NoError(t, w.Delete(t.Context(), &cm))
+	w.until("no policy", func(b *v1alpha1.DriverBundle) bool {
+		return condition(b, v1alpha1.ConditionVerified) == "Unknown NotFound" && b.Status.VerifiedPolicy == ""
+	})
 }
 
 func TestUntrustedBundlesAreRefused(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
 // policies are whose word counts.
@@ -27,11 +28,13 @@ type policies struct {
 func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
+	// The version first: where a policy changes in between, it is that of the one before.
+	version, errVersion := source.PolicyVersion(ctx, r.Reader, b, r.FloorID)
 	p, err := r.policies(ctx, b)
-	if err != nil {
+	if err := fault.Join(errVersion, err); err != nil {
 		return outcome{fault: err, blind: err}
 	}
-	var out outcome
+	out := outcome{policy: version}
 	if b.Status.Digest != "" {
 		out.held = r.reverify(ctx, b, p)
 	}

@@ -19,6 +19,7 @@ type outcome struct {
 	candidateVerified bool        // what the reference names now has good signatures
 	fault             error       // why there is no acceptance
 	blind             error       // why the policies of now are not known
+	policy            string      // identifies what they were read from
 	// login is the one that the mirror let in to repository; "" where it let in none.
 	login, repository string
 }
@@ -92,8 +93,11 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 	s.HighestSerial = max(s.HighestSerial, a.found.matrix.Serial)
 }
 
-// verified sets the condition Verified.
+// verified sets the condition Verified, and of which policies it speaks.
 func (o outcome) verified(b *v1alpha1.DriverBundle) {
+	if o.blind != nil || o.judged() {
+		b.Status.VerifiedPolicy = o.policy
+	}
 	conds, generation := &b.Status.Conditions, b.Generation
 	set := func(err error) {
 		condition.Part(conds, generation, v1alpha1.ConditionVerified, err, "signed by "+strings.Join(b.Status.VerifiedBy, ", "))
@@ -145,6 +149,11 @@ func recordFresh(b *v1alpha1.DriverBundle, o outcome, now time.Time) {
 	default:
 		condition.Remove(conds, v1alpha1.ConditionFresh)
 	}
+}
+
+// judged tells whether signatures were held against the policies.
+func (o outcome) judged() bool {
+	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || o.candidateVerified || fault.ReasonOf(o.fault) == fault.Untrusted
 }
 
 func readyMessage(b *v1alpha1.DriverBundle) string {

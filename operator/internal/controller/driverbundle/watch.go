@@ -44,42 +44,11 @@ func reads(b *v1alpha1.DriverBundle, k kind, name string) bool {
 	if pull, _ := b.PullSecretName(); k == kindSecret && pull == name {
 		return true
 	}
-	refs := make([]v1alpha1.KeyReference, 0, 4)
 	ca, _ := b.CAReference()
-	refs = append(refs, ca)
-	if b.Spec.Trust == nil {
-		refs = append(refs, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
-	}
-	refs = append(refs, sources(b.Spec.Trust)...)
-	refs = append(refs, sources(b.Spec.MatrixTrust)...)
-	for _, ref := range refs {
+	for _, ref := range append(b.TrustSources(), ca) {
 		if (k == kindSecret && ref.Secret == name) || (k == kindConfigMap && ref.ConfigMap == name) {
 			return true
 		}
 	}
 	return false
-}
-
-// sources are where a policy takes keys and certificates from.
-func sources(p *v1alpha1.TrustPolicy) []v1alpha1.KeyReference {
-	if p == nil {
-		return nil
-	}
-	var named []*v1alpha1.KeyReference
-	for _, key := range p.Keys {
-		named = append(named, key.From)
-	}
-	for _, c := range p.Certificates {
-		named = append(named, c.RootsFrom, c.IntermediatesFrom, c.TimestampRootsFrom)
-	}
-	for _, k := range p.Keyless {
-		named = append(named, k.TrustedRootFrom)
-	}
-	var out []v1alpha1.KeyReference
-	for _, ref := range named {
-		if ref != nil {
-			out = append(out, *ref)
-		}
-	}
-	return out
 }

@@ -80,6 +80,8 @@ type Observer interface {
 	ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error)
 	// Credentials reads what a VsphereCloudConfig refers to. Errors are faults.
 	Credentials(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Credentials, error)
+	// PolicyVersion identifies the state of what the bundle's trust policies are read from.
+	PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error)
 	// Volumes counts PersistentVolumes of the storage driver and its attachments.
 	Volumes(ctx context.Context) (volumes, attachments int, err error)
 	EmptyNamespaces(ctx context.Context, names []string) map[string]bool

@@ -168,6 +168,12 @@ func TestWhatIsNotVerifiedInstallsAndUpgradesNothing(t *testing.T) {
 		"revoked":         func() { w.verified(b, metav1.ConditionFalse, "Untrusted", "key a is revoked") },
 		"policy is gone":  func() { w.verified(b, metav1.ConditionUnknown, "NotFound", "the trust policy cannot be read") },
 		"policy is newer": func() { w.change(b, func() { b.Spec.Suspend = !b.Spec.Suspend }) },
+		"policy was edited, and nobody has looked yet": func() {
+			b = get(w, b, w.ns, "site")
+			w.verified(b, metav1.ConditionTrue, "Succeeded", "")
+			cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "vdo-trust"}, Data: map[string]string{"another.pub": "x"}}
+			w.create(cm)
+		},
 	} {
 		undo()
 		require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))

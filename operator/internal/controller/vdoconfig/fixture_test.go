@@ -400,6 +400,9 @@ func (w *world) bundle(digest string) *v1alpha1.DriverBundle {
 // verified writes what the trust policy of now says of the accepted bundle.
 func (w *world) verified(b *v1alpha1.DriverBundle, status metav1.ConditionStatus, reason, message string) {
 	w.t.Helper()
+	policy, err := w.r.Cluster.PolicyVersion(context.Background(), b)
+	require.NoError(w.t, err)
+	b.Status.VerifiedPolicy = policy
 	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: "Verified", Status: status, Reason: reason, Message: message, ObservedGeneration: b.Generation})
 	require.NoError(w.t, w.Status().Update(context.Background(), b))
 }

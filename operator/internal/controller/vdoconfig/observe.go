@@ -173,7 +173,11 @@ func (p *pass) openBundle(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	if b.Status.Digest == "" {
 		return p.notAccepted(b)
 	}
-	p.verifiedBundle(b)
+	policy, err := p.Cluster.PolicyVersion(ctx, b)
+	if err != nil {
+		return err
+	}
+	p.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
 		p.hold(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
@@ -224,10 +228,11 @@ func (p *pass) openLast(ctx context.Context) bool {
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
 // signature is not good under the trust policy of now, or was not held against it yet.
-func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle) {
+func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
 	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	switch {
-	case verified == nil || verified.ObservedGeneration != b.Generation:
+	case verified == nil || verified.ObservedGeneration != b.Generation,
+		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
 		p.outcome.waiting = "DriverBundle " + b.Name + " is being verified"
 	case verified.Status != metav1.ConditionTrue:
 		p.hold(&fault.Error{

@@ -131,7 +131,7 @@ var bundleChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*v1alpha1.DriverBundle)
 	is, ok2 := e.ObjectNew.(*v1alpha1.DriverBundle)
 	return !ok1 || !ok2 || was.Generation != is.Generation || was.Status.Digest != is.Status.Digest ||
-		was.Status.VerifiedLogin != is.Status.VerifiedLogin ||
+		was.Status.VerifiedLogin != is.Status.VerifiedLogin || was.Status.VerifiedPolicy != is.Status.VerifiedPolicy ||
 		was.Annotations[v1alpha1.AnnotationUpgrade] != is.Annotations[v1alpha1.AnnotationUpgrade] ||
 		!equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions)
 }}

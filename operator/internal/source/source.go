@@ -1,0 +1,90 @@
+// Package source reads the Secrets and ConfigMaps that resources refer to, with what
+// identifies the state that they were read in.
+//
+//	d, err := source.Read(ctx, reader, namespace, ref) // all keys, and the version
+//
+// Who checks something (a vCenter, a mirror, a signature) writes the version of what it
+// was checked with into a status; who acts on the outcome holds that against the version
+// of now. What was changed and not checked since is thereby never acted on.
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Data is what an object held. It does not print.
+type Data struct {
+	Values map[string][]byte // by key; never nil where the object is there
+	// Version identifies the state read, whatever is in it.
+	Version string
+}
+
+// String keeps contents out of logs.
+func (Data) String() string { return "[redacted]" }
+
+// GoString keeps contents out of logs.
+func (Data) GoString() string { return "[redacted]" }
+
+// Read reads the Secret or ConfigMap that a reference names, with all its keys. Errors
+// are the API server's.
+func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.KeyReference) (Data, error) {
+	if ref.Secret != "" {
+		var s corev1.Secret
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Secret}, &s); err != nil {
+			return Data{}, err
+		}
+		if s.Data == nil {
+			s.Data = map[string][]byte{}
+		}
+		return Data{Values: s.Data, Version: VersionOf(&s)}, nil
+	}
+	var m corev1.ConfigMap
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &m); err != nil {
+		return Data{}, err
+	}
+	values := make(map[string][]byte, len(m.Data)+len(m.BinaryData))
+	for k, v := range m.BinaryData {
+		values[k] = v
+	}
+	for k, v := range m.Data {
+		values[k] = []byte(v)
+	}
+	return Data{Values: values, Version: VersionOf(&m)}, nil
+}
+
+// VersionOf identifies one state of an object.
+func VersionOf(o client.Object) string {
+	return string(o.GetUID()) + "/" + o.GetResourceVersion()
+}
+
+// PolicyVersion identifies the state of everything that the trust policies of a
+// DriverBundle are read from, besides its spec: ConfigMaps, Secrets, and the operator's
+// own floor. An object that is not there is a state too.
+func PolicyVersion(ctx context.Context, c client.Reader, b *v1alpha1.DriverBundle, floor string) (string, error) {
+	parts := []string{"floor " + floor}
+	for _, ref := range b.TrustSources() {
+		d, err := Read(ctx, c, b.Namespace, ref)
+		switch {
+		case apierrors.IsNotFound(err):
+			d.Version = "none"
+		case err != nil:
+			return "", &fault.Error{Reason: fault.Unreachable, Op: "read the trust policy of", Subject: "DriverBundle " + b.Name, Err: err}
+		}
+		parts = append(parts, fmt.Sprintf("%s%s %s", ref.ConfigMap, ref.Secret, d.Version))
+	}
+	slices.Sort(parts)
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return hex.EncodeToString(sum[:16]), nil
+}
