@@ -89,7 +89,7 @@ func install(t *testing.T) (admin, operator client.Client) {
 	t.Helper()
 	cfg := cluster.Config(t)
 	admin = connect(t, cfg)
-	for _, f := range []string{"rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
+	for _, f := range []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {
 		for _, u := range read(t, f) {
 			require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", f, u.GetKind(), u.GetName())
 		}
@@ -522,7 +522,7 @@ func TestTheKustomizationListsEveryFile(t *testing.T) {
 	data, err := os.ReadFile("kustomization.yaml")
 	require.NoError(t, err)
 	require.NoError(t, sigsyaml.Unmarshal(data, &k))
-	want := []string{"rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
+	want := []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"}
 	crds, err := filepath.Glob("crds/*.yaml")
 	require.NoError(t, err)
 	require.ElementsMatch(t, append(want, crds...), k.Resources)

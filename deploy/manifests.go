@@ -7,7 +7,7 @@ import (
 	"path"
 )
 
-//go:embed crds/*.yaml rbac.yaml rbac-antrea.yaml networkpolicy.yaml operator.yaml
+//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
 var files embed.FS
 
 const (
@@ -23,9 +23,10 @@ type Manifest struct {
 	Data []byte // YAML documents
 }
 
-// Manifests returns the install manifests in the order in which they are applied.
+// Manifests returns the install manifests in the order in which they are applied; in the
+// opposite one they are deleted.
 func Manifests() []Manifest {
-	names := []string{"rbac.yaml", AntreaRights, "networkpolicy.yaml", "operator.yaml"}
+	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, "networkpolicy.yaml", "operator.yaml"}
 	kinds, err := files.ReadDir("crds")
 	if err != nil {
 		panic(err) // the folder is part of the program

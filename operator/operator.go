@@ -238,7 +238,7 @@ func apiFault(host string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "apply the operator's RBAC: kubectl apply -f deploy/rbac.yaml"
+		f.Reason, f.Hint = fault.Forbidden, "apply the operator's RBAC: kubectl apply -f deploy/namespaces.yaml -f deploy/rbac.yaml"
 	case errors.As(err, &cert):
 		f.Reason, f.Hint = fault.CertificateInvalid, "correct certificate-authority-data in the kubeconfig"
 	default:

@@ -34,9 +34,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -97,17 +97,19 @@ const namespace = operator.DefaultNamespace
 // install applies deploy/rbac.yaml and returns a token of the operator's account.
 func install(t *testing.T, c client.Client) string {
 	t.Helper()
-	f, err := os.Open(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
-	require.NoError(t, err)
-	defer f.Close()
-	for dec := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := dec.Decode(&u.Object); err == io.EOF { //nolint:errorlint // the decoder returns it bare
-			break
-		} else {
-			require.NoError(t, err)
+	for _, m := range deploy.Manifests() {
+		if m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
+			continue
 		}
-		require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
+		for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096); ; {
+			u := &unstructured.Unstructured{}
+			if err := dec.Decode(&u.Object); err == io.EOF { //nolint:errorlint // the decoder returns it bare
+				break
+			} else {
+				require.NoError(t, err)
+			}
+			require.NoError(t, c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("test"), client.ForceOwnership))
+		}
 	}
 	return token(t, c, "vdo-operator")
 }

@@ -25,10 +25,16 @@ type Manifests struct {
 	YAML    []byte // YAML documents, in the order in which they are applied
 }
 
-// Read returns the install manifests that a bundle holds, with the operator's
-// image as it is addressed in a repository that the bundle was pushed to,
-// HOST/PATH@DIGEST. Antrea's rights are left out unless they are asked for.
-func Read(ctx context.Context, b *pinned.Bundle, repository string, antrea bool) (*Manifests, error) {
+// Options say for what site the operator is installed.
+type Options struct {
+	Repository  string // that the bundle was pushed to, HOST/PATH; required
+	Antrea      bool   // with the rights that installing Antrea needs
+	HostNetwork bool   // for a cluster without a network yet
+}
+
+// Read returns the install manifests that a bundle holds, with the operator's image as it
+// is addressed in the site's repository, HOST/PATH@DIGEST.
+func Read(ctx context.Context, b *pinned.Bundle, to Options) (*Manifests, error) {
 	o, err := b.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -37,7 +43,7 @@ func Read(ctx context.Context, b *pinned.Bundle, repository string, antrea bool)
 		if r.Driver != bundle.Operator {
 			continue
 		}
-		manifests, err := installManifests(o.Contents, r, repository, antrea)
+		manifests, err := installManifests(o.Contents, r, to)
 		return &Manifests{Root: o.Root, Version: r.Version, YAML: manifests}, err
 	}
 	return nil, &fault.Error{
@@ -46,13 +52,16 @@ func Read(ctx context.Context, b *pinned.Bundle, repository string, antrea bool)
 	}
 }
 
-func installManifests(c *bundle.Contents, r bundle.Release, repository string, antrea bool) ([]byte, error) {
+func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte, error) {
 	var out bytes.Buffer
 	for _, f := range r.Manifests {
-		if f.Name == deploy.AntreaRights && !antrea {
+		if f.Name == deploy.AntreaRights && !to.Antrea {
 			continue
 		}
-		data, err := pinImages(c, r, c.Manifests[r.Path(f)], repository)
+		data, err := pinImages(c, r, c.Manifests[r.Path(f)], to.Repository)
+		if err == nil && to.HostNetwork {
+			data, err = deploy.OnHostNetwork(data)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,8 @@ type Options struct {
 	// Nodes to register, with the controller manager, the scheduler and KWOK
 	// behind them; without any there are none of those.
 	Nodes []Node
+	// NoNetwork leaves the nodes NotReady, as they are until a network plug-in runs.
+	NoNetwork bool
 	// Dir for keys, data and logs; default a new temporary folder, which Stop removes.
 	Dir string
 	// Progress is told when programs have to be built; default nothing is told.
@@ -257,10 +259,11 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	}
 	// Without leases: one that is started anew would wait until its predecessor's end.
 	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0"}
-	for _, stage := range []string{
-		"node/fast/node-initialize", "node/heartbeat/node-heartbeat",
-		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete",
-	} {
+	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"}
+	if !c.opts.NoNetwork {
+		behaviour = append(behaviour, "node/fast/node-initialize", "node/heartbeat/node-heartbeat")
+	}
+	for _, stage := range behaviour {
 		args = append(args, "-c", filepath.Join(stages, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))
 	}
 	return c.run(ctx, toolchain.Tool{Name: "kwok"}, func(ports []int) ([]string, probe) {

@@ -209,6 +209,7 @@ func (l *line) showPods() {
 // prepare installs the operator's rights and its settings.
 func (l *line) prepare() {
 	l.t.Helper()
+	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespaces.yaml"))
 	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
 	key, err := os.ReadFile(l.path("site/vdo.pub"))
 	require.NoError(l.t, err)

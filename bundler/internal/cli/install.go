@@ -24,8 +24,7 @@ func (f *flags) operatorInput() (*lock.Operator, error) {
 }
 
 func (a app) installManifestsCommand() *cobra.Command {
-	var repository string
-	var antrea bool
+	var to install.Options
 	cmd := &cobra.Command{
 		Use:   "install-manifests SRC",
 		Short: "Print the manifests that install the operator of a bundle",
@@ -40,11 +39,12 @@ nothing is printed where anything is wrong.`,
   vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers > operator.yaml`,
 		Args: exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.installManifests(cmd.Context(), args[0], repository, antrea)
+			return a.installManifests(cmd.Context(), args[0], to)
 		},
 	}
-	cmd.Flags().StringVar(&repository, "repository", "", "REGISTRY/REPO in the site that the bundle is pushed to (default SRC's)")
-	cmd.Flags().BoolVar(&antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
+	cmd.Flags().StringVar(&to.Repository, "repository", "", "REGISTRY/REPO in the site that the bundle is pushed to (default SRC's)")
+	cmd.Flags().BoolVar(&to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
+	cmd.Flags().BoolVar(&to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	a.flags.trustFlags(cmd)
 	a.flags.verifyMatrixFlags(cmd)
 	a.flags.registryFlags(cmd)
@@ -52,7 +52,7 @@ nothing is printed where anything is wrong.`,
 	return cmd
 }
 
-func (a *app) installManifests(ctx context.Context, src, repository string, antrea bool) error {
+func (a *app) installManifests(ctx context.Context, src string, to install.Options) error {
 	rules, err := a.verifyRules()
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (a *app) installManifests(ctx context.Context, src, repository string, antr
 	if err != nil {
 		return err
 	}
-	if repository, err = mirrorRepository(repository, from); err != nil {
+	if to.Repository, err = mirrorRepository(to.Repository, from); err != nil {
 		return err
 	}
 	progress := a.reporter()
@@ -71,7 +71,7 @@ func (a *app) installManifests(ctx context.Context, src, repository string, antr
 		return err
 	}
 	defer b.Close() //nolint:errcheck // only read
-	of, err := install.Read(ctx, b.Bundle, repository, antrea)
+	of, err := install.Read(ctx, b.Bundle, to)
 	progress.end()
 	if err != nil {
 		return err

@@ -489,8 +489,12 @@ func (w *world) empty(ns string) {
 // manager's to write, and there is none.
 func (w *world) rights() {
 	w.endNamespaces()
-	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
-	w.must(err)
+	var data []byte
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml"} {
+		file, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", name))
+		w.must(err)
+		data = append(append(data, file...), "---\n"...)
+	}
 	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
 		u := &unstructured.Unstructured{}
 		if err := dec.Decode(&u.Object); errors.Is(err, io.EOF) {

@@ -26,12 +26,12 @@ import (
 
 const operatorNamespace = "vmware-system-vdo"
 
-// rights are the objects of the RBAC manifest, for an operator in the test's namespace too.
+// rights are the namespaces and the objects of the RBAC manifest, for an operator in the test's namespace too.
 func (w *world) rights() []*unstructured.Unstructured {
 	w.t.Helper()
 	var all []*unstructured.Unstructured
 	for _, m := range deploy.Manifests() {
-		if m.Name != "rbac.yaml" {
+		if m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
 			continue
 		}
 		dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096)

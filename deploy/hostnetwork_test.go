@@ -1,0 +1,60 @@
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+// A cluster whose nodes are NotReady, for want of a network plug-in: the operator that is
+// to install one starts there, as it is not without the variant for it.
+func TestTheOperatorStartsOnNodesWithoutANetwork(t *testing.T) {
+	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes(), NoNetwork: true})
+	admin := connect(t, c.Config())
+	put := func(change func([]byte) ([]byte, error)) {
+		for _, m := range deploy.Manifests() {
+			if m.Name == "networkpolicy.yaml" || m.Name == deploy.AntreaRights {
+				continue
+			}
+			data, err := change(m.Data)
+			require.NoError(t, err, m.Name)
+			for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+				u := &unstructured.Unstructured{}
+				if dec.Decode(&u.Object) != nil {
+					break
+				}
+				require.NoError(t, apply(t.Context(), admin, u), "%s: %s %s", m.Name, u.GetKind(), u.GetName())
+			}
+		}
+	}
+	pods := func() []corev1.Pod {
+		var list corev1.PodList
+		require.NoError(t, admin.List(context.Background(), &list, client.InNamespace(namespace)))
+		return list.Items
+	}
+	put(func(data []byte) ([]byte, error) { return data, nil })
+	require.Eventually(t, func() bool {
+		all := pods()
+		return len(all) == 1 && len(all[0].Status.Conditions) > 0 && all[0].Status.Conditions[0].Reason == corev1.PodReasonUnschedulable
+	}, time.Minute, 50*time.Millisecond, "without the variant there is no node for it")
+
+	put(deploy.OnHostNetwork)
+	require.Eventually(t, func() bool {
+		for _, p := range pods() {
+			if p.Spec.HostNetwork && p.Spec.NodeName != "" && p.DeletionTimestamp.IsZero() {
+				return true // its kubelet needs no network to start it
+			}
+		}
+		return false
+	}, time.Minute, 50*time.Millisecond, "no node for the variant either")
+}
