@@ -32,12 +32,8 @@ type Repository interface {
 	Tags(ctx context.Context) ([]string, error)
 	// At opens what a tag or a digest names.
 	At(identifier string) (medium.Source, error)
-	// Delete deletes a manifest and the tags that name it.
-	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
 	// Pushed tells when a push last put a tag on a bundle; zero where nothing says so.
 	Pushed(ctx context.Context, root image.Digest) (time.Time, error)
-	// Lacks returns those that are not there.
-	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 }
 
 // Bundle is one bundle of a repository, as it says of itself.
@@ -90,6 +86,20 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 		found[i], err = readTag(ctx, repository, tags[i])
 		return err
 	})
+	l := newListing(tags, found)
+	err = errors.Join(err, l.untagged(ctx, repository, subjects, o))
+	if err == nil {
+		err = run.Each(ctx, o.Limit(), len(l.Bundles), func(i int) (err error) {
+			l.Bundles[i].Pushed, err = repository.Pushed(ctx, l.Bundles[i].Root)
+			return err
+		})
+	}
+	slices.SortFunc(l.Bundles, NewestFirst)
+	return l, err
+}
+
+// newListing sorts out what tags name: each bundle once, with all its tags.
+func newListing(tags []string, found []tagged) *Listing {
 	l := &Listing{Bundles: []Bundle{}, Others: []string{}, Tags: map[string]ocispec.Descriptor{}}
 	at := map[image.Digest]int{}
 	for i, f := range found {
@@ -109,15 +119,7 @@ func Read(ctx context.Context, repository Repository, o run.Options) (*Listing, 
 		}
 		l.Tags[tags[i]] = f.root
 	}
-	err = errors.Join(err, l.untagged(ctx, repository, subjects, o))
-	if err == nil {
-		err = run.Each(ctx, o.Limit(), len(l.Bundles), func(i int) (err error) {
-			l.Bundles[i].Pushed, err = repository.Pushed(ctx, l.Bundles[i].Root)
-			return err
-		})
-	}
-	slices.SortFunc(l.Bundles, NewestFirst)
-	return l, err
+	return l
 }
 
 // taggedSubjects are the digests that tags of attachments, lists and notes are about.

@@ -45,15 +45,20 @@ func (k Keep) part(bundles []list.Bundle) (stay, leave []list.Bundle, err error)
 		}
 		stay = append(stay, b)
 	}
+	return stay, leave, k.unused(used)
+}
+
+// unused says which name names nothing.
+func (k Keep) unused(used map[string]bool) error {
 	for _, name := range slices.Concat(k.Tags, k.Digests) {
 		if !used[name] {
-			return nil, nil, &fault.Error{
+			return &fault.Error{
 				Reason: fault.NotFound, Op: "plan to prune", Subject: fmt.Sprintf("%q", name), Err: errors.New("it names no bundle that is to be kept"),
 				Hint: "see `vdo-bundle list` for tags and digests, or leave it out",
 			}
 		}
 	}
-	return stay, leave, nil
+	return nil
 }
 
 const leastDigits = 12 // of a digest, as list shows it

@@ -15,6 +15,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
+// Repository is a repository that bundles are deleted from.
+type Repository interface {
+	list.Repository
+	// Delete deletes a manifest and the tags that name it.
+	Delete(ctx context.Context, d ocispec.Descriptor, tags []string) error
+	// Lacks returns those that are not there.
+	Lacks(ctx context.Context, ds []ocispec.Descriptor) ([]ocispec.Descriptor, error)
+}
+
 // Plan says what is deleted from a repository, and what stays.
 type Plan struct {
 	Keep      []list.Bundle `json:"keep"`
@@ -45,7 +54,7 @@ type target struct {
 // show which of several is older, all of them stay. Everything that a kept bundle,
 // another tag, or what is attached to any of their manifests needs stays, too. What
 // cannot be read completely is not pruned at all.
-func NewPlan(ctx context.Context, repository list.Repository, keep Keep, o run.Options) (*Plan, error) {
+func NewPlan(ctx context.Context, repository Repository, keep Keep, o run.Options) (*Plan, error) {
 	l, err := list.Read(ctx, repository, o)
 	if err != nil {
 		return nil, &fault.Error{
@@ -68,7 +77,7 @@ func NewPlan(ctx context.Context, repository list.Repository, keep Keep, o run.O
 }
 
 // needed collects everything that stays: manifests, and their blobs' bytes.
-func (p *Plan) needed(ctx context.Context, repository list.Repository, o run.Options) (*reach, error) {
+func (p *Plan) needed(ctx context.Context, repository Repository, o run.Options) (*reach, error) {
 	r := newReach(repository)
 	for _, b := range p.Keep {
 		r.graph(b.Graph)
@@ -89,7 +98,7 @@ func (p *Plan) needed(ctx context.Context, repository list.Repository, o run.Opt
 
 // choose lists what only the bundles to delete need: after the notes the roots, so
 // that no bundle is there in part, parents before children, then what is about them.
-func (p *Plan) choose(ctx context.Context, repository list.Repository, needed *reach, o run.Options) error {
+func (p *Plan) choose(ctx context.Context, repository Repository, needed *reach, o run.Options) error {
 	gone := newReach(repository)
 	for _, b := range p.Delete {
 		gone.graph(b.Graph)
@@ -97,13 +106,30 @@ func (p *Plan) choose(ctx context.Context, repository list.Repository, needed *r
 	if err := gone.attached(ctx, o); err != nil {
 		return err
 	}
+	notes, err := p.notes(ctx, repository)
+	if err != nil {
+		return err
+	}
+	manifests, attached := p.manifests(gone, needed), gone.attachmentsBut(needed)
+	p.Manifests, p.Attached = len(manifests), len(attached)+len(notes)
+	p.targets = slices.Concat(notes, manifests, attached)
+	for digest, size := range gone.blobs {
+		if _, stays := needed.blobs[digest]; !stays {
+			p.Bytes += size
+		}
+	}
+	return nil
+}
+
+// manifests are those that nothing needed needs: roots first, then parents before
+// children.
+func (p *Plan) manifests(gone, needed *reach) []target {
 	roots := map[string][]string{}
 	for _, b := range p.Delete {
 		roots[b.Root.String()] = b.Tags
 	}
 	var first, rest []target
-	for i := len(gone.order) - 1; i >= 0; i-- { // children came before parents
-		d := gone.order[i]
+	for _, d := range slices.Backward(gone.order) { // children came before parents
 		if needed.manifests[d.Digest.String()] {
 			continue
 		}
@@ -113,30 +139,12 @@ func (p *Plan) choose(ctx context.Context, repository list.Repository, needed *r
 		}
 		rest = append(rest, target{d: d})
 	}
-	p.Manifests = len(first) + len(rest)
-	for _, a := range gone.about {
-		if !needed.manifests[a.d.Digest.String()] {
-			rest = append(rest, a)
-			p.Attached++
-		}
-	}
-	notes, err := p.notes(ctx, repository)
-	if err != nil {
-		return err
-	}
-	p.Attached += len(notes)
-	p.targets = slices.Concat(notes, first, rest)
-	for digest, size := range gone.blobs {
-		if _, stays := needed.blobs[digest]; !stays {
-			p.Bytes += size
-		}
-	}
-	return nil
+	return append(first, rest...)
 }
 
 // notes are what pushes noted of anything but the kept bundles. They go first: no
 // later push may believe that what is deleted now is still there.
-func (p *Plan) notes(ctx context.Context, repository list.Repository) ([]target, error) {
+func (p *Plan) notes(ctx context.Context, repository Repository) ([]target, error) {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
 		return nil, err

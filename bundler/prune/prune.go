@@ -26,7 +26,7 @@ import (
 // asks for all that was deleted once more, since registries answer with success and
 // delete nothing, and makes sure that all that should stay is there. The plan says
 // afterwards what is true.
-func Run(ctx context.Context, repository list.Repository, p *Plan, o run.Options) error {
+func Run(ctx context.Context, repository Repository, p *Plan, o run.Options) error {
 	if err := p.unchanged(ctx, repository, o); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func Run(ctx context.Context, repository list.Repository, p *Plan, o run.Options
 }
 
 // look asks for what was deleted, by digest and by tag.
-func (p *Plan) look(ctx context.Context, repository list.Repository, deleted []target, o run.Options) error {
+func (p *Plan) look(ctx context.Context, repository Repository, deleted []target, o run.Options) error {
 	if len(deleted) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (p *Plan) look(ctx context.Context, repository list.Repository, deleted []t
 }
 
 // names tells whether a tag or digest names a manifest.
-func names(ctx context.Context, repository list.Repository, identifier string, d ocispec.Descriptor) (bool, error) {
+func names(ctx context.Context, repository Repository, identifier string, d ocispec.Descriptor) (bool, error) {
 	s, err := repository.At(identifier)
 	if err != nil {
 		return false, err
@@ -102,7 +102,7 @@ func (p *Plan) remaining() error {
 }
 
 // unchanged refuses to delete when somebody pushed or tagged since the plan.
-func (p *Plan) unchanged(ctx context.Context, repository list.Repository, o run.Options) error {
+func (p *Plan) unchanged(ctx context.Context, repository Repository, o run.Options) error {
 	tags, err := repository.Tags(ctx)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (p *Plan) unchanged(ctx context.Context, repository list.Repository, o run.
 }
 
 // stillThere asks for every manifest of what was kept.
-func (p *Plan) stillThere(ctx context.Context, repository list.Repository) error {
+func (p *Plan) stillThere(ctx context.Context, repository Repository) error {
 	var want []ocispec.Descriptor
 	for _, b := range p.Keep {
 		for _, n := range b.Graph.Manifests {

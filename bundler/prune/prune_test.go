@@ -20,7 +20,7 @@ import (
 
 // movingRepository is a repository whose tags change behind one's back.
 type movingRepository struct {
-	list.Repository
+	Repository
 	tags    []string
 	deleted []string
 }

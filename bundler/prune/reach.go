@@ -9,19 +9,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
 // reach is what some bundles and tags reach in a repository.
 type reach struct {
-	repository list.Repository
+	repository Repository
 	manifests  map[string]bool
 	order      []ocispec.Descriptor // of manifests, children before parents
 	about      []target             // attachments of them, with their tags
 	blobs      map[string]int64     // sizes, of blobs and manifests
 }
 
-func newReach(repository list.Repository) *reach {
+func newReach(repository Repository) *reach {
 	return &reach{repository: repository, manifests: map[string]bool{}, blobs: map[string]int64{}}
 }
 
@@ -121,4 +120,14 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 	defer fallback.Close() //nolint:errcheck // only read
 	root, err := fallback.Root(ctx)
 	return append(out, target{root, []string{list}}), err
+}
+
+// attachmentsBut are those that are not needed.
+func (r *reach) attachmentsBut(needed *reach) (out []target) {
+	for _, a := range r.about {
+		if !needed.manifests[a.d.Digest.String()] {
+			out = append(out, a)
+		}
+	}
+	return out
 }

@@ -43,20 +43,26 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if in.attested(ctx, subject, statement, there, now) {
-		a.graph.Attachments = append(a.graph.Attachments, there)
-		return nil
+	if !in.attested(ctx, statement, there, now) {
+		if there, err = in.attestation(subject, statement, there); err != nil {
+			return err
+		}
 	}
-	predicate, err := json.Marshal(statement)
+	a.graph.Attachments = append(a.graph.Attachments, there)
+	return nil
+}
+
+// attestation signs a statement, beside those that are there.
+func (in Input) attestation(subject image.Digest, s provenance.Statement, there bundle.Attachment) (bundle.Attachment, error) {
+	predicate, err := json.Marshal(s)
 	if err != nil {
-		return err
+		return there, err
 	}
 	signed, err := in.Signer.Attest(subject, in.Reference.Repository(), provenance.Type, predicate, there.Node.Data)
 	if err != nil {
-		return err
+		return there, err
 	}
-	a.graph.Attachments = append(a.graph.Attachments, signatures.WithData(signatures.Of(subject, signed), there))
-	return nil
+	return signatures.WithData(signatures.Of(subject, signed), there), nil
 }
 
 // build says what the bundle was made of, where that came from, and when.
@@ -74,7 +80,7 @@ func (a *assembled) build(now time.Time) provenance.Build {
 
 // attested tells whether an attachment has a statement of the same build that the key
 // has signed.
-func (in Input) attested(ctx context.Context, subject image.Digest, same provenance.Statement, there bundle.Attachment, now time.Time) bool {
+func (in Input) attested(ctx context.Context, same provenance.Statement, there bundle.Attachment, now time.Time) bool {
 	if there.Node.Data == nil {
 		return false
 	}
@@ -92,7 +98,7 @@ func (in Input) attested(ctx context.Context, subject image.Digest, same provena
 		return false
 	}
 	for _, s := range statements {
-		_, predicate, err := policy.VerifyStatement(subject, []trust.Statement{s}, now)
+		_, predicate, err := policy.VerifyStatement(there.Subject, []trust.Statement{s}, now)
 		if err == nil && same.IsOfBuild(predicate) {
 			return true
 		}

@@ -463,7 +463,8 @@ type opened struct {
 // resolved binds a source to its digest, and verifies it first where the rules have a
 // policy. What is not returned is closed.
 func resolved(ctx context.Context, source medium.Source, rules verify.Rules, o run.Options) (*opened, error) {
-	b, err := &opened{}, error(nil)
+	var b opened
+	var err error
 	if rules.Policy == nil {
 		b.Bundle, err = pinned.Open(ctx, source)
 	} else {
@@ -472,7 +473,7 @@ func resolved(ctx context.Context, source medium.Source, rules verify.Rules, o r
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
-	return b, nil
+	return &b, nil
 }
 
 // source opens the medium that an argument names, for what signs it and for opened.

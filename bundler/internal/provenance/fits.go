@@ -12,8 +12,8 @@ import (
 
 // Fits holds a statement against the lock: it is of such a build, and names the lock,
 // the matrix, and each manifest file and image with its digest, and nothing else.
-func (p Statement) Fits(lock *bundle.Lock) error {
-	def := p.BuildDefinition
+func (s Statement) Fits(lock *bundle.Lock) error {
+	def := s.BuildDefinition
 	if def.BuildType != BuildType {
 		return fmt.Errorf("it is of a build of type %.120q, not %s", def.BuildType, BuildType)
 	}

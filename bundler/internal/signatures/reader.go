@@ -66,23 +66,12 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 		for _, d := range subjects {
 			known[d] = true
 		}
-		found := make([][]bundle.Attachment, len(subjects))
-		err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
-			if err := r.room(nil); err != nil {
-				return err
-			}
-			attached, err := s.Attachments(ctx, subjects[n])
-			if err != nil {
-				return err
-			}
-			found[n], err = r.Read(ctx, s, subjects[n], attached)
-			return err
-		})
+		found, err := r.attachedTo(ctx, s, subjects, o)
 		if err != nil {
 			return nil, fault.Distinct(err)
 		}
-		out, subjects = append(out, slices.Concat(found...)...), nil
-		for _, a := range slices.Concat(found...) {
+		out, subjects = append(out, found...), nil
+		for _, a := range found {
 			if d, err := image.ParseDigest(a.Node.Descriptor.Digest.String()); err == nil && !known[d] {
 				known[d] = true
 				subjects = append(subjects, d)
@@ -90,6 +79,23 @@ func (r *Reader) Below(ctx context.Context, s Source, subjects []image.Digest, o
 		}
 	}
 	return out, nil
+}
+
+// attachedTo reads what is attached to subjects, in their order.
+func (r *Reader) attachedTo(ctx context.Context, s Source, subjects []image.Digest, o run.Options) ([]bundle.Attachment, error) {
+	found := make([][]bundle.Attachment, len(subjects))
+	err := run.Each(ctx, o.Small(), len(subjects), func(n int) error {
+		if err := r.room(nil); err != nil {
+			return err
+		}
+		attached, err := s.Attachments(ctx, subjects[n])
+		if err != nil {
+			return err
+		}
+		found[n], err = r.Read(ctx, s, subjects[n], attached)
+		return err
+	})
+	return slices.Concat(found...), err
 }
 
 // Read reads the manifests of attachments. An index that refers to a subject is none:

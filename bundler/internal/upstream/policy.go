@@ -49,13 +49,29 @@ type rule struct {
 }
 
 type policyFile struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string `yaml:"kind"`
-	Rules      []struct {
-		Images   string `yaml:"images"`
-		Policy   string `yaml:"policy"`
-		Unsigned bool   `yaml:"unsigned"`
-	} `yaml:"rules"`
+	APIVersion string     `yaml:"apiVersion"`
+	Kind       string     `yaml:"kind"`
+	Rules      []fileRule `yaml:"rules"`
+}
+
+type fileRule struct {
+	Images   string `yaml:"images"`
+	Policy   string `yaml:"policy"`
+	Unsigned bool   `yaml:"unsigned"`
+}
+
+// parse reads the rule, with the trust policy that it names.
+func (r fileRule) parse(load func(path string) (*trust.Policy, error)) (out rule, err error) {
+	out = rule{images: strings.TrimSuffix(r.Images, "/"), file: r.Policy}
+	switch {
+	case !isPrefix(out.images):
+		err = fmt.Errorf("%.200q is no HOST or HOST/PATH of images", r.Images)
+	case (r.Policy == "") == !r.Unsigned:
+		err = errors.New("give exactly one of policy and unsigned: true")
+	case r.Policy != "":
+		out.policy, err = load(r.Policy)
+	}
+	return out, err
 }
 
 // ParsePolicy reads the file. load reads the trust policies that it names.
@@ -76,18 +92,12 @@ func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy
 	seen := map[string]bool{}
 	for i, r := range f.Rules {
 		at := fmt.Sprintf(": rules[%d]", i)
-		rule := rule{images: strings.TrimSuffix(r.Images, "/"), file: r.Policy}
-		switch {
-		case !isPrefix(rule.images):
-			bad(at, fmt.Errorf("%.200q is no HOST or HOST/PATH of images", r.Images))
-		case seen[rule.images]:
-			bad(at, fmt.Errorf("there are two rules for %s", rule.images))
-		case (r.Policy == "") == !r.Unsigned:
-			bad(at, errors.New("give exactly one of policy and unsigned: true"))
-		case r.Policy != "":
-			if rule.policy, err = load(r.Policy); err != nil {
-				bad(at, err)
-			}
+		rule, err := r.parse(load)
+		if seen[rule.images] && isPrefix(rule.images) {
+			err = fmt.Errorf("there are two rules for %s", rule.images)
+		}
+		if err != nil {
+			bad(at, err)
 		}
 		seen[rule.images] = true
 		p.rules = append(p.rules, rule)

@@ -70,21 +70,27 @@ func ReadSigned(ctx context.Context, in Input, o run.Options) (Signed, error) {
 	if in.Policy != nil {
 		u.Verified = verified
 	}
+	u.take(in.Lock.Images, found)
+	return u, nil
+}
+
+// take keeps what was found for each image, everything once: one image may have two
+// references.
+func (u *Signed) take(images []bundle.Image, found [][]bundle.Attachment) {
 	seen := map[string]bool{}
 	for n, attachments := range found {
 		for _, a := range attachments {
 			key := a.Subject.String() + " " + cmp.Or(a.Tag, a.Node.Descriptor.Digest.String())
-			if seen[key] { // one image under two references
+			if seen[key] {
 				continue
 			}
 			seen[key] = true
 			u.Attachments = append(u.Attachments, a)
 			for _, b := range a.Blobs {
-				u.From[b.Digest] = in.Lock.Images[n]
+				u.From[b.Digest] = images[n]
 			}
 		}
 	}
-	return u, nil
 }
 
 // attachedReader reads what is attached to images, all of it within one bound.

@@ -1,0 +1,94 @@
+package bundle_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// Every part belongs to the images whose trees have it, or to the contents, and to
+// nothing else.
+func TestOwnersAreTheImagesThatHaveAPart(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	want := map[digest.Digest][]string{}
+	for _, tree := range b.Trees {
+		for _, n := range tree.Nodes {
+			want[n.Descriptor.Digest] = append(want[n.Descriptor.Digest], tree.Reference.String())
+		}
+		for _, d := range tree.Blobs {
+			want[d.Digest] = append(want[d.Digest], tree.Reference.String())
+		}
+	}
+	owners := b.Graph.Owners()
+	for d, names := range want {
+		require.ElementsMatch(t, names, owners[d])
+	}
+	for d, names := range owners {
+		if len(want[d]) == 0 {
+			require.Equal(t, []string{bundle.ContentsName}, names)
+		}
+	}
+	for _, d := range b.Graph.Left() {
+		require.True(t, strings.HasPrefix(owners.Name(d), "layer of "), owners.Name(d))
+	}
+	require.Equal(t, "index of the bundle", owners.Name(b.Graph.Root))
+}
+
+// What is below an image is its tree, with what is attached to any of it, and to that.
+func TestBelowAnImageIsItsTree(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	one, other := b.Trees[0], b.Trees[1]
+	about := bundles.Signature(t, image.MustDigest(one.Nodes[0].Descriptor.Digest.String()), 1)
+	aboutIt := bundles.Signature(t, image.MustDigest(about.Node.Descriptor.Digest.String()), 2)
+	elsewhere := bundles.Signature(t, image.MustDigest(b.Graph.Root.Digest.String()), 3)
+	b.Graph.Attachments = []bundle.Attachment{about, aboutIt, elsewhere}
+
+	below := b.Graph.Below(one.Root)
+	require.ElementsMatch(t, one.Nodes, below.Manifests)
+	require.Equal(t, one.Root.Digest, below.Manifests[len(below.Manifests)-1].Descriptor.Digest, "children come first")
+	require.Len(t, below.Blobs, len(one.Blobs))
+	require.Equal(t, []bundle.Attachment{about, aboutIt}, below.Attachments)
+	require.Empty(t, b.Graph.Below(other.Root).Attachments)
+
+	var size int64
+	for _, n := range one.Nodes {
+		size += n.Descriptor.Size
+	}
+	require.Equal(t, size+bundle.SizeOf(one.Blobs), b.Graph.SizeBelow(one.Root))
+	require.Equal(t, b.Graph.Size(), b.Graph.SizeBelow(b.Graph.Root))
+	require.Len(t, b.Graph.Subjects(), len(b.Graph.Manifests))
+}
+
+func TestSizesOfADeltaAddUp(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	require.Nil(t, b.Graph.LeftOut())
+	require.Equal(t, b.Graph.Size(), b.Graph.HeldSize())
+	require.NoError(t, b.Graph.LeaveTo(b.Graph.Without(someRoot, func(image.Digest) bool { return true })))
+	left := b.Graph.LeftOut()
+	require.Equal(t, someRoot, left.Base)
+	require.Equal(t, len(b.Graph.Left()), left.Layers)
+	require.Positive(t, left.Bytes)
+	require.Equal(t, b.Graph.Size(), b.Graph.HeldSize()+left.Bytes)
+}
+
+func TestRootsAreToldFromOtherThings(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 1})
+	is, err := bundle.IsRoot(t.Context(), b.Store, b.Graph.Root)
+	require.NoError(t, err)
+	require.True(t, is)
+	for _, tree := range b.Trees {
+		is, err := bundle.IsRoot(t.Context(), b.Store, tree.Root)
+		require.NoError(t, err)
+		require.False(t, is)
+	}
+	data := b.Graph.InMemory()
+	for _, n := range b.Graph.All() {
+		require.Equal(t, n.Data, data[n.Descriptor.Digest])
+	}
+}

@@ -1,0 +1,115 @@
+package pinned
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+// place is a source with blobs in memory.
+type place struct {
+	root  ocispec.Descriptor
+	moves func() ocispec.Descriptor // what Root says; nil: root
+	blobs map[digest.Digest]string
+	lists int
+	can   medium.Capabilities
+}
+
+func (p *place) Root(context.Context) (ocispec.Descriptor, error) {
+	if p.moves != nil {
+		return p.moves(), nil
+	}
+	return p.root, nil
+}
+
+func (p *place) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	return p.FetchFrom(ctx, d, 0)
+}
+
+func (p *place) FetchFrom(_ context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
+	data, ok := p.blobs[d.Digest]
+	if !ok {
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
+	}
+	return io.NopCloser(bytes.NewReader([]byte(data)[offset:])), nil
+}
+
+func (p *place) Attachments(context.Context, image.Digest) ([]ocispec.Descriptor, error) {
+	p.lists++
+	return make([]ocispec.Descriptor, p.lists), nil
+}
+
+func (p *place) Can() medium.Capabilities { return p.can }
+func (p *place) Close() error             { return nil }
+
+func described(data string) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayer, Digest: digest.FromString(data), Size: int64(len(data))}
+}
+
+func TestABundleStaysWhatItWasResolvedTo(t *testing.T) {
+	asked := 0
+	p := &place{moves: func() ocispec.Descriptor {
+		asked++
+		return described(string(rune('a' + asked)))
+	}}
+	b, err := Open(t.Context(), p)
+	require.NoError(t, err)
+	first := b.Descriptor()
+	for range 3 {
+		root, err := b.Root(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, first, root)
+		list, err := b.Attachments(t.Context(), b.Digest())
+		require.NoError(t, err)
+		require.Len(t, list, 1, "the list that was given first")
+	}
+	require.Equal(t, 1, asked)
+}
+
+// What a medium can do is known through every wrapper: of a delta with its base,
+// everything that the delta can, but that nothing is left out, and the damage of both.
+func TestCapabilitiesPassThroughWrappers(t *testing.T) {
+	damaged := func(s string) func(context.Context) error {
+		return func(context.Context) error { return errors.New(s + " is damaged") }
+	}
+	layer := described("a layer")
+	delta := &place{root: described("delta"), can: medium.Capabilities{
+		Base: &bundle.Base{}, Damage: damaged("delta"),
+		CheckLayout: func(context.Context) error { return errors.New("layout of the delta") },
+		Attach:      func(context.Context, bundle.Attachment) error { return errors.New("attached to the delta") },
+	}}
+	base := &place{root: described("base"), blobs: map[digest.Digest]string{layer.Digest: "a layer"}, can: medium.Capabilities{Damage: damaged("base")}}
+	one, err := Open(t.Context(), delta)
+	require.NoError(t, err)
+	other, err := Open(t.Context(), base)
+	require.NoError(t, err)
+	both, err := Open(t.Context(), &joined{Bundle: one, base: other, left: byDigest([]ocispec.Descriptor{layer})})
+	require.NoError(t, err)
+
+	can := both.Can()
+	require.Nil(t, can.Base, "all of it is there")
+	require.EqualError(t, can.CheckLayout(t.Context()), "layout of the delta")
+	require.EqualError(t, can.Attach(t.Context(), bundle.Attachment{}), "attached to the delta")
+	require.EqualError(t, can.Damage(t.Context()), "base is damaged\ndelta is damaged")
+	wrong := both.Diagnosed(t.Context(), &fault.Error{Reason: fault.Corrupt, Op: "read"})
+	require.ErrorContains(t, wrong, "base is damaged")
+	passing := &fault.Error{Reason: fault.Unreachable, Op: "read"}
+	require.Equal(t, error(passing), both.Diagnosed(t.Context(), passing), "nothing is read where content is not in doubt")
+
+	r, err := both.FetchFrom(t.Context(), layer, 2)
+	require.NoError(t, err)
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, "layer", string(data), "from the base")
+}
