@@ -112,9 +112,7 @@ func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, relea
 	up, err := world.NewUpstream(t.Context(), world.UpstreamOptions{Dir: dir, Manifests: manifests, Releases: releases})
 	require.NoError(t, err)
 	t.Cleanup(up.Close)
-	build := &shell.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	_, err = build.Run(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "bin")+"/", "./bundler/cmd/vdo-bundle")
-	require.NoError(t, err)
+	require.NoError(t, toolchain.Programs(t.Context(), filepath.Join(dir, "bin"), "./bundler/cmd/vdo-bundle"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), mirror.DockerConfig(), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
 	desk := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}

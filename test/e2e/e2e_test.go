@@ -71,8 +71,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // scratch
 	bin = dir
-	build := &shell.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	if _, err := build.Run(context.Background(), "go", "build", "-trimpath", "-o", bin+"/", "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
+	if err := toolchain.Programs(context.Background(), bin, "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

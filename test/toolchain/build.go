@@ -72,8 +72,7 @@ func (o Builder) Project(ctx context.Context, out string, packages ...string) er
 	for i, p := range packages {
 		names[i] = filepath.Base(p)
 	}
-	args := []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
-	return o.withDefaults().compile(ctx, strings.Join(names, ", "), "", Root(), args, packages)
+	return o.withDefaults().compile(ctx, strings.Join(names, ", "), "", Root(), projectArgs(out), packages)
 }
 
 func (o Builder) withDefaults() Builder {

@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -114,3 +115,22 @@ type tellTale struct {
 
 func (f *tellTale) Skipf(string, ...any)  { f.what = "skipped"; runtime.Goexit() }
 func (f *tellTale) Fatalf(string, ...any) { f.what = "failed"; runtime.Goexit() }
+
+// Tests of several packages share one build, and each has a program of its own.
+func TestProgramsOfTheProjectAreBuiltOnce(t *testing.T) {
+	const name, pkg = "vdo-bundle", "./bundler/cmd/vdo-bundle"
+	built, dir := filepath.Join(Root(), "bin", "test"), t.TempDir()
+	require.NoError(t, Programs(t.Context(), dir, pkg))
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, name), "--help").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	shared, err := os.Stat(filepath.Join(built, name))
+	require.NoError(t, err)
+	own, err := os.Stat(filepath.Join(dir, name))
+	require.NoError(t, err)
+	require.False(t, os.SameFile(shared, own))
+
+	var again bytes.Buffer // what the next one runs
+	require.NoError(t, Builder{}.command(t.Context(), Root(), &again, append(projectArgs(built), "-x", pkg)).Run())
+	require.NotContains(t, again.String(), "/link ")
+	require.ErrorContains(t, Programs(t.Context(), dir, "./bundler/cmd/none"), "bundler/cmd/none")
+}

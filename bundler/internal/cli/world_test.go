@@ -41,10 +41,8 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // scratch
 	binary = filepath.Join(dir, "vdo-bundle")
-	build := exec.Command("go", "build", "-o", binary, "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build vdo-bundle:", err)
+	if err := toolchain.Programs(context.Background(), dir, "./bundler/cmd/vdo-bundle"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

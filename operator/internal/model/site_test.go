@@ -84,8 +84,7 @@ type desk struct {
 }
 
 func (d *desk) setUp(ctx context.Context) error {
-	build := &shell.Shell{Dir: toolchain.Root(), Env: []string{"CGO_ENABLED=0"}}
-	if _, err := build.Run(ctx, "go", "build", "-o", filepath.Join(d.dir, "bin")+"/", "./bundler/cmd/vdo-bundle"); err != nil {
+	if err := toolchain.Programs(ctx, filepath.Join(d.dir, "bin"), "./bundler/cmd/vdo-bundle"); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(d.dir, "config.json"), d.mirror.DockerConfig(), 0o600); err != nil {

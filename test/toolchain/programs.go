@@ -1,0 +1,64 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/rogpeppe/go-internal/lockedfile"
+)
+
+// Programs puts programs of the project itself, given as packages ./PATH, into a folder.
+// All tests of a checkout share one build of them, in bin/test, compiled as the demo
+// compiles them: several packages of tests run the real program, and building it takes
+// longer than many of them.
+func Programs(ctx context.Context, dir string, packages ...string) error {
+	built := filepath.Join(Root(), "bin", "test")
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return fmt.Errorf("toolchain: %w", err)
+	}
+	unlock, err := lockedfile.MutexAt(filepath.Join(built, "lock")).Lock()
+	if err != nil {
+		return fmt.Errorf("toolchain: %w", err)
+	}
+	defer unlock()
+	var stderr bytes.Buffer
+	if err := (Builder{}).command(ctx, Root(), &stderr, append(projectArgs(built), packages...)).Run(); err != nil {
+		return fmt.Errorf("toolchain: build %v: %w\n%s", packages, err, stderr.Bytes())
+	}
+	for _, p := range packages {
+		if err := copyProgram(filepath.Join(built, path.Base(p)), filepath.Join(dir, path.Base(p))); err != nil {
+			return fmt.Errorf("toolchain: %w", err)
+		}
+	}
+	return nil
+}
+
+// projectArgs are those of `go` that build programs of the project into a folder.
+func projectArgs(out string) []string {
+	return []string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
+}
+
+// copyProgram copies: the next build may write into what is there.
+func copyProgram(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return fmt.Errorf("%w (%w)", err, out.Close())
+	}
+	return out.Close()
+}
