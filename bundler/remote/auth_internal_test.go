@@ -47,18 +47,6 @@ func FuzzConfigCredentials(f *testing.F) {
 	})
 }
 
-func TestBackoffDoublesAndIsBounded(t *testing.T) {
-	for n := 1; n < 40; n++ {
-		d := Backoff(time.Second, n)
-		whole := maxBackoff
-		if n < 7 {
-			whole = min(time.Second<<(n-1), maxBackoff)
-		}
-		require.GreaterOrEqual(t, d, whole/2)
-		require.LessOrEqual(t, d, whole)
-	}
-}
-
 func TestRetryAfterReadsSecondsAndDates(t *testing.T) {
 	require.Equal(t, 7*time.Second, parseRetryAfter("7"))
 	require.Zero(t, parseRetryAfter("-7"))

@@ -81,6 +81,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
@@ -142,7 +143,6 @@ const (
 	defaultConcurrency = 6
 	defaultAttempts    = 6
 	defaultBackoff     = 500 * time.Millisecond
-	maxBackoff         = time.Minute
 	defaultStall       = time.Minute
 	maxCAFile          = 4 << 20
 )
@@ -203,7 +203,7 @@ func (o Options) withDefaults() Options {
 		o.Stall = defaultStall
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = retry.Sleep
 	}
 	return o
 }
@@ -330,17 +330,6 @@ var (
 	ErrLinkLocal   = errors.New("the server points to a link-local address, which is refused")
 	ErrThisMachine = errors.New("the server points to this machine, which is refused")
 )
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
-}
 
 // readFile reads a file of at most limit bytes.
 func readFile(name string, limit int64) ([]byte, error) {

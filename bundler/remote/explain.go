@@ -150,7 +150,7 @@ func CanPass(err error) bool {
 	if errors.As(err, &dns) && dns.IsNotFound {
 		return false
 	}
-	return !isCertificate(err) && !wantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
+	return !IsCertificate(err) && !WantsCertificate(err) && !isSchemeMismatch(err) && !isMalformed(err) && !isProxyAddress(err)
 }
 
 func isTimeout(err error) bool {
@@ -158,7 +158,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-func isCertificate(err error) bool {
+// IsCertificate tells whether a certificate of the other side is not good.
+func IsCertificate(err error) bool {
 	var v *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
@@ -166,9 +167,9 @@ func isCertificate(err error) bool {
 	return errors.As(err, &v) || errors.As(err, &unknown) || errors.As(err, &invalid) || errors.As(err, &name)
 }
 
-// wantsCertificate tells whether the host has ended the handshake for the lack of a
+// WantsCertificate tells whether the host has ended the connection for the lack of a
 // certificate of ours, or did not like it; crypto/tls has no type for it.
-func wantsCertificate(err error) bool {
+func WantsCertificate(err error) bool {
 	var n *net.OpError
 	return isAlert(err) && errors.As(err, &n) && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
 }
@@ -295,9 +296,9 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 		out.Reason, out.Hint = fault.CertificateInvalid, "use a name that the certificate of "+h.name+" is for, or have it issued for this one"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		out.Reason, out.Hint = fault.CertificateInvalid, "renew the certificate of "+h.name+", or set this machine's clock"
-	case isCertificate(err):
+	case IsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, "pass --ca-file with the certificate of the authority that signed for "+h.name
-	case wantsCertificate(err):
+	case WantsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:
 		out.Reason, out.Hint = fault.Refused, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name

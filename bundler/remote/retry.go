@@ -3,8 +3,9 @@ package remote
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 )
 
 const (
@@ -40,7 +41,7 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	if !CanPass(err) || n >= most || after > maxRetryAfter || ctx.Err() != nil {
 		return err
 	}
-	pause := max(after, Backoff(c.opts.Backoff, n))
+	pause := max(after, retry.Backoff(c.opts.Backoff, n))
 	switch {
 	case isThrottling(err):
 		h.throttled(pause)
@@ -50,11 +51,5 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	return c.opts.Sleep(ctx, pause)
 }
 
-// Backoff is the wait after the n-th failure: it doubles with each attempt, up to a minute, and varies so that many do not come at once.
-func Backoff(first time.Duration, n int) time.Duration {
-	d := maxBackoff
-	if n < 16 {
-		d = min(first<<(n-1), maxBackoff)
-	}
-	return d/2 + rand.N(d/2+1) //nolint:gosec // no secret
-}
+// Backoff is the wait after the n-th failure, see [retry.Backoff].
+func Backoff(first time.Duration, n int) time.Duration { return retry.Backoff(first, n) }

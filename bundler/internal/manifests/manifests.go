@@ -10,7 +10,6 @@ package manifests
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,13 +19,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -42,10 +42,9 @@ type Options struct {
 }
 
 const (
-	maxFile     = 8 << 20 // bytes
-	maxEntries  = 200_000 // files of the folder
-	attempts    = 4       // unless the options say otherwise
-	firstWait   = 500 * time.Millisecond
+	maxFile     = 8 << 20     // bytes
+	maxEntries  = 200_000     // files of the folder
+	attempts    = 4           // unless the options say otherwise
 	timeout     = time.Minute // for one attempt
 	maxRedirect = 5
 )
@@ -63,9 +62,6 @@ type Store struct {
 
 // New returns a store. Nothing is read yet.
 func New(o Options) *Store {
-	if o.Sleep == nil {
-		o.Sleep = sleep
-	}
 	if o.Attempts <= 0 {
 		o.Attempts = attempts
 	}
@@ -200,17 +196,8 @@ func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if err := s.allowed(u); err != nil {
 		return nil, err
 	}
-	wait := firstWait
-	for n := 1; ; n++ {
-		data, again, err := s.try(ctx, m)
-		if err == nil || !again || n >= s.options.Attempts || ctx.Err() != nil {
-			return data, err
-		}
-		if err := s.options.Sleep(ctx, wait); err != nil {
-			return nil, err
-		}
-		wait *= 2
-	}
+	p := retry.Policy{Attempts: s.options.Attempts, Sleep: s.options.Sleep}
+	return retry.Do(ctx, p, func() ([]byte, bool, error) { return s.try(ctx, m) })
 }
 
 // allowed refuses plain HTTP to hosts that were not named for it.
@@ -263,19 +250,7 @@ const offline = "check the connection and the proxy settings, or give the files 
 // permanent tells errors that another attempt will meet again.
 func permanent(err error) bool {
 	var f *fault.Error
-	return errors.As(err, &f) || certificate(err) || wantsCertificate(err)
-}
-
-// wantsCertificate tells whether the host has ended the handshake for the lack of a
-// certificate of ours, or did not like it; crypto/tls has no type for it.
-func wantsCertificate(err error) bool {
-	var n *net.OpError
-	return errors.As(err, &n) && n.Op == "remote error" && n.Err != nil && strings.Contains(n.Err.Error(), "certificate")
-}
-
-func certificate(err error) bool {
-	var verification *tls.CertificateVerificationError
-	return errors.As(err, &verification)
+	return errors.As(err, &f) || remote.IsCertificate(err) || remote.WantsCertificate(err)
 }
 
 func unreached(m matrix.Manifest, err error) error {
@@ -284,9 +259,9 @@ func unreached(m matrix.Manifest, err error) error {
 	switch {
 	case errors.As(err, &f):
 		return f // a redirect that is not followed
-	case wantsCertificate(err):
+	case remote.WantsCertificate(err):
 		return failed(fault.CertificateInvalid, m, inner(err), "name the certificate that this host wants, and its key, in the file of --registry-config, or give the files with --manifest-dir")
-	case certificate(err):
+	case remote.IsCertificate(err):
 		return failed(fault.CertificateInvalid, m, inner(err), "give the certificate authority with --ca-file, or the files with --manifest-dir")
 	case errors.As(err, &dns):
 		return failed(fault.Unreachable, m, dns, offline)
@@ -317,15 +292,4 @@ func refused(m matrix.Manifest, resp *http.Response) error {
 		return failed(fault.Throttled, m, err, "try again later, or "+own)
 	}
 	return failed(fault.Unreachable, m, err, offline)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

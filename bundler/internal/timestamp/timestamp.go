@@ -32,6 +32,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 )
 
 // Options say which authority is asked, and how.
@@ -50,7 +51,6 @@ type Options struct {
 const (
 	queryType = "application/timestamp-query"
 	replyType = "application/timestamp-reply"
-	firstWait = 500 * time.Millisecond
 	nonceBits = 128
 )
 
@@ -80,9 +80,6 @@ func New(o Options) (*Authority, error) {
 	if o.Attempts <= 0 {
 		o.Attempts = 3
 	}
-	if o.Sleep == nil {
-		o.Sleep = sleep
-	}
 	return &Authority{o: o, url: u, client: &http.Client{
 		Timeout: o.Timeout,
 		Transport: &http.Transport{
@@ -91,17 +88,6 @@ func New(o Options) (*Authority, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func redacted(u *url.URL) string {
@@ -173,17 +159,8 @@ func (a *Authority) check(answer, signature []byte, nonce *big.Int) error {
 
 // ask sends a request, again where it failed for a reason that may pass.
 func (a *Authority) ask(ctx context.Context, query []byte) ([]byte, error) {
-	wait := firstWait
-	for n := 1; ; n++ {
-		answer, again, err := a.try(ctx, query)
-		if err == nil || !again || n >= a.o.Attempts || ctx.Err() != nil {
-			return answer, err
-		}
-		if err := a.o.Sleep(ctx, wait); err != nil {
-			return nil, err
-		}
-		wait *= 2
-	}
+	p := retry.Policy{Attempts: a.o.Attempts, Sleep: a.o.Sleep}
+	return retry.Do(ctx, p, func() ([]byte, bool, error) { return a.try(ctx, query) })
 }
 
 // try makes one attempt; again says whether another one may succeed.
