@@ -113,21 +113,6 @@ func TestDependenciesThatMayNotBe(t *testing.T) {
 	}
 }
 
-// The flows and the mover speak to media through bundler/internal/medium alone, so that
-// no flow knows a medium; that no medium knows a flow is in the floors.
-func TestFlowsKnowNoMedia(t *testing.T) {
-	media := map[string]bool{"bundler/internal/archive": true, "bundler/internal/registry": true, "bundler/internal/manifests": true, "bundler/internal/serve": true}
-	for _, p := range list(t) {
-		from, ours := strings.CutPrefix(p.ImportPath, module+"/")
-		if !ours || media[from] || !strings.HasPrefix(from, "bundler/") || strings.HasPrefix(from, "bundler/internal/cli") {
-			continue
-		}
-		for _, imported := range p.Imports {
-			require.False(t, media[strings.TrimPrefix(imported, module+"/")], "%s imports the medium %s", from, imported)
-		}
-	}
-}
-
 func TestTopLevelIsFixed(t *testing.T) {
 	allowed := map[string]bool{
 		"bundler": true, "operator": true, "matrix": true, "api": true, "deploy": true, "scripts": true, "test": true,

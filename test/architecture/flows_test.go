@@ -1,0 +1,92 @@
+package architecture
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// flows are the packages of bundler that tell what it does, with what they share.
+var flows = []string{
+	"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install",
+	"bundler/internal/run", "bundler/internal/medium", "bundler/internal/pinned", "bundler/internal/mover", "bundler/internal/signatures", "bundler/internal/upstream", "bundler/internal/provenance", "bundler/internal/matrixfile",
+	"api/bundle",
+}
+
+// The flows and the mover speak to media through bundler/internal/medium alone; that no
+// medium knows a flow is in the floors.
+func TestFlowsKnowNoMedia(t *testing.T) {
+	media := map[string]bool{}
+	for _, m := range []string{"archive", "registry", "manifests", "serve"} {
+		media[module+"/bundler/internal/"+m] = true
+	}
+	media[module+"/bundler/remote"] = true
+	known := map[string]bool{}
+	for _, p := range list(t) {
+		known[strings.TrimPrefix(p.ImportPath, module+"/")] = true
+	}
+	for _, p := range list(t) {
+		if !isFlow(strings.TrimPrefix(p.ImportPath, module+"/")) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			require.False(t, media[imported], "%s imports the medium %s", p.ImportPath, imported)
+		}
+	}
+	for _, f := range flows {
+		require.True(t, known[f], "there is no package %s: mend the list in this test", f)
+	}
+}
+
+func isFlow(path string) bool {
+	for _, f := range flows {
+		if f == path {
+			return true
+		}
+	}
+	return false
+}
+
+// What a medium can do besides being read or written is in medium.Capabilities, which
+// wrappers pass on. A type assertion to an interface finds nothing behind a wrapper.
+// Inputs are in structs with names: nobody counts to the seventh argument.
+func TestFlowsFindNoPowersByTypeAssertionAndTakeStructs(t *testing.T) {
+	for _, dir := range flows {
+		files, err := filepath.Glob(filepath.Join(root(), dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, dir)
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, 0)
+			require.NoError(t, err)
+			require.LessOrEqual(t, set.Position(file.End()).Line, 400, "%s: split it where its story parts", name)
+			ast.Inspect(file, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					require.Less(t, n.Type.Params.NumFields(), 7, "%s: make a struct of what it takes", set.Position(n.Pos()))
+				case *ast.TypeAssertExpr:
+					require.False(t, mayBeInterface(n.Type), "%s: ask for capabilities", set.Position(n.Pos()))
+				}
+				return true
+			})
+		}
+	}
+}
+
+// mayBeInterface tells an asserted type that may be an interface, by its form: a name or
+// an interface in place. Pointers, slices and the like are concrete.
+func mayBeInterface(e ast.Expr) bool {
+	switch e.(type) {
+	case *ast.Ident, *ast.SelectorExpr, *ast.InterfaceType:
+		return true
+	}
+	return false
+}
