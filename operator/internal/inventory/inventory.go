@@ -20,7 +20,7 @@
 // rendered, and "clusterID" is the storage driver's cluster id: with them a driver is
 // repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
 // configuration is lost. "kubernetes" is the version that drivers were last chosen for:
-// it does not go back.
+// it does not go back. "bundle" is the one that they come from, as status.bundle says too.
 //
 // The record is kept twice (see [CopyName]): a cluster whose record is lost has
 // objects that nobody removes.
@@ -85,6 +85,8 @@ type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
 	ClusterID       string                    `json:"clusterID,omitempty"`
+	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
+	Bundle string `json:"bundle,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
 }

@@ -154,6 +154,11 @@ func boolInt(b bool) int {
 	return 0
 }
 
+// Without returns the plan without the steps of drivers.
+func (p Plan) Without(drivers map[matrix.Driver]bool) Plan {
+	return Plan{Steps: slices.DeleteFunc(slices.Clone(p.Steps), func(s Step) bool { return drivers[s.Driver] })}
+}
+
 // NextWave returns the prunes of a plan that may be done now: those of the first
 // kinds in order that are still there. What reads or is allowed by others goes
 // before them, and is waited for.

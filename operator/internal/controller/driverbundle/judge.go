@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
 // stillGood holds an accepted bundle against the policies. Its keys' times are held
@@ -136,8 +137,30 @@ func inspect(c *bundle.Contents) (found, error) {
 			Kubernetes: r.Kubernetes.String(), VSphere: r.VSphere.String(),
 		})
 	}
-	f.kubernetes = covered(inside)
+	f.releases = bounded(f.releases)
+	f.kubernetes = condition.Cut(covered(inside), maxStatusText)
 	return f, nil
+}
+
+const (
+	// A status is bounded, however many releases somebody puts into a bundle.
+	maxReleases   = 256
+	maxStatusText = 1 << 10
+)
+
+// bounded keeps the highest versions, in their order, of more releases than are shown.
+func bounded(all []v1alpha1.ReleaseStatus) []v1alpha1.ReleaseStatus {
+	if len(all) <= maxReleases {
+		return all
+	}
+	version := func(r v1alpha1.ReleaseStatus) matrix.Version {
+		v, _ := matrix.ParseVersion(r.Version) //nolint:errcheck // it was written from one
+		return v
+	}
+	byVersion := slices.Clone(all)
+	slices.SortStableFunc(byVersion, func(a, b v1alpha1.ReleaseStatus) int { return version(b).Compare(version(a)) })
+	kept := byVersion[:maxReleases]
+	return slices.DeleteFunc(slices.Clone(all), func(r v1alpha1.ReleaseStatus) bool { return !slices.Contains(kept, r) })
 }
 
 // releasesInside are the releases of the matrix that the lock has, in its order.

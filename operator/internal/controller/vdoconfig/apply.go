@@ -168,7 +168,7 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 		a.changed(ctx, s, a.note(s, live))
 	}
 	if s.Action == plan.Recreate {
-		a.outcome.gate, a.outcome.again = s.Key.String()+" is being made again", true
+		a.outcome.gate, a.outcome.again = s.Key.String()+" is being made again", a.outcome.again || !s.Deleting
 	}
 	return applied, nil
 }
@@ -325,17 +325,9 @@ func (a *applier) removals(ctx context.Context) error {
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
 	}
-	a.outcome.again = true
 	if a.outcome.changed > 0 {
+		a.outcome.again = true
 		return nil // what replaces it was just written
 	}
-	for _, s := range wave {
-		if err := a.Cluster.Delete(ctx, s); err != nil {
-			return err
-		}
-		if !s.Deleting {
-			a.changed(ctx, s, fmt.Sprintf("%s was removed: %s", s.Key, s.Reason))
-		}
-	}
-	return nil
+	return a.prune(ctx, wave)
 }

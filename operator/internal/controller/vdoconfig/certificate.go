@@ -31,15 +31,13 @@ var (
 // renewed when that is due, and what the API server trusts, the Secret and the pods
 // are brought in line, in this order, so that at every moment the API server trusts
 // what the pods serve. It writes nothing else, and so is done while suspended, held
-// or gated as well: a webhook whose certificate has ended refuses all changes of
-// StorageClasses and claims. An interruption anywhere is made good by the next pass.
+// or gated as well, and for as long as it is registered, whatever the VDOConfig says of
+// it: a webhook whose certificate has ended refuses all changes of StorageClasses and
+// claims. An interruption anywhere is made good by the next pass.
 func (p *pass) keepCertificate(ctx context.Context) error {
-	if sp := p.spec.StorageProvider; sp == nil || !sp.Webhook {
+	inv := p.site.inventory
+	if _, installed := inv.Get(webhookRegistration.Key); !installed {
 		return nil
-	}
-	inv, err := p.Cluster.LoadInventory(ctx, p.name)
-	if err != nil {
-		return err
 	}
 	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{webhookSecret, webhookDeployment, webhookRegistration})
 	if err := fault.Join(append(slices.Collect(maps.Values(refused)), err)...); err != nil {
@@ -56,7 +54,7 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 	if kept, err := webhookcert.Parse(secretData(secret)); err == nil {
 		p.site.certificate = kept // until the new one is in place
 	}
-	if err := p.bringCertificate(ctx, inv, cert, registration, secret); err != nil {
+	if err := p.applyCertificate(ctx, cert, registration, secret); err != nil {
 		return err
 	}
 	p.site.certificate = cert
@@ -76,8 +74,8 @@ func recorded(inv inventory.Inventory, live plan.Live, id inventory.ID) *unstruc
 	return nil
 }
 
-// bringCertificate writes what the API server trusts, then the Secret.
-func (p *pass) bringCertificate(ctx context.Context, inv inventory.Inventory, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured) error {
+// applyCertificate writes what the API server trusts, then the Secret.
+func (p *pass) applyCertificate(ctx context.Context, cert *webhookcert.Certificate, registration, secret *unstructured.Unstructured) error {
 	if render.SetCABundle(registration, cert.CA) {
 		if _, err := p.amend(ctx, registration); err != nil {
 			return err
@@ -99,12 +97,12 @@ func (p *pass) bringCertificate(ctx context.Context, inv inventory.Inventory, ce
 	if err != nil || !made {
 		return err
 	}
-	e, ok := inv.Get(webhookSecret.Key)
+	e, ok := p.site.inventory.Get(webhookSecret.Key)
 	if !ok {
 		e = inventory.Entry{ID: webhookSecret, Driver: matrix.CSI, Created: true}
 	}
 	e.UID = string(written.GetUID())
-	return p.Cluster.SaveInventory(ctx, p.name, inv.With(e))
+	return p.record(ctx, p.site.inventory.With(e))
 }
 
 // rollWebhook has the pods start anew that began with another certificate.

@@ -139,6 +139,12 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	w.store.err = errors.New("the mirror is away")
 	w.ahead += due
 	renewed(true)
+
+	// The webhook is not asked for any more, and its removal has to wait.
+	w.change(v, func() { v.Spec.StorageProvider.Webhook = false })
+	w.ahead += due
+	renewed(true)
+	w.change(v, func() { v.Spec.StorageProvider.Webhook = true })
 	w.store.err = nil
 
 	// It cannot be renewed: that is said a month before it matters.

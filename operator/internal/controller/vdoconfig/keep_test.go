@@ -72,6 +72,12 @@ func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 		{"no DriverBundle", "create a DriverBundle", func(w *world) {
 			require.NoError(w.t, w.Delete(context.Background(), get(w, &v1alpha1.DriverBundle{}, w.ns, "site")))
 		}},
+		{"no DriverBundle, and a status that was lost", "create a DriverBundle", func(w *world) {
+			require.NoError(w.t, w.Delete(context.Background(), get(w, &v1alpha1.DriverBundle{}, w.ns, "site")))
+			v := get(w, &v1alpha1.VDOConfig{}, w.ns, "site")
+			v.Status = v1alpha1.VDOConfigStatus{}
+			require.NoError(w.t, w.Status().Update(context.Background(), v))
+		}},
 		{"another digest that cannot be read", "no such manifest", func(w *world) {
 			w.store.broken = second
 			b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")

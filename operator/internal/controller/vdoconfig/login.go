@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -65,7 +66,7 @@ func (p *pass) observeLogin(ctx context.Context) error {
 		p.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", p.site.login.note()),
 			"create it with `kubectl create secret docker-registry`"))
 	case p.site.login.kept:
-		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: pods keep the login that they have, until the Secret is there again", secret))
+		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(p.site.login.note(), "; ")))
 	}
 	return nil
 }
@@ -94,7 +95,10 @@ func loginFault(secret string, err error, hint string) error {
 
 // note says what pods do meanwhile.
 func (l login) note() string {
-	if l.kept {
+	switch {
+	case l.lost:
+		return "; no copy of it is left either: pods that run go on, and one that starts on a node without its images cannot pull them"
+	case l.kept:
 		return "; pods keep the login that they have"
 	}
 	return ""

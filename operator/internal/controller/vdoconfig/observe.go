@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -200,16 +201,17 @@ func (p *pass) readContents(ctx context.Context, b *v1alpha1.DriverBundle) error
 	return nil
 }
 
-// openLast opens the bundle in status.bundle, while anything is installed. Its
+// openLast opens the bundle that was last installed from, while anything is installed. Its
 // DriverBundle may have been deleted, or have accepted another one since: then it is
 // read as its digest says, from memory, from a copy that is left or from the mirror.
 func (p *pass) openLast(ctx context.Context) bool {
-	repository, digest, ok := strings.Cut(p.config.Status.Bundle, "@")
+	reference := cmp.Or(p.config.Status.Bundle, p.site.inventory.Memory().Bundle)
+	repository, digest, ok := strings.Cut(reference, "@")
 	if b := p.site.bundle; !ok || p.site.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
 		return false // it is the one that could not be opened
 	}
 	last := &v1alpha1.DriverBundle{}
-	last.Namespace, last.Spec.Reference = p.name.Namespace, p.config.Status.Bundle
+	last.Namespace, last.Spec.Reference = p.name.Namespace, reference
 	if ref := p.config.Spec.Bundle; ref != nil {
 		last.Name = ref.Name
 	}

@@ -115,22 +115,45 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)), p.networkStays())
-	if err := fault.Join(slices.Collect(maps.Values(refused))...); err != nil {
-		return false, err // what cannot be seen is not known to be gone
-	}
-	wave := removal.NextWave()
-	for _, s := range wave {
-		if err := p.Cluster.Delete(ctx, s); err != nil {
-			return false, err
-		}
-		if !s.Deleting {
-			p.changed(ctx, s, "")
-		}
+	wave := removal.Without(p.unseen(refused)).NextWave()
+	if err := p.prune(ctx, wave); err != nil {
+		return false, err
 	}
 	if len(wave) > 0 {
-		p.outcome.gate, p.outcome.again = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1), true
+		p.outcome.gate = fmt.Sprintf("the removal of %s and %d more", wave[0].Key, len(wave)-1)
 	}
-	return len(wave) == 0, nil
+	// What cannot be seen is not known to be gone.
+	return len(wave) == 0, fault.Join(slices.Collect(maps.Values(refused))...)
+}
+
+// unseen are the drivers of which some object may not be read: what it needs has to stay.
+func (p *pass) unseen(refused map[inventory.Key]error) map[matrix.Driver]bool {
+	all := map[matrix.Driver]bool{}
+	for key := range refused {
+		e, _ := p.site.inventory.Get(key)
+		all[e.Driver] = true
+	}
+	return all
+}
+
+// prune asks for deletions, once each. While they only wait for somebody (a finalizer)
+// there is no hurry: what is watched starts the next pass, or the time that grows.
+func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
+	for _, s := range wave {
+		if s.Deleting {
+			continue
+		}
+		p.outcome.again = true
+		if err := p.Cluster.Delete(ctx, s); err != nil {
+			return err
+		}
+		note := fmt.Sprintf("%s was removed: %s", s.Key, s.Reason)
+		if !p.config.DeletionTimestamp.IsZero() {
+			note = "" // that everything goes is one event, in the end
+		}
+		p.changed(ctx, s, note)
+	}
+	return nil
 }
 
 // mayRemove refuses while volumes need the storage driver, unless told otherwise.

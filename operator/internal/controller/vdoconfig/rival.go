@@ -27,12 +27,21 @@ func (p *pass) rival(ctx context.Context) (*v1alpha1.VDOConfig, error) {
 	if p.alone {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	first := p.claim(ctx, p.config)
+	first, err := p.claim(ctx, p.config)
+	if err != nil {
+		return nil, err
+	}
 	for i := range all.Items {
-		if o := &all.Items[i]; client.ObjectKeyFromObject(o) != p.name {
-			if other := p.claim(ctx, o); other.before(first) {
-				first = other
-			}
+		o := &all.Items[i]
+		if client.ObjectKeyFromObject(o) == p.name {
+			continue
+		}
+		other, err := p.claim(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if other.before(first) {
+			first = other
 		}
 	}
 	if first.config == p.config {
@@ -44,13 +53,17 @@ func (p *pass) rival(ctx context.Context) (*v1alpha1.VDOConfig, error) {
 // claim is what a VDOConfig's right to be in force rests on.
 type claim struct {
 	config    *v1alpha1.VDOConfig
-	installed bool // an inventory that cannot be read counts as one
+	installed bool // an inventory that makes no sense counts as one
 	holds     bool
 }
 
-func (p *pass) claim(ctx context.Context, o *v1alpha1.VDOConfig) claim {
+// claim fails where the inventory cannot be read now: who has installed is not guessed.
+func (p *pass) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
 	inv, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(o))
-	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}
+	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+		return claim{}, err
+	}
+	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil
 }
 
 func (c claim) before(o claim) bool {

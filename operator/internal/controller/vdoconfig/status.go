@@ -48,9 +48,7 @@ func (p *pass) report() {
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
-	if b := p.site.bundle; b != nil && p.site.contents != nil && (st.Bundle == "" || len(p.stranded()) == 0) {
-		st.Bundle = b.Status.Repository + "@" + b.Status.Digest
-	}
+	st.Bundle = p.installedFrom()
 	st.Pending = p.pending()
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -93,6 +94,16 @@ func (p *pass) freeze(why error) {
 	p.choose(why)
 }
 
+// installedFrom is the bundle that the drivers come from, "" before there are any. It is
+// kept in the status and in the inventory: either may be lost.
+func (p *pass) installedFrom() string {
+	was := cmp.Or(p.config.Status.Bundle, p.site.inventory.Memory().Bundle)
+	if b := p.site.bundle; b != nil && p.site.contents != nil && (was == "" || len(p.stranded()) == 0) {
+		return b.Status.Repository + "@" + b.Status.Digest
+	}
+	return was
+}
+
 // remember notes in the inventory what the drivers are rendered from.
 func (p *pass) remember(inv inventory.Inventory) inventory.Inventory {
 	was := inv.Memory()
@@ -105,7 +116,7 @@ func (p *pass) remember(inv inventory.Inventory) inventory.Inventory {
 			now.StorageProvider = p.spec.StorageProvider.DeepCopy()
 		}
 	}
-	now.Kubernetes = p.site.kubernetes.reported
+	now.Kubernetes, now.Bundle = p.site.kubernetes.reported, p.installedFrom()
 	switch c := p.site.cluster; {
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID

@@ -1,0 +1,77 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+)
+
+// forbidden may not read an object of one name.
+type forbidden struct {
+	client.Reader
+	name string
+}
+
+func (f forbidden) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if key.Name == f.name {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, key.Name, errors.New("no"))
+	}
+	return f.Reader.Get(ctx, key, o, opts...)
+}
+
+// What may not be read of one driver keeps that driver, and the VDOConfig; the others go.
+func TestARemovalGoesOnBesideWhatMayNotBeRead(t *testing.T) {
+	w := start(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1")
+	v := w.ready(w.config("site"))
+	c := w.r.Cluster.(*edge.Cluster)
+	reader := c.Reader
+	c.Reader = forbidden{reader, "vsphere-cloud-secret"}
+	require.NoError(t, w.Delete(t.Context(), v))
+	w.until("the storage driver is gone", func() bool {
+		w.pass(client.ObjectKeyFromObject(v))
+		return gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller") && gone(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-controller")
+	})
+	w.look(v)
+	require.Contains(t, cond(t, v, "Ready").Message, "vsphere-cloud-secret")
+	get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	c.Reader = reader
+}
+
+// A removal that waits for somebody else's finalizer is not looked at each second.
+func TestARemovalThatCannotEndIsNotHurried(t *testing.T) {
+	w := start(t, "cpi@1.33.1")
+	v := w.config("site")
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.ready(v)
+	held := get(w, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+	w.change(held, func() { held.Finalizers = []string{"example.org/backup"} })
+	require.NoError(t, w.Delete(t.Context(), v))
+	again := func() time.Duration {
+		w.now = time.Now().Add(10*time.Minute + w.ahead)
+		result, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(v)})
+		require.NoError(t, err)
+		return result.RequeueAfter
+	}
+	w.until("only that one is left", func() bool {
+		again()
+		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(held), held))
+		return !held.DeletionTimestamp.IsZero()
+	})
+	again()
+	require.GreaterOrEqual(t, again(), 4*time.Second)
+	w.ahead = time.Hour
+	require.Greater(t, again(), 30*time.Second, "and less and less often")
+	w.ahead = 0
+	w.change(held, func() { held.Finalizers = nil })
+}
