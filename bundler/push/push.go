@@ -40,7 +40,8 @@ type Pushed struct {
 }
 
 // Bundle copies a bundle, with what is attached to it, into a registry, and then
-// looks at it there as the operator will. Every byte is verified as it streams.
+// looks at it there as the operator will. Every byte is verified as it streams, or was
+// when the bundle was verified, and its files have not changed since.
 func Bundle(ctx context.Context, in Input, o run.Options) (*Pushed, error) {
 	g, lock, err := in.Bundle.Whole(ctx, o)
 	if err != nil {

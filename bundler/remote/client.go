@@ -276,6 +276,7 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http
 	if t.DialContext == nil {
 		t.DialContext = dialer(o).DialContext
 	}
+	t.DialContext = sendingFiles(t.DialContext)
 	t.TLSClientConfig = &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}
 	t.TLSHandshakeTimeout = min(o.Stall, 30*time.Second)
 	t.DialTLSContext = dialTLS(t)
@@ -298,7 +299,7 @@ func newForeign(o Options, pool *x509.CertPool) *http.Transport {
 	if o.Transport == nil {
 		d := dialer(o)
 		d.Control = func(_, address string, _ syscall.RawConn) error { return refuseAddress(address, o.NoLoopback) }
-		t.DialContext = d.DialContext
+		t.DialContext = sendingFiles(d.DialContext)
 	}
 	return t
 }

@@ -36,6 +36,7 @@ type Bundle struct {
 	digest image.Digest
 
 	attached signatures.Lists
+	hashes   hashes
 
 	mu    sync.Mutex
 	graph *bundle.Graph // once it was read
@@ -73,9 +74,14 @@ func (b *Bundle) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser
 	return b.source.Fetch(ctx, d)
 }
 
-// FetchFrom returns the bytes of a descriptor from an offset, not verified.
+// FetchFrom returns the bytes of a descriptor from an offset, not verified; but see
+// [Bundle.Hashed].
 func (b *Bundle) FetchFrom(ctx context.Context, d ocispec.Descriptor, offset int64) (io.ReadCloser, error) {
-	return b.source.FetchFrom(ctx, d, offset)
+	r, err := b.source.FetchFrom(ctx, d, offset)
+	if err != nil {
+		return nil, err
+	}
+	return b.hashes.of(d, r), nil
 }
 
 // Attachments returns what refers to subject, as it was when that was asked first.

@@ -240,7 +240,7 @@ func pick[T any](list []T, n int) []T {
 // bundle was here and could be read, and a sample has found nothing missing since.
 func (r *Repository) Confirmed() bool {
 	p := r.begun()
-	return p != nil && p.confirmed
+	return p != nil && p.known == confirmed
 }
 
 // withdraw overwrites a note that has proved wrong, so that the next push does not
@@ -290,7 +290,7 @@ func (r *Repository) Remember(ctx context.Context) error {
 	p.mu.Lock()
 	tagged := p.tagged
 	p.mu.Unlock()
-	if p.confirmed && tagged.IsZero() {
+	if p.known == confirmed && tagged.IsZero() {
 		return nil
 	}
 	set := setOf(p.graph)

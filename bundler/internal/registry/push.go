@@ -3,23 +3,17 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	godigest "github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -30,10 +24,9 @@ const (
 
 // push is what a repository knows between Begin and Close.
 type push struct {
-	graph     *bundle.Graph
-	look      look // at a sample
-	confirmed bool // an earlier push has noted that all of it is there
-	presumed  bool // none of a sample is there: small parts are taken to be missing unasked
+	graph *bundle.Graph
+	look  look // at a sample
+	known knowledge
 
 	mu    sync.Mutex
 	lacks map[string]ocispec.Descriptor // by digest, not yet there
@@ -44,6 +37,15 @@ type push struct {
 	// omitted is why the registry does not have an attachment, by digest.
 	omitted map[string]string
 }
+
+// knowledge is how a push knows what the repository has.
+type knowledge int
+
+const (
+	asked     knowledge = iota // each part was asked for
+	confirmed                  // an earlier push has noted that all of it is there, and nothing of a sample is missing
+	presumed                   // nothing of a sample is there: small parts are taken to be missing, unasked
+)
 
 // Begin asks the registry for every blob and every manifest of the graph, one by
 // one: that a root is there says nothing about what is below it, since a push that
@@ -78,14 +80,11 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 	if p.look, err = r.confirmed(ctx, g); err != nil {
 		return nil, err
 	}
-	p.confirmed = p.look.noted && !p.look.missed
-	if presume && !p.confirmed {
-		if p.presumed, err = r.seemsEmpty(ctx, g); err != nil {
-			return nil, err
-		}
+	if p.known, err = r.knowledge(ctx, p, presume); err != nil {
+		return nil, err
 	}
-	if !p.confirmed {
-		if missing, err = r.lacking(ctx, g.Order(), p.presumed); err != nil {
+	if p.known != confirmed {
+		if missing, err = r.lacking(ctx, g.Order(), p.known == presumed); err != nil {
 			return nil, err
 		}
 	}
@@ -96,6 +95,21 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 	defer r.mu.Unlock()
 	r.push = p
 	return missing, nil
+}
+
+// knowledge decides how much has to be asked for.
+func (r *Repository) knowledge(ctx context.Context, p *push, presume bool) (knowledge, error) {
+	if p.look.noted && !p.look.missed {
+		return confirmed, nil
+	}
+	if !presume {
+		return asked, nil
+	}
+	empty, err := r.seemsEmpty(ctx, p.graph)
+	if err != nil || !empty {
+		return asked, err
+	}
+	return presumed, nil
 }
 
 // emptySample is how many small blobs are asked for before the others are taken to
@@ -124,7 +138,7 @@ func (r *Repository) seemsEmpty(ctx context.Context, g *bundle.Graph) (bool, err
 func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presumed bool) ([]ocispec.Descriptor, error) {
 	ask := slices.Clone(ds)
 	if presumed {
-		ask = slices.DeleteFunc(ask, unasked)
+		ask = slices.DeleteFunc(ask, presumable)
 	}
 	absent, err := r.Lacks(ctx, ask)
 	if err != nil || !presumed {
@@ -134,84 +148,18 @@ func (r *Repository) lacking(ctx context.Context, ds []ocispec.Descriptor, presu
 	for _, d := range absent {
 		lacks[d.Digest] = true
 	}
-	return slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool { return !unasked(d) && !lacks[d.Digest] }), nil
+	return slices.DeleteFunc(slices.Clone(ds), func(d ocispec.Descriptor) bool { return !presumable(d) && !lacks[d.Digest] }), nil
 }
 
-// unasked tells what is taken to be missing in a repository that seems to be empty.
-func unasked(d ocispec.Descriptor) bool {
+// presumable tells what is taken to be missing in a repository that seems to be empty.
+func presumable(d ocispec.Descriptor) bool {
 	return bundle.IsManifest(d.MediaType) || d.Size <= remote.SmallBlob
 }
 
 // presumes tells whether the push has taken something to be missing unasked.
 func (r *Repository) presumes(d ocispec.Descriptor) bool {
 	p := r.begun()
-	return p != nil && p.presumed && unasked(d)
-}
-
-// group runs small requests side by side.
-func (r *Repository) group(ctx context.Context) (*errgroup.Group, context.Context) {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.host.small.Most())
-	return g, ctx
-}
-
-// has asks for one blob or manifest with its size, with a right that the caller needs
-// anyway.
-func (r *Repository) has(ctx context.Context, d ocispec.Descriptor, right remote.Access) (found bool, err error) {
-	const op = "look for"
-	subject := r.At(d.Digest.String())
-	if bundle.IsManifest(d.MediaType) {
-		there, found, err := r.Stat(ctx, remote.Look{Op: op, Subject: subject, ID: d.Digest.String(), Access: right})
-		return found && (d.Size == 0 || there.Size == d.Size), err
-	}
-	release, err := r.host.small.Acquire(ctx)
-	if err != nil {
-		return false, r.client.Explain(ctx, r.host.Host, op, subject, err)
-	}
-	defer release()
-	err = r.client.Retry(ctx, r.host.Host, op, subject, func(int) (err error) {
-		found, err = r.hasOnce(ctx, d, right)
-		return err
-	})
-	return found, err
-}
-
-// hasOnce is has for a blob, without attempts of its own. An answer to HEAD that does
-// not give the blob's size says nothing: then the blob is read.
-func (r *Repository) hasOnce(ctx context.Context, d ocispec.Descriptor, right remote.Access) (bool, error) {
-	q := remote.Request{Method: http.MethodHead, URL: r.Address("blobs", d.Digest.String()), Access: right, OK: []int{200, 404}}
-	resp, err := r.client.Send(ctx, r.host.Host, q) //nolint:bodyclose // Drain closes it
-	if err != nil {
-		return false, err
-	}
-	remote.Drain(resp.Body)
-	if resp.StatusCode != http.StatusOK || resp.ContentLength == d.Size {
-		return resp.StatusCode == http.StatusOK, nil
-	}
-	return r.showsSize(ctx, d, q)
-}
-
-// showsSize asks for the last byte of a blob: that it can be read, and that none comes
-// after it, is what HEAD did not say. A host that gives no ranges gives all of it.
-func (r *Repository) showsSize(ctx context.Context, d ocispec.Descriptor, q remote.Request) (bool, error) {
-	q.Method = http.MethodGet
-	if d.Size > 0 {
-		q.Header = map[string]string{"Range": fmt.Sprintf("bytes=%d-%d", d.Size-1, d.Size-1)}
-		q.OK = []int{200, 206, 404, 416}
-	}
-	resp, err := r.client.Send(ctx, r.host.Host, q)
-	if err != nil {
-		return false, err
-	}
-	defer resp.Body.Close() //nolint:errcheck // only read
-	switch {
-	case resp.StatusCode == http.StatusPartialContent:
-		return startsAt(resp.Header.Get("Content-Range"), d.Size-1, d.Size), nil
-	case resp.StatusCode != http.StatusOK || resp.ContentLength >= 0:
-		return resp.StatusCode == http.StatusOK && resp.ContentLength == d.Size, nil
-	}
-	n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, d.Size+1))
-	return n == d.Size, err
+	return p != nil && p.known == presumed && presumable(d)
 }
 
 // Put writes a blob. open gives its bytes from an offset and is called again when
@@ -246,46 +194,6 @@ func (r *Repository) arrived(d ocispec.Descriptor) {
 	}
 }
 
-// keptAttempts is how often a registry is asked for what it has accepted: some show it
-// a moment later.
-const keptAttempts = 3
-
-// kept asks for every blob that was sent, or mounted, since it was last called. An
-// answer of success proves nothing: there are registries and proxies that give it and
-// keep nothing, and nobody looks at a blob before a node pulls it.
-func (r *Repository) kept(ctx context.Context, p *push) error {
-	p.mu.Lock()
-	sent := slices.Collect(maps.Values(p.sent))
-	clear(p.sent)
-	p.mu.Unlock()
-	return r.wantKept(ctx, sent)
-}
-
-// wantKept is a fault where the repository does not have all of some blobs.
-func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) error {
-	lacks, err := r.Lacks(ctx, sent)
-	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
-		if err = r.client.opts.Sleep(ctx, remote.Backoff(r.client.opts.Backoff, n)); err == nil {
-			lacks, err = r.Lacks(ctx, lacks)
-		}
-	}
-	if ctx.Err() != nil {
-		return r.client.Explain(ctx, r.host.Host, opCheck, r.ref.String(), err)
-	}
-	if err != nil || len(lacks) == 0 {
-		return err
-	}
-	names := make([]string, len(lacks))
-	for i, d := range lacks {
-		names[i] = d.Digest.String()
-	}
-	slices.Sort(names)
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: opCheck, Subject: r.ref.String(), Hint: "look at the logs and the storage of " + r.host.Name() + ", and push again: what is there is not sent twice",
-		Err: fmt.Errorf("the registry accepted %d blobs and does not have %d of them: %s", len(sent), len(lacks), strings.Join(names[:min(3, len(names))], ", ")),
-	}
-}
-
 func (r *Repository) begun() *push {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,258 +209,6 @@ func readOver(d ocispec.Descriptor, open func(int64) (io.ReadCloser, error)) err
 	defer src.Close() //nolint:errcheck // only read
 	_, err = io.Copy(io.Discard, bundle.Verify(src, d))
 	return err
-}
-
-// Commit asks the registry for the blobs that were sent, each with its size; writes the
-// manifests that are missing, children before parents, then the attachments, then the
-// tag; and then asks for all of them, since what a cluster pulls later is
-// REPOSITORY@DIGEST of each.
-func (r *Repository) Commit(ctx context.Context) error {
-	p := r.begun()
-	if p == nil {
-		return &fault.Error{Reason: fault.Internal, Op: opPush, Subject: r.ref.String(), Err: errors.New("commit before begin")}
-	}
-	if err := p.complete(r.ref.String()); err != nil {
-		return err
-	}
-	if err := r.kept(ctx, p); err != nil {
-		return err
-	}
-	for _, level := range levels(p.graph.Manifests) {
-		if err := r.putManifests(ctx, p, level); err != nil {
-			return err
-		}
-	}
-	if err := r.putAttachments(ctx, p); err != nil {
-		return err
-	}
-	root := p.graph.Manifests[len(p.graph.Manifests)-1]
-	if err := r.tag(ctx, root); err != nil {
-		return err
-	}
-	if err := r.kept(ctx, p); err != nil { // what joining attachments with those of others took
-		return err
-	}
-	return r.check(ctx, p)
-}
-
-// putAttachments writes all that the registry takes, and tells of all that it does
-// not take: some refuse every manifest with a subject. What is about one subject is
-// written one after the other, since it may share a tag; subjects side by side.
-func (r *Repository) putAttachments(ctx context.Context, p *push) error {
-	about := map[image.Digest][]bundle.Attachment{}
-	for _, a := range p.graph.Attachments {
-		if !p.confirmed { // else Begin has seen those of the root, and the others were noted
-			about[a.Subject] = append(about[a.Subject], a)
-		}
-	}
-	problems := make([]error, len(p.graph.Attachments))
-	var group errgroup.Group
-	group.SetLimit(r.host.small.Most())
-	next := 0
-	for _, subject := range slices.SortedFunc(maps.Keys(about), func(a, b image.Digest) int { return strings.Compare(a.String(), b.String()) }) {
-		attachments := about[subject]
-		slots := problems[next : next+len(attachments)]
-		next += len(attachments)
-		group.Go(func() error {
-			for i, a := range attachments {
-				slots[i] = r.putOrOmit(ctx, p, a)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // problems has them all
-	return fault.Join(problems...)
-}
-
-// putOrOmit writes an attachment, or says that the registry takes none such.
-func (r *Repository) putOrOmit(ctx context.Context, p *push, a bundle.Attachment) error {
-	digest := a.Node.Descriptor.Digest.String()
-	err := r.putAttachment(ctx, a)
-	if fault.ReasonOf(err) != fault.Refused || a.Tag != "" {
-		return err
-	}
-	if r.client.opts.OmitRefused {
-		p.omit(digest, fmt.Sprintf("%s of %s: the registry does not take it: %v", digest, a.Subject, err))
-		return nil
-	}
-	return &fault.Error{
-		Reason: fault.Refused, Op: opPush, Subject: r.At(digest),
-		Err:  fmt.Errorf("it is about %s, and the registry takes no manifest with a subject: %w", a.Subject, err),
-		Hint: "use a registry that knows the OCI distribution specification 1.1, or push without what is refused: --omit-refused",
-	}
-}
-
-// omit takes note that the registry does not take an attachment.
-func (p *push) omit(digest, why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.omitted[digest] = why
-}
-
-// Omitted tells, after Commit, what the registry did not take.
-func (r *Repository) Omitted() []string {
-	p := r.begun()
-	if p == nil {
-		return nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Sorted(maps.Values(p.omitted))
-}
-
-// complete refuses to write manifests whose blobs were not put.
-func (p *push) complete(subject string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var lacks []string
-	for digest, d := range p.lacks {
-		if !bundle.IsManifest(d.MediaType) {
-			lacks = append(lacks, digest)
-		}
-	}
-	if len(lacks) == 0 && len(p.graph.Manifests) > 0 {
-		return nil
-	}
-	slices.Sort(lacks)
-	return &fault.Error{
-		Reason: fault.Incomplete, Op: opPush, Subject: subject, Hint: "run it again: what is there is not sent twice",
-		Err: fmt.Errorf("%d blobs were not sent: %s", len(lacks), strings.Join(lacks[:min(3, len(lacks))], ", ")),
-	}
-}
-
-func (p *push) lacking(digest string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.lacks[digest]
-	return ok
-}
-
-// levels groups manifests so that each one's children are in groups before its own.
-func levels(nodes []bundle.Node) [][]bundle.Node {
-	var out [][]bundle.Node
-	depth := map[string]int{}
-	for _, n := range nodes { // children before parents
-		var index struct{ Manifests []struct{ Digest string } }
-		_ = json.Unmarshal(n.Data, &index) // the graph is parsed; an image has no manifests
-		level := 0
-		for _, child := range index.Manifests {
-			level = max(level, depth[child.Digest]+1)
-		}
-		depth[n.Descriptor.Digest.String()] = level
-		for len(out) <= level {
-			out = append(out, nil)
-		}
-		out[level] = append(out[level], n)
-	}
-	return out
-}
-
-func (r *Repository) putManifests(ctx context.Context, p *push, nodes []bundle.Node) error {
-	group, ctx := r.group(ctx)
-	for _, n := range nodes {
-		digest := n.Descriptor.Digest.String()
-		if p.lacking(digest) {
-			group.Go(func() error { return r.putManifest(ctx, digest, n) })
-		}
-	}
-	return group.Wait()
-}
-
-// putManifest writes a manifest under its digest or under a tag.
-func (r *Repository) putManifest(ctx context.Context, id string, n bundle.Node) error {
-	header, err := r.PutManifest(ctx, opPush, id, n)
-	if err != nil {
-		return err
-	}
-	if p := r.begun(); p != nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.wrote[id] = true
-		if id == r.ref.Identifier() {
-			p.tagged = clock(header)
-		}
-	}
-	return nil
-}
-
-// clock is when a registry answered, by its own clock where it says so.
-func clock(h http.Header) time.Time {
-	if t, err := http.ParseTime(h.Get("Date")); err == nil {
-		return t
-	}
-	return time.Now()
-}
-
-// tag names the root, unless the tag names it already.
-func (r *Repository) tag(ctx context.Context, root bundle.Node) error {
-	tag := r.ref.Tag()
-	if tag == "" {
-		return nil
-	}
-	d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: tag, Access: r.Pushes()})
-	if err != nil || (found && d.Digest == root.Descriptor.Digest) {
-		return err
-	}
-	return r.putManifest(ctx, tag, root)
-}
-
-// check asks for everything as a cluster will; where an earlier push has noted that all
-// of it is there, for what this one wrote.
-func (r *Repository) check(ctx context.Context, p *push) error {
-	g := p.graph
-	want := map[string]ocispec.Descriptor{}
-	for _, n := range g.Manifests {
-		want[n.Descriptor.Digest.String()] = n.Descriptor
-	}
-	if tag := r.ref.Tag(); tag != "" {
-		want[tag] = g.Root
-	}
-	for _, a := range g.Attachments {
-		digest := a.Node.Descriptor.Digest.String()
-		if p.omitted[digest] != "" {
-			continue
-		}
-		if a.Tag != "" {
-			want[a.Tag] = ocispec.Descriptor{} // another push may have added to it
-		} else {
-			want[digest] = a.Node.Descriptor
-		}
-	}
-	if p.confirmed {
-		maps.DeleteFunc(want, func(id string, _ ocispec.Descriptor) bool { return !p.wrote[id] })
-	}
-	group, ctx := r.group(ctx)
-	for id, d := range want {
-		group.Go(func() error { return r.resolves(ctx, id, d) })
-	}
-	return group.Wait()
-}
-
-// resolves is a fault where a tag or digest is not there, or is not what was pushed
-// (where that is given).
-func (r *Repository) resolves(ctx context.Context, id string, want ocispec.Descriptor) error {
-	d, found, err := r.Stat(ctx, remote.Look{Op: opCheck, ID: id})
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return &fault.Error{
-			Reason: fault.Incomplete, Op: opCheck, Subject: r.At(id), Hint: "push it again, and look at the registry's logs",
-			Err: errors.New("it was pushed, and the registry does not have it"),
-		}
-	case want.Digest != "" && d.Digest != want.Digest:
-		return &fault.Error{
-			Reason: fault.Conflict, Op: opCheck, Subject: r.At(id), Hint: "see who else pushes to this tag, and push again",
-			Err: fmt.Errorf("it was pushed as %s and is %s", want.Digest, d.Digest),
-		}
-	case want.Size > 0 && d.Size != want.Size:
-		return &fault.Error{
-			Reason: fault.Incomplete, Op: opCheck, Subject: r.At(id), Hint: "push it again, and look at the registry's logs",
-			Err: fmt.Errorf("it was pushed with %d bytes and has %d", want.Size, d.Size),
-		}
-	}
-	return nil
 }
 
 // Close forgets what Begin found. What was put stays in the registry, so that the
