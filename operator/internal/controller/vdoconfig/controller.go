@@ -121,6 +121,8 @@ type Reconciler struct {
 	Store    Store
 	Recorder condition.Recorder
 	Now      func() time.Time
+
+	matrices matrices
 }
 
 // Reconcile is one pass.

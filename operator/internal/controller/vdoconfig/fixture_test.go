@@ -111,11 +111,19 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 		}
 		c.Lock.Releases = append(c.Lock.Releases, release)
 	}
-	listed, err := upstream.Listed(t, c.Manifests).Marshal()
-	require.NoError(t, err)
-	c.Matrix = listed
+	key := strings.Join(ids, " ")
+	if _, ok := listed[key]; !ok {
+		text, err := upstream.Listed(t, c.Manifests).Marshal()
+		require.NoError(t, err)
+		listed[key] = text
+	}
+	c.Matrix = listed[key]
 	return c
 }
+
+// listed are the matrices of bundles: describing what their manifests need takes longer
+// than all else of them.
+var listed = map[string][]byte{}
 
 // store gives what it is told.
 type store struct {

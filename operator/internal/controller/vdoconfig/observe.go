@@ -193,7 +193,7 @@ func (p *pass) readContents(ctx context.Context, b *v1alpha1.DriverBundle) error
 	if err != nil {
 		return err
 	}
-	doc, err := matrix.Parse("matrix of "+b.Status.Digest, contents.Matrix)
+	doc, err := p.matrices.parse("matrix of "+b.Status.Digest, contents.Matrix)
 	if err != nil {
 		return err
 	}
