@@ -128,7 +128,7 @@ func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, relea
 	}
 	images.Push(t, up.Registry, "vdo/vdo-operator:v1.0.0", images.Spec{Seed: 1})
 	run("keygen -o key")
-	run("lock -o lock.yaml --drivers cpi,csi,cni,snapshot --operator "+up.Registry.Host+"/vdo/vdo-operator:v1.0.0", append(chosen, up.Flags()...)...)
+	run("lock -o lock.yaml --drivers cpi,csi,cni,snapshot-controller --operator "+up.Registry.Host+"/vdo/vdo-operator:v1.0.0", append(chosen, up.Flags()...)...)
 	run("pull --lock lock.yaml -o drivers.tar", up.Flags()...)
 	run("sign drivers.tar --key key.key")
 	run("push drivers.tar " + mirror.Host + "/vdo/drivers:1 --ca-file ca.crt")

@@ -127,6 +127,6 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 	return &fault.Error{
 		Reason: fault.Incomplete, Op: "check base in", Subject: at.Repository(), Err: fmt.Errorf("of the base %s, %d layers with %d bytes are missing, and nothing was sent:\n%w",
 			g.Base.Root, len(lacks), bundle.SizeOf(lacks), errors.Join(errs...)),
-		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base and --have", g.Base.Root),
+		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
 	}
 }

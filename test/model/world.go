@@ -197,7 +197,7 @@ func (w *world) args(s Step) []string {
 	case "prune":
 		add(w.arg(place(s.To)), "--keep", "1", "--yes", "-q")
 	case "serve":
-		add(from, "--listen", "127.0.0.1:0", "-o", "json")
+		add(from, "--listen", "127.0.0.1:0", "--format", "json")
 	case "verify", "inspect":
 		add(from)
 	}

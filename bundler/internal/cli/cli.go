@@ -24,24 +24,26 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
-// app is one run of the program and what it has of the world. The functions that
-// make commands take it by value, so that each command has flags of its own.
+// app is one run of the program and what it has of the world. Each command has its
+// flags in a struct of its own, which embeds the groups that it shares with others.
 type app struct {
 	in       *os.File // asked for passwords when it is a terminal
 	out, err io.Writer
 	terminal bool // err is one
 	getenv   func(string) (string, bool)
 	now      func() time.Time
-	args     []string      // as given, to say how to go on
+	args     []string // as given, to say how to go on
+	debug    bool
 	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
-
-	flags flags
 }
 
 // patience is how long the work may take to leave what a later run goes on with, once a
@@ -138,7 +140,7 @@ type problem struct {
 
 func wantsJSON(cmd *cobra.Command) bool {
 	f := cmd.Flags().Lookup("format")
-	return f != nil && f.Value.String() == formatJSON
+	return f != nil && f.Value.String() == flags.JSON
 }
 
 // report prints an error for people, or as JSON where that was asked for.
@@ -168,6 +170,28 @@ func (a *app) reportJSON(err error, problems []problem) {
 	}
 	reason, code := verdict(err)
 	_ = writeJSON(a.err, map[string]body{"error": {reason, code, problems}})
+}
+
+// localOptions are those of a flow that speaks to no registry.
+func (a *app) localOptions(p run.Progress) run.Options {
+	return run.Options{Progress: p, Now: a.now}
+}
+
+// deliver writes a result to a file, and says so with what it is, or to standard output
+// for "-".
+func (a *app) deliver(to string, data []byte, what string) error {
+	switch to {
+	case "-":
+		_, err := a.out.Write(data)
+		return err
+	case "":
+		return flags.Bad("-o", to, errors.New("empty"), "name a file, or - for standard output")
+	}
+	if err := userfile.Write(to, data, 0o644); err != nil {
+		return err
+	}
+	a.say("wrote %s%s", to, what)
+	return nil
 }
 
 func (a *app) say(format string, args ...any) {
@@ -212,67 +236,61 @@ Kubernetes: the right versions of the cloud provider (cpi), the storage driver
 (csi), the snapshot controller and, where asked for, a network (cni), with their
 manifests and all their images, each by digest.
 
-Connected host:  lock, pull, sign, inspect, sbom, diff, split
-Isolated host:   verify, inspect, diff, repair, push, serve, install-manifests,
-                 mirror-config
-The registry:    list, prune
-
 A bundle is FILE.tar or its parts, FILE.tar.parts; oci:DIR; or HOST/REPOSITORY:TAG
-in a registry.
-Registry logins are those of docker and podman (docker login, podman login).`,
+in a registry.`,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle sign drivers.tar --key release.key
   vdo-bundle verify drivers.tar --key release.pub
   vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1`,
+		Version:       version().String(),
 		SilenceErrors: true, SilenceUsage: true,
 		Args: a.unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetUsageFunc(flags.ShowUsage)
 	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
-{{end}}{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}
-` + exitCodesHelp + "\n")
+{{end}}{{.UsageString}}{{if not .HasParent}}
+` + exitCodesHelp + `
+{{end}}`)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(cmd, err.Error())
+		return flags.Usage(cmd, err.Error())
 	})
-	root.AddCommand(
-		a.lockCommand(), a.pullCommand(), a.signCommand(), a.verifyCommand(), a.inspectCommand(), a.pushCommand(), a.installManifestsCommand(),
-		a.splitCommand(), a.repairCommand(), a.diffCommand(), a.listCommand(), a.pruneCommand(), a.sbomCommand(),
-		a.keygenCommand(), a.versionCommand(),
-		a.serveCommand(), a.mirrorConfigCommand(),
-		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}),
-	)
+	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
+		fl.BoolVar(&a.debug, "debug", false, "tell each request to a server on standard error, without anything secret")
+	})
+	a.addCommands(root)
 	return root
+}
+
+func (a *app) addCommands(root *cobra.Command) {
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	add("make", "Make a bundle, on a connected host",
+		newKeygenCommand(a), newLockCommand(a), newPullCommand(a), newSignCommand(a), newSplitCommand(a))
+	add("look", "Look at a bundle, anywhere",
+		newVerifyCommand(a), newInspectCommand(a), newDiffCommand(a), newSBOMCommand(a), newRepairCommand(a))
+	add("use", "Use a bundle, on an isolated host",
+		newPushCommand(a), newServeCommand(a), newInstallManifestsCommand(a), newMirrorConfigCommand(a))
+	add("registry", "Keep the registry of a site",
+		newListCommand(a), newPruneCommand(a))
+	root.AddCommand(newVersionCommand(a),
+		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
 }
 
 func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	why := fmt.Sprintf("there is no command %q", args[0])
+	why := fmt.Sprintf("unknown command %q", args[0])
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		why += ": did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usage(cmd, why)
-}
-
-// usage is the error of a command that was called wrongly.
-func usage(cmd *cobra.Command, why string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
-		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
-	}
-}
-
-// exactly demands so many arguments, naming them.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return usage(cmd, "there is no "+strings.Join(names[len(args):], " and no "))
-		case len(args) > len(names):
-			return usage(cmd, fmt.Sprintf("%q is one argument too many", args[len(names)]))
-		}
-		return nil
-	}
+	return flags.Usage(cmd, why)
 }

@@ -9,10 +9,20 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/diff"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-func (a app) diffCommand() *cobra.Command {
+// diffOptions are the flags of `diff`.
+type diffOptions struct {
+	*app
+	registryFlags
+	outputFlags
+}
+
+func newDiffCommand(a *app) *cobra.Command {
+	o := &diffOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "diff FROM TO",
 		Short: "Show what changes from one bundle to another",
@@ -20,21 +30,21 @@ func (a app) diffCommand() *cobra.Command {
 changed, and how many bytes the two share: what is new is what a delta carries. It
 proves nothing: see verify. FROM and TO are bundles anywhere.`,
 		Example: `  vdo-bundle diff october.tar november.tar
-  vdo-bundle diff registry.site/vdo/drivers:1 drivers.tar -o json`,
-		Args: exactly("FROM", "TO"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.diff(cmd.Context(), args[0], args[1]) },
+  vdo-bundle diff registry.site/vdo/drivers:1 drivers.tar --format json`,
+		Args: flags.Exactly("FROM", "TO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
-	a.flags.registryFlags(cmd)
-	a.flags.formatFlag(cmd, "o")
+	o.registryFlags.bind(cmd)
+	o.bindFormat(cmd)
 	return cmd
 }
 
-func (a *app) diff(ctx context.Context, from, to string) error {
-	one, _, _, err := a.opened(ctx, from, verify.Rules{}, nil)
+func (o *diffOptions) run(ctx context.Context, from, to string) error {
+	one, err := o.open(ctx, o.app, from, verify.Rules{}, nil)
 	if err == nil {
 		defer one.Close() //nolint:errcheck // only read
 	}
-	other, _, _, otherErr := a.opened(ctx, to, verify.Rules{}, nil)
+	other, otherErr := o.open(ctx, o.app, to, verify.Rules{}, nil)
 	if otherErr == nil {
 		defer other.Close() //nolint:errcheck // only read
 	}
@@ -45,10 +55,10 @@ func (a *app) diff(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if a.flags.format == formatJSON {
-		return writeJSON(a.out, d)
+	if o.json() {
+		return writeJSON(o.out, d)
 	}
-	return printDifference(a.out, d)
+	return printDifference(o.out, d)
 }
 
 func printDifference(w io.Writer, d *diff.Difference) error {
@@ -101,8 +111,8 @@ func printDifference(w io.Writer, d *diff.Difference) error {
 	}
 	section(title, d.Matrix.Changes)
 	line("")
-	line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size(d.Layers.Added.Bytes))
-	line("gone    %d, %s", d.Layers.Removed.Count, size(d.Layers.Removed.Bytes))
-	line("shared  %d, %s", d.Layers.Shared.Count, size(d.Layers.Shared.Bytes))
+	line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
+	line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
+	line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
 	return err
 }

@@ -71,7 +71,7 @@ func TestManyAttachmentsAreRefusedInLittleMemory(t *testing.T) {
 		{3, "there are more than 1024, or more than 16777216 bytes of them", []string{"verify", "oci:claims", "-q", "--key", "k.pub"}},
 		{3, "there are more than 1024, or more than 16777216 bytes of them", []string{"verify", "oci:manifests-of-2MiB", "-q", "--key", "k.pub"}},
 		{8, "there are more than 4096, or their manifests have more than 67108864 bytes", []string{"push", "oci:manifests-of-2MiB", w.mirror.Host + "/vdo/drivers:1", "--ca-file", "ca.crt", "-q"}},
-		{8, "there are more than 4096, or their manifests have more than 67108864 bytes", []string{"mirror-config", "oci:manifests-of-2MiB", "mirror.site/vdo/drivers", "--format", "crio"}},
+		{8, "there are more than 4096, or their manifests have more than 67108864 bytes", []string{"mirror-config", "oci:manifests-of-2MiB", "mirror.site/vdo/drivers", "--runtime", "crio"}},
 	} {
 		code, said, memory := w.peak(t, c.args...)
 		require.Equal(t, c.code, code, said)

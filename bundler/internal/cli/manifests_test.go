@@ -40,7 +40,7 @@ func (u *upstreamFiles) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.WriteString(w, files[part[0]+" "+part[1]][part[2]])
 }
 
-// The settings of --registry-config hold for the hosts of upstream manifests, too.
+// The settings of --hosts-config hold for the hosts of upstream manifests, too.
 func TestManifestsAreDownloadedWithTheSettingsOfTheirHost(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	// A server with a certificate of an authority of its own, which wants one of the
@@ -66,9 +66,9 @@ func TestManifestsAreDownloadedWithTheSettingsOfTheirHost(t *testing.T) {
 	}
 	lock := func(settings string) (code int, stderr string) {
 		t.Helper()
-		w.write(t, "hosts.yaml", fmt.Appendf(nil, "apiVersion: vdo.vmware.com/registries/v1\nkind: RegistryConfig\nhosts:\n  %q: %s\n", host, settings))
+		w.write(t, "hosts.yaml", fmt.Appendf(nil, "apiVersion: vdo.vmware.com/hosts/v1\nkind: HostsConfig\nhosts:\n  %q: %s\n", host, settings))
 		cmd, _, errs := w.command(t.Context(), "lock", "--matrix", "web.yaml", "-q", "-o", "web.lock", "--retries", "0", "--plain-http", w.upstream.Host,
-			"--source-map", "registry.test="+w.upstream.Host+"/x", "--source-map", "registry.k8s.io="+w.upstream.Host+"/x", "--registry-config", "hosts.yaml")
+			"--source-map", "registry.test="+w.upstream.Host+"/x", "--source-map", "registry.k8s.io="+w.upstream.Host+"/x", "--hosts-config", "hosts.yaml")
 		_ = cmd.Run()
 		return cmd.ProcessState.ExitCode(), errs.String()
 	}
@@ -79,7 +79,7 @@ func TestManifestsAreDownloadedWithTheSettingsOfTheirHost(t *testing.T) {
 	code, stderr = lock("{ca: server.crt}")
 	require.Equal(t, 5, code, stderr)
 	require.Contains(t, stderr, "certificate required")
-	require.Contains(t, stderr, "hint: name the certificate that this host wants, and its key, in the file of --registry-config")
+	require.Contains(t, stderr, "hint: name the certificate that this host wants, and its key, in the file of --hosts-config")
 	require.Zero(t, served.all.Load())
 	code, stderr = lock("{ca: server.crt, clientCert: client.crt, clientKey: client.key, concurrency: 1}")
 	require.Equal(t, 0, code, stderr)

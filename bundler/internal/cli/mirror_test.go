@@ -75,7 +75,7 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 	for _, mode := range [][]string{nil, {"--mirror-only"}} {
 		t.Run(strings.Join(mode, ""), func(t *testing.T) {
 			certs := filepath.Join(w.dir, "certs.d"+strings.Join(mode, ""))
-			args := append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--format", "containerd", "-o", certs,
+			args := append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "containerd", "-o", certs,
 				"--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--with-login"}, mode...)
 			out := w.must(t, args...)
 			require.Equal(t, certs+"/k8s.gcr.io/hosts.toml\n"+certs+"/registry.test/hosts.toml\n", out)
@@ -98,7 +98,7 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 	}
 	// Without the login there is nothing.
 	certs := filepath.Join(w.dir, "no-login")
-	w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--mirror-only")
+	w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--mirror-only")
 	said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/arm64", driver)
 	require.Error(t, err, said)
 }
@@ -139,7 +139,7 @@ func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
 	w.pushPaths(t)
 	want := w.skopeo(t, "inspect", "--raw", "--tls-verify=false", "docker://"+w.upstream.Host+"/x/csi/driver:v3.5.1")
 	for _, mode := range [][]string{nil, {"--mirror-only"}} {
-		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--format", "crio", "-o", w.dir + "/conf.d"}, mode...)...))
+		require.Equal(t, w.dir+"/conf.d/50-vdo.conf\n", w.must(t, append([]string{"mirror-config", "a.tar", w.mirror.Host + "/vdo/drivers", "--runtime", "crio", "-o", w.dir + "/conf.d"}, mode...)...))
 		got := w.skopeo(t, "inspect", "--raw", "--cert-dir", filepath.Join(w.dir, "certs"), "--authfile", filepath.Join(w.dir, "login/config.json"), "docker://"+driver)
 		require.Equal(t, want, got)
 	}
@@ -149,7 +149,7 @@ func TestCRIOsLibraryPullsByTheUpstreamName(t *testing.T) {
 func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.must(t, "pull", "@up", "-o", "a.tar")
-	text := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "k3s", "--node-ca", "/etc/site.crt")
+	text := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "k3s", "--node-ca", "/etc/site.crt")
 	var doc struct {
 		Mirrors map[string]struct {
 			Endpoint []string
@@ -176,7 +176,7 @@ func TestK3sRewritesThePathsOfTheBundle(t *testing.T) {
 	require.Equal(t, "/etc/site.crt", doc.Configs[w.mirror.Host].TLS.CAFile)
 	require.NotContains(t, text, w.mirror.Password)
 
-	out := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--format", "k3s", "--with-login", "-o", w.dir+"/k3s")
+	out := w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "k3s", "--with-login", "-o", w.dir+"/k3s")
 	require.NotContains(t, out, w.mirror.Password)
 	require.Contains(t, string(w.read(t, "k3s/registries.yaml")), "password: \""+w.mirror.Password+"\"")
 }
@@ -196,7 +196,7 @@ func TestContainerdPullsFromAServedBundle(t *testing.T) {
 	s := w.serve(t, "a.tar", "--tls-cert", "host.crt", "--tls-key", "host.key", "--htpasswd", "users")
 	w.write(t, "login/config.json", bytes.ReplaceAll(w.mirror.DockerConfig(), []byte(w.mirror.Host), []byte(s.Address)))
 	certs := filepath.Join(w.dir, "certs.d")
-	w.must(t, "mirror-config", "a.tar", s.Address+"/vdo/drivers", "--format", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "ca.crt"), "--with-login", "--mirror-only")
+	w.must(t, "mirror-config", "a.tar", s.Address+"/vdo/drivers", "--runtime", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "ca.crt"), "--with-login", "--mirror-only")
 	for _, name := range []string{driver, "registry.test/cloud/ccm:v1.34.0"} {
 		said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
 		require.NoError(t, err, said)

@@ -14,55 +14,25 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/nodeconfig"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// Layouts of a push.
-const (
-	layoutSingle = "single"
-	layoutPaths  = "paths"
-)
-
-func (f *flags) layoutFlag(cmd *cobra.Command) {
-	f.layout = layoutSingle
-	cmd.Flags().Var(&choice{to: &f.layout, of: []string{layoutSingle, layoutPaths}}, "layout",
-		"single: everything in one repository; paths: beside it each image below REPO under its upstream name, for nodes with a mirror configuration")
-}
-
-// pushPaths puts the images under their upstream names, where that was asked for.
-func (a *app) pushPaths(ctx context.Context, b *pinned.Bundle, to place, client *registry.Client, p run.Progress) error {
-	if a.flags.layout != layoutPaths {
-		return nil
-	}
-	if a.flags.dryRun {
-		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
-		return nil
-	}
-	_, err := push.Images(ctx, push.ImagesInput{
-		Bundle: b, Reference: to.reference, Registry: direct(client),
-		Open: func(ref image.Reference) medium.Target { return client.Repository(ref) },
-	}, a.options(p))
-	return err
-}
-
-// mirrorConfigFlags are those of `mirror-config` alone.
-type mirrorConfigFlags struct {
-	format, dir, nodeCA     string
+// mirrorConfigOptions are the flags of `mirror-config`.
+type mirrorConfigOptions struct {
+	*app
+	registryFlags
+	runtime, dir, nodeCA    string
 	only, withLogin, asTags bool
 }
 
-func (a app) mirrorConfigCommand() *cobra.Command {
-	var f mirrorConfigFlags
+func newMirrorConfigCommand(a *app) *cobra.Command {
+	o := &mirrorConfigOptions{app: a}
 	cmd := &cobra.Command{
-		Use:   "mirror-config SRC REGISTRY/REPO --format FORMAT",
+		Use:   "mirror-config SRC REGISTRY/REPO --runtime RUNTIME",
 		Short: "Write what nodes need to find images in the mirror",
 		Long: `mirror-config writes the files that lead nodes from the upstream names of a bundle's
 images to a mirror that push --layout paths has filled, or that serve serves. VDO's
@@ -82,29 +52,29 @@ asked of the mirror, and nothing is changed on any node.
 A login is only written where --with-login asks for it, into files with mode 0600, and
 only for containerd and k3s: CRI-O keeps logins in its global_auth_file, OpenShift in
 the cluster's pull secret.`,
-		Example: `  vdo-bundle mirror-config drivers.tar registry.site:5000/vdo/drivers --format containerd -o certs.d
-  vdo-bundle mirror-config drivers.tar registry.site/vdo/drivers --format openshift | oc apply -f -`,
-		Args: exactly("SRC", "REGISTRY/REPO"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.mirrorConfig(cmd, args[0], args[1], f) },
+		Example: `  vdo-bundle mirror-config drivers.tar registry.site:5000/vdo/drivers --runtime containerd -o certs.d
+  vdo-bundle mirror-config drivers.tar registry.site/vdo/drivers --runtime openshift | oc apply -f -`,
+		Args: flags.Exactly("SRC", "REGISTRY/REPO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
 	fl := cmd.Flags()
-	fl.Var(&choice{to: &f.format, of: nodeconfig.Formats()}, "format", "what the nodes run: "+strings.Join(nodeconfig.Formats(), ", "))
-	fl.StringVarP(&f.dir, "output", "o", "", "folder to write the files into (default: standard output)")
-	fl.StringVar(&f.nodeCA, "node-ca", "", "path on the nodes of the mirror's certificate authority, where they do not trust it already")
-	fl.BoolVar(&f.only, "mirror-only", false, "never ask upstream")
-	fl.BoolVar(&f.withLogin, "with-login", false, "write the mirror's login, as docker and podman keep it, into the files (containerd, k3s)")
-	fl.BoolVar(&f.asTags, "tags", false, "write an ImageTagMirrorSet too: it reboots the nodes (openshift)")
-	a.flags.registryFlags(cmd)
+	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run: "+strings.Join(nodeconfig.Runtimes(), ", "))
+	fl.StringVarP(&o.dir, "output", "o", "", "`FOLDER` to write the files into (default: standard output)")
+	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's certificate authority, where they do not trust it already")
+	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
+	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
+	fl.BoolVar(&o.asTags, "tags", false, "write an ImageTagMirrorSet too: it reboots the nodes (openshift)")
+	o.registryFlags.bind(cmd)
 	return cmd
 }
 
-func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigFlags) error {
-	format := nodeconfig.Format(f.format)
+func (o *mirrorConfigOptions) run(cmd *cobra.Command, src, dest string) error {
+	runtime := nodeconfig.Runtime(o.runtime)
 	to, err := registryDestination("lead nodes to", dest, "")
-	if err := fault.Join(f.check(cmd, format), err); err != nil {
+	if err := fault.Join(o.check(cmd, runtime), err); err != nil {
 		return err
 	}
-	b, _, _, err := a.opened(cmd.Context(), src, verify.Rules{}, nil)
+	b, err := o.open(cmd.Context(), o.app, src, verify.Rules{}, nil)
 	if err != nil {
 		return err
 	}
@@ -114,19 +84,19 @@ func (a *app) mirrorConfig(cmd *cobra.Command, src, dest string, f mirrorConfigF
 		return err
 	}
 	in := nodeconfig.Input{
-		Mirror: to.reference, Images: references(lock), Only: f.only, CA: f.nodeCA, Tags: f.asTags,
-		PlainHTTP: slices.Contains(a.flags.plainHTTP, to.reference.Host()),
+		Mirror: to.reference, Images: references(lock), Only: o.only, CA: o.nodeCA, Tags: o.asTags,
+		PlainHTTP: slices.Contains(o.plainHTTP, to.reference.Host()),
 	}
-	if f.withLogin {
-		if in.Login, err = mirrorLogin(cmd.Context(), to.reference); err != nil {
+	if o.withLogin {
+		if in.Login, err = o.mirrorLogin(cmd.Context(), to.reference); err != nil {
 			return err
 		}
 	}
-	files, err := nodeconfig.Write(format, in)
+	files, err := nodeconfig.Write(runtime, in)
 	if err != nil {
 		return err
 	}
-	return a.writeConfig(f.dir, files)
+	return o.write(files)
 }
 
 func references(lock *bundle.Lock) []image.Reference {
@@ -137,70 +107,76 @@ func references(lock *bundle.Lock) []image.Reference {
 	return out
 }
 
-// check refuses flags that have no meaning for a format.
-func (f mirrorConfigFlags) check(cmd *cobra.Command, format nodeconfig.Format) error {
+// check refuses flags that have no meaning for a runtime.
+func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runtime) error {
 	var errs []error
-	bad := func(flag, value, why, hint string) { errs = append(errs, badFlag(flag, value, errors.New(why), hint)) }
-	if format == "" {
-		return usage(cmd, "there is no --format: it is one of "+strings.Join(nodeconfig.Formats(), ", "))
+	bad := func(flag, value, why, hint string) {
+		errs = append(errs, flags.Bad(flag, value, errors.New(why), hint))
 	}
-	if f.withLogin && format != nodeconfig.Containerd && format != nodeconfig.K3s {
-		bad("--with-login", "true", f.format+" keeps logins elsewhere", "CRI-O: global_auth_file; OpenShift: the cluster's pull secret")
+	if runtime == "" {
+		return flags.Missing(cmd, "--runtime: it is one of "+strings.Join(nodeconfig.Runtimes(), ", "))
 	}
-	if f.withLogin && f.dir == "" {
+	if o.withLogin && runtime != nodeconfig.Containerd && runtime != nodeconfig.K3s {
+		bad("--with-login", "true", o.runtime+" keeps logins elsewhere", "CRI-O: global_auth_file; OpenShift: the cluster's pull secret")
+	}
+	if o.withLogin && o.dir == "" {
 		bad("--with-login", "true", "a login is not written to standard output", "name a folder with -o")
 	}
-	if f.asTags && format != nodeconfig.OpenShift {
-		bad("--tags", "true", f.format+" has no use for it", "the other formats lead names with a tag to the mirror already")
+	if o.asTags && runtime != nodeconfig.OpenShift {
+		bad("--tags", "true", o.runtime+" has no use for it", "the other runtimes' files lead names with a tag to the mirror already")
 	}
-	if f.nodeCA != "" && !strings.HasPrefix(f.nodeCA, "/") {
-		bad("--node-ca", f.nodeCA, "it is no absolute path", "name the file as it lies on the nodes, such as /etc/ssl/site-ca.crt")
+	if o.nodeCA != "" && !strings.HasPrefix(o.nodeCA, "/") {
+		bad("--node-ca", o.nodeCA, "not an absolute path", "name the file as it lies on the nodes, such as /etc/ssl/site-ca.crt")
 	}
 	return fault.Join(errs...)
 }
 
-// mirrorLogin finds a user and password for the mirror where docker and podman keep them.
-func mirrorLogin(ctx context.Context, mirror image.Reference) (nodeconfig.Login, error) {
-	c, err := remote.DefaultCredentials(ctx, mirror.Host(), mirror.Path())
+// mirrorLogin finds a user and password for the mirror, as login keeps them.
+func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Reference) (nodeconfig.Login, error) {
+	find, err := o.credentials()
+	if err != nil {
+		return nodeconfig.Login{}, err
+	}
+	c, err := find(ctx, mirror.Host(), mirror.Path())
 	if err != nil {
 		return nodeconfig.Login{}, err
 	}
 	if c.Username == "" || c.Password == "" {
 		return nodeconfig.Login{}, &fault.Error{
-			Reason: fault.Unauthorized, Op: "find login of", Subject: mirror.Host(), Err: errors.New("there is no user with a password"),
-			Hint: "run `docker login` or `podman login` for it first, with an account that may only pull",
+			Reason: fault.Unauthorized, Op: "find login of", Subject: mirror.Host(), Err: errors.New("no user with a password"),
+			Hint: "run `vdo-bundle login` for it first, with an account that may only pull",
 		}
 	}
 	return nodeconfig.Login{Username: c.Username, Password: c.Password}, nil
 }
 
-// writeConfig writes files into a folder and names them, or prints them.
-func (a *app) writeConfig(dir string, files []nodeconfig.File) error {
+// write writes files into a folder and names them, or prints them.
+func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
 	for n, f := range files {
-		if dir == "" {
+		if o.dir == "" {
 			if len(files) > 1 {
-				_, _ = fmt.Fprintf(a.out, "%s# --- %s\n", map[bool]string{true: "\n"}[n > 0], f.Name)
+				_, _ = fmt.Fprintf(o.out, "%s# --- %s\n", map[bool]string{true: "\n"}[n > 0], f.Name)
 			}
-			if _, err := a.out.Write(f.Data); err != nil {
+			if _, err := o.out.Write(f.Data); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := a.writeConfigFile(dir, filepath.FromSlash(f.Name), f); err != nil {
+		if err := o.writeFile(filepath.FromSlash(f.Name), f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *app) writeConfigFile(dir, name string, f nodeconfig.File) error {
+func (o *mirrorConfigOptions) writeFile(name string, f nodeconfig.File) error {
 	mode := os.FileMode(0o644)
 	if f.Secret {
 		mode = 0o600
 	}
-	if err := userfile.WriteBelow(dir, name, f.Data, mode); err != nil {
+	if err := userfile.WriteBelow(o.dir, name, f.Data, mode); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(a.out, filepath.Join(dir, name))
+	_, err := fmt.Fprintln(o.out, filepath.Join(o.dir, name))
 	return err
 }

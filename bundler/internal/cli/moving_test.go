@@ -83,7 +83,7 @@ func TestAMovedTagNeverMixesTwoBundles(t *testing.T) {
 	var of struct {
 		Root string `json:"root"`
 	}
-	require.NoError(t, json.Unmarshal([]byte(w.must(t, "inspect", "oci:signed", "-o", "json")), &of))
+	require.NoError(t, json.Unmarshal([]byte(w.must(t, "inspect", "oci:signed", "--format", "json")), &of))
 	signature := "sha256-" + strings.TrimPrefix(of.Root, "sha256:") + ".sig"
 	tags := &mover{}
 	host := tags.start(t, w.upstream.Host)
@@ -95,19 +95,19 @@ func TestAMovedTagNeverMixesTwoBundles(t *testing.T) {
 		args []string
 		key  bool
 	}{
-		{"verify", []string{"verify", src, "-q", "-o", "json"}, true},
-		{"inspect", []string{"inspect", src, "-o", "json"}, true},
+		{"verify", []string{"verify", src, "-q", "--format", "json"}, true},
+		{"inspect", []string{"inspect", src, "--format", "json"}, true},
 		{"inspect as a page", []string{"inspect", src, "--format", "html"}, true},
 		{"install-manifests", []string{"install-manifests", src, "-q", "--repository", "mirror.site/vdo/drivers"}, true},
-		{"push", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "-o", "json"}, true},
-		{"push with paths", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "-o", "json", "--layout", "paths"}, true},
-		{"push within a registry", []string{"push", src, host + "/DEST:3", "-q", "-o", "json", "--mount-from", host + "/vdo/drivers"}, true},
-		{"push without a key", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "-o", "json", "--layout", "paths"}, false},
-		{"inspect without a key", []string{"inspect", src, "-o", "json"}, false},
+		{"push", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "--format", "json"}, true},
+		{"push with paths", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "--format", "json", "--layout", "paths"}, true},
+		{"push within a registry", []string{"push", src, host + "/DEST:3", "-q", "--format", "json", "--mount-from", host + "/vdo/drivers"}, true},
+		{"push without a key", []string{"push", src, w.mirror.Host + "/DEST:1", "--ca-file", "ca.crt", "-q", "--format", "json", "--layout", "paths"}, false},
+		{"inspect without a key", []string{"inspect", src, "--format", "json"}, false},
 		{"sbom", []string{"sbom", src, "--type", "spdx"}, false},
-		{"diff", []string{"diff", src, "oci:signed", "-o", "json"}, false},
-		{"mirror-config", []string{"mirror-config", src, "mirror.site/vdo/drivers", "--format", "crio"}, false},
-		{"list", []string{"list", host + "/vdo/drivers", "-o", "json"}, false},
+		{"diff", []string{"diff", src, "oci:signed", "--format", "json"}, false},
+		{"mirror-config", []string{"mirror-config", src, "mirror.site/vdo/drivers", "--runtime", "crio"}, false},
+		{"list", []string{"list", host + "/vdo/drivers", "--format", "json"}, false},
 		{"pull --base", []string{"pull", "@up", "-q", "--lock", "lock.yaml", "--base", src, "-o", "DEST.tar", "--format", "json"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,8 +25,8 @@ func TestThePageForAnAuditor(t *testing.T) {
 
 	w.must(t, "inspect", "a.tar", "--format", "html", "-o", "a.html")
 	page := string(w.read(t, "a.html"))
-	require.Equal(t, page, w.must(t, "inspect", "a.tar", "-o", "html"))
-	require.Equal(t, page, w.must(t, "inspect", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "-o", "html"))
+	require.Equal(t, page, w.must(t, "inspect", "a.tar", "--format", "html"))
+	require.Equal(t, page, w.must(t, "inspect", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt", "--format", "html"))
 	require.Contains(t, page, "Not verified")
 
 	require.NotRegexp(t, `(?i)<script|<img|<link|<iframe|<[^>]*\s(src|href)=|@import|url\(`, page)
@@ -37,7 +37,7 @@ func TestThePageForAnAuditor(t *testing.T) {
 		Bytes  int64
 		Images []struct{ Reference, Digest string }
 	}
-	require.NoError(t, json.Unmarshal([]byte(w.must(t, "inspect", "a.tar", "-o", "json")), &inspection))
+	require.NoError(t, json.Unmarshal([]byte(w.must(t, "inspect", "a.tar", "--format", "json")), &inspection))
 	for _, i := range inspection.Images {
 		require.Contains(t, page, i.Reference)
 		require.Contains(t, page, i.Digest)
@@ -68,10 +68,10 @@ func TestThePageForAnAuditor(t *testing.T) {
 	for _, head := range regexp.MustCompile(`<th>vSphere [^<]*</th>`).FindAllString(grid, -1) {
 		require.Regexp(t, `<th>vSphere [0-9.]+ (and later|to below [0-9.]+)</th>`, head)
 	}
-	require.NotContains(t, w.must(t, "inspect", "cpi.tar", "-o", "html"), "<th>1.33</th>")
+	require.NotContains(t, w.must(t, "inspect", "cpi.tar", "--format", "html"), "<th>1.33</th>")
 	require.NotRegexp(t, `th[^{]*\{[^}]*overflow-wrap: anywhere`, page)
 
-	verified := w.must(t, "inspect", "a.tar", "--key", "k.pub", "-o", "html")
+	verified := w.must(t, "inspect", "a.tar", "--key", "k.pub", "--format", "html")
 	require.Contains(t, verified, "Verified: signed by k.pub.")
-	require.Equal(t, verified, w.must(t, "inspect", "a.tar", "--key", "k.pub", "-o", "html"))
+	require.Equal(t, verified, w.must(t, "inspect", "a.tar", "--key", "k.pub", "--format", "html"))
 }

@@ -176,9 +176,3 @@ func TestBarsEndInEveryCase(t *testing.T) {
 		require.Contains(t, out.String(), want)
 	}
 }
-
-func TestSizesAreForPeople(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_234_567: "1.2 MB", 5_000_000_000_000_000: "5000.0 TB"} {
-		require.Equal(t, want, size(n))
-	}
-}

@@ -54,7 +54,7 @@ func parsePlace(s string) (place, error) {
 	}
 	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
 		if dir == "" {
-			return bad("there is no folder after oci:")
+			return bad("missing folder after oci:")
 		}
 		return place{medium: inFolder, path: dir}, nil
 	}
@@ -64,15 +64,15 @@ func parsePlace(s string) (place, error) {
 	host, _, slash := strings.Cut(s, "/")
 	switch {
 	case s == "":
-		return bad("it is empty")
+		return bad("empty")
 	case strings.HasSuffix(s, ".tar") || strings.HasSuffix(s, parts.Suffix) || strings.HasPrefix(s, "/") || strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../"):
 		return place{medium: inFile, path: s}, nil
 	case strings.Contains(s, "://"):
 		return bad("a registry is named without a scheme")
 	case !slash:
-		return bad("it is neither a .tar file nor a repository")
+		return bad("not a .tar file, and not a registry reference")
 	case !strings.ContainsAny(host, ".:") && host != "localhost":
-		return bad(fmt.Sprintf("%q is no registry host", host))
+		return bad(fmt.Sprintf("not a registry reference: %q has no dot and no port", host))
 	}
 	ref, err := image.ParseReference(s)
 	if err != nil {

@@ -88,7 +88,7 @@ func interruptedPull(t *testing.T, signal os.Signal, dest string) {
 	if dest == "a.tar" {
 		require.True(t, bytes.Equal(w.read(t, "whole.tar"), w.read(t, "a.tar")), "the bytes differ")
 	} else {
-		require.Equal(t, w.must(t, "inspect", "whole.tar", "-o", "json"), w.must(t, "inspect", dest, "-o", "json"))
+		require.Equal(t, w.must(t, "inspect", "whole.tar", "--format", "json"), w.must(t, "inspect", dest, "--format", "json"))
 	}
 }
 
@@ -201,7 +201,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	for _, args := range [][]string{
 		{"pull", "@up", "--sign-key", "k.key", "-o", "a.tar"},
 		{"push", "a.tar", w.mirror.Host + "/vdo/drivers:1", "--ca-file", "ca.crt"},
-		{"push", "a.tar", w.mirror.Host + "/vdo/drivers:1", "--ca-file", "ca.crt", "-o", "json"},
+		{"push", "a.tar", w.mirror.Host + "/vdo/drivers:1", "--ca-file", "ca.crt", "--format", "json"},
 		{"push", "a.tar", w.mirror.Host + "/vdo/drivers:1"},
 		{"sign", "a.tar", "--key", "k.pub"},
 	} {

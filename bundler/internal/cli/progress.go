@@ -9,6 +9,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
 // reporter is a progress that must be ended before anything else is printed.
@@ -56,15 +57,15 @@ type lines struct {
 	mu    sync.Mutex
 	out   io.Writer
 	tally tally
-	said  int // tenths
+	shown int // tenths
 }
 
 func (l *lines) Phase(name string, items int, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally, l.said = tally{name: name, items: items, bytes: bytes}, 0
+	l.tally, l.shown = tally{name: name, items: items, bytes: bytes}, 0
 	if bytes > 0 {
-		l.printf("%s: %d items, %s", name, items, size(bytes))
+		l.printf("%s: %d items, %s", name, items, size.Format(bytes))
 	} else {
 		l.printf("%s: %d items", name, items)
 	}
@@ -92,12 +93,12 @@ func (l *lines) Done(item string, err error) {
 // say nothing but that they are done.
 func (l *lines) tenth() {
 	now := l.tally.percent() / 10
-	if now <= l.said || now > 10 || (l.tally.bytes == 0 && now < 10) {
+	if now <= l.shown || now > 10 || (l.tally.bytes == 0 && now < 10) {
 		return
 	}
-	l.said = now
+	l.shown = now
 	if l.tally.bytes > 0 {
-		l.printf("%s: %d%% (%s of %s)", l.tally.name, now*10, size(l.tally.moved), size(l.tally.bytes))
+		l.printf("%s: %d%% (%s of %s)", l.tally.name, now*10, size.Format(l.tally.moved), size.Format(l.tally.bytes))
 	} else {
 		l.printf("%s: %d%%", l.tally.name, now*10)
 	}
@@ -197,17 +198,4 @@ func (b *bars) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.finish()
-}
-
-// size writes bytes for people: 12.3 MB.
-func size(n int64) string {
-	units := []string{"B", "kB", "MB", "GB", "TB"}
-	value, unit := float64(n), 0
-	for value >= 1000 && unit < len(units)-1 {
-		value, unit = value/1000, unit+1
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", value, units[unit])
 }

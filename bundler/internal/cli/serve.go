@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -22,19 +23,23 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
 
-// serveFlags are those of `serve` alone.
-type serveFlags struct {
+// serveOptions are the flags of `serve`.
+type serveOptions struct {
+	*app
+	trustFlags
+	outputFlags
 	listen, as      string
 	tlsCert, tlsKey string
 	htpasswd        string
+	base            string
 	allowPlainHTTP  bool
 	grace           time.Duration
 }
 
 const maxHtpasswd = 1 << 20
 
-func (a app) serveCommand() *cobra.Command {
-	var f serveFlags
+func newServeCommand(a *app) *cobra.Command {
+	o := &serveOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "serve SRC",
 		Short: "Serve a bundle as a read-only registry",
@@ -55,22 +60,21 @@ and Ctrl-C end it once what is being sent has come to its end (--grace).`,
 		Example: `  vdo-bundle serve drivers.tar
   vdo-bundle serve november.tar --base october.tar
   vdo-bundle serve drivers.tar --key release.pub --listen :5000 --tls-cert host.crt --tls-key host.key --htpasswd users`,
-		Args: exactly("SRC"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.serve(cmd.Context(), args[0], f) },
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.listen, "listen", "127.0.0.1:5000", "address to listen on: HOST:PORT, or :PORT for all addresses; port 0 takes a free one")
-	fl.StringVar(&f.as, "as", "vdo/drivers:latest", "repository and tag of the bundle")
-	fl.StringVar(&f.tlsCert, "tls-cert", "", "PEM file of the certificate, with its chain")
-	fl.StringVar(&f.tlsKey, "tls-key", "", "PEM file of the certificate's private key")
-	fl.StringVar(&f.htpasswd, "htpasswd", "", "demand a login of this file (made with htpasswd -B)")
-	fl.BoolVar(&f.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
-	fl.StringVar(&a.flags.base, "base", "", "where SRC is a delta: the bundle that has the layers which it leaves out")
-	fl.DurationVar(&f.grace, "grace", 30*time.Second, "how long an answer that is being sent may take at the end")
-	a.flags.trustFlags(cmd)
-	a.flags.verifyMatrixFlags(cmd)
-	a.flags.formatFlag(cmd, "o")
-	a.flags.quietFlag(cmd)
+	fl.StringVar(&o.listen, "listen", "127.0.0.1:5000", "address to listen on: `HOST:PORT`, or :PORT for all addresses; port 0 takes a free one")
+	fl.StringVar(&o.as, "as", "vdo/drivers:latest", "repository and tag of the bundle: `PATH:TAG`")
+	fl.StringVar(&o.tlsCert, "tls-cert", "", "PEM `FILE` of the certificate, with its chain")
+	fl.StringVar(&o.tlsKey, "tls-key", "", "PEM `FILE` of the certificate's private key")
+	fl.StringVar(&o.htpasswd, "htpasswd", "", "demand a login of this `FILE` (made with htpasswd -B)")
+	fl.BoolVar(&o.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
+	fl.StringVar(&o.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
+	fl.DurationVar(&o.grace, "grace", 30*time.Second, "how long an answer that is being sent may take at the end")
+	o.trustFlags.bind(cmd)
+	o.bindFormat(cmd)
+	o.bindQuiet(cmd)
 	return cmd
 }
 
@@ -84,19 +88,19 @@ type served struct {
 	Repository []string     `json:"repositories"`
 }
 
-func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
+func (o *serveOptions) run(ctx context.Context, src string) error {
 	at, placeErr := localPlace("serve", src)
-	setup, err := f.read()
-	rules, rulesErr := a.verifyRules()
+	setup, err := o.read()
+	rules, rulesErr := o.rules()
 	if err := fault.Join(placeErr, err, rulesErr); err != nil {
 		return err
 	}
-	source, err := a.openServed(ctx, at)
+	source, err := o.openServed(ctx, at)
 	if err != nil {
 		return err
 	}
-	progress := a.reporter()
-	b, err := resolved(ctx, source, rules, a.verifyOptions(progress))
+	progress := o.reporter(o.app)
+	b, err := resolved(ctx, source, rules, o.localOptions(progress))
 	progress.end()
 	if err != nil {
 		return err
@@ -109,32 +113,32 @@ func (a *app) serve(ctx context.Context, src string, f serveFlags) error {
 	if err := refuseDelta(graph); err != nil {
 		return err
 	}
-	listener, err := setup.listen(ctx, f)
+	listener, err := o.bound(ctx, setup.certificate != nil)
 	if err != nil {
 		return err
 	}
 	defer listener.Close() //nolint:errcheck // closed by Run, where it came to that
-	return a.answer(ctx, listener, graph, b, setup, f.grace)
+	return o.answer(ctx, listener, graph, b, setup)
 }
 
 // openServed opens what is served: a bundle, or a delta with its base.
-func (a *app) openServed(ctx context.Context, at place) (medium.Source, error) {
-	if a.flags.base == "" {
-		return a.openSource(ctx, at, nil)
+func (o *serveOptions) openServed(ctx context.Context, at place) (medium.Source, error) {
+	if o.base == "" {
+		return o.openSource(ctx, at, nil)
 	}
-	of, err := localPlace("serve from the base", a.flags.base)
+	of, err := localPlace("serve from the base", o.base)
 	if err == nil && of.medium == inStream {
-		err = badFlag("--base", a.flags.base, errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
+		err = flags.Bad("--base", o.base, errors.New("it cannot come from standard input"), "name FILE.tar or oci:DIR")
 	}
 	if err != nil {
 		return nil, err
 	}
-	open := func(p place) (*opened, error) {
-		source, err := a.openSource(ctx, p, nil)
+	open := func(p place) (opened, error) {
+		source, err := o.openSource(ctx, p, nil)
 		if err != nil {
-			return nil, err
+			return opened{}, err
 		}
-		return resolved(ctx, source, verify.Rules{}, a.verifyOptions(nil))
+		return resolved(ctx, source, verify.Rules{}, o.localOptions(nil))
 	}
 	delta, err := open(at)
 	if err != nil {
@@ -151,13 +155,8 @@ func (a *app) openServed(ctx context.Context, at place) (medium.Source, error) {
 	return both, nil
 }
 
-// verifyOptions are options without those of registries, which serve has not.
-func (a *app) verifyOptions(p run.Progress) run.Options {
-	return run.Options{Progress: p, Now: a.now}
-}
-
 // answer serves until ctx is done: that is how a server ends, not an interruption.
-func (a *app) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source serve.Source, s serveSetup, grace time.Duration) error {
+func (o *serveOptions) answer(ctx context.Context, l net.Listener, g *bundle.Graph, source serve.Source, s serveSetup) error {
 	host := l.Addr().String()
 	at, err := image.ParseReference(host + "/" + s.as)
 	if err != nil {
@@ -175,20 +174,18 @@ func (a *app) answer(ctx context.Context, l net.Listener, g *bundle.Graph, sourc
 	if err != nil {
 		return err
 	}
-	out := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil, Reference: at.Pin(root).String(), Root: root, Repository: reg.Names()}
-	if a.flags.format == formatJSON {
-		err = writeJSON(a.out, out)
+	answered := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil, Reference: at.Pin(root).String(), Root: root, Repository: reg.Names()}
+	if o.json() {
+		err = writeJSON(o.out, answered)
 	} else {
-		a.say("serving %d repositories on %s until it is stopped", len(out.Repository), host)
-		_, err = fmt.Fprintln(a.out, out.Reference)
+		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), host)
+		_, err = fmt.Fprintln(o.out, answered.Reference)
 	}
 	if err != nil {
 		return err
 	}
-	if a.grace != nil {
-		a.grace.Store(int64(grace))
-	}
-	return serve.Run(ctx, l, handler, s.certificate, grace)
+	o.app.grace.Store(int64(o.grace))
+	return serve.Run(ctx, l, handler, s.certificate, o.grace)
 }
 
 // serveSetup is what the flags of serve come to.
@@ -199,26 +196,26 @@ type serveSetup struct {
 }
 
 // read reads the files that the flags name, and reports all that is wrong.
-func (f serveFlags) read() (serveSetup, error) {
-	s := serveSetup{as: f.as}
+func (o *serveOptions) read() (serveSetup, error) {
+	s := serveSetup{as: o.as}
 	var errs [4]error
-	if ref, err := image.ParseReference("localhost/" + f.as); err != nil || !ref.Digest().IsZero() {
-		errs[0] = badFlag("--as", f.as, errors.New("it is no repository with a tag"), "write PATH:TAG such as vdo/drivers:1")
+	if ref, err := image.ParseReference("localhost/" + o.as); err != nil || !ref.Digest().IsZero() {
+		errs[0] = flags.Bad("--as", o.as, errors.New("not a repository with a tag"), "write PATH:TAG such as vdo/drivers:1")
 	}
 	switch {
-	case (f.tlsCert == "") != (f.tlsKey == ""):
-		errs[1] = badFlag("--tls-cert", f.tlsCert, errors.New("--tls-cert and --tls-key belong together"), "give both, or neither")
-	case f.tlsCert != "":
-		s.certificate, errs[1] = certificate(f.tlsCert, f.tlsKey)
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		errs[1] = flags.Bad("--tls-cert", o.tlsCert, errors.New("--tls-cert and --tls-key belong together"), "give both, or neither")
+	case o.tlsCert != "":
+		s.certificate, errs[1] = certificate(o.tlsCert, o.tlsKey)
 	}
-	if f.htpasswd != "" {
+	if o.htpasswd != "" {
 		var data []byte
-		if data, errs[2] = userfile.Read("--htpasswd", f.htpasswd, maxHtpasswd); errs[2] == nil {
-			s.accounts, errs[2] = serve.ParseAccounts(f.htpasswd, data)
+		if data, errs[2] = userfile.Read("--htpasswd", o.htpasswd, maxHtpasswd); errs[2] == nil {
+			s.accounts, errs[2] = serve.ParseAccounts(o.htpasswd, data)
 		}
 	}
-	if f.grace < 0 {
-		errs[3] = badFlag("--grace", f.grace.String(), errors.New("it is negative"), "write a time such as 30s")
+	if o.grace < 0 {
+		errs[3] = flags.Bad("--grace", o.grace.String(), errors.New("negative"), "write a time such as 30s")
 	}
 	return s, fault.Join(errs[:]...)
 }
@@ -239,18 +236,18 @@ func certificate(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// listen opens the address, and refuses one that others reach without TLS.
-func (s serveSetup) listen(ctx context.Context, f serveFlags) (net.Listener, error) {
-	l, err := serve.Listen(ctx, f.listen)
+// bound opens the address, and refuses one that others reach without TLS.
+func (o *serveOptions) bound(ctx context.Context, tls bool) (net.Listener, error) {
+	l, err := serve.Listen(ctx, o.listen)
 	if err != nil {
 		return nil, err
 	}
-	if s.certificate != nil || f.allowPlainHTTP || serve.IsLoopback(l) {
+	if tls || o.allowPlainHTTP || serve.IsLoopback(l) {
 		return l, nil
 	}
 	_ = l.Close() // nothing has been answered
 	return nil, &fault.Error{
-		Reason: fault.Refused, Op: "listen on", Subject: f.listen, Err: errors.New("others could reach it, and there is no TLS"),
+		Reason: fault.Refused, Op: "listen on", Subject: o.listen, Err: errors.New("others could reach it, and there is no TLS"),
 		Hint: "give --tls-cert and --tls-key, listen on 127.0.0.1, or take the risk with --allow-plain-http",
 	}
 }
@@ -260,9 +257,20 @@ func localPlace(what, s string) (place, error) {
 	p, err := parsePlace(s)
 	if err == nil && p.medium == inRegistry {
 		err = &fault.Error{
-			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("it is a registry already"),
+			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("in a registry already"),
 			Hint: "name FILE.tar or oci:DIR",
 		}
 	}
 	return p, err
+}
+
+// refuseDelta is for commands that need every layer of a bundle.
+func refuseDelta(g *bundle.Graph) error {
+	if g.Base == nil {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "serve", Subject: g.Root.Digest.String(), Err: fmt.Errorf("it is a delta, and %d layers are left to the base %s", len(g.Base.Layers), g.Base.Root),
+		Hint: "name the bundle that has them with --base, push it into the registry that holds its base, or serve a bundle that was pulled without --base",
+	}
 }

@@ -40,7 +40,7 @@ type serving struct {
 // serve starts it, and waits until it answers.
 func (w *world) serve(t *testing.T, args ...string) *serving {
 	t.Helper()
-	cmd, _, stderr := w.command(t.Context(), append([]string{"serve", "-o", "json", "--listen", "127.0.0.1:0"}, args...)...)
+	cmd, _, stderr := w.command(t.Context(), append([]string{"serve", "--format", "json", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

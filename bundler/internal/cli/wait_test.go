@@ -51,11 +51,11 @@ func TestAPipeInThePlaceOfAFileIsNamed(t *testing.T) {
 		{"sign", "oci:layout", "--key", "k.key"},
 		{"push", "pipe.tar", to, "--ca-file", "ca.crt"},
 		{"push", "a.tar", to, "--ca-file", "pipe"},
-		{"push", "a.tar", to, "--ca-file", "ca.crt", "--registry-config", "pipe"},
+		{"push", "a.tar", to, "--ca-file", "ca.crt", "--hosts-config", "pipe"},
 		{"split", "pipe.tar", "--volume-size", "1MB"},
 		{"pull", "@up", "--lock", "pipe", "-o", "b.tar"},
 		{"pull", "@up", "--base", "pipe.tar", "-o", "b.tar"},
-		{"pull", "@up", "--have", "pipe", "-o", "b.tar"},
+		{"pull", "@up", "--base", "pipe", "-o", "b.tar"},
 		{"pull", "@up", "--sign-key", "pipe", "-o", "b.tar"},
 		{"pull", "@up", "--verify-upstream", "pipe", "-o", "b.tar"},
 		{"pull", "@up", "-o", "pipe.tar"},
@@ -111,7 +111,7 @@ func TestAFullStandardOutputIsStorage(t *testing.T) {
 	w.must(t, "pull", "@up", "-q", "--lock", "lock.yaml", "--sign-key", "k.key", "-o", "a.tar")
 	before := names(w.contents(t, "."))
 	for _, args := range [][]string{
-		{"version"}, {"--help"}, {"inspect", "--help"}, {"inspect", "a.tar"}, {"inspect", "a.tar", "-o", "json"}, {"inspect", "a.tar", "--format", "html"},
+		{"version"}, {"--help"}, {"inspect", "--help"}, {"inspect", "a.tar"}, {"inspect", "a.tar", "--format", "json"}, {"inspect", "a.tar", "--format", "html"},
 		{"verify", "a.tar", "--key", "k.pub"}, {"lock", "@up", "-q"}, {"pull", "@up", "-q", "--lock", "lock.yaml", "-o", "-"},
 		{"sbom", "a.tar"}, {"matrix", "show"}, {"diff", "a.tar", "a.tar"}, {"install-manifests", "a.tar"}, {"keygen", "-o", "new"},
 		{"split", "a.tar", "--volume-size", "400kB", "-o", "s.tar", "--dry-run"},

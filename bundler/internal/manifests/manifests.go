@@ -260,7 +260,7 @@ func unreached(m matrix.Manifest, err error) error {
 	case errors.As(err, &f):
 		return f // a redirect that is not followed
 	case remote.WantsCertificate(err):
-		return failed(fault.CertificateInvalid, m, inner(err), "name the certificate that this host wants, and its key, in the file of --registry-config, or give the files with --manifest-dir")
+		return failed(fault.CertificateInvalid, m, inner(err), "name the certificate that this host wants, and its key, in the file of --hosts-config, or give the files with --manifest-dir")
 	case remote.IsCertificate(err):
 		return failed(fault.CertificateInvalid, m, inner(err), "give the certificate authority with --ca-file, or the files with --manifest-dir")
 	case errors.As(err, &dns):

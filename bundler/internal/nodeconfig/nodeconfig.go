@@ -22,19 +22,19 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
-// Format is a kind of node.
-type Format string
+// Runtime is what pulls images on a node.
+type Runtime string
 
-// The formats.
+// The runtimes.
 const (
-	Containerd Format = "containerd"
-	CRIO       Format = "crio"
-	K3s        Format = "k3s"
-	OpenShift  Format = "openshift"
+	Containerd Runtime = "containerd"
+	CRIO       Runtime = "crio"
+	K3s        Runtime = "k3s"
+	OpenShift  Runtime = "openshift"
 )
 
-// Formats are all of them, as flags write them.
-func Formats() []string {
+// Runtimes are all of them, as flags write them.
+func Runtimes() []string {
 	return []string{string(Containerd), string(CRIO), string(K3s), string(OpenShift)}
 }
 
@@ -48,7 +48,7 @@ type Input struct {
 	Only bool
 	// CA is the path of the mirror's authority on the nodes; "" where they trust it.
 	CA string
-	// Login is written into the files of formats that have a place for it.
+	// Login is written into the files of runtimes that have a place for it.
 	Login Login
 	// Tags: names with a tag are led to the mirror too (OpenShift).
 	Tags bool
@@ -71,8 +71,8 @@ type File struct {
 	Secret bool // a login is in it
 }
 
-// Write returns the files of a format, sorted by name.
-func Write(f Format, in Input) ([]File, error) {
+// Write returns the files for a runtime, sorted by name.
+func Write(f Runtime, in Input) ([]File, error) {
 	repositories, err := in.repositories()
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Write(f Format, in Input) ([]File, error) {
 	case OpenShift:
 		return in.openshift(repositories), nil
 	}
-	return nil, fmt.Errorf("%q is none of %s", f, strings.Join(Formats(), ", "))
+	return nil, fmt.Errorf("%q is not one of %s", f, strings.Join(Runtimes(), ", "))
 }
 
 // a repository is one upstream repository and its place in the mirror.

@@ -23,7 +23,7 @@ func input(names ...string) nodeconfig.Input {
 
 func write(t *testing.T, f string, in nodeconfig.Input) map[string]string {
 	t.Helper()
-	files, err := nodeconfig.Write(nodeconfig.Format(f), in)
+	files, err := nodeconfig.Write(nodeconfig.Runtime(f), in)
 	require.NoError(t, err)
 	out := map[string]string{}
 	for _, file := range files {
@@ -55,7 +55,7 @@ func TestPlainHTTPHasNoAuthority(t *testing.T) {
 func TestOnlyFilesWithALoginAreSecret(t *testing.T) {
 	in := input("registry.k8s.io/a:1")
 	in.Login = nodeconfig.Login{Username: "anna", Password: `p"\` + "\n'"}
-	for format, holds := range map[nodeconfig.Format]bool{"containerd": true, "k3s": true, "crio": false, "openshift": false} {
+	for format, holds := range map[nodeconfig.Runtime]bool{"containerd": true, "k3s": true, "crio": false, "openshift": false} {
 		files, err := nodeconfig.Write(format, in)
 		require.NoError(t, err)
 		for _, f := range files {
@@ -114,8 +114,8 @@ func TestOpenShiftSets(t *testing.T) {
 func TestWriteRefuses(t *testing.T) {
 	_, err := nodeconfig.Write("docker", input("registry.k8s.io/a:1"))
 	require.ErrorContains(t, err, `"docker" is none of containerd, crio, k3s, openshift`)
-	for _, f := range nodeconfig.Formats() {
-		_, err = nodeconfig.Write(nodeconfig.Format(f), input("[::1]:5000/a:1"))
+	for _, f := range nodeconfig.Runtimes() {
+		_, err = nodeconfig.Write(nodeconfig.Runtime(f), input("[::1]:5000/a:1"))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	}
 }

@@ -81,8 +81,8 @@
 //
 // A file of YAML, in which unknown keys are refused ([ParseConfig]):
 //
-//	apiVersion: vdo.vmware.com/registries/v1
-//	kind: RegistryConfig
+//	apiVersion: vdo.vmware.com/hosts/v1
+//	kind: HostsConfig
 //	hosts:
 //	  registry.site:5000:        # as references write it, with the port
 //	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder

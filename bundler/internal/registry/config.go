@@ -6,16 +6,15 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -24,8 +23,8 @@ const MaxConfigSize = 1 << 20
 
 // Names that a file of settings begins with.
 const (
-	configAPIVersion = "vdo.vmware.com/registries/v1"
-	configKind       = "RegistryConfig"
+	configAPIVersion = "vdo.vmware.com/hosts/v1"
+	configKind       = "HostsConfig"
 )
 
 // Config is a file of settings of single hosts; see the package comment.
@@ -131,38 +130,12 @@ func from(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-var sizeForm = regexp.MustCompile(`^([0-9]{1,18})(?:([kKMGT]?)(i?)B?)$`)
-
-// ParseSize reads a number of bytes: 1048576, 50MB (millions) or 16MiB (of 1024 by
-// 1024); the B may be left out.
-func ParseSize(s string) (int64, error) {
-	m := sizeForm.FindStringSubmatch(s)
-	if m == nil || (m[3] != "" && m[2] == "") {
-		return 0, errors.New("it is no size such as 50MB or 16MiB")
-	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	unit := int64(1000)
-	if m[3] != "" {
-		unit = 1024
-	}
-	for range strings.Index(" KMGT", strings.ToUpper(m[2] + " ")[:1]) {
-		if n > math.MaxInt64/unit {
-			return 0, errors.New("it is too large")
-		}
-		n *= unit
-	}
-	return n, nil
-}
-
 // ParseChunkSize reads the size of a part, which is not smaller than any registry
 // takes and any upload needs.
 func ParseChunkSize(s string) (int64, error) {
-	n, err := ParseSize(s)
+	n, err := size.Parse(s)
 	if err == nil && n < leastChunk {
-		err = fmt.Errorf("it is less than %d bytes", leastChunk)
+		err = fmt.Errorf("less than %d bytes", leastChunk)
 	}
 	return n, err
 }

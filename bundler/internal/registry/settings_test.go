@@ -14,7 +14,7 @@ import (
 	real "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
 
-const configHead = "apiVersion: vdo.vmware.com/registries/v1\nkind: RegistryConfig\n"
+const configHead = "apiVersion: vdo.vmware.com/hosts/v1\nkind: HostsConfig\n"
 
 func TestSettingsOfHosts(t *testing.T) {
 	c, err := registry.ParseConfig("/etc/vdo/registries.yaml", []byte(configHead+`hosts:
@@ -39,13 +39,13 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts: {a.b: {password: x}}":                      {"the key password is not known"},
 		configHead + "hosts: {a.b: {concurrency: many}}":                {"concurrency", "many"},
 		configHead + "hosts: {a.b: {concurrency: 0}}":                   {"hosts.a.b: concurrency 0 is not between 1 and 64"},
-		configHead + "hosts: {a.b: {chunkSize: big}}":                   {`hosts.a.b: chunkSize "big": it is no size such as 50MB or 16MiB`},
-		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                   {"it is less than 262144 bytes"},
+		configHead + "hosts: {a.b: {chunkSize: big}}":                   {`hosts.a.b: chunkSize "big": not a size such as 4GB, 16MiB or 1048576`},
+		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                   {"less than 262144 bytes"},
 		configHead + "hosts: {a.b: {clientKey: x}}":                     {"clientCert and clientKey come together"},
 		configHead + "hosts: {https://a.b: {}, c.d: {concurrency: 99}}": {"it is no registry host", "hosts.c.d: concurrency 99"},
 		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                 {"more than one document"},
 		configHead + "hosts: {a.b: {}, a.b: {}}":                        {"already defined"},
-		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"it is too large"},
+		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"not a size such as 4GB, 16MiB or 1048576"},
 		configHead + "hosts:\n  a.b: {plainHTTP: perhaps}":              {"perhaps"},
 	} {
 		_, err := registry.ParseConfig("r.yaml", []byte(text))
@@ -71,19 +71,6 @@ func FuzzParseConfig(f *testing.F) {
 			require.NoError(t, err)
 		}
 	})
-}
-
-func TestParseSize(t *testing.T) {
-	for s, want := range map[string]int64{
-		"0": 0, "17": 17, "17B": 17, "50MB": 50_000_000, "50M": 50_000_000, "16MiB": 16 << 20, "16Mi": 16 << 20, "3k": 3000, "3K": 3000, "2GiB": 2 << 30, "1T": 1e12,
-		"": -1, "MB": -1, "1.5M": -1, "-1": -1, "1iB": -1, "1 MB": -1, "1mb": -1, "99999999T": -1, "1PB": -1,
-	} {
-		got, err := registry.ParseSize(s)
-		if err != nil {
-			got = -1
-		}
-		require.Equal(t, want, got, s)
-	}
 }
 
 // The certificate is shown to the host that it is for, whether for all or for one.

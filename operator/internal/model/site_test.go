@@ -131,7 +131,7 @@ func (d *desk) make(ctx context.Context, n int, tag, key string, releases []stri
 	for _, r := range releases {
 		args = append(args, "--release", r)
 	}
-	if err := d.run(ctx, "lock -o "+tag+".yaml --drivers cpi,csi,snapshot --operator "+operator, args...); err != nil {
+	if err := d.run(ctx, "lock -o "+tag+".yaml --drivers cpi,csi,snapshot-controller --operator "+operator, args...); err != nil {
 		return err
 	}
 	if err := d.run(ctx, "pull --lock "+tag+".yaml -o "+tag+".tar", d.up.Flags()...); err != nil {

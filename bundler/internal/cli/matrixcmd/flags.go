@@ -24,10 +24,10 @@ func minors(values []string) ([]matrix.Minor, error) {
 		a, err := matrix.ParseMinor(first)
 		b, err2 := matrix.ParseMinor(last)
 		if err := fault.Join(err, err2); err != nil {
-			return nil, badFlag("--k8s", value, err)
+			return nil, bad("--k8s", value, err)
 		}
 		if a.Major != b.Major || b.Minor < a.Minor || b.Minor-a.Minor >= maxRange {
-			return nil, badFlag("--k8s", value, fmt.Errorf("is no ascending range of minors"))
+			return nil, bad("--k8s", value, fmt.Errorf("not an ascending range of minors"))
 		}
 		for m := a; m.Compare(b) <= 0; m = m.Next() {
 			out = append(out, m)
@@ -45,7 +45,7 @@ func vCenters(values []string) ([]matrix.VCenter, error) {
 	for i, value := range values {
 		v, err := vCenter(value)
 		if err != nil {
-			problems = append(problems, badFlag("--vsphere", value, err))
+			problems = append(problems, bad("--vsphere", value, err))
 			continue
 		}
 		if v.Name == "" && len(values) > 1 {
@@ -66,7 +66,7 @@ func vCenter(value string) (v matrix.VCenter, err error) {
 	version, build, built := strings.Cut(rest, "+")
 	if built {
 		if v.Build, err = strconv.ParseUint(build, 10, 53); err != nil {
-			return v, fmt.Errorf("the build %q is no number", build)
+			return v, fmt.Errorf("the build %q is not a number", build)
 		}
 	}
 	v.Version, err = matrix.ParseVSphere(version)
@@ -83,7 +83,7 @@ func releases(flag string, values []string) (map[matrix.Driver]matrix.Version, e
 			err = fmt.Errorf("%s is given twice", id.Driver)
 		}
 		if err != nil {
-			problems = append(problems, badFlag(flag, value, err))
+			problems = append(problems, bad(flag, value, err))
 			continue
 		}
 		out[id.Driver] = id.Version
@@ -101,7 +101,7 @@ func rules(values []string) (map[matrix.Driver]matrix.Rule, error) {
 			err = fmt.Errorf("%s is given twice", driver)
 		}
 		if err != nil {
-			problems = append(problems, badFlag("--policy", value, err))
+			problems = append(problems, bad("--select", value, err))
 			continue
 		}
 		out[driver] = rule
@@ -122,5 +122,5 @@ func parseRule(value string) (matrix.Driver, matrix.Rule, error) {
 	case matrix.Latest, matrix.PreferLT, matrix.Disabled:
 		return driver, rule, nil
 	}
-	return "", "", fmt.Errorf("%q is no rule: it is one of latest, lts, disabled", word)
+	return "", "", fmt.Errorf("%q is not one of latest, lts, disabled", word)
 }

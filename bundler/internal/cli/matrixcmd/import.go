@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -32,16 +33,16 @@ manifests in --manifest-dir, as DIR/DRIVER/VERSION/FILE. What neither has is
 reported, and nothing is written.`,
 		Example: `  vdo-bundle matrix import compat.json -o matrix.yaml
   vdo-bundle matrix import compat.json --manifest-dir manifests --serial 12 -o matrix.yaml`,
-		Args: exactly("LEGACY.json"),
+		Args: flags.Exactly("LEGACY.json"),
 	}
-	known := cmd.Flags().String("matrix", "", "matrix that completes the import (default: built in)")
-	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write (default standard output)")
-	cmd.Flags().StringVar(&manifests, "manifest-dir", "", "folder of manifests, as DRIVER/VERSION/FILE")
+	known := cmd.Flags().String("matrix", "", "matrix in `FILE` that completes the import (default: built in)")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write (default standard output)")
+	cmd.Flags().StringVar(&manifests, "manifest-dir", "", "`FOLDER` of manifests, as DRIVER/VERSION/FILE")
 	cmd.Flags().Int64Var(&serial, "serial", 1, "serial of the new matrix: more than that of any matrix that sites know")
 	cmd.Flags().IntVar(&days, "valid-days", 365, "days from now until it expires")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if serial < 1 || days < 1 {
-			return badFlag("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
+			return bad("--serial and --valid-days", fmt.Sprintf("%d, %d", serial, days), errors.New("they are 1 or more"))
 		}
 		now := w.Now().UTC().Truncate(time.Second)
 		return w.convert(args[0], *known, out, matrix.ImportOptions{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -28,7 +29,7 @@ func (w IO) lint() *cobra.Command {
 		Short:   "Check a matrix document",
 		Long:    `Checks a matrix document and names every problem with its file, line and key.`,
 		Example: `  vdo-bundle matrix lint matrix.yaml`,
-		Args:    exactly("FILE"),
+		Args:    flags.Exactly("FILE"),
 	}
 	w.formatFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

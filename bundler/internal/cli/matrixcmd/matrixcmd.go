@@ -16,17 +16,14 @@ package matrixcmd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -35,7 +32,7 @@ import (
 type IO struct {
 	Out, Err io.Writer
 	Now      func() time.Time // default time.Now
-	Format   *string          // where -o is kept, so that errors are printed in the same format
+	Format   *string          // where --format is kept, so that errors are printed in the same format
 	// Signing gives a command the flags that say with which key it signs, and returns
 	// what reads that key, nil where the flags name none. Where it is nil there is no
 	// command that signs.
@@ -57,7 +54,7 @@ func New(world IO) *cobra.Command {
 Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage(cmd, fmt.Sprintf("there is no command %q", args[0]))
+				return flags.Usage(cmd, fmt.Sprintf("unknown command %q", args[0]))
 			}
 			return nil
 		},
@@ -70,63 +67,14 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 	return cmd
 }
 
-// usage is the error of a command that was called wrongly.
-func usage(cmd *cobra.Command, why string) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
-		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
-	}
-}
+// bad is the error of a flag whose message says what to write.
+func bad(flag, value string, err error) error { return flags.Bad(flag, value, err, "correct the flag") }
 
-// exactly demands so many arguments, naming them.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			return usage(cmd, "there is no "+strings.Join(names[len(args):], " and no "))
-		case len(args) > len(names):
-			return usage(cmd, fmt.Sprintf("%q is one argument too many", args[len(names)]))
-		}
-		return nil
-	}
-}
-
-func badFlag(flag, value string, err error) error {
-	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read flag", Subject: fmt.Sprintf("%s %q", flag, value), Err: err,
-		Hint: "correct the flag",
-	}
-}
-
-// format is the value of -o.
-type format struct{ to *string }
-
-var formats = []string{"text", "json"}
-
-func (f format) String() string {
-	if f.to == nil {
-		return ""
-	}
-	return *f.to
-}
-
-func (f format) Type() string { return strings.Join(formats, "|") }
-
-func (f format) Set(s string) error {
-	if !slices.Contains(formats, s) {
-		return fmt.Errorf("it is none of %s", strings.Join(formats, ", "))
-	}
-	*f.to = s
-	return nil
-}
-
-// formatFlag binds -o. The default is set when the command runs, because commands
+// formatFlag binds --format. The default is set when the command runs, because commands
 // share the place.
-func (w IO) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(format{w.Format}, "format", "o", "how to print the result: text or json (default text)")
-}
+func (w IO) formatFlag(cmd *cobra.Command) { flags.Format(cmd, w.Format) }
 
-func (w IO) json() bool { return *w.Format == "json" }
+func (w IO) json() bool { return *w.Format == flags.JSON }
 
 func (w IO) printJSON(v any) error {
 	enc := json.NewEncoder(w.Out)
@@ -159,5 +107,5 @@ func (w IO) load(file string) (doc *matrix.Document, name string, err error) {
 }
 
 func matrixFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("matrix", "", "compatibility matrix to use (default: built in)")
+	return cmd.Flags().String("matrix", "", "compatibility matrix in `FILE` (default: the one that is built in)")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
@@ -27,7 +28,7 @@ The manifests have to be those that the matrix names, by sha256.`,
   vdo-bundle matrix sign new.yaml --key release.key`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(cmd, "there is no DRIVER@VERSION=FOLDER")
+				return flags.Usage(cmd, "missing argument DRIVER@VERSION=FOLDER")
 			}
 			return nil
 		},
@@ -59,11 +60,11 @@ The manifests have to be those that the matrix names, by sha256.`,
 func describe(cmd *cobra.Command, doc *matrix.Document, arg string) error {
 	text, folder, ok := strings.Cut(arg, "=")
 	if !ok || folder == "" {
-		return usage(cmd, arg+" is not DRIVER@VERSION=FOLDER")
+		return flags.Usage(cmd, arg+" is not DRIVER@VERSION=FOLDER")
 	}
 	id, err := matrix.ParseReleaseID(text)
 	if err != nil {
-		return usage(cmd, err.Error())
+		return flags.Usage(cmd, err.Error())
 	}
 	files := map[string][]byte{}
 	for _, r := range doc.Releases {

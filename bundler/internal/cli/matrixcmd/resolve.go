@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -29,23 +30,23 @@ reports it, and the version of every vCenter, all of which have to be in range.
 A release whose needs the matrix does not list is chosen only where it runs.
 Where nothing fits, every release is named with the rule that refused it.`,
 		Example: `  vdo-bundle matrix resolve --k8s 1.33 --vsphere 8.0.3,7.0.3
-  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --policy csi=lts
+  vdo-bundle matrix resolve --k8s v1.33.4+k3s1 --vsphere east=8.0U3 --select csi=lts
   vdo-bundle matrix resolve --k8s 1.28 --vsphere 6.7.0+14367737 --pin csi@3.1.2`,
-		Args: exactly(),
+		Args: flags.Exactly(),
 	}
 	file := matrixFlag(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&q.k8s, "k8s", "", "Kubernetes version of the API server: 1.33, v1.33.4+k3s1")
-	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "version of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
-	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: DRIVER@VERSION (repeatable)")
-	fl.StringSliceVar(&q.policy, "policy", nil, "how a driver is chosen: DRIVER=latest, lts or disabled (repeatable)")
-	fl.StringSliceVar(&q.installed, "installed", nil, "what runs: DRIVER@VERSION (repeatable)")
+	fl.StringVar(&q.k8s, "k8s", "", "Kubernetes `VERSION` of the API server: 1.33, v1.33.4+k3s1")
+	fl.StringSliceVar(&q.vSphere, "vsphere", nil, "`VERSIONS` of each vCenter: 8.0.3, 8.0U3, NAME=8.0.3, 6.7.0+BUILD or a list")
+	fl.StringSliceVar(&q.pin, "pin", nil, "fix a version: `DRIVER@VERSION` (repeatable)")
+	fl.StringSliceVar(&q.policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
+	fl.StringSliceVar(&q.installed, "installed", nil, "what runs: `DRIVER@VERSION` (repeatable)")
 	fl.BoolVar(&q.keepInstalled, "keep-installed", false, "stay on what runs while it fits")
-	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution, such as openshift")
+	fl.StringVar(&q.distribution, "distribution", "", "Kubernetes distribution `NAME`, such as openshift")
 	w.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.k8s == "" {
-			return usage(cmd, "there is no --k8s VERSION")
+			return flags.Missing(cmd, "--k8s VERSION")
 		}
 		return w.answer(*file, q)
 	}
@@ -86,7 +87,7 @@ func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
 	var problems []error
 	var err error
 	if facts.Kubernetes, err = matrix.ParseKubernetes(q.k8s); err != nil {
-		problems = append(problems, badFlag("--k8s", q.k8s, err))
+		problems = append(problems, bad("--k8s", q.k8s, err))
 	}
 	facts.VCenters, err = vCenters(q.vSphere)
 	problems = append(problems, err)
@@ -113,7 +114,7 @@ func printSelection(out, errs io.Writer, s matrix.Selection) error {
 	return nil
 }
 
-// The types below are what -o json prints.
+// The types below are what --format json prints.
 type (
 	answerView struct {
 		Kubernetes matrix.Version  `json:"kubernetes"`

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -24,12 +25,12 @@ the releases of cpi and csi that are chosen there.`,
 		Example: `  vdo-bundle matrix show
   vdo-bundle matrix show --k8s 1.31-1.34 --vsphere 7.0U3,8.0U3
   vdo-bundle matrix show --document > matrix.yaml`,
-		Args: exactly(),
+		Args: flags.Exactly(),
 	}
 	file := matrixFlag(cmd)
-	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes minors: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")
-	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere versions: 8.0.3, 8.0U3 or a list (default where the choice can change)")
-	cmd.Flags().StringSliceVar(&policy, "policy", nil, "how a driver is chosen: DRIVER=latest, lts or disabled (repeatable)")
+	cmd.Flags().StringSliceVar(&k8s, "k8s", nil, "Kubernetes `MINORS`: 1.33, 1.30-1.33 or a list (default all that the matrix covers)")
+	cmd.Flags().StringSliceVar(&vSphere, "vsphere", nil, "vSphere `VERSIONS`: 8.0.3, 8.0U3 or a list (default where the choice can change)")
+	cmd.Flags().StringSliceVar(&policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
 	cmd.Flags().BoolVar(&raw, "document", false, "print the matrix document itself")
 	w.formatFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -95,7 +96,7 @@ func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name strin
 	for _, row := range grid.Rows {
 		cells := table.Row{row.Kubernetes.String()}
 		for _, c := range row.Cells {
-			cells = append(cells, "cpi "+cellText(c.CPI)+", csi "+cellText(c.CSI))
+			cells = append(cells, cellText("cpi", c.CPI)+", "+cellText("csi", c.CSI))
 		}
 		t.AppendRow(cells)
 	}
@@ -110,11 +111,11 @@ func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name strin
 	return err
 }
 
-func cellText(c *matrix.GridChoice) string {
+func cellText(driver string, c *matrix.GridChoice) string {
 	if c == nil {
-		return "-"
+		return driver + " -"
 	}
-	s := c.Version.String()
+	s := driver + "@" + c.Version.String()
 	if c.Derived {
 		s += "*"
 	}

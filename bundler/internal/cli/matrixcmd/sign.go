@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -21,8 +22,8 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		Example: `  vdo-bundle matrix sign matrix.yaml --key release.key
   cosign verify-blob --key release.pub --signature matrix.yaml.sig matrix.yaml
   vdo-bundle matrix sign matrix.yaml --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt
-  vdo-bundle matrix sign matrix.yaml --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --password-file pin`,
-		Args: exactly("FILE"),
+  vdo-bundle matrix sign matrix.yaml --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --key-password-file pin`,
+		Args: flags.Exactly("FILE"),
 	}
 	signer := w.Signing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -35,7 +36,7 @@ for that. Keys, certificates and passwords are those of vdo-bundle sign.`,
 		case err != nil:
 			return err
 		case s == nil:
-			return usage(cmd, "there is no --key KEY")
+			return flags.Missing(cmd, "--key KEY")
 		}
 		return w.signFile(args[0], data, s)
 	}

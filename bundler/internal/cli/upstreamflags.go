@@ -1,30 +1,35 @@
 package cli
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
 )
 
 // upstreamFlags say what is asked of upstream's own signatures.
-func (f *flags) upstreamFlags(cmd *cobra.Command) {
-	fl := cmd.Flags()
+type upstreamFlags struct {
+	verifyUpstream, carry string
+}
+
+func (f *upstreamFlags) bind(cmd *cobra.Command) {
 	f.carry = string(upstream.CarryNone)
-	fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy file says")
-	fl.Var(&choice{to: &f.carry, of: []string{string(upstream.CarryNone), string(upstream.CarryImages), string(upstream.CarryAll)}},
-		"upstream-signatures", "take upstream's signatures, attestations and SBOMs along: of no image, of images, or of all their platforms' manifests too")
+	flags.Group(cmd, flags.Sources, func(fl *pflag.FlagSet) {
+		fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy `FILE` says")
+		fl.Var(&flags.Choice{To: &f.carry, Of: []string{string(upstream.CarryNone), string(upstream.CarryImages), string(upstream.CarryAll)}},
+			"upstream-signatures", "take upstream's signatures, attestations and SBOMs along: of no image, of images, or of all their platforms' manifests too")
+	})
 }
 
 // upstreamPolicy reads the policy of --verify-upstream; nil where it is not given.
-func (f *flags) upstreamPolicy() (*upstream.Policy, error) {
+func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 	if f.verifyUpstream == "" {
 		return nil, nil
 	}
@@ -40,25 +45,8 @@ func (f *flags) upstreamPolicy() (*upstream.Policy, error) {
 	})
 }
 
-// parsePolicy reads a trust policy file, and the keys that it names beside it.
-func parsePolicy(flag, name string) (*trust.Policy, error) {
-	data, err := userfile.Read(flag, name, maxPolicyFile)
-	if err != nil {
-		return nil, err
-	}
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("-----BEGIN ")) && flag == "--policy" {
-		return nil, badFlag(flag, name, errors.New("it is a key or certificate, no trust policy"), "give a public key with --key, or name it in a policy")
-	}
-	return trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(name), path)
-		}
-		return userfile.Read(flag, path, maxTrustFile)
-	})
-}
-
 // sayUpstream tells what was found of upstream's signatures.
-func (a *app) sayUpstream(p *pull.Pulled) {
+func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 	signed := 0
 	for _, v := range p.Verified {
 		if len(v.SignedBy) > 0 {

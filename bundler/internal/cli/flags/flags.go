@@ -1,0 +1,133 @@
+// Package flags is what the commands of vdo-bundle have in common on their command
+// lines: kinds of flags, groups of them in help, and the errors of a command that was
+// called wrongly.
+//
+// Where flags follow the ecosystem (oras, cosign, skopeo, kubectl):
+//
+//	-o, --output     where a result is written to, and nothing else
+//	--format         how a result is printed; it has no shorthand
+//	-q, --quiet      no progress
+//	--policy         a trust policy; drivers are chosen by --select csi=lts
+//	--authfile       logins of registries; the settings of hosts are --hosts-config
+//
+// No flag takes a secret: a password comes by a file, the environment, standard input
+// or a prompt.
+package flags
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+)
+
+// Choice is a flag with a fixed set of values.
+type Choice struct {
+	To *string
+	Of []string
+}
+
+// String writes the value.
+func (c *Choice) String() string {
+	if c.To == nil {
+		return ""
+	}
+	return *c.To
+}
+
+// Type says what the flag takes.
+func (c *Choice) Type() string { return strings.Join(c.Of, "|") }
+
+// Set takes one of the values.
+func (c *Choice) Set(s string) error {
+	if !slices.Contains(c.Of, s) {
+		return fmt.Errorf("not one of %s", strings.Join(c.Of, ", "))
+	}
+	*c.To = s
+	return nil
+}
+
+// Formats that results are printed in.
+const (
+	Text = "text"
+	JSON = "json"
+)
+
+// Format binds --format, with text as its default.
+func Format(cmd *cobra.Command, to *string) {
+	*to = Text
+	Group(cmd, Output, func(fl *pflag.FlagSet) {
+		fl.Var(&Choice{To: to, Of: []string{Text, JSON}}, "format", "how to print the result: text or json")
+	})
+}
+
+// Bytes is a flag with a number of bytes: 4GB, 650MiB, 4294967295.
+type Bytes int64
+
+// Type says what the flag takes.
+func (*Bytes) Type() string { return "SIZE" }
+
+// String writes the number.
+func (b *Bytes) String() string {
+	if *b == 0 {
+		return ""
+	}
+	return fmt.Sprint(int64(*b))
+}
+
+// Set reads a number with a unit.
+func (b *Bytes) Set(s string) error {
+	n, err := size.Parse(s)
+	if err != nil {
+		return err
+	}
+	*b = Bytes(n)
+	return nil
+}
+
+// Bad is the error of a flag's value that cannot be understood. The hint of err, where
+// it has one, is better than hint.
+func Bad(flag, value string, err error, hint string) error {
+	if h := fault.HintOf(err); h != "" {
+		hint = h
+	}
+	var f *fault.Error
+	if errors.As(err, &f) && f.Err != nil {
+		err = f.Err
+	}
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read flag", Subject: fmt.Sprintf("%s %q", flag, value), Err: err, Hint: hint,
+	}
+}
+
+// Usage is the error of a command that was called wrongly.
+func Usage(cmd *cobra.Command, why string) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "read arguments", Err: errors.New(why),
+		Hint: fmt.Sprintf("see `%s --help`", cmd.CommandPath()),
+	}
+}
+
+// Missing is the error of a command that was called without a flag that it needs.
+func Missing(cmd *cobra.Command, flag string) error {
+	return Usage(cmd, "missing required flag "+flag)
+}
+
+// Exactly demands so many arguments, naming them.
+func Exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return Usage(cmd, "missing argument "+strings.Join(names[len(args):], " "))
+		case len(args) > len(names):
+			return Usage(cmd, fmt.Sprintf("unexpected argument %q", args[len(names)]))
+		}
+		return nil
+	}
+}

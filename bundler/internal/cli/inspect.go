@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+)
+
+// inspectOptions are the flags of `inspect`.
+type inspectOptions struct {
+	*app
+	trustFlags
+	registryFlags
+	outputFlags
+	dest string
+}
+
+func newInspectCommand(a *app) *cobra.Command {
+	o := &inspectOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "inspect SRC",
+		Short: "Show what is in a bundle",
+		Long: `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
+the matrix and its expiry, and which signatures are there. It proves nothing: see
+verify.
+
+--format html makes one self-contained page, for an auditor to file: which releases
+serve which versions and on whose word, images, signatures, and where every byte came
+from. With --key or --policy the bundle is verified first, and the page says by whom
+it is signed. The page is the same whenever and wherever it is made.`,
+		Example: `  vdo-bundle inspect drivers.tar
+  vdo-bundle inspect registry.site/vdo/drivers:1 --format json
+  vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the result to, - for standard output")
+	o.trustFlags.bind(cmd)
+	o.registryFlags.bind(cmd)
+	o.format = flags.Text
+	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
+		fl.Var(&flags.Choice{To: &o.format, Of: []string{flags.Text, flags.JSON, formatHTML}}, "format", "how to print the result: text, json or html")
+	})
+	o.bindNoTrunc(cmd)
+	return cmd
+}
+
+func (o *inspectOptions) run(ctx context.Context, src string) error {
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	b, err := o.open(ctx, o.app, src, rules, nil)
+	if err != nil {
+		return err
+	}
+	defer b.Close() //nolint:errcheck // only read
+	if proven := b.verified; proven != nil {
+		o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
+	}
+	var out bytes.Buffer
+	if err := o.render(ctx, &out, b); err != nil {
+		return err
+	}
+	return o.deliver(o.dest, out.Bytes(), "")
+}
+
+// render writes the result in the format that is asked for.
+func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) error {
+	if o.format == formatHTML {
+		e, err := evidence.Collect(ctx, b.Bundle, b.verified, o.options(o.app, nil))
+		if err != nil {
+			return err
+		}
+		return page(w, e)
+	}
+	i, err := inspect.Bundle(ctx, b.Bundle, o.options(o.app, nil))
+	if err != nil {
+		return err
+	}
+	if o.json() {
+		return writeJSON(w, i)
+	}
+	return o.print(w, i)
+}
+
+func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
+	facts := newTable()
+	facts.row("bundle", i.Root)
+	facts.row("size", fmt.Sprintf("%s in %d blobs", size.Format(i.Bytes), i.Blobs))
+	if i.Left != nil {
+		facts.row("delta", leftLine(i.Left))
+	}
+	facts.row("platforms", joined(i.Platforms))
+	facts.row("matrix", matrixLine(i.Matrix))
+	facts.row("signatures", signatureLine(i.Signatures))
+
+	releases := newTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
+	for _, r := range i.Releases {
+		releases.row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
+	}
+	images := newTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
+	for _, m := range i.Images {
+		images.row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
+	}
+	for n, t := range []columns{facts, releases, images} {
+		if n > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		if err := t.write(w); err != nil {
+			return err
+		}
+	}
+	return printOrigins(w, i.Images)
+}
+
+// printOrigins says of images where they are taken from, and what upstream signed.
+func printOrigins(w io.Writer, images []inspect.Image) (err error) {
+	line := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, format+"\n", args...)
+		}
+	}
+	for _, m := range images {
+		if m.Reason != "" {
+			line("\nmoved: %s", m.Reference)
+			if m.Source != m.Reference.String() {
+				line("  from %s", m.Source)
+			}
+			line("  because %s", m.Reason)
+		}
+	}
+	for _, m := range images {
+		if len(m.Attached) > 0 {
+			line("\nupstream's: %s", m.Reference)
+			for _, s := range m.Attached {
+				line("  %s", attachedLine(s))
+			}
+		}
+	}
+	return err
+}
+
+func attachedLine(s signatures.Signature) string {
+	if s.Tag == "" {
+		return s.Type + " " + short(s.Digest.String())
+	}
+	return s.Tag
+}
+
+func joined[T fmt.Stringer](values []T) string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = v.String()
+	}
+	return strings.Join(out, ", ")
+}
+
+func matrixLine(m inspect.Matrix) string {
+	s := fmt.Sprintf("serial %d, issued %s, expires %s", m.Serial, m.Issued.UTC().Format(time.DateOnly), m.Expires.UTC().Format(time.DateOnly))
+	if m.Expired {
+		s += " (EXPIRED)"
+	}
+	if m.Signed {
+		return s + ", signed"
+	}
+	return s + ", not signed"
+}
+
+func signatureLine(signatures []signatures.Signature) string {
+	if len(signatures) == 0 {
+		return "none"
+	}
+	out := make([]string, len(signatures))
+	for i, s := range signatures {
+		out[i] = attachedLine(s)
+	}
+	return strings.Join(out, ", ") + " (see verify for whose)"
+}

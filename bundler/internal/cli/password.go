@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+)
+
+// passwordFlags say where the password of a private key comes from. A password is
+// never an argument: other users of the machine see those.
+type passwordFlags struct {
+	file, env string
+}
+
+func (f *passwordFlags) bind(fl *pflag.FlagSet) {
+	fl.StringVar(&f.file, "key-password-file", "", "`FILE` with the password of the private key (else VDO_KEY_PASSWORD, COSIGN_PASSWORD, or a prompt)")
+	fl.StringVar(&f.env, "key-password-env", "", "environment variable `NAME` with the password of the private key")
+}
+
+// pin finds the PIN of a token: the file that the URI names, else as passwords of
+// keys are found.
+func (f *passwordFlags) pin(ctx context.Context, a *app, uri token.URI) ([]byte, error) {
+	if uri.PINFile != "" {
+		data, err := userfile.Read("pin-source", uri.PINFile, maxPassword)
+		return bytes.TrimRight(data, "\r\n"), err
+	}
+	if pin, ok := a.getenv("COSIGN_PKCS11_PIN"); ok && f.file == "" && f.env == "" {
+		return []byte(pin), nil
+	}
+	return f.password(ctx, a, "PIN of "+uri.String()+": ")
+}
+
+// password finds the password of a private key: the file, the environment, the
+// terminal; never the arguments.
+func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]byte, error) {
+	switch file, env := f.file, f.env; {
+	case file != "" && env != "":
+		return nil, flags.Bad("--key-password-env", env, errors.New("--key-password-file is given as well"), "keep one of them")
+	case file != "":
+		data, err := userfile.Read("--key-password-file", file, maxPassword)
+		return bytes.TrimRight(data, "\r\n"), err
+	case env != "":
+		value, ok := a.getenv(env)
+		if !ok {
+			return nil, flags.Bad("--key-password-env", env, errors.New("no such environment variable"), "set it for this command")
+		}
+		return []byte(value), nil
+	}
+	for _, name := range []string{"VDO_KEY_PASSWORD", "COSIGN_PASSWORD"} {
+		if value, ok := a.getenv(name); ok {
+			return []byte(value), nil
+		}
+	}
+	if a.in != nil && term.IsTerminal(int(a.in.Fd())) {
+		return a.prompt(ctx, prompt)
+	}
+	return nil, &fault.Error{
+		Reason: fault.InvalidInput, Op: "read password", Err: errors.New("no password, and no terminal to ask for one"),
+		Hint: "set VDO_KEY_PASSWORD or COSIGN_PASSWORD, or name a file with --key-password-file",
+	}
+}
+
+// prompt asks on the terminal. Who reads a terminal cannot be stopped, but need not be
+// waited for: a signal ends the wait, and leaves the terminal as it was.
+func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
+	type answer struct {
+		password []byte
+		err      error
+	}
+	terminal := int(a.in.Fd())
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return nil, err
+	}
+	a.ask(prompt)
+	defer a.ask("\n")
+	read := make(chan answer, 1)
+	go func() {
+		password, err := term.ReadPassword(terminal)
+		read <- answer{password, err}
+	}()
+	select {
+	case got := <-read:
+		return got.password, got.err
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), term.Restore(terminal, before))
+	}
+}
+
+func (a *app) ask(s string) { _, _ = fmt.Fprint(a.err, s) }

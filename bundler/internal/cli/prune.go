@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
+)
+
+// pruneOptions are the flags of `prune`.
+type pruneOptions struct {
+	*app
+	registryFlags
+	outputFlags
+	keep                int
+	keepTags, keepRoots []string
+	yes                 bool
+}
+
+func newPruneCommand(a *app) *cobra.Command {
+	o := &pruneOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "prune REGISTRY/REPO --keep N",
+		Short: "Delete old bundles from a repository",
+		Long: `prune keeps the newest N bundles of a repository, and says which others it would
+delete, those without a tag included; with --yes it deletes them, with their images and
+signatures. A bundle is deleted only where N others are shown to be newer: by the
+matrix's serial and date, and by when a push of vdo-bundle last put a tag on it, where
+both agree. The name of a tag shows nothing, since tags are moved. --keep-tag and
+--keep-digest keep more. What a kept bundle, its signatures, or any other tag of the
+repository needs stays. Where anything cannot be read, or somebody changed a tag
+meanwhile, nothing is deleted. Manifests are deleted, and asked for once more; the bytes
+of layers are freed by the registry's own garbage collection.`,
+		Example: `  vdo-bundle prune registry.site/vdo/drivers --keep 3
+  vdo-bundle prune registry.site/vdo/drivers --keep 3 --keep-tag stable --keep-tag 'prod-*'
+  vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,
+		Args: flags.Exactly("REGISTRY/REPO"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	cmd.Flags().IntVar(&o.keep, "keep", 0, "how many (`N`) bundles stay, at least 1")
+	cmd.Flags().StringArrayVar(&o.keepTags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
+	cmd.Flags().StringArrayVar(&o.keepRoots, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "delete; without it prune only says what it would delete")
+	o.registryFlags.bind(cmd)
+	o.bindFormat(cmd)
+	o.bindNoTrunc(cmd)
+	o.bindQuiet(cmd)
+	return cmd
+}
+
+func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
+	if !cmd.Flags().Changed("keep") {
+		return flags.Missing(cmd, "--keep N")
+	}
+	if o.keep < 1 {
+		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
+	}
+	s, err := o.shelf(o.app, arg)
+	if err != nil {
+		return err
+	}
+	progress := o.reporter(o.app)
+	defer progress.end()
+	keep := prune.Keep{Newest: o.keep, Tags: o.keepTags, Digests: o.keepRoots}
+	plan, err := prune.NewPlan(cmd.Context(), s, keep, o.options(o.app, progress))
+	if err != nil {
+		return err
+	}
+	if o.yes && len(plan.Delete) > 0 {
+		err = prune.Run(cmd.Context(), s, plan, o.options(o.app, progress))
+	}
+	progress.end()
+	switch {
+	case err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0:
+		return err // nothing was done
+	case o.json():
+		return fault.Join(err, writeJSON(o.out, plan))
+	}
+	return fault.Join(err, o.print(plan))
+}
+
+func (o *pruneOptions) print(p *prune.Plan) error {
+	verb := "delete"
+	switch {
+	case p.Done:
+		verb = "deleted"
+	case p.Deleted+len(p.Remaining) > 0:
+		verb = "in part"
+	}
+	t := newTable()
+	row := func(verb string, b list.Bundle) {
+		t.row(verb, o.digest(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
+	}
+	for _, b := range p.Keep {
+		row("keep", b)
+	}
+	for _, b := range p.Delete {
+		row(verb, b)
+	}
+	for _, tag := range p.Others {
+		t.row("keep", "-", tag, "not a bundle")
+	}
+	for _, digest := range p.Broken {
+		t.row("keep", o.digest(digest), noTag, "in part, left alone")
+	}
+	if err := t.write(o.out); err != nil {
+		return err
+	}
+	switch {
+	case p.Deleted+len(p.Remaining) > 0 && !p.Done:
+		o.say("deleted %d of %d manifests; the registry still has %d that it answered to have deleted", p.Deleted, p.Manifests+p.Attached, len(p.Remaining))
+	case len(p.Delete) == 0:
+		o.say("nothing to delete")
+	case p.Done:
+		o.say("deleted %d bundles: %d manifests, %d signatures and the like; garbage collection of the registry frees %s", len(p.Delete), p.Manifests, p.Attached, size.Format(p.Bytes))
+	default:
+		o.say("this would delete %d bundles: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it", len(p.Delete), p.Manifests, p.Attached, size.Format(p.Bytes))
+	}
+	return nil
+}

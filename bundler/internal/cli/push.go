@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/push"
+)
+
+// pushOptions are the flags of `push`.
+type pushOptions struct {
+	*app
+	trustFlags
+	registryFlags
+	outputFlags
+	receipt, layout string
+	mountFrom       []string
+}
+
+// Layouts of a push.
+const (
+	layoutSingle = "single"
+	layoutPaths  = "paths"
+)
+
+func newPushCommand(a *app) *cobra.Command {
+	o := &pushOptions{app: a, layout: layoutSingle}
+	cmd := &cobra.Command{
+		Use:   "push SRC REGISTRY/REPO[:TAG]",
+		Short: "Push a bundle into a registry",
+		Long: `push copies a bundle and its signatures into one repository of a registry. What is
+there already is not sent again; the tag is set last; and then the root and every
+image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
+verified as it streams. With --key or --policy the whole bundle is verified first,
+as verify does, and nothing is sent where anything is wrong. A tag of SRC is resolved
+once: what was verified is what is pushed, wherever the tag moves meanwhile.
+
+A delta is pushed only where the registry has every layer that it left to its base:
+in the repository itself, in one that --mount-from names, or in those below it that
+--layout paths made. What is elsewhere is mounted, or read from there where the registry
+does not mount; what is nowhere is named before anything is sent.
+
+With --layout paths every image is put beside it as well, below REPO under its upstream
+name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror
+configuration (see mirror-config) find it there.
+
+It prints the reference by digest, which is what a DriverBundle should name.
+--receipt writes down what the repository holds now, for pull --base.`,
+		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
+  vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
+  vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt
+  vdo-bundle push delta.tar registry.site/vdo/next:2 --mount-from registry.site/vdo/drivers
+  vdo-bundle push connected.site/vdo/drivers:1 registry.site/vdo/drivers:1
+  vdo-bundle push - registry.site/vdo/drivers:1 --chunk-size 50MB < drivers.tar`,
+		Args: flags.Exactly("SRC", "REGISTRY/REPO[:TAG]"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&o.receipt, "receipt", "", "write what the repository holds after the push into this `FILE`")
+	fl.Var(&flags.Choice{To: &o.layout, Of: []string{layoutSingle, layoutPaths}}, "layout",
+		"single: everything in one repository; paths: beside it each image below REPO under its upstream name, for nodes with a mirror configuration")
+	fl.StringArrayVar(&o.mountFrom, "mount-from", nil, "take over what this `REGISTRY/REPO`, of the same registry, has already: mounted there, or read from it (repeatable)")
+	o.trustFlags.bind(cmd)
+	o.registryFlags.bind(cmd)
+	o.registryFlags.bindUpload(cmd)
+	o.bindFormat(cmd)
+	o.bindNoTrunc(cmd)
+	o.bindQuiet(cmd)
+	return cmd
+}
+
+func (o *pushOptions) run(ctx context.Context, src, dest string) error {
+	rules, err := o.rules()
+	to, destErr := registryDestination("push to", dest, "; to make an archive or a folder use `vdo-bundle pull`")
+	mountFrom, mountErr := o.mountRefs(to)
+	if err := fault.Join(err, destErr, mountErr, o.checkReceipt()); err != nil {
+		return err
+	}
+	progress := o.reporter(o.app)
+	defer progress.end()
+	b, err := o.open(ctx, o.app, src, rules, progress)
+	if err != nil {
+		return err
+	}
+	defer b.Close() //nolint:errcheck // only read
+	target, err := o.openTarget(to, b.client, archive.Options{})
+	if err != nil {
+		return err
+	}
+	defer target.Close() //nolint:errcheck // a registry keeps nothing open
+	pushed, err := push.Bundle(ctx, push.Input{
+		Bundle: b.Bundle, Target: target, Reference: to.reference, Registry: direct(b.client), MountFrom: mountFrom,
+	}, o.options(o.app, progress))
+	if err == nil {
+		err = o.pushPaths(ctx, b, to, progress)
+	}
+	progress.end()
+	if err == nil {
+		err = o.writeReceipt(pushed.Receipt)
+	}
+	if err != nil {
+		return err
+	}
+	return printMoved(o.app, &o.outputFlags, to, &pull.Pulled{Delivered: pushed.Delivered}, o.dryRun)
+}
+
+// pushPaths puts the images under their upstream names, where that was asked for.
+func (o *pushOptions) pushPaths(ctx context.Context, b opened, to place, p run.Progress) error {
+	if o.layout != layoutPaths {
+		return nil
+	}
+	if o.dryRun {
+		p.Say("the images beside the bundle are not in the plan: the registry takes their blobs over from it, or they are sent again where it cannot")
+		return nil
+	}
+	_, err := push.Images(ctx, push.ImagesInput{
+		Bundle: b.Bundle, Reference: to.reference, Registry: direct(b.client),
+		Open: func(ref image.Reference) medium.Target { return b.client.Repository(ref) },
+	}, o.options(o.app, p))
+	return err
+}
+
+// checkReceipt looks, before anything is sent, whether the receipt can be written.
+func (o *pushOptions) checkReceipt() error {
+	if o.receipt == "" {
+		return nil
+	}
+	info, err := os.Stat(filepath.Dir(o.receipt))
+	if err == nil && !info.IsDir() {
+		err = errors.New("not a folder")
+	}
+	if err != nil {
+		return &fault.Error{Reason: fault.Storage, Op: "write receipt into", Subject: filepath.Dir(o.receipt), Err: userfile.WithoutPath(err),
+			Hint: "name a file in a folder that is there with --receipt"}
+	}
+	return nil
+}
+
+func (o *pushOptions) writeReceipt(r *bundle.Receipt) error {
+	if o.receipt == "" || o.dryRun {
+		return nil
+	}
+	data, err := r.JSON()
+	if err != nil {
+		return err
+	}
+	return userfile.Write(o.receipt, data, 0o644)
+}
+
+// mountRefs are the repositories of --mount-from.
+func (o *pushOptions) mountRefs(to place) (refs []image.Reference, err error) {
+	var problems []error
+	for _, s := range o.mountFrom {
+		p, err := parsePlace(s)
+		switch {
+		case err != nil:
+			problems = append(problems, err)
+		case p.medium != inRegistry:
+			problems = append(problems, flags.Bad("--mount-from", s, errors.New("not a repository of a registry"), "write REGISTRY/REPO"))
+		case to.medium == inRegistry && p.reference.Host() != to.reference.Host():
+			problems = append(problems, flags.Bad("--mount-from", s, fmt.Errorf("not on %s", to.reference.Host()),
+				"a registry takes over only what it has itself: name another repository of it"))
+		default:
+			refs = append(refs, p.reference)
+		}
+	}
+	return refs, fault.Join(problems...)
+}
+
+// registryDestination reads what has to be a registry; otherwise ends the hint of the
+// error where it is none.
+func registryDestination(what, s, otherwise string) (place, error) {
+	to, err := parseDestination(s)
+	if err == nil && to.medium != inRegistry {
+		err = &fault.Error{
+			Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", s), Err: errors.New("not a registry reference"),
+			Hint: "write HOST/REPOSITORY:TAG with the registry's host name (and port)" + otherwise,
+		}
+	}
+	return to, err
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
+)
+
+// signOptions are the flags of `sign`.
+type signOptions struct {
+	*app
+	signingFlags
+	registryFlags
+	outputFlags
+	identity string
+}
+
+func newSignCommand(a *app) *cobra.Command {
+	o := &signOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "sign SRC --key KEY",
+		Short: "Add a signature to a bundle",
+		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
+beside it: into the archive or folder without rewriting the rest, or into the
+registry under cosign's tag. Signatures that are there stay: where somebody else signs
+at the same time, one of the two ends with exit code 8 and signs again.`,
+		Example: `  vdo-bundle sign drivers.tar --key release.key
+  VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
+  vdo-bundle sign drivers.tar --key desk.key --certificate desk.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
+  vdo-bundle sign drivers.tar --key 'pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --key-password-file pin`,
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.signingFlags.bind(cmd, "key", signingKeyHelp, &o.registryFlags)
+	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
+		fl.StringVar(&o.identity, "identity", "", "what the signature calls the bundle: `HOST/PATH` (default the registry's repository)")
+	})
+	o.registryFlags.bind(cmd)
+	o.bindFormat(cmd)
+	return cmd
+}
+
+func (o *signOptions) run(cmd *cobra.Command, src string) error {
+	if o.key == "" {
+		return flags.Missing(cmd, "--key KEY")
+	}
+	if src == "-" {
+		return flags.Usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
+	}
+	source, at, _, err := o.source(cmd.Context(), o.app, src)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // what was written has been synced
+	signer, err := o.signer(cmd.Context(), o.app)
+	if err != nil {
+		return err
+	}
+	identity := o.identity
+	if identity == "" {
+		identity = at.reference.Repository()
+	}
+	root, err := sign.Bundle(cmd.Context(), source, signer, identity)
+	if err != nil {
+		return err
+	}
+	return o.print(at, root)
+}
+
+func (o *signOptions) print(at place, root ocispec.Descriptor) error {
+	digest, err := image.ParseDigest(root.Digest.String())
+	if err != nil {
+		return err
+	}
+	if o.json() {
+		return writeJSON(o.out, map[string]string{"root": digest.String(), "tag": trust.SignatureTag(digest), "source": at.String()})
+	}
+	_, err = fmt.Fprintf(o.out, "signed %s\n", digest)
+	return err
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
+)
+
+// verifyOptions are the flags of `verify`.
+type verifyOptions struct {
+	*app
+	trustFlags
+	registryFlags
+	outputFlags
+	provenance bool
+}
+
+func newVerifyCommand(a *app) *cobra.Command {
+	o := &verifyOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "verify SRC --key PUB",
+		Short: "Check a bundle's signature and every byte below it",
+		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
+then every byte below it: all digests and sizes, the lock against the index, the
+manifests against the lock, the matrix against the lock, its signature (with
+--matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
+once, and changes nothing.
+
+Where there is a statement of how the bundle was built (pull --provenance), it has to
+be signed as the key or policy demands and to agree with the lock; what was found is
+told, and with --provenance it is demanded.`,
+		Example: `  vdo-bundle verify drivers.tar --key release.pub
+  vdo-bundle verify drivers.tar --key release.pub --provenance
+  vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
+		Args: flags.Exactly("SRC"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.trustFlags.bind(cmd)
+	flags.Group(cmd, flags.Trust, func(fl *pflag.FlagSet) {
+		fl.BoolVar(&o.provenance, "provenance", false, "demand a signed statement of how the bundle was built")
+	})
+	o.registryFlags.bind(cmd)
+	o.bindFormat(cmd)
+	o.bindQuiet(cmd)
+	return cmd
+}
+
+func (o *verifyOptions) run(cmd *cobra.Command, src string) error {
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	if rules.Policy == nil {
+		return flags.Usage(cmd, "missing required flag --key PUB or --policy FILE: without it nothing is proven")
+	}
+	rules.Provenance = o.provenance
+	progress := o.reporter(o.app)
+	b, err := o.open(cmd.Context(), o.app, src, rules, progress)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	defer b.Close() //nolint:errcheck // only read
+	v := b.verified
+	if o.json() {
+		return writeJSON(o.out, v)
+	}
+	return printVerification(o.out, v)
+}
+
+func printVerification(w io.Writer, v *verify.Verification) error {
+	t := newTable()
+	row := func(name, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...)) }
+	row("verified", "%s", v.Root)
+	row("signed by", "%s", strings.Join(v.SignedBy, ", "))
+	matrix := fmt.Sprintf("serial %d, expires %s", v.Serial, v.Expires.UTC().Format(time.DateOnly))
+	if len(v.MatrixSignedBy) > 0 {
+		matrix += ", signed by " + strings.Join(v.MatrixSignedBy, ", ")
+	}
+	row("matrix", "%s", matrix)
+	row("content", "%d images, %d blobs, %s: every digest checked", v.Images, v.Blobs, size.Format(v.Bytes))
+	if v.Left != nil {
+		row("delta", "%s, not checked", leftLine(v.Left))
+	}
+	if v.Provenance != nil {
+		row("provenance", "%s", provenanceLine(v.Provenance))
+	}
+	return t.write(w)
+}
+
+// provenanceLine says on whose word the bundle was built how.
+func provenanceLine(p *verify.Provenance) string {
+	if p.Problem != "" {
+		return "not verified: " + p.Problem
+	}
+	line := fmt.Sprintf("signed by %s: built by vdo-bundle %.60q, started %.40q", strings.Join(p.SignedBy, ", "), p.Builder, p.Started)
+	if p.UpstreamVerified {
+		line += ", upstream's signatures checked"
+	}
+	return line
+}
+
+// leftLine says what a delta does not hold.
+func leftLine(l *bundle.LeftOut) string {
+	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size.Format(l.Bytes), l.Base)
+}
