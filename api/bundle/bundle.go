@@ -211,8 +211,8 @@ func (i Image) FetchedFrom() image.Reference {
 
 // NoteSuffix ends the tag under which a push leaves the note that all of a bundle has
 // arrived; what the note holds is in the registry client's package comment.
-const NoteSuffix = ".confirmed"
+const NoteSuffix image.Suffix = ".confirmed"
 
 // NoteTag returns the tag of that note, sha256-HEX.confirmed, for the hex digest of
 // the bundle's root.
-func NoteTag(hex string) string { return "sha256-" + hex + NoteSuffix }
+func NoteTag(hex string) string { return "sha256-" + hex + string(NoteSuffix) }

@@ -13,6 +13,11 @@
 // on docker.io, a docker.io name of one component is under library/, and a
 // reference with neither tag nor digest has the tag "latest".
 //
+// The parser is ours because that of go-containerregistry lets pass what no registry
+// takes ("a//b", "a/../b"), and takes no path of more than 255 characters, which one
+// below a mirror may have; that of oras-go knows no short names; and both take port 99999.
+// What it makes of a reference is what they make of it, which a test compares.
+//
 // [Relocate] moves references to registries that no longer exist to where the
 // same image is today; [SourceMap] sends the fetching of images elsewhere without
 // changing what they are called.

@@ -209,7 +209,3 @@ func (v Verified) IsZero() bool { return v.subject.IsZero() }
 // SignatureTag returns the tag under which cosign keeps the signatures of a digest:
 // sha256-HEX.sig.
 func SignatureTag(subject image.Digest) string { return image.Signatures.TagOf(subject) }
-
-// ReferrersTag returns the tag that stands in for the referrers API where a registry
-// has none: sha256-HEX.
-func ReferrersTag(subject image.Digest) string { return image.ReferrersList.TagOf(subject) }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -125,11 +124,7 @@ func newListing(tags []string, found []tagged) *Listing {
 // taggedSubjects are the digests that tags of attachments, lists and notes are about.
 func taggedSubjects(tags []string) (out []image.Digest) {
 	for _, tag := range tags {
-		if !IsAttachmentTag(tag) {
-			continue
-		}
-		hex, _, _ := strings.Cut(strings.TrimPrefix(tag, "sha256-"), ".")
-		if d, err := image.ParseDigest("sha256:" + hex); err == nil && !slices.Contains(out, d) {
+		if d, _, ok := attached(tag); ok && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}
@@ -168,13 +163,15 @@ func (l *Listing) untagged(ctx context.Context, repository Repository, subjects 
 // IsAttachmentTag knows the tags of cosign, of lists of referrers, and of the notes
 // that a push leaves.
 func IsAttachmentTag(tag string) bool {
-	rest, ok := strings.CutPrefix(tag, "sha256-")
-	if !ok {
-		return false
-	}
-	hex, end, _ := strings.Cut(rest, ".")
-	_, err := image.ParseDigest("sha256:" + hex)
-	return err == nil && (end == "" || end == "sig" || end == "att" || end == "sbom" || "."+end == bundle.NoteSuffix)
+	_, _, ok := attached(tag)
+	return ok
+}
+
+// attached reads such a tag.
+func attached(tag string) (subject image.Digest, s image.Suffix, ok bool) {
+	subject, s, ok = image.ParseAttachedTag(tag)
+	known := append(image.CosignSuffixes(), image.ReferrersList, bundle.NoteSuffix)
+	return subject, s, ok && slices.Contains(known, s)
 }
 
 // tagged is what a tag names.

@@ -155,7 +155,7 @@ func (p *Plan) notes(ctx context.Context, repository Repository) ([]target, erro
 	}
 	var out []target
 	for _, tag := range tags {
-		if !list.IsAttachmentTag(tag) || !strings.HasSuffix(tag, bundle.NoteSuffix) || kept[tag] {
+		if !list.IsAttachmentTag(tag) || !strings.HasSuffix(tag, string(bundle.NoteSuffix)) || kept[tag] {
 			continue
 		}
 		s, err := repository.At(tag)

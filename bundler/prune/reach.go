@@ -109,7 +109,7 @@ func (r *reach) attachmentsOf(ctx context.Context, d ocispec.Descriptor, known m
 		}
 		out = append(out, v)
 	}
-	list := "sha256-" + subject.Hex()
+	list := image.ReferrersList.TagOf(subject)
 	if !known[list] {
 		return out, nil
 	}
