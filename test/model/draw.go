@@ -9,7 +9,7 @@ import (
 
 // Draw makes a program from random numbers: the same again from the same ones.
 func Draw(r *rand.Rand) Program {
-	d := &drawing{Rand: r, filled: map[string]string{}}
+	d := &drawing{Rand: r, filled: map[string]string{}, deltas: map[string]string{}}
 	if d.chance(3) {
 		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
 	}
@@ -29,6 +29,7 @@ type drawing struct {
 	*rand.Rand
 	program Program
 	filled  map[string]string // the bundle
+	deltas  map[string]string // places that leave layers to a base, and the base
 }
 
 func (d *drawing) add(s Step) { d.program = append(d.program, s) }
@@ -90,6 +91,9 @@ func (d *drawing) command() {
 		case s.Bundle != "":
 			d.filled[s.To] = s.Bundle
 		}
+		if s.Do == "pull" || s.Do == "split" {
+			d.deltas[s.To] = map[bool]string{true: s.From, false: d.deltas[s.From]}[s.Do == "pull"]
+		}
 	}
 	if s.Fault.Kind == "" || s.Do == "serve" || d.chance(4) {
 		return
@@ -134,9 +138,16 @@ func (d *drawing) draw() (s Step, ok bool) {
 		return s, s.To != ""
 	case 11:
 		s = Step{Do: "serve", From: d.full(isMedium), Trust: d.of("", "k1")}
+		if s.From != "" && s.From != "x.tar" && d.filled["x.tar"] != "" && (d.deltas[s.From] == "x.tar" || d.chance(3)) {
+			s.With = append(s.With, "base")
+		}
 		return s, s.From != ""
 	case 12:
 		if d.chance(2) && d.full(isMirror) != "" {
+			if from := d.full(isMedium); from != "" && d.chance(3) { // a tag is moved right before
+				d.add(Step{Do: "push", From: from, To: d.of("reg:r:1", "reg:r:2", "reg:s:1")})
+				d.filled[d.program[len(d.program)-1].To] = d.filled[from]
+			}
 			return Step{Do: "prune", To: d.of("reg:r", "reg:r", "reg:s")}, true
 		}
 		return Step{Do: "lock", Bundle: d.of("a", "b"), To: "l.yaml"}, true

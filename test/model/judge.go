@@ -37,6 +37,7 @@ type model struct {
 	lost    map[string]bool  // repositories that lost something, or were lied about
 	trail   map[place]string // the command that left something unfinished there
 	sums    map[place]string // of the bytes of an archive when it was last whole
+	newest  map[string]place // the place of a repository to which a bundle went last
 	failed  error            // of a fault itself
 }
 
@@ -44,6 +45,7 @@ func newModel() model {
 	return model{
 		now: map[place]content{}, damaged: map[place]bool{}, trapped: map[place]bool{},
 		lost: map[string]bool{}, trail: map[place]string{}, sums: map[place]string{},
+		newest: map[string]place{},
 	}
 }
 
@@ -365,7 +367,7 @@ func (t *trial) result() *Broken {
 		}
 		return t.verified(to)
 	case "serve":
-		if t.model.damaged[place(s.From)] { // nobody asked for a look at it
+		if t.model.damaged[place(s.From)] || s.has("base") && t.model.damaged["x.tar"] { // nobody asked for a look at it
 			return nil
 		}
 		if t.served.root != from.root || len(t.served.missing) > 0 || len(t.served.lacks(from)) > 0 {
@@ -453,6 +455,9 @@ func (t *trial) pruned(repo string) *Broken {
 	}
 	if left == 0 {
 		return t.broken("result", "no bundle is left of them")
+	}
+	if p := t.model.newest[repo]; t.before[p].there && !t.after[p].there {
+		return t.broken("result", "%s, to which a bundle went last, is gone", p)
 	}
 	for _, m := range deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1) {
 		for _, p := range t.model.places {
@@ -552,6 +557,9 @@ func (t *trial) learn() {
 		t.model.trail[p] = t.step.quiet().String()
 	default:
 		delete(t.model.trail, p)
+		if inMirror && (t.step.Do == "push" || t.step.Do == "pull") {
+			t.model.newest[repo] = p
+		}
 		switch {
 		case inMirror && t.step.has("check-all"):
 			delete(t.model.lost, repo)
