@@ -38,6 +38,17 @@ func TestOwnersAreTheImagesThatHaveAPart(t *testing.T) {
 		require.True(t, strings.HasPrefix(owners.Name(d), "layer of "), owners.Name(d))
 	}
 	require.Equal(t, "index of the bundle", owners.Name(b.Graph.Root))
+
+	tree := b.Trees[0]
+	about := bundles.Signature(t, image.MustDigest(tree.Root.Digest.String()), 1)
+	aboutIt := bundles.Signature(t, image.MustDigest(about.Node.Descriptor.Digest.String()), 2)
+	aboutAll := bundles.Signature(t, image.MustDigest(b.Graph.Root.Digest.String()), 3)
+	b.Graph.Attachments = []bundle.Attachment{about, aboutIt, aboutAll}
+	owners = b.Graph.Owners()
+	for _, a := range []bundle.Attachment{about, aboutIt} {
+		require.Equal(t, "manifest of an attachment of "+tree.Reference.String(), owners.Name(a.Node.Descriptor))
+	}
+	require.Equal(t, "manifest of an attachment of the bundle", owners.Name(aboutAll.Node.Descriptor))
 }
 
 // What is below an image is its tree, with what is attached to any of it, and to that.

@@ -9,8 +9,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Owners says of everything in a graph which images it is part of, so that a message
-// can say what a digest is.
+// Owners says of everything in a graph which images it is part of, or attached to, so
+// that a message can say what a digest is.
 type Owners map[digest.Digest][]string
 
 // ContentsName is what Owners calls the parts of a bundle that are of no image.
@@ -27,8 +27,29 @@ func (g *Graph) Owners() Owners {
 		}
 		o.mark(nodes, child, name)
 	}
+	for _, a := range g.Attachments { // after what they are about
+		o.attached(a)
+	}
 	return o
 }
+
+// attached marks what is attached to something, or to what is attached to that.
+func (o Owners) attached(a Attachment) {
+	name := attachmentOf + "the bundle"
+	if owners := o[digest.Digest(a.Subject.String())]; len(owners) > 0 {
+		name = owners[0]
+		if !strings.HasPrefix(name, attachmentOf) {
+			name = attachmentOf + name
+		}
+	}
+	for _, d := range append([]ocispec.Descriptor{a.Node.Descriptor}, a.Blobs...) {
+		if !slices.Contains(o[d.Digest], name) {
+			o[d.Digest] = append(o[d.Digest], name)
+		}
+	}
+}
+
+const attachmentOf = "an attachment of "
 
 func (o Owners) mark(nodes map[digest.Digest]Node, d ocispec.Descriptor, name string) {
 	if slices.Contains(o[d.Digest], name) {

@@ -5,9 +5,9 @@
 //	b, v, err := verify.Bundle(ctx, source, verify.Rules{Policy: policy}, o)
 //
 // It reports all that is wrong at once, and changes nothing. What is attached to images
-// and platforms (upstream's signatures and the like) is not reached from the root, so
-// that no key of the bundle speaks for it, and it is not looked at here: push reads it,
-// and names what is lost.
+// and platforms (upstream's signatures and the like) is not reached from the root: no key
+// of the bundle speaks for it. A file or folder is looked at as a whole, with such parts;
+// a registry is not asked for them: push reads them, and names what is lost.
 package verify
 
 import (

@@ -212,10 +212,23 @@ func checkAttached(ctx context.Context, medium string, x *index, d ocispec.Descr
 	errs := make([]error, 0, len(a.Blobs))
 	for _, b := range a.Blobs {
 		if err := discardAll(ctx, x.fetch, b); err != nil {
-			errs = append(errs, fmt.Errorf("%s: the attachment %s: %w", medium, d.Digest, err))
+			errs = append(errs, ofAttachment(medium, d, err))
 		}
 	}
 	return fault.Join(errs...)
+}
+
+// ofAttachment says of which attachment a blob is that cannot be read. The bundle is
+// there: what is not there of it makes it incomplete.
+func ofAttachment(medium string, d ocispec.Descriptor, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) || f.Reason != fault.NotFound || f.Err == nil {
+		return fmt.Errorf("%s: the attachment %s: %w", medium, d.Digest, err)
+	}
+	return &fault.Error{
+		Reason: fault.Incomplete, Op: "check", Subject: medium, Err: fmt.Errorf("the attachment %s: %w", d.Digest, f.Err),
+		Hint: "copy the bundle again from where it was made, or pull it again",
+	}
 }
 
 func sameEntry(a, b ocispec.Descriptor) bool {

@@ -99,7 +99,7 @@ func (c *entryCheck) attachment(ctx context.Context, a about) error {
 	errs := make([]error, 0, len(read.Blobs))
 	for _, b := range read.Blobs {
 		if err := discardAll(ctx, c.x.fetch, b); err != nil {
-			errs = append(errs, fmt.Errorf("%s: the attachment %s: %w", c.medium, a.Digest, err))
+			errs = append(errs, ofAttachment(c.medium, a.Descriptor, err))
 		}
 	}
 	return fault.Join(errs...)
