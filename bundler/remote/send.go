@@ -178,7 +178,7 @@ func (c *Client) roundTrip(ctx context.Context, transport http.RoundTripper, req
 		cancel(nil)
 		<-closed
 	}
-	resp, err := transport.RoundTrip(req.WithContext(ctx))
+	resp, err := c.trace(transport, req.WithContext(ctx))
 	w.stop()
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

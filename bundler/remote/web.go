@@ -35,7 +35,7 @@ func (w *Web) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := w.transport(host, req).RoundTrip(req)
+	resp, err := w.c.trace(w.transport(host, req), req)
 	if err != nil {
 		release()
 		return nil, err

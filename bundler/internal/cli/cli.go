@@ -258,7 +258,7 @@ in a registry.`,
 		return flags.Usage(cmd, err.Error())
 	})
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
-		fl.BoolVar(&a.debug, "debug", false, "tell each request to a server on standard error, without anything secret")
+		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})
 	a.addCommands(root)
 	return root
@@ -279,7 +279,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	add("use", "Use a bundle, on an isolated host",
 		newPushCommand(a), newServeCommand(a), newInstallManifestsCommand(a), newMirrorConfigCommand(a))
 	add("registry", "Keep the registry of a site",
-		newListCommand(a), newPruneCommand(a))
+		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
 	root.AddCommand(newVersionCommand(a),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
 }

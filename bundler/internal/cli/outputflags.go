@@ -34,7 +34,7 @@ func (f *outputFlags) bindNoTrunc(cmd *cobra.Command) {
 func (f *outputFlags) json() bool { return f.format == flags.JSON }
 
 func (f *outputFlags) reporter(a *app) reporter {
-	return newReporter(a.err, a.terminal, f.quiet || f.json())
+	return newReporter(a.err, a.terminal && !a.debug, f.quiet || f.json())
 }
 
 // digest writes a digest as a table shows it.

@@ -95,7 +95,7 @@ func (f *registryFlags) client(a *app) (*registry.Client, error) {
 	o := registry.Options{
 		CAFile: f.caFile, PlainHTTP: f.plainHTTP, ClientCert: f.clientCert, ClientKey: f.clientKey,
 		Concurrency: f.concurrency, Attempts: f.retries + 1, Stall: f.timeout, Ranges: f.ranges,
-		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused,
+		UserAgent: "vdo-bundle/" + version().Version, CheckAll: f.checkAll, OmitRefused: f.omitRefused, Trace: a.trace(),
 	}
 	problems := []error{f.checkTuning()}
 	var err error

@@ -159,6 +159,8 @@ type Options struct {
 	OmitRefused bool
 	// CheckAll makes every push ask for every part, whatever was noted earlier.
 	CheckAll bool
+	// Trace is told of every request. Nil: nobody. It is called from many goroutines.
+	Trace func(remote.Exchange)
 	// Sleep waits between attempts. Nil: the clock. Tests set it.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
@@ -188,7 +190,7 @@ type host struct {
 func NewClient(o Options) (*Client, error) {
 	c, err := remote.NewClient(remote.Options{
 		Credentials: o.Credentials, CAFile: o.CAFile, CA: o.CA, ClientCert: o.ClientCert, ClientKey: o.ClientKey, Hosts: o.Hosts, PlainHTTP: o.PlainHTTP,
-		UserAgent: o.UserAgent, Concurrency: o.Concurrency, Rate: o.Rate, Attempts: o.Attempts, Backoff: o.Backoff, Stall: o.Stall, Sleep: o.Sleep,
+		UserAgent: o.UserAgent, Concurrency: o.Concurrency, Rate: o.Rate, Attempts: o.Attempts, Backoff: o.Backoff, Stall: o.Stall, Sleep: o.Sleep, Trace: o.Trace,
 	})
 	if err != nil {
 		return nil, err
