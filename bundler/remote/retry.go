@@ -50,6 +50,3 @@ func (c *Client) Wait(ctx context.Context, h *Host, err error, n int) error {
 	}
 	return c.opts.Sleep(ctx, pause)
 }
-
-// Backoff is the wait after the n-th failure, see [retry.Backoff].
-func Backoff(first time.Duration, n int) time.Duration { return retry.Backoff(first, n) }

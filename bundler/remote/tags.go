@@ -80,9 +80,9 @@ func (r *Repository) remove(ctx context.Context, id string) error {
 	if a.Status != http.StatusBadRequest && a.Status != http.StatusMethodNotAllowed && a.Status != http.StatusNotImplemented {
 		return nil
 	}
-	said := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(string(a.Data), 200)))
+	text := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(string(a.Data), 200)))
 	return &fault.Error{
-		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(r.host.scrub(said)),
+		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(r.host.scrub(text)),
 		Hint: "have deletion allowed (distribution: REGISTRY_STORAGE_DELETE_ENABLED=true), or prune by the registry's own means",
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -39,7 +40,7 @@ func (r *Repository) kept(ctx context.Context, p *push) error {
 func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) error {
 	lacks, err := r.Lacks(ctx, sent)
 	for n := 1; err == nil && len(lacks) > 0 && n < keptAttempts; n++ {
-		if err = r.client.opts.Sleep(ctx, remote.Backoff(r.client.opts.Backoff, n)); err == nil {
+		if err = r.client.opts.Sleep(ctx, retry.Backoff(r.client.opts.Backoff, n)); err == nil {
 			lacks, err = r.Lacks(ctx, lacks)
 		}
 	}
