@@ -414,3 +414,30 @@ func FuzzConfiguredClusterID(f *testing.F) {
 		require.Equal(t, c.Global.ClusterID, got)
 	})
 }
+
+// Configuration that is kept needs no vCenter, is made of nothing, and is marked, so that
+// the one on the cluster takes its place; everything else is rendered as ever.
+func TestKeptConfigurationIsNotMadeUp(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	in.Keep, in.VCenters = map[matrix.Driver]bool{matrix.CPI: true, matrix.CSI: true}, nil
+	out := mustRender(t, in)
+	marked := map[string]render.Config{}
+	for _, o := range out.Objects() {
+		if o.Config != render.NoConfig {
+			marked[render.RefOf(o.Unstructured).String()] = o.Config
+		}
+		if o.Config == render.ConfigData {
+			require.Empty(t, o.Object["data"], o.GetName())
+		}
+	}
+	require.Equal(t, map[string]render.Config{
+		"ConfigMap kube-system/vsphere-cloud-config":             render.ConfigData,
+		"Secret kube-system/vsphere-cloud-secret":                render.ConfigData,
+		"DaemonSet kube-system/vsphere-cloud-controller-manager": render.ConfigHash,
+		"Secret vmware-system-csi/vsphere-config-secret":         render.ConfigData,
+		"Deployment vmware-system-csi/vsphere-csi-controller":    render.ConfigHash,
+	}, marked)
+	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "there is none of that name", "the other driver's is rendered")
+}

@@ -51,8 +51,9 @@ func (r *renderer) renderCPI(s *source) error {
 	if r.in.Spec.Cloud() == nil {
 		return missingSettings(s, "cloudProvider")
 	}
+	kept := r.in.Keep[matrix.CPI]
 	vcenters, err := r.in.vcenters(matrix.CPI, CloudVCenters(r.in.Spec.Cloud()))
-	if err == nil && len(vcenters) == 0 {
+	if err == nil && len(vcenters) == 0 && !kept {
 		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
 	}
 	labels, zoneErr := r.zones()
@@ -65,6 +66,10 @@ func (r *renderer) renderCPI(s *source) error {
 	}
 	credentials := cpiCredentials(vcenters)
 	hash := configHash(r.in.HashKey, config, credentials)
+	reader := NoConfig
+	if kept {
+		config, credentials, hash, reader = nil, nil, "", ConfigHash
+	}
 	for _, o := range s.objects {
 		switch kind, name := o.GetKind(), o.GetName(); {
 		case kind == "Secret" && name == CPISecret, kind == "ConfigMap" && name == CPIConfigMap:
@@ -72,15 +77,15 @@ func (r *renderer) renderCPI(s *source) error {
 		case kind == "DaemonSet":
 			setTemplateAnnotation(o, AnnotationConfigHash, hash)
 			r.letOpenShiftChooseUser(o)
-			r.add(s, StageNode, o, Merge)
+			r.add(s, StageNode, o, Merge).Config = reader
 			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
 				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})
 		default:
 			r.add(s, StageConfig, o, Merge)
 		}
 	}
-	r.add(s, StageConfig, configMap(CPINamespace, CPIConfigMap, config), Replace)
-	r.add(s, StageConfig, secret(CPINamespace, CPISecret, "Opaque", credentials), Replace)
+	r.configuration(s, configMap(CPINamespace, CPIConfigMap, config))
+	r.configuration(s, secret(CPINamespace, CPISecret, "Opaque", credentials))
 	return nil
 }
 

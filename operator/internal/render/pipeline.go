@@ -161,8 +161,17 @@ func (r *renderer) finish(s *source) error {
 	return fault.Join(errs...)
 }
 
-// add puts an object into a stage; workloads and CRDs bring the gate that fits them.
-func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) {
+// configuration adds an object with a driver's configuration.
+func (r *renderer) configuration(s *source, o *unstructured.Unstructured) {
+	added := r.add(s, StageConfig, o, Replace)
+	if r.in.Keep[s.driver] {
+		added.Config = ConfigData
+	}
+}
+
+// add puts an object into a stage; workloads and CRDs bring the gate that fits them. What
+// it returns is good until the next one is added.
+func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) *Object {
 	kind := o.GetKind()
 	keep := kind == "Namespace" || kind == "CustomResourceDefinition"
 	st := r.stage(stage)
@@ -175,10 +184,11 @@ func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, ap
 		r.gate(stage, Gate{Kind: Established, Object: RefOf(o), Why: "what comes next uses its kind"})
 	case "Deployment", "DaemonSet":
 		if stage == StageSnapshot {
-			return // the storage driver needs the kinds, which are there, and not these pods, which settle for 35 seconds
+			break // the storage driver needs the kinds, which are there, and not these pods, which settle for 35 seconds
 		}
 		r.gate(stage, Gate{Kind: RolledOut, Object: RefOf(o), Why: "what comes next needs its pods"})
 	}
+	return &st.Objects[len(st.Objects)-1]
 }
 
 func (r *renderer) gate(stage string, g Gate) {

@@ -101,9 +101,9 @@ type Input struct {
 	Spec     v1alpha1.VDOConfigSpec
 	// VCenters are keyed by the name of their VsphereCloudConfig.
 	VCenters map[string]VCenter
-	// Instead are used in the place of VCenters for a driver whose configuration cannot
-	// be made with those, so that all else of it can be rendered. Optional.
-	Instead map[matrix.Driver]map[string]VCenter
+	// Keep names the drivers whose configuration stays as it is on the cluster, so that all
+	// else of them can be rendered without their vCenters: see [Object.Config]. Optional.
+	Keep    map[matrix.Driver]bool
 	Cluster Cluster
 	// PullSecret is the content of .dockerconfigjson with the mirror's login; empty
 	// where pods need none.
@@ -211,7 +211,26 @@ type Object struct {
 	Apply  Strategy
 	// Keep marks what is never pruned: namespaces and CRDs.
 	Keep bool
+	// Config says what of the object is taken from the cluster, where the driver's
+	// configuration is kept.
+	Config Config
 }
+
+// Config is the part that an object has in a configuration that is kept as it is on the
+// cluster.
+type Config int
+
+// The parts.
+const (
+	// NoConfig: none, or the configuration is rendered.
+	NoConfig Config = iota
+	// ConfigData: the data are those of the object on the cluster. Where it is not there,
+	// there is no configuration: it is not made of nothing.
+	ConfigData
+	// ConfigHash: the annotation [AnnotationConfigHash] of the pod template is that of the
+	// object on the cluster.
+	ConfigHash
+)
 
 // Strategy says how an object is applied.
 type Strategy string

@@ -66,17 +66,17 @@ func (v vcenter) caFile() string { return v.name + ".ca.crt" }
 // ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
 func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 
-// vcenters looks a driver's vCenters up and checks them; all problems are reported.
+// vcenters looks a driver's vCenters up and checks them; all problems are reported. There
+// are none where the configuration is kept.
 func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
-	known, ok := in.Instead[d]
-	if !ok {
-		known = in.VCenters
+	if in.Keep[d] {
+		return nil, nil
 	}
 	var out []vcenter
 	var errs []error
 	servers := map[string]string{}
 	for _, name := range names {
-		given, ok := known[name]
+		given, ok := in.VCenters[name]
 		if !ok {
 			errs = append(errs, &fault.Error{
 				Reason: fault.NotFound, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,

@@ -51,12 +51,12 @@ func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
 	return rendered, nil
 }
 
-// renderable renders what can be. Where a driver's configuration cannot be made it
-// stays as it is, and all else of the driver goes on. Where that cannot be rendered
-// either it is an error, or, as the last resort, the driver is left as it is.
+// renderable renders what can be. Where a driver's configuration cannot be made, or is not
+// proven, it is kept as it is, and all else of the driver goes on. Where that cannot be
+// rendered either it is an error, or, as the last resort, the driver is left as it is.
 func (p *pass) renderable(in render.Input) (*render.Rendered, error) {
 	malformed := map[matrix.Driver]error{}
-	in.Instead = map[matrix.Driver]map[string]render.VCenter{}
+	in.Keep = map[matrix.Driver]bool{matrix.CPI: p.unproven(matrix.CPI), matrix.CSI: p.unproven(matrix.CSI)}
 	for {
 		rendered, err := render.Render(in)
 		var failed render.Failed
@@ -69,11 +69,8 @@ func (p *pass) renderable(in render.Input) (*render.Rendered, error) {
 		}
 		for d, why := range failed {
 			switch {
-			case malformed[d] == nil:
-				malformed[d], in.Instead[d] = why, map[string]render.VCenter{}
-				for i, name := range p.vCentersOf(d) {
-					in.Instead[d][name] = standIn(i)
-				}
+			case !in.Keep[d]:
+				malformed[d], in.Keep[d] = why, true
 			case p.leavesOut:
 				p.decision.leave(d, why.Error())
 			default:
@@ -135,11 +132,7 @@ func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, 
 	if p.site.login.kept {
 		p.site.login.keep(rendered, live)
 	}
-	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		if p.unprovenFor(d) {
-			keepConfiguration(rendered, live, d)
-		}
-	}
+	keepConfiguration(rendered, live)
 	dry, err := p.Cluster.DryRun(ctx, rendered.Objects(), live)
 	if err != nil {
 		return nil, err
@@ -174,62 +167,41 @@ func ids(rendered *render.Rendered, inv inventory.Inventory, leftovers []plan.Le
 	return slices.SortedFunc(maps.Values(all), func(a, b inventory.ID) int { return a.Compare(b.Key) })
 }
 
-// configuration are the objects that hold what was said of vCenters, by driver.
-var configuration = map[matrix.Driver][]inventory.Key{
-	matrix.CPI: {
-		{Kind: "ConfigMap", Namespace: render.CPINamespace, Name: render.CPIConfigMap},
-		{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret},
-	},
-	matrix.CSI: {{Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret}},
-}
-
-const webhookWorkload = "vsphere-csi-webhook"
-
-// keepConfiguration takes a driver's configuration that is there for the one rendered,
+// keepConfiguration takes the configuration that is on the cluster where it is to be kept,
 // and leaves out what is not there: what a vCenter did not let in neither replaces what
-// works nor fills a gap, and a wrong password is not given to drivers that would lock
-// the account with it.
-func keepConfiguration(rendered *render.Rendered, live plan.Live, d matrix.Driver) {
+// works nor fills a gap, and a wrong password is not given to drivers that would lock the
+// account with it.
+func keepConfiguration(rendered *render.Rendered, live plan.Live) {
 	for i := range rendered.Stages {
 		s := &rendered.Stages[i]
 		s.Objects = slices.DeleteFunc(s.Objects, func(o render.Object) bool {
-			key := plan.IDOf(o.Unstructured).Key
-			return live[key] == nil && slices.Contains(configuration[d], key)
+			return o.Config == render.ConfigData && live[plan.IDOf(o.Unstructured).Key] == nil
 		})
 		for _, o := range s.Objects {
-			if o.Driver == d {
-				keepData(o, live)
+			if was := live[plan.IDOf(o.Unstructured).Key]; was != nil {
+				keepPart(o, was)
 			}
 		}
 	}
 }
 
-// keepData keeps the data of a driver's configuration, and the hash of it at what
-// reads it.
-func keepData(o render.Object, live plan.Live) {
-	key := plan.IDOf(o.Unstructured).Key
-	was := live[key]
-	if was == nil {
-		return
-	}
-	if slices.Contains(configuration[o.Driver], key) {
+// keepPart takes an object's part in a configuration from the one on the cluster.
+func keepPart(o render.Object, was *unstructured.Unstructured) {
+	switch o.Config {
+	case render.ConfigData:
 		for _, field := range []string{"data", "binaryData"} {
 			delete(o.Object, field)
 			if v, ok := was.Object[field]; ok {
 				o.Object[field] = v
 			}
 		}
-		return
-	}
-	if o.GetName() == webhookWorkload {
-		return // its hash is of its certificate
-	}
-	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
-	if _, hashed, _ := unstructured.NestedString(o.Object, path...); !hashed {
-		return
-	}
-	if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
-		_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // the path was just read
+	case render.ConfigHash:
+		path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
+		if hash, ok, _ := unstructured.NestedString(was.Object, path...); ok {
+			_ = unstructured.SetNestedField(o.Object, hash, path...) //nolint:errcheck // rendering has set it before
+		} else {
+			unstructured.RemoveNestedField(o.Object, path...)
+		}
 	}
 }
 
