@@ -10,7 +10,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=vdb
+// +kubebuilder:resource:shortName=dbundle
 // +kubebuilder:printcolumn:name="Reference",type=string,JSONPath=`.spec.reference`
 // +kubebuilder:printcolumn:name="Digest",type=string,JSONPath=`.status.digest`,priority=1
 // +kubebuilder:printcolumn:name="Serial",type=integer,JSONPath=`.status.matrix.serial`

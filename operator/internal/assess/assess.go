@@ -236,7 +236,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 		h.Findings = append(h.Findings, Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete, Message: "is not installed yet", Waiting: true})
 	}
 	for _, f := range fault.All(in.Faults[d]) {
-		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + said(reason(f)), Remedy: f.Hint})
+		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + quote(reason(f)), Remedy: f.Hint})
 		h.Complete = false
 	}
 	h.Findings = append(h.Findings, in.pods(d)...)

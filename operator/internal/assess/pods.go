@@ -17,8 +17,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// maxSaid bounds what is quoted of a container's or event's own words.
-const maxSaid = 300
+// maxQuote bounds what is quoted of a container's or event's own words.
+const maxQuote = 300
 
 // maxFindings bounds what is said of one driver's containers; the rest is counted.
 const maxFindings = 20
@@ -85,8 +85,8 @@ func (t *trouble) whole() Finding {
 	if len(t.nodes) > 1 {
 		where = fmt.Sprintf("%d nodes (%s)", len(t.nodes), few(t.nodes, ", "))
 	}
-	container, said, _ := strings.Cut(f.Message, ": ")
-	f.Message = container + " on " + where + ": " + said
+	container, words, _ := strings.Cut(f.Message, ": ")
+	f.Message = container + " on " + where + ": " + words
 	if f.Remedy == "" {
 		f.Remedy = "see `kubectl describe pod -n " + t.first.Namespace + " " + t.first.Name + "`"
 		if t.status.State.Waiting.Reason == "CrashLoopBackOff" {
@@ -107,10 +107,10 @@ func (in *Input) trouble(w Workload, c corev1.ContainerStatus) (Finding, bool) {
 	switch waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RegistryUnavailable":
 		f.Reason, f.Remedy = imageTrouble(waiting.Message)
-		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, said(waiting.Message))
+		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, quote(waiting.Message))
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		f.Reason = fault.Incomplete
-		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, said(waiting.Message))
+		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, quote(waiting.Message))
 	case "CrashLoopBackOff":
 		f = in.crash(f, c)
 	default:
@@ -175,7 +175,7 @@ func (in *Input) crash(f Finding, c corev1.ContainerStatus) Finding {
 			last = fmt.Sprintf("exit code %d", t.ExitCode)
 		}
 	}
-	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, said(last))
+	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, quote(last))
 	f.Reason = fault.Incomplete
 	for _, s := range signs {
 		if strings.Contains(last, s.fragment) {
@@ -192,11 +192,11 @@ func (in *Input) crash(f Finding, c corev1.ContainerStatus) Finding {
 	return f
 }
 
-// said quotes somebody else's words, bounded and on one line.
-func said(s string) string {
+// quote quotes somebody else's words, bounded and on one line.
+func quote(s string) string {
 	var line strings.Builder
 	for word := range strings.FieldsSeq(s) { // no further than is quoted: it may be long, and of every node
-		if line.Len() > maxSaid {
+		if line.Len() > maxQuote {
 			break
 		}
 		if line.Len() > 0 {
@@ -205,8 +205,8 @@ func said(s string) string {
 		line.WriteString(word)
 	}
 	s = line.String()
-	if len(s) > maxSaid {
-		s = strings.ToValidUTF8(s[:maxSaid], "") + "…"
+	if len(s) > maxQuote {
+		s = strings.ToValidUTF8(s[:maxQuote], "") + "…"
 	}
 	if s == "" {
 		return "it left no message"
@@ -243,7 +243,7 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 
 // refused tells why pods are not created.
 func refused(d matrix.Driver, subject, message string) Finding {
-	f := Finding{Driver: d, Subject: subject, Reason: fault.Forbidden, Message: "its pods are refused: " + said(message),
+	f := Finding{Driver: d, Subject: subject, Reason: fault.Forbidden, Message: "its pods are refused: " + quote(message),
 		Remedy: "see which admission policy refuses them"}
 	switch {
 	case strings.Contains(message, "violates PodSecurity"):

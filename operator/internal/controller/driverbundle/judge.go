@@ -73,7 +73,7 @@ func stepsBack(accepted, candidate []v1alpha1.ReleaseStatus) []string {
 			return nil
 		case now.LessThan(was):
 			driver, _, _ := strings.Cut(line, " ")
-			steps = append(steps, driver+" "+now.String()+" for "+was.String())
+			steps = append(steps, driver+"@"+now.String()+" for "+was.String())
 		}
 	}
 	return slices.Compact(steps)

@@ -48,7 +48,7 @@ func (p *pass) judged() []matrix.Driver {
 	there := installed(&p.site.observed, p.site.inventory)
 	var all []matrix.Driver
 	for _, d := range inOrder {
-		if !slices.Contains(asked(rules), d) && !slices.Contains(p.site.staying, d) {
+		if !slices.Contains(asked(rules), d) && !slices.Contains(p.site.retained, d) {
 			continue
 		}
 		_, is := there[d]

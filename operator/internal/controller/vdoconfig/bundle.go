@@ -29,7 +29,7 @@ func (p *pass) observeBundle(ctx context.Context) error {
 		return p.observeLogin(ctx)
 	}
 	if !p.openLast(ctx) {
-		return p.amiss(err)
+		return p.notResolved(err)
 	}
 	p.hold(err)
 	p.site.login, err = p.installedLogin(ctx)
@@ -112,8 +112,8 @@ func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
 	}
 }
 
-// amiss notes why nothing can be chosen; the pass goes on to assess.
-func (p *pass) amiss(err error) error {
+// notResolved notes why nothing can be chosen; the pass goes on to assess.
+func (p *pass) notResolved(err error) error {
 	p.outcome.resolved = fault.Join(p.outcome.resolved, err)
 	return nil
 }

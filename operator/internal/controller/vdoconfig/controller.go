@@ -16,7 +16,7 @@
 //     and is repaired, as long as the bundle holds its release; configuration that
 //     was not verified with the vCenter does not replace what works.
 //   - The inventory is written before anything else is, and kept twice.
-//   - Nothing stops repairs as long as anything is installed (stay.go).
+//   - Nothing stops repairs as long as anything is installed (repair.go).
 //   - The certificate of the storage driver's webhook is renewed before anything else
 //     is looked at, whatever else is at fault, and while suspended (certificate.go).
 package vdoconfig
@@ -54,9 +54,9 @@ const (
 	Finalizer = "vdo.vmware.com/drivers"
 
 	defaultInterval = 5 * time.Minute
-	// restless is how often a VDOConfig that is not Ready is looked at: some of what
+	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
 	// it waits for, such as a node's registration, is not watched.
-	restless = time.Minute
+	notReadyInterval = time.Minute
 	// soon is for work that was only just begun.
 	soon = time.Second
 )
@@ -135,13 +135,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !before.DeletionTimestamp.IsZero() {
 		return p.remove(ctx, &before)
 	}
-	other, err := p.rival(ctx)
+	other, err := p.inForce(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case other != nil:
-		p.outcome = outcome{resolved: rivalFault(other)}
+		p.outcome = outcome{resolved: notInForce(other)}
 	case !p.config.Spec.Suspend && controllerutil.AddFinalizer(p.config, Finalizer):
 		return p.finalize(ctx, &before)
 	default:
@@ -184,7 +184,7 @@ func (p *pass) requeue() reconcile.Result {
 		result.RequeueAfter = soon
 	}
 	if !p.ready() {
-		result.RequeueAfter = min(result.RequeueAfter, restless)
+		result.RequeueAfter = min(result.RequeueAfter, notReadyInterval)
 	}
 	return result
 }
@@ -235,14 +235,14 @@ func (p *pass) run(ctx context.Context) {
 	err := p.observe(ctx)
 	if err == nil {
 		p.resolve(ctx)
-		err = p.bring(ctx)
+		err = p.install(ctx)
 	}
 	err = fault.Join(err, p.assess(ctx))
 	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.site.faults)), err)...)
 }
 
-// bring plans and applies.
-func (p *pass) bring(ctx context.Context) error {
+// install plans and applies.
+func (p *pass) install(ctx context.Context) error {
 	if p.site.contents == nil {
 		return nil // there is nothing to install from, and observe has said why
 	}

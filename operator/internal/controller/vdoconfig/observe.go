@@ -29,8 +29,8 @@ var hashSecrets = []string{"vdo-config-hash", "vdo-config-hash-copy"}
 
 // site is what a pass found.
 type site struct {
-	// staying are drivers that are not asked for any more and serve volumes.
-	staying []matrix.Driver
+	// retained are drivers that are not asked for any more and serve volumes.
+	retained []matrix.Driver
 
 	kubernetes   kubernetes
 	distribution string

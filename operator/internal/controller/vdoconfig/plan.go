@@ -213,17 +213,17 @@ func (p *pass) leaving() map[matrix.Driver]plan.Leave {
 			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan"}
 		}
 	}
-	for _, d := range p.site.staying {
+	for _, d := range p.site.retained {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
-	maps.Copy(all, p.networkStays())
+	maps.Copy(all, p.retainNetwork())
 	return all
 }
 
-// networkStays leaves the network plug-in where it is, unless spec.onDelete asks for
+// retainNetwork leaves the network plug-in where it is, unless spec.onDelete asks for
 // the removal of everything: without it no pod of the cluster has a network, the
 // operator's own among them.
-func (p *pass) networkStays() map[matrix.Driver]plan.Leave {
+func (p *pass) retainNetwork() map[matrix.Driver]plan.Leave {
 	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove {
 		return nil
 	}

@@ -22,20 +22,20 @@ import (
 )
 
 // remove is the pass over a VDOConfig that is being deleted. It removes what the
-// inventory names, in order, as far as spec.onDelete lets it, and then lets go of
-// the VDOConfig. What the drivers themselves made is kept: kinds, which map volumes,
+// inventory names, in order, as far as spec.onDelete lets it, and then takes the
+// finalizer off. What the drivers themselves made is kept: kinds, which map volumes,
 // and the cluster id.
 func (p *pass) remove(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(p.config, Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	other, err := p.rival(ctx)
+	other, err := p.inForce(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	done, err := p.clear(ctx, other)
 	if err == nil && done {
-		return reconcile.Result{}, p.letGo(ctx, before)
+		return reconcile.Result{}, p.removeFinalizer(ctx, before)
 	}
 	p.outcome.leaving = err
 	if other == nil && (p.outcome.volumes != nil || p.lost || p.config.Spec.Suspend) {
@@ -114,7 +114,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)), p.networkStays())
+	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)), p.retainNetwork())
 	wave := removal.Without(p.unseen(refused)).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
 		return false, err
@@ -182,8 +182,8 @@ func namespaces(inv inventory.Inventory) []string {
 	return names
 }
 
-// letGo takes the finalizer away, when nothing is left to do.
-func (p *pass) letGo(ctx context.Context, before *v1alpha1.VDOConfig) error {
+// removeFinalizer takes the finalizer away, when nothing is left to do.
+func (p *pass) removeFinalizer(ctx context.Context, before *v1alpha1.VDOConfig) error {
 	controllerutil.RemoveFinalizer(p.config, Finalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := p.Client.Patch(ctx, p.config, patch); err != nil && !apierrors.IsNotFound(err) {

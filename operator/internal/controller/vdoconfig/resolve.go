@@ -91,7 +91,7 @@ func (p *pass) stranded() []matrix.ReleaseID {
 	var all []matrix.ReleaseID
 	for _, d := range inOrder {
 		id := matrix.ReleaseID{Driver: d, Version: p.site.installed[d]}
-		wanted := !slices.Contains(unasked, d) || slices.Contains(p.site.staying, d)
+		wanted := !slices.Contains(unasked, d) || slices.Contains(p.site.retained, d)
 		if _, there := p.site.installed[d]; there && wanted && p.runs(d) && !holds[id.String()] {
 			all = append(all, id)
 		}
@@ -106,18 +106,18 @@ func (p *pass) choose(hold error) {
 		refused: p.unlisted(),
 		facts:   matrix.Facts{Kubernetes: p.site.kubernetes.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
 	}
-	p.decision = decide(q).with(p.site.staying, q)
+	p.decision = decide(q).with(p.site.retained, q)
 	for d, why := range p.site.faults {
 		p.decision.leave(d, why.Error())
 	}
 }
 
 // with adds drivers that have to stay as they are, in order of installation.
-func (d decision) with(staying []matrix.Driver, q question) decision {
-	if len(staying) == 0 {
+func (d decision) with(retained []matrix.Driver, q question) decision {
+	if len(retained) == 0 {
 		return d
 	}
-	d = d.stay(q, staying, "it serves volumes")
+	d = d.keepInstalled(q, retained, "it serves volumes")
 	slices.SortStableFunc(d.releases, func(a, b matrix.ReleaseID) int {
 		return slices.Index(inOrder, a.Driver) - slices.Index(inOrder, b.Driver)
 	})
@@ -218,7 +218,7 @@ func decide(q question) decision {
 	rules, pins, err := policies(q.spec)
 	if err != nil {
 		d.refused = err
-		return d.stay(q, asked(rules), err.Error())
+		return d.keepInstalled(q, asked(rules), err.Error())
 	}
 	keep := q.manual || q.hold != nil
 	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, q.available)
@@ -229,9 +229,9 @@ func decide(q question) decision {
 	switch {
 	case refusal != nil:
 		d.refused = refusalFault(refusal)
-		return d.stay(q, asked(rules), "no release fits")
+		return d.keepInstalled(q, asked(rules), "no release fits")
 	case q.hold != nil:
-		return d.stay(q, asked(rules), q.hold.Error())
+		return d.keepInstalled(q, asked(rules), q.hold.Error())
 	}
 	for _, c := range selection.Choices {
 		d.releases = append(d.releases, c.Release.ReleaseID)
@@ -243,9 +243,9 @@ func decide(q question) decision {
 	return d
 }
 
-// stay decides for what is installed, as far as the bundle holds it: it is repaired,
+// keepInstalled decides for what is installed, as far as the bundle holds it: it is repaired,
 // nothing else. The rest is left as it is.
-func (d decision) stay(q question, drivers []matrix.Driver, why string) decision {
+func (d decision) keepInstalled(q question, drivers []matrix.Driver, why string) decision {
 	for _, driver := range drivers {
 		v, there := q.facts.Installed[driver]
 		id := matrix.ReleaseID{Driver: driver, Version: v}
@@ -272,7 +272,7 @@ func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins,
 	for _, c := range selection.Choices {
 		from, to := d.version(c.Release.Driver), c.Release.Version.String()
 		if from != "" && from != to {
-			all = append(all, fmt.Sprintf("upgrade %s %s to %s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
+			all = append(all, fmt.Sprintf("upgrade %s@%s to %s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
 		}
 	}
 	return all

@@ -181,12 +181,12 @@ func (p *pass) readyCondition(conds *[]metav1.Condition, gen int64, err error, w
 	}
 }
 
-// summary is what Ready says: "cpi 1.33.1, csi 3.5.1; 3 nodes".
+// summary is what Ready says: "cpi@1.33.1, csi@3.5.1; 3 nodes".
 func (p *pass) summary() string {
 	var parts []string
 	for _, d := range p.config.Status.Drivers {
 		if d.Version != "" {
-			parts = append(parts, d.Driver+" "+d.Version)
+			parts = append(parts, d.Driver+"@"+d.Version)
 		}
 	}
 	text := strings.Join(parts, ", ")
@@ -289,7 +289,7 @@ func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driv
 	case h.Err() == nil && h.Waits() != "":
 		unknown(conds, gen, typ, h.Waits())
 	default:
-		condition.Part(conds, gen, typ, h.Err(), string(d)+" "+h.Version)
+		condition.Part(conds, gen, typ, h.Err(), string(d)+"@"+h.Version)
 	}
 }
 

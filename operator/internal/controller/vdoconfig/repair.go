@@ -32,7 +32,7 @@ func (p *pass) settle(ctx context.Context) error {
 	p.outcome.volumes = volumesFault(volumes, attachments)
 	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
 		if slices.Contains(gone, d) {
-			p.site.staying = append(p.site.staying, d)
+			p.site.retained = append(p.site.retained, d)
 		}
 	}
 	if p.spec.StorageProvider == nil {

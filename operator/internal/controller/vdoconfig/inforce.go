@@ -12,13 +12,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// rival returns the VDOConfig that is in force instead of this one, or nil.
+// inForce returns the VDOConfig that is in force instead of this one, or nil.
 //
 // Who has installed something stays in force: the inventories say so, which are
 // written before anything else is and read past every cache, and passes are made one
 // at a time. Of several, or of none, it is who has the finalizer, then the oldest,
 // then the first by name: creation times have seconds.
-func (p *pass) rival(ctx context.Context) (*v1alpha1.VDOConfig, error) {
+func (p *pass) inForce(ctx context.Context) (*v1alpha1.VDOConfig, error) {
 	var all v1alpha1.VDOConfigList
 	if err := p.Client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("list VDOConfigs: %w", err)
@@ -63,7 +63,7 @@ func (p *pass) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) 
 	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
 		return claim{}, err
 	}
-	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil
+	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil //nolint:nilerr // a corrupt one is an answer
 }
 
 func (c claim) before(o claim) bool {
@@ -78,7 +78,7 @@ func (c claim) before(o claim) bool {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-func rivalFault(other *v1alpha1.VDOConfig) error {
+func notInForce(other *v1alpha1.VDOConfig) error {
 	return &fault.Error{
 		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one: what is installed stays",
 		Err: fmt.Errorf("VDOConfig %s is in force: there is one for a cluster", client.ObjectKeyFromObject(other)),

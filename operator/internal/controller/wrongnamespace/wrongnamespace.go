@@ -1,12 +1,12 @@
-// Package elsewhere tells of the operator's kinds in namespaces that it does not
+// Package wrongnamespace reports objects of the operator's kinds in namespaces that it does not
 // work in.
 //
 // The predecessor worked on its kinds in every namespace; this operator reads those
 // of its own namespace alone, since whoever may write them has the drivers run with
-// settings of his. What lies elsewhere has no effect, and an event on it says so and
+// settings of his. What lies in another one has no effect, and an event on it says so and
 // where it has to be: once, and again each hour, since events do not stay. Nothing
 // of such an object is read but its name, and it is never changed.
-package elsewhere
+package wrongnamespace
 
 import (
 	"context"
@@ -27,41 +27,41 @@ import (
 const (
 	interval = time.Minute
 	again    = time.Hour // events are kept for as long by default
-	// maxListed and maxTold bound what a cluster full of such objects costs.
-	maxListed = 500
-	maxTold   = 50
+	// maxListed and maxReported bound what a cluster full of such objects costs.
+	maxListed   = 500
+	maxReported = 50
 )
 
 // kinds that are looked for.
 var kinds = []string{"VDOConfig", "VsphereCloudConfig", "DriverBundle", "CompatibilityConfig"}
 
-// Teller looks for objects in other namespaces, and tells of them. It is a Runnable
+// Reporter looks for objects in other namespaces, and reports them. It is a Runnable
 // of a manager. Reader, Recorder and Namespace are required.
-type Teller struct {
+type Reporter struct {
 	Reader    client.Reader // past the cache, which has the operator's namespace alone
 	Recorder  condition.Recorder
 	Namespace string           // the operator's
 	Now       func() time.Time // default time.Now
 
-	told map[types.UID]time.Time
+	reported map[types.UID]time.Time
 }
 
 // NeedLeaderElection says that one replica tells.
-func (*Teller) NeedLeaderElection() bool { return true }
+func (*Reporter) NeedLeaderElection() bool { return true }
 
 // Start looks each minute until ctx is over. That it cannot look, because the account
 // has older rights, is no reason to stop the operator.
-func (t *Teller) Start(ctx context.Context) error {
-	said := ""
+func (t *Reporter) Start(ctx context.Context) error {
+	last := ""
 	for {
 		text := ""
 		if err := t.Look(ctx); err != nil && ctx.Err() == nil {
 			text = err.Error()
-			if text != said {
-				log.FromContext(ctx).Info("objects in other namespaces are not told of", "why", text)
+			if text != last {
+				log.FromContext(ctx).Info("objects in other namespaces are not reported of", "why", text)
 			}
 		}
-		said = text
+		last = text
 		select {
 		case <-ctx.Done():
 			return nil
@@ -71,13 +71,13 @@ func (t *Teller) Start(ctx context.Context) error {
 }
 
 // Look is one look at the cluster.
-func (t *Teller) Look(ctx context.Context) error {
+func (t *Reporter) Look(ctx context.Context) error {
 	now := time.Now
 	if t.Now != nil {
 		now = t.Now
 	}
 	seen := map[types.UID]time.Time{}
-	left := maxTold
+	left := maxReported
 	for _, kind := range kinds {
 		all := &metav1.PartialObjectMetadataList{}
 		all.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
@@ -93,22 +93,22 @@ func (t *Teller) Look(ctx context.Context) error {
 			if o.Namespace == t.Namespace || !o.DeletionTimestamp.IsZero() {
 				continue
 			}
-			at, told := t.told[o.UID]
-			if (!told || now().Sub(at) >= again) && left > 0 {
-				t.tell(o, kind)
-				at, told = now(), true
+			at, reported := t.reported[o.UID]
+			if (!reported || now().Sub(at) >= again) && left > 0 {
+				t.report(o, kind)
+				at, reported = now(), true
 				left--
 			}
-			if told {
+			if reported {
 				seen[o.UID] = at
 			}
 		}
 	}
-	t.told = seen
+	t.reported = seen
 	return nil
 }
 
-func (t *Teller) tell(o *metav1.PartialObjectMetadata, kind string) {
+func (t *Reporter) report(o *metav1.PartialObjectMetadata, kind string) {
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	with := ""
 	if kind == "VsphereCloudConfig" {
