@@ -31,6 +31,7 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 	r, found := look(ctx, path, l)
 	switch {
 	case found == nil:
+		dropLeftLock(path, l, dryRun)
 		return r, nil
 	case dryRun || ctx.Err() != nil:
 		return nil, found
@@ -51,6 +52,18 @@ func Repair(ctx context.Context, path string, dryRun bool) (*Repaired, error) {
 		r, err = repair(ctx, dir, now, r, found)
 	}
 	return r, errors.Join(err, lock.release())
+}
+
+// dropLeftLock removes the lock that a repair has left which was killed after its last
+// part was whole. Where that cannot be done, nothing is amiss.
+func dropLeftLock(path string, l *parts.List, dryRun bool) {
+	if dryRun || !isThere(filepath.Join(filepath.Dir(path), l.File()+journalSuffix)) {
+		return
+	}
+	if dir, lock, err := lockParts(path); err == nil {
+		_ = lock.release()
+		_ = dir.close()
+	}
 }
 
 // look holds parts against their sums; what it finds is a fault. Without a result it could
