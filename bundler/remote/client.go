@@ -64,8 +64,8 @@
 // not only the request that was refused, and halves how much is done there at a
 // time; that grows again by one with every two rounds of success. So does a connection
 // that is cut, without the pause. What is small begins with four times
-// Options.Concurrency, and has one more with each success, up to sixteen times, until
-// the first such fault.
+// Options.Concurrency, and has one more with each success, up to sixteen times and 128,
+// until the first such fault.
 package remote
 
 import (
@@ -110,7 +110,8 @@ type Options struct {
 	UserAgent string
 	// Concurrency is how many blobs are read from, and how many written to, one
 	// host at a time; of blobs up to 128 KiB and of other small requests, four times
-	// as many, and up to sixteen times where the host keeps up. Zero: 6.
+	// as many, and up to sixteen times, but not more than 128, where the host keeps up.
+	// Zero: 6.
 	Concurrency int
 	// Rate is how many bytes a second all transfers together may take. Zero: all.
 	Rate int64
@@ -284,7 +285,7 @@ func newTransport(o Options, pool *x509.CertPool, certs []tls.Certificate) *http
 	t.DialTLSContext = dialTLS(t)
 	t.ExpectContinueTimeout = time.Second
 	t.IdleConnTimeout = 90 * time.Second
-	t.MaxIdleConnsPerHost = (2 + 2*manySmall) * o.Concurrency
+	t.MaxIdleConnsPerHost = 2*o.Concurrency + 2*min(manySmall*o.Concurrency, mostSmall)
 	t.MaxResponseHeaderBytes = 64 << 10
 	t.DisableCompression = true // a blob's bytes are its bytes
 	t.Protocols = new(http.Protocols)

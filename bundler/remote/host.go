@@ -41,7 +41,9 @@ func (c *Client) Host(name string) *Host {
 		return h
 	}
 	set := c.Settings(name)
-	small := func() *Slots { return NewSlots(fewSmall*set.Concurrency, manySmall*set.Concurrency) }
+	small := func() *Slots {
+		return NewSlots(min(fewSmall*set.Concurrency, mostSmall), min(manySmall*set.Concurrency, mostSmall))
+	}
 	h := &Host{
 		name: name, base: &url.URL{Scheme: "https", Host: name, Path: "/"},
 		small: small(), pullSmall: small(), pushSmall: small(),

@@ -22,10 +22,12 @@ type Slots struct {
 const (
 	// SmallBlob is up to how many bytes a blob costs a round trip rather than a part
 	// of the link: so many more of them are under way at a time, fewSmall to begin
-	// with and manySmall where the host keeps up.
+	// with and manySmall where the host keeps up, and never more than mostSmall, since
+	// each has a connection with its buffers.
 	SmallBlob = 128 << 10
 	fewSmall  = 4
 	manySmall = 16
+	mostSmall = 128
 )
 
 // Pulls returns the slots for reading a blob.

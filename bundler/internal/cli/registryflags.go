@@ -55,7 +55,7 @@ func (f *registryFlags) bind(cmd *cobra.Command) {
 		fl.StringVar(&f.hostsConfig, "hosts-config", "", "YAML `FILE` with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 	})
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		fl.IntVar(&f.concurrency, "concurrency", 6, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many")
+		fl.IntVar(&f.concurrency, "concurrency", 6, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
 		f.bindPatience(fl, "how often a request is made again that failed for a passing reason",
 			"how long a host may be silent, or send less than 64 bytes a second, before a request is made again")
 		fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second (`SIZE`) that all transfers together may take: 10MB, 500KiB")

@@ -133,7 +133,8 @@ type Options struct {
 	UserAgent string
 	// Concurrency is how many blobs are read from, and how many written to, one
 	// host at a time; of blobs up to 128 KiB and of other small requests, four times
-	// as many, and up to sixteen times where the host keeps up. Zero: 6.
+	// as many, and up to sixteen times, but not more than 128, where the host keeps up.
+	// Zero: 6.
 	Concurrency int
 	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
 	// the slots of Concurrency are free: for hosts that hold each connection to a part

@@ -66,7 +66,7 @@ func (o Options) Limit() int {
 // Small is how many small things may be under way at a time: they cost round trips,
 // not bytes. The host's own limit, which grows to this many, is the registry
 // client's.
-func (o Options) Small() int { return 16 * o.Limit() }
+func (o Options) Small() int { return min(16*o.Limit(), 128) }
 
 // Reporter returns who hears of progress.
 func (o Options) Reporter() Progress {
