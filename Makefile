@@ -18,7 +18,9 @@ TEST_TIMEOUT ?= 40m
 # more than they work. They go first, so that others use the processors meanwhile.
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 SOAK ?= 8h
-TEST_FIRST := ./test/e2e ./operator/internal/controller/vdoconfig ./operator/internal/model ./bundler/internal/cli
+# Of the others the longest go first, so that none is left alone at the end.
+TEST_FIRST := ./operator/internal/controller/vdoconfig ./test/e2e ./bundler/internal/cli ./operator/internal/model \
+	./bundler/internal/registry ./test/model ./bundler/internal/archive ./deploy
 
 .DEFAULT_GOAL := help
 

@@ -65,7 +65,7 @@ func (s *serving) end(t *testing.T) {
 // What is being sent when it is ended comes to its end, for as long as --grace says.
 func TestServeEndsWhenWhatIsBeingSentHasCome(t *testing.T) {
 	w := newWorld(t, t.TempDir())
-	b := bundles.New(t, bundles.Options{Seed: 180, PlainSize: 32 << 20})
+	b := bundles.New(t, bundles.Options{Seed: 180, PlainSize: 16 << 20, Layers: 1}) // more than sockets hold
 	to, err := archive.CreateFile(filepath.Join(w.dir, "b.tar"), archive.Options{})
 	require.NoError(t, err)
 	missing, err := to.Begin(t.Context(), b.Graph)
