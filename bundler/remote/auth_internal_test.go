@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -88,4 +89,24 @@ func TestHelpersHaveADeadlineAndABound(t *testing.T) {
 	time.AfterFunc(100*time.Millisecond, cancel)
 	_, err = helper{name: "hangs", within: time.Hour}.Get(ctx, "a.site")
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A name that a server leads to is looked at once more as the address that it stands for.
+func TestAddressesAreLookedAtWhenTheyAreDialled(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() //nolint:errcheck // nothing was written
+	for _, none := range []bool{true, false} {
+		c, err := NewClient(Options{NoLoopback: none})
+		require.NoError(t, err)
+		conn, err := c.foreign.DialContext(t.Context(), "tcp", l.Addr().String())
+		if none {
+			require.ErrorIs(t, err, ErrThisMachine)
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		_, err = c.foreign.DialContext(t.Context(), "tcp", "169.254.169.254:80")
+		require.ErrorIs(t, err, ErrLinkLocal)
+	}
 }
