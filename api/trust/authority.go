@@ -210,7 +210,7 @@ func (a Authority) timeOf(stamp, signature []byte) (time.Time, error) {
 	if len(a.timestampRoots) == 0 {
 		return time.Time{}, errors.New("there is no time-stamping authority to trust")
 	}
-	at, err := verifyTimestamp(stamp, signature, a.timestampRoots)
+	at, err := verifyTimestamp(stamp, signature, stampersOf(a.timestampRoots))
 	return at.Time, err
 }
 

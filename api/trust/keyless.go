@@ -10,6 +10,7 @@ import (
 
 	"github.com/sigstore/cosign/v2/pkg/cosign"
 	"github.com/sigstore/sigstore-go/pkg/root"
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -158,7 +159,7 @@ func parseTrustedRoot(data []byte) (material root.TrustedMaterial, err error) {
 	case len(parsed.FulcioCertificateAuthorities()) == 0:
 		return nil, errors.New("the trusted root has no certificate authority: nothing could ever be accepted")
 	}
-	return parsed, nil
+	return stampedMaterial(parsed), nil
 }
 
 // ID returns the entry's id.
@@ -181,7 +182,7 @@ func (k Keyless) file() keylessFile {
 // accepts checks that the sigstore's trusted root accepts a signature over a subject, by
 // one of the identities; nil: it does.
 func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refusal {
-	if err := k.check(e.candidate, subject); err != nil {
+	if err := k.check(e, subject); err != nil {
 		return unknown("by a certificate of %s that keyless %s does not accept (%.200s)", identitiesOf(e.holder.leaf), k.id, err)
 	}
 	if why := k.invalid(now); why != "" {
@@ -193,23 +194,46 @@ func (k Keyless) accepts(e Evidence, subject image.Digest, now time.Time) *refus
 // check has cosign judge a signature by the trusted root. Cosign takes the time of a
 // signature either from a time stamp or from the log, as it is told; here the one that
 // holds is enough. Told neither, it would take its own clock: that is never asked for.
-func (k Keyless) check(c candidate, subject image.Digest) error {
-	stamped := errors.New("it has no time stamp")
-	if c.hasTimestamp() {
-		stamped = k.checkBy(c, subject, true)
+// Told of time stamps none of which holds, it prints that and panics: so they are looked
+// at before.
+func (k Keyless) check(e Evidence, subject image.Digest) error {
+	stamped := k.stamped(e)
+	if stamped == nil {
+		stamped = k.checkBy(e, subject, true)
 	}
 	if stamped == nil || k.options.WithoutTransparencyLog {
 		return stamped
 	}
-	return k.checkBy(c, subject, false)
+	return k.checkBy(e, subject, false)
+}
+
+// stamped checks that an authority of the trusted root has stamped the signature.
+func (k Keyless) stamped(e Evidence) error {
+	if len(e.holder.timestamps) == 0 {
+		return errors.New("it has no time stamp")
+	}
+	last := errors.New("the trusted root has no time-stamping authority")
+	for _, stamp := range e.holder.timestamps {
+		for _, a := range k.material.TimestampingAuthorities() {
+			if _, last = a.Verify(stamp, e.stamped); last == nil {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("its time stamp does not hold: %w", last)
 }
 
 // checkBy tries one identity after the other, since cosign takes no more than one for a
-// sigstore bundle.
-func (k Keyless) checkBy(c candidate, subject image.Digest, timestamps bool) error {
-	err := errors.New("there is no identity that could be accepted")
+// sigstore bundle. It tries those only that the certificate has: what cosign finds on the
+// way to looking at them it may print.
+func (k Keyless) checkBy(e Evidence, subject image.Digest, timestamps bool) error {
+	err := errors.New("its certificate is of no identity that could be accepted")
+	names := cryptoutils.GetSubjectAlternateNames(e.holder.leaf)
 	for _, i := range k.identities {
-		if err = c.check(subject, cosign.CheckOpts{
+		if !slices.Contains(names, i.Subject) {
+			continue
+		}
+		if err = e.candidate.check(subject, cosign.CheckOpts{
 			TrustedMaterial: k.material, Identities: []cosign.Identity{{Issuer: i.Issuer, Subject: i.Subject}},
 			IgnoreSCT: k.options.WithoutCertificateLog, IgnoreTlog: k.options.WithoutTransparencyLog, UseSignedTimestamps: timestamps,
 		}); err == nil {
@@ -217,11 +241,4 @@ func (k Keyless) checkBy(c candidate, subject image.Digest, timestamps bool) err
 		}
 	}
 	return err
-}
-
-func (c candidate) hasTimestamp() bool {
-	if c.bundle != nil {
-		return len(c.bundle.GetVerificationMaterial().GetTimestampVerificationData().GetRfc3161Timestamps()) > 0
-	}
-	return c.stamp != nil
 }

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"crypto/x509"
 	"testing"
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
@@ -17,12 +18,15 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	require.NoError(t, err)
 	b := data.Bundle(t, "sigstore.js@2.0.0-provenance.sigstore.json").Bundle
 	require.Contains(t, string(b.GetDsseEnvelope().GetPayload()), "sha512") // it names no sha256, so that no image can be meant
-	c, err := newBundle(statementForm, b, nil)
+	var e Evidence
+	e.candidate, err = newBundle(statementForm, b, nil)
 	require.NoError(t, err)
+	e.addMaterial(b.GetVerificationMaterial())
+	require.Empty(t, e.doubt)
 	check := func(who KeylessIdentity) error {
 		k, err := NewKeyless("public", KeylessOptions{TrustedRoot: trusted, Identities: []KeylessIdentity{who}})
 		require.NoError(t, err)
-		return k.check(c, image.DigestOf([]byte("x")))
+		return k.check(e, image.DigestOf([]byte("x")))
 	}
 	who := KeylessIdentity{
 		Issuer: "https://token.actions.githubusercontent.com", Subject: "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml@refs/heads/main",
@@ -30,7 +34,7 @@ func TestPublicSignatureIsCheckedInFull(t *testing.T) {
 	require.ErrorContains(t, check(who), "digest", "everything but the digest is right")
 	who.Subject = "https://github.com/sigstore/sigstore-js/.github/workflows/release.yml"
 	require.Error(t, check(who))
-	require.ErrorContains(t, Keyless{}.check(c, image.DigestOf([]byte("x"))), "no identity")
+	require.ErrorContains(t, Keyless{}.check(e, image.DigestOf([]byte("x"))), "no identity")
 }
 
 func FuzzTrustedRoot(f *testing.F) {
@@ -38,7 +42,10 @@ func FuzzTrustedRoot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		k, err := NewKeyless("x", KeylessOptions{TrustedRoot: data, Identities: []KeylessIdentity{{Issuer: "a", Subject: "b"}}})
 		if err == nil {
-			require.Error(t, k.check(candidate{form: statementForm, bundle: &protobundle.Bundle{}}, image.DigestOf(nil)))
+			require.Error(t, k.check(Evidence{
+				candidate: candidate{form: statementForm, bundle: &protobundle.Bundle{}},
+				holder:    &certified{leaf: &x509.Certificate{EmailAddresses: []string{"b"}}, timestamps: [][]byte{{0x30}}},
+			}, image.DigestOf(nil)))
 		}
 	})
 }

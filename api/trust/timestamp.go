@@ -61,29 +61,62 @@ func ParseTimestamp(answer, signature []byte, roots TimestampRoots) (Timestamp, 
 	if len(answer) > MaxTimestamp {
 		return Timestamp{}, fmt.Errorf("it is longer than %d bytes", MaxTimestamp)
 	}
-	return verifyTimestamp(answer, signature, roots.certificates)
+	return verifyTimestamp(answer, signature, stampersOf(roots.certificates))
+}
+
+// stampers are who is trusted for time stamps. Without any it is anybody.
+type stampers struct {
+	roots, between []*x509.Certificate
+	signer         *x509.Certificate // the only one, or nil: whom the roots have certified
+}
+
+// stampersOf parts certificates into roots and what is between them and a signer.
+func stampersOf(certificates []*x509.Certificate) stampers {
+	var out stampers
+	for _, c := range certificates {
+		if selfSigned(c) {
+			out.roots = append(out.roots, c)
+		} else {
+			out.between = append(out.between, c)
+		}
+	}
+	return out
+}
+
+// known are the certificates among which a signer is looked for whose own did not come
+// along.
+func (s stampers) known() []*x509.Certificate {
+	out := slices.Concat(s.between, s.roots)
+	if s.signer != nil {
+		out = append(out, s.signer)
+	}
+	return out
 }
 
 // verifyTimestamp verifies a time stamp over a signature. Whether it is good is for
-// timestamp-authority's library to say. It looks at the first certificate beside the
+// timestamp-authority's library to say. It has looked at the first certificate beside the
 // signature that is no authority's, whoever signed, and takes its own clock where the
 // signer gives no time: so it is shown the signer's certificate alone, and the way from
 // there to a root is looked at again for the time that the stamp gives.
-func verifyTimestamp(answer, signature []byte, trusted []*x509.Certificate) (out Timestamp, err error) {
+func verifyTimestamp(answer, signature []byte, trusted stampers) (out Timestamp, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the parser below is not ours
 			out, err = Timestamp{}, fmt.Errorf("damaged time stamp: %v", p)
 		}
 	}()
-	bare, signer, others, err := signerOfTimestamp(answer, trusted)
+	known := trusted.known()
+	bare, signer, others, err := signerOfTimestamp(answer, known)
 	if err != nil {
 		return out, err
 	}
-	roots := slices.DeleteFunc(slices.Clone(trusted), func(c *x509.Certificate) bool { return !selfSigned(c) })
-	if len(trusted) == 0 {
+	if trusted.signer != nil && !trusted.signer.Equal(signer) {
+		return out, errors.New("it is signed by another certificate than that of the authority")
+	}
+	roots := trusted.roots
+	if len(known) == 0 {
 		roots = []*x509.Certificate{signer} // anybody's
 	}
-	between := slices.DeleteFunc(append(others, trusted...), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
+	between := slices.DeleteFunc(append(others, trusted.between...), func(c *x509.Certificate) bool { return selfSigned(c) || !mayStamp(c) })
 	stamp, err := verification.VerifyTimestampResponse(bare, bytes.NewReader(signature), verification.VerifyOpts{
 		TSACertificate: signer, Intermediates: between, Roots: roots,
 	})
@@ -93,7 +126,7 @@ func verifyTimestamp(answer, signature []byte, trusted []*x509.Certificate) (out
 	if !slices.Contains([]crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512}, stamp.HashAlgorithm) {
 		return out, fmt.Errorf("it is of a hash that is not trusted (%s)", stamp.HashAlgorithm)
 	}
-	if len(trusted) > 0 {
+	if len(known) > 0 {
 		_, err = signer.Verify(x509.VerifyOptions{
 			Roots: pool(roots), Intermediates: pool(between), CurrentTime: stamp.Time, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
 		})

@@ -138,11 +138,13 @@
 //     stamp. It takes identities of any kind for each other, code signing only, and a
 //     chain that held when the certificate began. So cosign judges the signature by the
 //     key of the certificate, and the chain is judged here;
-//   - the signer of a time stamp. The library looks at the first certificate beside the
-//     signature, behind which that of a signer for another use can hide: it is shown the
-//     signer's alone. It takes the time of the chain from the signature, or from its own
-//     clock: the chain is looked at again at the time that the stamp gives. A stamp whose
-//     signature does not give a time ends with the certificate of its authority;
+//   - the signer of a time stamp, of private authorities and of trusted roots alike. The
+//     library is shown the certificate of the signer alone, since of several it has looked
+//     at the first, behind which that of a signer for another use can hide. It takes the
+//     time of the chain from the signature, or from its own clock: the chain is looked at
+//     again at the time that the stamp gives. A stamp whose signature does not give a time
+//     ends with the certificate of its authority. Cosign is told of time stamps only where
+//     one holds: of others it prints a line, and panics;
 //   - a certificate without a trusted word on when it was used: cosign takes its own clock
 //     where a policy does without the transparency log; here a time stamp has to be there;
 //   - PKCS #8 that is encrypted (PBES2), since cosign's own form of encrypted keys is not

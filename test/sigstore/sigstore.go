@@ -4,6 +4,7 @@
 package sigstore
 
 import (
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -34,16 +35,30 @@ func New(t testing.TB) Sigstore {
 	t.Helper()
 	v, err := ca.NewVirtualSigstore()
 	require.NoError(t, err)
+	return Sigstore{v, trustedRoot(t, v, v.TimestampingAuthorities())}
+}
+
+// StampedBy returns the sigstore with another time-stamping authority in its trusted
+// root. What it signs is stamped by its own all the same.
+func (s Sigstore) StampedBy(t testing.TB, stampRoot, signer *x509.Certificate) Sigstore {
+	t.Helper()
+	other := &root.SigstoreTimestampingAuthority{Root: stampRoot, Leaf: signer, ValidityPeriodStart: signer.NotBefore}
+	return Sigstore{s.VirtualSigstore, trustedRoot(t, s.VirtualSigstore, []root.TimestampingAuthority{other})}
+}
+
+func trustedRoot(t testing.TB, v *ca.VirtualSigstore, stampers []root.TimestampingAuthority) []byte {
+	t.Helper()
 	logs := v.RekorLogs()
 	for id, log := range logs { // the library's stand-in has the id in hex
-		log.ID, err = hex.DecodeString(id)
+		raw, err := hex.DecodeString(id)
 		require.NoError(t, err)
+		log.ID = raw
 	}
-	trusted, err := root.NewTrustedRoot(root.TrustedRootMediaType01, v.FulcioCertificateAuthorities(), v.CTLogs(), v.TimestampingAuthorities(), logs)
+	trusted, err := root.NewTrustedRoot(root.TrustedRootMediaType01, v.FulcioCertificateAuthorities(), v.CTLogs(), stampers, logs)
 	require.NoError(t, err)
 	data, err := trusted.MarshalJSON()
 	require.NoError(t, err)
-	return Sigstore{v, data}
+	return data
 }
 
 // soon is when things are signed: the certificates of the library's stand-in begin a

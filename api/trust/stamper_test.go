@@ -1,0 +1,108 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"log"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/sigstore"
+)
+
+// stampKeylessly signs a subject in both forms, with the stamp that make returns for a
+// time at which the certificate is valid.
+func stampKeylessly(t *testing.T, w sigstore.Sigstore, subject image.Digest, make func(signature []byte, at time.Time) []byte) map[string][]trust.Evidence {
+	t.Helper()
+	b := keylessly(t, w, trust.SignPredicateType, subject, func(b *protobundle.Bundle) {
+		leaf, err := x509.ParseCertificate(b.GetVerificationMaterial().GetCertificate().GetRawBytes())
+		require.NoError(t, err)
+		stamp := make(b.GetDsseEnvelope().GetSignatures()[0].GetSig(), leaf.NotBefore.Add(time.Second))
+		b.VerificationMaterial.TimestampVerificationData.Rfc3161Timestamps[0].SignedTimestamp = stamp
+		b.VerificationMaterial.TlogEntries = nil
+	})
+	claim := sigstore.Claim(subject)
+	a := w.SignClaim(t, claim, who, login)
+	block, _ := pem.Decode([]byte(a[trust.CertificateAnnotation]))
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	raw, err := base64.StdEncoding.DecodeString(a[trust.SignatureAnnotation])
+	require.NoError(t, err)
+	text, err := json.Marshal(map[string]any{"SignedRFC3161Timestamp": make(raw, leaf.NotBefore.Add(time.Second))})
+	require.NoError(t, err)
+	a[trust.TimestampAnnotation] = string(text)
+	delete(a, trust.LogAnnotation)
+	return map[string][]trust.Evidence{"bundle": b, "claim": layered(t, trust.SimpleSigningMediaType, claim, a)}
+}
+
+// quietly fails where anything is printed meanwhile: what a stranger has put into a
+// registry must not get onto the standard error of who looks at it.
+func quietly(t *testing.T, do func()) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	require.NoError(t, err)
+	stderr, was := os.Stderr, log.Writer()
+	os.Stderr = f
+	log.SetOutput(f)
+	defer func() {
+		os.Stderr = stderr
+		log.SetOutput(was)
+		require.NoError(t, f.Close())
+		text, err := os.ReadFile(f.Name())
+		require.NoError(t, err)
+		require.Empty(t, string(text))
+	}()
+	do()
+}
+
+// The root of a time-stamping authority may have issued other certificates: these are no
+// clocks, wherever the right one's certificate is put.
+func TestStampsOfATrustedRootAreOfItsAuthorities(t *testing.T) {
+	stampRoot := pki.Root(t, "corp root")
+	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}
+	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: usage})
+	second := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: usage})
+	server := stampRoot.Issue(t, pki.Spec{Name: "www", DNS: []string{"www.corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	w, subject := sigstore.New(t).StampedBy(t, stampRoot.Certificate, tsa.Certificate), image.DigestOf([]byte("root"))
+	p := keyless(t, w, identities(who, login)+noSCT+"  withoutTransparencyLog: true\n")
+	later := time.Now().Add(10 * 24 * time.Hour)
+
+	for _, c := range []struct {
+		name  string
+		stamp func(signature []byte, at time.Time) []byte
+		want  string // "" is accepted
+	}{
+		{"the authority's", func(s []byte, at time.Time) []byte { return tsa.Stamp(t, s, at) }, ""},
+		{"the authority's, without its certificate", func(s []byte, at time.Time) []byte { return tsa.StampWith(t, s, at) }, ""},
+		{"a server's", func(s []byte, at time.Time) []byte { return server.Stamp(t, s, at) }, "its time stamp does not hold"},
+		{"a server's behind the authority's", func(s []byte, at time.Time) []byte { return server.StampBehind(t, s, at, tsa) }, "its time stamp does not hold"},
+		{"a server's in front of the authority's", func(s []byte, at time.Time) []byte { return server.StampWith(t, s, at, server, tsa) }, "its time stamp does not hold"},
+		{"another authority's of the same root", func(s []byte, at time.Time) []byte { return second.StampBehind(t, s, at, tsa) }, "signed by another certificate than that of the authority"},
+		{"of another signature", func(_ []byte, at time.Time) []byte { return tsa.Stamp(t, []byte("x"), at) }, "its time stamp does not hold"},
+		{"when the certificate had expired", func(s []byte, at time.Time) []byte { return tsa.Stamp(t, s, at.Add(time.Hour)) }, "does not accept"},
+		{"damaged", func([]byte, time.Time) []byte { return []byte{0x30, 0x80, 0x30, 0x80} }, "its time stamp does not hold"},
+	} {
+		for form, evidence := range stampKeylessly(t, w, subject, c.stamp) {
+			t.Run(c.name+"/"+form, func(t *testing.T) {
+				var err error
+				quietly(t, func() { _, err = p.Verify(subject, evidence, later) })
+				if c.want == "" {
+					require.NoError(t, err)
+					return
+				}
+				requireUntrusted(t, err, c.want)
+				require.NotContains(t, err.Error(), "runtime error")
+			})
+		}
+	}
+}
