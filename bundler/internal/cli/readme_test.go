@@ -26,7 +26,7 @@ import (
 )
 
 // prelude is what stands between a README and the world of a test: the flags that lead
-// vdo-bundle to the stand-in for the internet, another desk, a cluster.
+// vdo-bundle to the stand-in for the internet, another host, a cluster.
 const prelude = `
 vdo-bundle() {
   case "$1" in
@@ -38,19 +38,24 @@ ssh() { shift; "$@"; }
 kubectl() { grep -q '^kind: Deployment$' && echo applied; }
 `
 
-// desk is where the commands of one block of README.md are typed.
-type desk struct {
+// host is where the commands of one block of README.md are typed.
+type host struct {
 	*world
 	env    []string
 	as     []string // of the README's text, and what it is here
 	server *exec.Cmd
 }
 
-// The commands that bundler/README.md shows, block by block, are run as they stand, and
-// what is shown as their output is what comes.
+// The commands that bundler/README.md and the README.md here show, block by block, are run
+// as they stand, and what is shown as their output is what comes.
 func TestReadmeCommands(t *testing.T) {
-	blocks, err := readme.Blocks(filepath.Join("..", "..", "README.md"), "kubectl")
-	require.NoError(t, err)
+	var blocks []readme.Block
+	for _, name := range []string{filepath.Join("..", "..", "README.md"), "README.md"} {
+		of, err := readme.Blocks(name, "kubectl")
+		require.NoError(t, err)
+		require.NotEmpty(t, of, name)
+		blocks = append(blocks, of...)
+	}
 	tried := 0
 	for _, b := range blocks {
 		first := b.Commands[0].Text
@@ -58,11 +63,11 @@ func TestReadmeCommands(t *testing.T) {
 		for i < len(scenes) && !strings.HasPrefix(first, scenes[i].begins) {
 			i++
 		}
-		require.Less(t, i, len(scenes), "README.md, %s: the block needs a scene in this test", b.Commands[0])
+		require.Less(t, i, len(scenes), "%s, %s: the block needs a scene in this test", b.File, b.Commands[0])
 		tried++
 		t.Run(b.Section+" "+strings.Fields(first)[1], func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newHost(t)
 			if scenes[i].setUp != nil {
 				scenes[i].setUp(d)
 			}
@@ -77,10 +82,10 @@ func TestReadmeCommands(t *testing.T) {
 	require.Equal(t, len(scenes), tried, "each scene is for one block")
 }
 
-func newDesk(t *testing.T) *desk {
+func newHost(t *testing.T) *host {
 	t.Helper()
 	dir := t.TempDir()
-	d := &desk{world: newWorld(t, dir)}
+	d := &host{world: newWorld(t, dir)}
 	d.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"))
 	for name, value := range d.world.env() {
 		d.env = append(d.env, name+"="+value)
@@ -90,23 +95,23 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) stop() {
+func (d *host) stop() {
 	if d.server != nil {
 		_ = syscall.Kill(-d.server.Process.Pid, syscall.SIGKILL)
 		_ = d.server.Wait()
 	}
 }
 
-func (d *desk) here(text string) string { return strings.NewReplacer(d.as...).Replace(text) }
+func (d *host) here(text string) string { return strings.NewReplacer(d.as...).Replace(text) }
 
-func (d *desk) bash(line string) *exec.Cmd {
+func (d *host) bash(line string) *exec.Cmd {
 	cmd := exec.CommandContext(d.t.Context(), "bash", "-o", "pipefail", "-c", prelude+line)
 	cmd.Dir, cmd.Env = d.dir, d.env
 	return cmd
 }
 
 // do runs what a block takes for granted.
-func (d *desk) do(lines ...string) {
+func (d *host) do(lines ...string) {
 	d.t.Helper()
 	for _, line := range lines {
 		out, err := d.bash(line).CombinedOutput()
@@ -116,7 +121,7 @@ func (d *desk) do(lines ...string) {
 
 // typed runs a command of the README. One that is shown with an error fails, others
 // do not.
-func (d *desk) typed(c readme.Command) {
+func (d *host) typed(c readme.Command) {
 	d.t.Helper()
 	shown := make([]string, len(c.Output))
 	wantError := false
@@ -138,7 +143,7 @@ func (d *desk) typed(c readme.Command) {
 }
 
 // serve starts the server, on a free port, until the block ends.
-func (d *desk) serve(c readme.Command, shown []string) {
+func (d *host) serve(c readme.Command, shown []string) {
 	d.t.Helper()
 	d.server = d.bash("exec " + d.here(c.Text) + " --listen 127.0.0.1:0")
 	d.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -165,12 +170,12 @@ func (d *desk) serve(c readme.Command, shown []string) {
 // command, and what somebody else does between two of them.
 type scene struct {
 	begins string // the block's first command
-	setUp  func(d *desk)
-	before map[string]func(d *desk)
+	setUp  func(d *host)
+	before map[string]func(d *host)
 }
 
 var scenes = []scene{
-	{begins: "vdo-bundle keygen -o release", setUp: func(d *desk) {
+	{begins: "vdo-bundle keygen -o release", setUp: func(d *host) {
 		up, err := upstreamworld.NewUpstream(d.t.Context(), upstreamworld.UpstreamOptions{
 			Dir: d.dir, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3", "snapshot-controller@8.2.0"},
 		})
@@ -180,18 +185,25 @@ var scenes = []scene{
 		d.do("cp ca.crt site-ca.crt")
 		d.as = append(d.as, "127.0.0.1:42377", d.mirror.Host)
 	}},
-	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar", setUp: func(d *desk) {
+	{begins: "sha256sum vdo-bundle", setUp: func(d *host) { d.do("cp $VDO vdo-bundle") }},
+	{begins: "vdo-bundle login registry.site:5000", setUp: func(d *host) {
+		signed(d)
+		d.write(d.t, "password", []byte(d.mirror.Password+"\n"))
+		d.as = append(d.as, "-u robot", "-u "+d.mirror.Username)
+		d.do("rm login/config.json")
+	}},
+	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar", setUp: func(d *host) {
 		images.Push(d.t, d.upstream, "x/vdo/vdo-operator:v1.2.3", images.Spec{Seed: 77})
 		d.key(d.t, "release")
 		d.do("vdo-bundle lock -q --operator registry.test/vdo/vdo-operator:v1.2.3 -o lock.yaml")
 	}},
 	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key --volume-size", setUp: locked},
-	{begins: "vdo-bundle push october.tar", setUp: func(d *desk) {
+	{begins: "vdo-bundle push october.tar", setUp: func(d *host) {
 		d.key(d.t, "release")
 		d.do("vdo-bundle lock -q --release csi@3.5.1 -o october.yaml", "vdo-bundle lock -q --release csi@3.5.1 --release cpi@1.34.0 -o november.yaml",
 			"vdo-bundle pull -q --lock october.yaml --sign-key release.key -o october.tar")
 	}},
-	{begins: "vdo-bundle diff seven.tar eight.tar", setUp: func(d *desk) {
+	{begins: "vdo-bundle diff seven.tar eight.tar", setUp: func(d *host) {
 		d.key(d.t, "k")
 		d.do("sed -e 's/serial: 7/serial: 9/' matrix.yaml > nine.yaml",
 			"vdo-bundle pull -q --sign-key k.key --release csi@3.5.1 --release cpi@1.33.1 -o seven.tar",
@@ -203,13 +215,13 @@ var scenes = []scene{
 		}
 	}},
 	{begins: "vdo-bundle inspect drivers.tar --key release.pub --format html", setUp: signed},
-	{begins: "vdo-bundle sign drivers.tar --key release.key", setUp: func(d *desk) {
+	{begins: "vdo-bundle sign drivers.tar --key release.key", setUp: func(d *host) {
 		d.key(d.t, "release")
 		d.do("printf pass > pin", "vdo-bundle keygen -o security", "vdo-bundle pull -q --k8s 1.33 -o drivers.tar")
 		d.write(d.t, "both.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nthreshold: 2\nkeys:\n"+
 			"- {id: release, file: release.pub}\n- {id: security, file: security.pub}\n"))
 	}},
-	{begins: "vdo-bundle sign drivers.tar --key desk.key", setUp: func(d *desk) {
+	{begins: "vdo-bundle sign drivers.tar --key desk.key", setUp: func(d *host) {
 		certified(d)
 		authority := pki.Root(d.t, "time root")
 		leaf := authority.Issue(d.t, pki.Spec{Name: "time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
@@ -220,18 +232,18 @@ var scenes = []scene{
 		d.do("vdo-bundle pull -q -o drivers.tar", "vdo-bundle pull -q -o november.tar")
 	}},
 	{begins: "vdo-bundle matrix sign matrix.yaml", setUp: certified},
-	{begins: "vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream", setUp: func(d *desk) {
+	{begins: "vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream", setUp: func(d *host) {
 		d.do("vdo-bundle keygen -o up", "vdo-bundle lock -q --k8s 1.33 -o lock.yaml")
 		d.write(d.t, "kubernetes.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nkeys:\n- {id: up, file: up.pub}\n"))
 		d.write(d.t, "upstream.yaml", []byte("apiVersion: vdo.vmware.com/upstream/v1\nkind: UpstreamPolicy\nrules:\n"+
 			"- {images: registry.test, policy: kubernetes.yaml}\n- {images: registry.k8s.io, unsigned: true}\n"))
 		d.cosign("cloud/ccm:v1.33.1", "csi/driver:v3.5.1", "csi/sidecar:v1")
-	}, before: map[string]func(d *desk){
-		"vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream upstream.yaml --upstream-signatures images": func(d *desk) {
+	}, before: map[string]func(d *host){
+		"vdo-bundle pull -q --lock lock.yaml -o signed.tar --verify-upstream upstream.yaml --upstream-signatures images": func(d *host) {
 			d.cosign("csi/sidecar:v2")
 		},
 	}},
-	{begins: "vdo-bundle verify drivers.tar --key release.pub --provenance", setUp: func(d *desk) {
+	{begins: "vdo-bundle verify drivers.tar --key release.pub --provenance", setUp: func(d *host) {
 		d.key(d.t, "release")
 		d.do("vdo-bundle pull -q --sign-key release.key --provenance -o drivers.tar",
 			"vdo-bundle pull -q --sign-key release.key -o oci:swapped",
@@ -241,22 +253,22 @@ var scenes = []scene{
 	{begins: "vdo-bundle serve drivers.tar", setUp: signed},
 	{begins: "vdo-bundle push drivers.tar registry.site:5000", setUp: signed},
 	{begins: "vdo-bundle pull --lock lock.yaml -o a.tar --dry-run", setUp: locked},
-	{begins: "vdo-bundle pull --lock lock.yaml -o - | ssh desk", setUp: locked},
+	{begins: "vdo-bundle pull --lock lock.yaml -o - | ssh isolated-host", setUp: locked},
 	{begins: "vdo-bundle inspect none.tar"},
 }
 
-func locked(d *desk) {
+func locked(d *host) {
 	d.key(d.t, "release")
 	d.do("vdo-bundle lock -q -o lock.yaml")
 }
 
-func signed(d *desk) {
+func signed(d *host) {
 	locked(d)
 	d.do("vdo-bundle pull -q --lock lock.yaml --sign-key release.key -o drivers.tar")
 }
 
-// certified gives the desk a certificate of the site's authority, and a policy for it.
-func certified(d *desk) {
+// certified gives the host a certificate of the site's authority, and a policy for it.
+func certified(d *host) {
 	root := pki.Root(d.t, "Corp Root")
 	issuing := root.Issue(d.t, pki.Spec{Name: "Corp Issuing", CA: true})
 	leaf := issuing.Issue(d.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: time.Now().Add(time.Hour)})
@@ -269,13 +281,13 @@ func certified(d *desk) {
 	}
 }
 
-func (d *desk) web(h http.Handler) string {
+func (d *host) web(h http.Handler) string {
 	server := httptest.NewServer(h)
 	d.t.Cleanup(server.Close)
 	return server.URL
 }
 
-func (d *desk) cosign(references ...string) {
+func (d *host) cosign(references ...string) {
 	d.t.Helper()
 	for _, r := range references {
 		d.do(toolchain.Path(d.t, "cosign") + " sign -y --tlog-upload=false --allow-http-registry --key up.key $UP/x/" + r)
@@ -284,7 +296,7 @@ func (d *desk) cosign(references ...string) {
 
 // swapStatement puts the statement of another bundle into a folder, under the name of
 // its own.
-func swapStatement(d *desk, into, from string) {
+func swapStatement(d *host, into, from string) {
 	d.t.Helper()
 	read := func(dir string) (index ocispec.Index) {
 		data, err := os.ReadFile(filepath.Join(d.dir, dir, "index.json"))
