@@ -64,7 +64,7 @@ func (q *question) advice(rule RejectionRule, best Release, what *question) stri
 		return fmt.Sprintf("%s would fit, and is refused: %s", best.ReleaseID, q.policy.Refused[best.ReleaseID.String()])
 	case RuleVSphere:
 		best = leastDemanding(best, what)
-		return fmt.Sprintf("bring every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
+		return fmt.Sprintf("upgrade every vCenter into the range of %s: %s", best.ReleaseID, best.VSphere)
 	case RuleKubernetes:
 		fit, _ := what.fitting(best.Driver)
 		return fmt.Sprintf("use a matrix that knows %s for Kubernetes %s, or a Kubernetes that this one serves: %s", best.Driver, q.minor, served(fit))
@@ -155,7 +155,7 @@ func (r *Refusal) groups() []string {
 	}
 	out := make([]string, len(order))
 	for i, g := range order {
-		out[i] = fmt.Sprintf("%s %s: %s: %s", g.driver, strings.Join(versions[g], ", "), g.rule, g.detail)
+		out[i] = fmt.Sprintf("%s@%s: %s: %s", g.driver, strings.Join(versions[g], ", "), g.rule, g.detail)
 	}
 	return out
 }

@@ -51,7 +51,7 @@ func TestMainJob(t *testing.T) {
 			return err.Error()
 		}
 		for _, c := range config.Status.Conditions {
-			if c.Type == v1alpha1.ConditionResolved && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpi 1.33.1: kubernetes") {
+			if c.Type == v1alpha1.ConditionResolved && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "cpi@1.33.1: kubernetes") {
 				return ""
 			}
 		}

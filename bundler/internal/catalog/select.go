@@ -37,11 +37,11 @@ type Pick struct {
 	Releases   []matrix.ReleaseID
 }
 
-// String returns "Kubernetes 1.35: cpi 1.35.1, csi 3.7.3".
+// String returns "Kubernetes 1.35: cpi@1.35.1, csi@3.7.3".
 func (p Pick) String() string {
 	names := make([]string, len(p.Releases))
 	for i, r := range p.Releases {
-		names[i] = fmt.Sprintf("%s %s", r.Driver, r.Version)
+		names[i] = r.String()
 	}
 	return fmt.Sprintf("Kubernetes %s: %s", p.Kubernetes, strings.Join(names, ", "))
 }
@@ -275,7 +275,7 @@ func find(doc *matrix.Document, id matrix.ReleaseID) (matrix.Release, error) {
 	}
 	hint := "see `vdo-bundle matrix show` for the releases that the matrix lists"
 	if len(others) > 0 {
-		hint = fmt.Sprintf("the matrix lists %s %s", id.Driver, strings.Join(others, ", "))
+		hint = fmt.Sprintf("the matrix lists %s@%s", id.Driver, strings.Join(others, ", "))
 	}
 	return matrix.Release{}, &fault.Error{
 		Reason: fault.NotFound, Op: "select", Subject: "release " + id.String(), Hint: hint,

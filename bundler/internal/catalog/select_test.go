@@ -67,16 +67,16 @@ func TestSelect(t *testing.T) {
 	}{
 		"nothing asked for": {
 			want: "cpi@1.33.1 cpi@1.34.0 cpi@1.35.1 snapshot-controller@8.2.0 csi@3.7.3",
-			picks: "Kubernetes 1.35: cpi 1.35.1, snapshot-controller 8.2.0, csi 3.7.3\n" +
-				"Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\n" +
-				"Kubernetes 1.33: cpi 1.33.1, snapshot-controller 8.2.0, csi 3.7.3",
+			picks: "Kubernetes 1.35: cpi@1.35.1, snapshot-controller@8.2.0, csi@3.7.3\n" +
+				"Kubernetes 1.34: cpi@1.34.0, snapshot-controller@8.2.0, csi@3.7.3\n" +
+				"Kubernetes 1.33: cpi@1.33.1, snapshot-controller@8.2.0, csi@3.7.3",
 		},
-		"minors":            {k8s: "1.32 1.34 1.32", want: "cpi@1.32.3 cpi@1.34.0 snapshot-controller@8.2.0 csi@3.5.1 csi@3.7.3", picks: "Kubernetes 1.34: cpi 1.34.0, snapshot-controller 8.2.0, csi 3.7.3\nKubernetes 1.32: cpi 1.32.3, snapshot-controller 8.2.0, csi 3.5.1"},
-		"one driver":        {drivers: "cpi", k8s: "1.36", want: "cpi@1.36.0", picks: "Kubernetes 1.36: cpi 1.36.0"},
-		"without snapshots": {drivers: "cpi csi", k8s: "1.33", want: "cpi@1.33.1 csi@3.7.3", picks: "Kubernetes 1.33: cpi 1.33.1, csi 3.7.3"},
+		"minors":            {k8s: "1.32 1.34 1.32", want: "cpi@1.32.3 cpi@1.34.0 snapshot-controller@8.2.0 csi@3.5.1 csi@3.7.3", picks: "Kubernetes 1.34: cpi@1.34.0, snapshot-controller@8.2.0, csi@3.7.3\nKubernetes 1.32: cpi@1.32.3, snapshot-controller@8.2.0, csi@3.5.1"},
+		"one driver":        {drivers: "cpi", k8s: "1.36", want: "cpi@1.36.0", picks: "Kubernetes 1.36: cpi@1.36.0"},
+		"without snapshots": {drivers: "cpi csi", k8s: "1.33", want: "cpi@1.33.1 csi@3.7.3", picks: "Kubernetes 1.33: cpi@1.33.1, csi@3.7.3"},
 		"explicit":          {releases: "csi@3.5.1", want: "snapshot-controller@8.2.0 csi@3.5.1"},
 		"explicit alone":    {drivers: "csi", releases: "csi@3.5.1", want: "csi@3.5.1"},
-		"explicit besides":  {drivers: "cpi", k8s: "1.33", releases: "csi@3.5.1", want: "cpi@1.33.1 csi@3.5.1", picks: "Kubernetes 1.33: cpi 1.33.1"},
+		"explicit besides":  {drivers: "cpi", k8s: "1.33", releases: "csi@3.5.1", want: "cpi@1.33.1 csi@3.5.1", picks: "Kubernetes 1.33: cpi@1.33.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := catalog.Select(document(t), request(t, c.drivers, c.k8s, c.vSphere, c.releases))
@@ -96,7 +96,7 @@ func TestSelectRefuses(t *testing.T) {
 	}{
 		"a minor that nothing covers": {k8s: "1.99", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.99: ", hint: "vdo-bundle matrix show"},
 		"an old vSphere":              {k8s: "1.33", vSphere: "6.5.0", reason: fault.Incompatible, want: "select drivers for Kubernetes 1.33: ", hint: "vdo-bundle matrix show"},
-		"an unknown release":          {releases: "csi@9.9.9", reason: fault.NotFound, want: "select release csi@9.9.9: the matrix of serial ", hint: "the matrix lists csi 2."},
+		"an unknown release":          {releases: "csi@9.9.9", reason: fault.NotFound, want: "select release csi@9.9.9: the matrix of serial ", hint: "the matrix lists csi@2."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := catalog.Select(document(t), request(t, "", c.k8s, c.vSphere, c.releases))

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// peak runs vdo-bundle and returns its exit code, what it said, and the most memory
+// peak runs vdo-bundle and returns its exit code, what it output, and the most memory
 // that it held, in bytes.
-func (w *world) peak(t *testing.T, args ...string) (code int, said string, memory int64) {
+func (w *world) peak(t *testing.T, args ...string) (code int, output string, memory int64) {
 	t.Helper()
 	cmd, _, stderr := w.command(t.Context(), args...)
 	require.NoError(t, cmd.Start())
@@ -73,9 +73,9 @@ func TestManyAttachmentsAreRefusedInLittleMemory(t *testing.T) {
 		{8, "there are more than 4096, or their manifests have more than 67108864 bytes", []string{"push", "oci:manifests-of-2MiB", w.mirror.Host + "/vdo/drivers:1", "--ca-file", "ca.crt", "-q"}},
 		{8, "there are more than 4096, or their manifests have more than 67108864 bytes", []string{"mirror-config", "oci:manifests-of-2MiB", "mirror.site/vdo/drivers", "--runtime", "crio"}},
 	} {
-		code, said, memory := w.peak(t, c.args...)
-		require.Equal(t, c.code, code, said)
-		require.Contains(t, said, c.want)
+		code, output, memory := w.peak(t, c.args...)
+		require.Equal(t, c.code, code, output)
+		require.Contains(t, output, c.want)
 		require.Less(t, memory, int64(limit), c.args)
 	}
 }

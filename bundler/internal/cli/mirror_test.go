@@ -85,22 +85,22 @@ func TestContainerdPullsByTheUpstreamName(t *testing.T) {
 
 			w.mirror.ForgetRequests()
 			for _, name := range []string{driver, "registry.test/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0"} {
-				said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
-				require.NoError(t, err, said)
+				output, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
+				require.NoError(t, err, output)
 			}
 			list, err := ctr("images", "ls")
 			require.NoError(t, err, list)
 			require.Contains(t, list, driver)
 			require.Positive(t, w.mirror.Count("", "/v2/vdo/drivers/registry.test/csi/driver/manifests/"))
-			said, err := ctr("images", "rm", driver, "registry.test/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0")
-			require.NoError(t, err, said)
+			output, err := ctr("images", "rm", driver, "registry.test/csi/sidecar:v2", "k8s.gcr.io/snap/controller:v8.2.0")
+			require.NoError(t, err, output)
 		})
 	}
 	// Without the login there is nothing.
 	certs := filepath.Join(w.dir, "no-login")
 	w.must(t, "mirror-config", "a.tar", w.mirror.Host+"/vdo/drivers", "--runtime", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "node/ca.crt"), "--mirror-only")
-	said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/arm64", driver)
-	require.Error(t, err, said)
+	output, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/arm64", driver)
+	require.Error(t, err, output)
 }
 
 // startContainerd runs a containerd of the test's own, and returns how to speak to it.
@@ -198,8 +198,8 @@ func TestContainerdPullsFromAServedBundle(t *testing.T) {
 	certs := filepath.Join(w.dir, "certs.d")
 	w.must(t, "mirror-config", "a.tar", s.Address+"/vdo/drivers", "--runtime", "containerd", "-o", certs, "--node-ca", filepath.Join(w.dir, "ca.crt"), "--with-login", "--mirror-only")
 	for _, name := range []string{driver, "registry.test/cloud/ccm:v1.34.0"} {
-		said, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
-		require.NoError(t, err, said)
+		output, err := ctr("images", "pull", "--hosts-dir", certs, "--snapshotter", "native", "--platform", "linux/amd64", name)
+		require.NoError(t, err, output)
 	}
 	s.end(t)
 }

@@ -52,8 +52,8 @@ func (h hand) put(tag string, v any, mediaType string) ocispec.Descriptor {
 	h.t.Helper()
 	data, err := json.Marshal(v)
 	require.NoError(h.t, err)
-	resp, said := h.send(http.MethodPut, h.url("manifests", tag), mediaType, data)
-	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", said)
+	resp, output := h.send(http.MethodPut, h.url("manifests", tag), mediaType, data)
+	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", output)
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 }
 
@@ -65,8 +65,8 @@ func (h hand) blob(mediaType string, data []byte) ocispec.Descriptor {
 	q := at.Query()
 	q.Set("digest", digest.FromBytes(data).String())
 	at.RawQuery = q.Encode()
-	resp, said := h.send(http.MethodPut, at.String(), "application/octet-stream", data)
-	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", said)
+	resp, output := h.send(http.MethodPut, at.String(), "application/octet-stream", data)
+	require.Equal(h.t, http.StatusCreated, resp.StatusCode, "%s", output)
 	return ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 }
 
@@ -96,9 +96,9 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	require.Regexp(t, `cloud/ccm:v1.34.0 .* linux/amd64`, w.must(t, "inspect", "a.tar"))
 
 	index()
-	said := run(9, "pull", "-q", "--k8s", "1.34", "-o", "b.tar")
-	require.Contains(t, said, "image registry.test/cloud/ccm:v1.34.0: its index names no image manifest: nothing of it could run")
-	require.NotContains(t, said, "run the same command again")
+	output := run(9, "pull", "-q", "--k8s", "1.34", "-o", "b.tar")
+	require.Contains(t, output, "image registry.test/cloud/ccm:v1.34.0: its index names no image manifest: nothing of it could run")
+	require.NotContains(t, output, "run the same command again")
 
 	// A layer that its maker calls not distributable, of which the registry has no bytes.
 	layer := h.blob("application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", []byte("not to be given away"))
@@ -108,10 +108,10 @@ func TestOddImagesOfUpstream(t *testing.T) {
 	h.put("v1.34.0", m, m.MediaType)
 	w.upstream.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/blobs/" + layer.Digest.String()}, Status: 404})
 	for range 2 {
-		said = run(8, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")
-		require.Contains(t, said, "layer of registry.test/cloud/ccm:v1.34.0 ("+layer.Digest.String())
-		require.Contains(t, said, "it is called not distributable")
-		require.Contains(t, said, "hint: do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer")
+		output = run(8, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")
+		require.Contains(t, output, "layer of registry.test/cloud/ccm:v1.34.0 ("+layer.Digest.String())
+		require.Contains(t, output, "it is called not distributable")
+		require.Contains(t, output, "hint: do without the platforms that need it (--platform linux/amd64), or take the image from a registry that has the layer")
 	}
 	w.upstream.Heal()
 	run(0, "pull", "-q", "--k8s", "1.34", "-o", "c.tar")

@@ -57,13 +57,13 @@ func TestThePageForAnAuditor(t *testing.T) {
 	require.Equal(t, inspection.Bytes, sum)
 	require.Contains(t, table, "registry.test/csi/driver<br>")
 	require.Contains(t, table, "https://127.0.0.1:1/csi/3.5.1/driver.yaml")
-	require.Regexp(t, `<th>1\.33</th><td>.*cpi 1\.33\.1 \(deprecated\).*csi 3\.5\.1`, page)
+	require.Regexp(t, `<th>1\.33</th><td>.*cpi@1\.33\.1 \(deprecated\).*csi@3\.5\.1`, page)
 
 	// Only what is served is in the grid, and no word of a head breaks.
 	grid := regexp.MustCompile(`(?s)<table class="grid">.*?</table>`).FindString(page)
 	require.Regexp(t, `<th>1\.34</th>`, grid)
 	for _, row := range regexp.MustCompile(`<tr>.*`).FindAllString(grid, -1)[1:] {
-		require.Regexp(t, `(cpi|csi) [0-9]`, row)
+		require.Regexp(t, `(cpi|csi)@[0-9]`, row)
 	}
 	for _, head := range regexp.MustCompile(`<th>vSphere [^<]*</th>`).FindAllString(grid, -1) {
 		require.Regexp(t, `<th>vSphere [0-9.]+ (and later|to below [0-9.]+)</th>`, head)

@@ -52,7 +52,7 @@ once: what was verified is what is pushed, wherever the tag moves meanwhile.
 A delta is pushed only where the registry has every layer that it left to its base:
 in the repository itself, in one that --mount-from names, or in those below it that
 --layout paths made. What is elsewhere is mounted, or read from there where the registry
-does not mount; what is nowhere is named before anything is sent.
+does not mount; what is missing is named before anything is sent.
 
 With --layout paths every image is put beside it as well, below REPO under its upstream
 name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirror

@@ -221,7 +221,7 @@ var scenes = []scene{
 		d.write(d.t, "both.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nthreshold: 2\nkeys:\n"+
 			"- {id: release, file: release.pub}\n- {id: security, file: security.pub}\n"))
 	}},
-	{begins: "vdo-bundle sign drivers.tar --key desk.key", setUp: func(d *host) {
+	{begins: "vdo-bundle sign drivers.tar --key signer.key", setUp: func(d *host) {
 		certified(d)
 		authority := pki.Root(d.t, "time root")
 		leaf := authority.Issue(d.t, pki.Spec{Name: "time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
@@ -273,7 +273,7 @@ func certified(d *host) {
 	issuing := root.Issue(d.t, pki.Spec{Name: "Corp Issuing", CA: true})
 	leaf := issuing.Issue(d.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: time.Now().Add(time.Hour)})
 	for name, data := range map[string][]byte{
-		"corp-root.crt": root.PEM(), "desk-issuing.crt": issuing.PEM(), "desk.crt": leaf.PEM(), "desk.key": leaf.KeyPEM(d.t),
+		"corp-root.crt": root.PEM(), "signer-issuing.crt": issuing.PEM(), "signer.crt": leaf.PEM(), "signer.key": leaf.KeyPEM(d.t),
 		"policy.yaml": []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\ncertificates:\n" +
 			"- id: corp\n  rootsFile: corp-root.crt\n  identities:\n  - email: release@corp.example\n"),
 	} {

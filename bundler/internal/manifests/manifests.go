@@ -33,7 +33,7 @@ import (
 // Options say where files are looked for.
 type Options struct {
 	Own       [][]byte               // files that the program carries itself; looked in first
-	Dir       string                 // looked in next; "" for nowhere
+	Dir       string                 // looked in next; "" for none
 	Transport http.RoundTripper      // carries the requests; nil: with the system's certificates
 	PlainHTTP func(host string) bool // whether http: URLs are allowed for a host, with its port; nil: for none
 	Attempts  int                    // how often a download is tried; 0: 4

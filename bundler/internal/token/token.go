@@ -1,6 +1,6 @@
 // Package token signs with private keys that a hardware token keeps (PKCS #11).
 //
-//	uri, err := token.ParseURI("pkcs11:token=desk;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so")
+//	uri, err := token.ParseURI("pkcs11:token=signing;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so")
 //	key, err := token.Open(uri, pin)
 //
 // A key is named by a URI of RFC 7512. Of the path, token, serial or slot-id choose
