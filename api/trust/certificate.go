@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -20,9 +21,16 @@ const (
 const (
 	maxCertificates = 16       // in one chain, and in one PEM field of a policy
 	maxChainPEM     = 64 << 10 // bytes
+	maxCertificate  = 16 << 10 // bytes of one (DER)
+	maxNames        = 256      // of one certificate, and of what else it lists
 	maxTimestamps   = 8        // of one signature
 	maxIdentities   = 64       // of one authority
 	maxSerials      = 1024     // of one authority
+
+	// An RSA key of a certificate, whoever has made that: what it costs to look at a
+	// signature grows with the square of the bits, and with those of the exponent.
+	maxCertificateRSA         = 8192
+	maxCertificateRSAExponent = 65537
 )
 
 func selfSigned(c *x509.Certificate) bool { return bytes.Equal(c.RawSubject, c.RawIssuer) }
@@ -52,13 +60,53 @@ func parseCertificates(what string, data []byte) ([]*x509.Certificate, error) {
 		case len(out) == maxCertificates:
 			return nil, fmt.Errorf("%s: there are more than %d certificates", what, maxCertificates)
 		}
-		c, err := x509.ParseCertificate(block.Bytes)
+		c, err := parseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+// parseCertificate reads one certificate (DER), and bounds it: in size, since a short one
+// may take much memory, and in its key, before anything is calculated with that.
+func parseCertificate(der []byte) (*x509.Certificate, error) {
+	if len(der) > maxCertificate {
+		return nil, fmt.Errorf("a certificate is longer than %d bytes", maxCertificate)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return c, boundCertificate(c)
+}
+
+func boundCertificate(c *x509.Certificate) error {
+	if len(c.Raw) > maxCertificate {
+		return fmt.Errorf("a certificate is longer than %d bytes", maxCertificate)
+	}
+	for what, n := range map[string]int{
+		"subject alternative names": len(c.DNSNames) + len(c.EmailAddresses) + len(c.IPAddresses) + len(c.URIs),
+		"parts of its names":        len(c.Subject.Names) + len(c.Issuer.Names),
+		"extensions":                len(c.Extensions),
+		"extended key usages":       len(c.ExtKeyUsage) + len(c.UnknownExtKeyUsage),
+		"policies":                  len(c.Policies) + len(c.PolicyIdentifiers),
+	} {
+		if n > maxNames {
+			return fmt.Errorf("a certificate has more than %d %s", maxNames, what)
+		}
+	}
+	k, ok := c.PublicKey.(*rsa.PublicKey)
+	switch {
+	case !ok:
+		return nil
+	case k.N.BitLen() > maxCertificateRSA:
+		return fmt.Errorf("a certificate has an RSA key of %d bits: more than %d are not supported", k.N.BitLen(), maxCertificateRSA)
+	case k.E > maxCertificateRSAExponent:
+		return fmt.Errorf("a certificate has an RSA key with the exponent %d: more than %d is not supported", k.E, maxCertificateRSAExponent)
+	}
+	return nil
 }
 
 func parseSerials(in []string) ([]*big.Int, error) {

@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -40,6 +41,8 @@ const (
 	bundleMediaPrefix = "application/vnd.dev.sigstore.bundle"
 	maxSubjects       = 256 // of one statement
 	maxEnvelopeSigs   = 32  // of one envelope
+	maxLogEntries     = 8   // of one signature
+	maxProofHashes    = 64  // of one log entry: a log of 2^64
 )
 
 // ReadEvidence reads the signatures that manifests hold: what is under the tag
@@ -52,7 +55,7 @@ const (
 // several signatures share is held once. More than that is a fault with reason
 // Untrusted, and no evidence.
 func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Descriptor) ([]Evidence, error) {
-	r := evidenceReader{fetcher: fetcher, claims: map[claimKey]claimText{}}
+	r := evidenceReader{fetcher: fetcher, claims: map[claimKey]*claimText{}}
 	var out []Evidence
 	var problems []error
 	for _, m := range manifests {
@@ -68,7 +71,7 @@ func ReadEvidence(ctx context.Context, fetcher Fetcher, manifests ...ocispec.Des
 // evidenceReader reads the signatures of one verification, and counts them.
 type evidenceReader struct {
 	fetcher Fetcher
-	claims  map[claimKey]claimText
+	claims  map[claimKey]*claimText
 	number  int   // of signatures
 	bytes   int64 // of manifests and claims
 }
@@ -79,10 +82,31 @@ type claimKey struct {
 	size   int64
 }
 
-// claimText is a claim as it was read; many signatures may be over one.
+// claimText is a claim as it was read; many signatures may be over one. What is made of
+// it is so once.
 type claimText struct {
-	data []byte
-	err  error
+	data   []byte
+	err    error
+	simple *Evidence // as a claim of simple signing, without the signature
+	bundle *Evidence // as a sigstore bundle
+}
+
+// evidence reads the signature that a layer has over the claim.
+func (c *claimText) evidence(layer ocispec.Descriptor) Evidence {
+	if layer.MediaType != SimpleSigningMediaType {
+		if c.bundle == nil {
+			e := readSigstoreBundle(c.data, acceptingStatement)
+			c.bundle = &e
+		}
+		return *c.bundle
+	}
+	if c.simple == nil {
+		e := readClaim(c.data)
+		c.simple = &e
+	}
+	e := c.simple.signedBy(layer.Annotations[SignatureAnnotation])
+	e.addCertificate(layer.Annotations)
+	return e
 }
 
 // room takes a part of what one verification may hold, before that is read.
@@ -123,7 +147,7 @@ func (r *evidenceReader) read(ctx context.Context, manifest ocispec.Descriptor) 
 		claim, err := r.claim(ctx, layer)
 		switch reason := fault.ReasonOf(err); {
 		case err == nil:
-			out = append(out, readLayer(layer, claim))
+			out = append(out, claim.evidence(layer))
 		case reason == fault.Corrupt || reason == fault.NotFound:
 			out = append(out, Evidence{problem: "unreadable (" + err.Error() + ")"})
 		default:
@@ -134,17 +158,18 @@ func (r *evidenceReader) read(ctx context.Context, manifest ocispec.Descriptor) 
 }
 
 // claim reads a claim, once.
-func (r *evidenceReader) claim(ctx context.Context, layer ocispec.Descriptor) ([]byte, error) {
+func (r *evidenceReader) claim(ctx context.Context, layer ocispec.Descriptor) (*claimText, error) {
 	key := claimKey{layer.Digest.String(), layer.Size}
 	if c, ok := r.claims[key]; ok {
-		return c.data, c.err
+		return c, c.err
 	}
 	if err := r.room(0, min(layer.Size, maxClaim)); err != nil {
 		return nil, err
 	}
 	data, err := fetch(ctx, r.fetcher, layer, maxClaim)
-	r.claims[key] = claimText{data, err}
-	return data, err
+	c := &claimText{data: data, err: err}
+	r.claims[key] = c
+	return c, err
 }
 
 // layersOf returns the layers of a manifest that hold signatures, by their type.
@@ -163,15 +188,6 @@ func layersOf(data []byte, wanted func(mediaType string) bool) ([]ocispec.Descri
 		return nil, fmt.Errorf("%d signatures are more than %d", len(out), maxSignatures)
 	}
 	return out, nil
-}
-
-func readLayer(layer ocispec.Descriptor, claim []byte) Evidence {
-	if layer.MediaType == SimpleSigningMediaType {
-		e := readSimpleSigning(claim, layer.Annotations[SignatureAnnotation])
-		e.addCertificate(layer.Annotations)
-		return e
-	}
-	return readSigstoreBundle(claim, acceptingStatement)
 }
 
 // addCertificate adds what cosign keeps beside a signature: a certificate, an entry of
@@ -221,13 +237,9 @@ func readAnnotation[T any](text string, limit int) (*T, error) {
 	return out, nil
 }
 
-// readSimpleSigning reads a claim as cosign sign writes it, and its signature.
-func readSimpleSigning(claim []byte, signature string) Evidence {
+// readClaim reads a claim as cosign sign writes it.
+func readClaim(claim []byte) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
-	raw, err := decodeSignature(signature)
-	if err != nil {
-		return bad("damaged: its signature " + err.Error())
-	}
 	var c payload.SimpleContainerImage
 	if err := json.Unmarshal(claim, &c); err != nil {
 		return bad("damaged: its claim is no JSON")
@@ -239,10 +251,19 @@ func readSimpleSigning(claim []byte, signature string) Evidence {
 	if err != nil {
 		return bad(fmt.Sprintf("damaged: it claims the digest %.80q", c.Critical.Image.DockerManifestDigest))
 	}
-	return Evidence{
-		subjects: []image.Digest{subject}, stamped: raw,
-		candidate: candidate{form: claimForm, payload: claim, text: base64.StdEncoding.EncodeToString(raw)},
+	return Evidence{subjects: []image.Digest{subject}, candidate: candidate{form: claimForm, payload: claim}}
+}
+
+// signedBy adds the signature to a claim.
+func (e Evidence) signedBy(signature string) Evidence {
+	raw, err := decodeSignature(signature)
+	if err != nil {
+		return Evidence{problem: "damaged: its signature " + err.Error()}
 	}
+	if e.problem == "" {
+		e.stamped, e.candidate.text = raw, base64.StdEncoding.EncodeToString(raw)
+	}
+	return e
 }
 
 // readSigstoreBundle reads a sigstore bundle around a statement that subjectsOf takes.
@@ -277,12 +298,33 @@ func parseBundle(data []byte) (*protobundle.Bundle, error) {
 	return &b, err
 }
 
-// addMaterial adds the certificate of a sigstore bundle.
+// addMaterial adds the certificate of a sigstore bundle. Where there is none that could
+// count, what else came along is of no use, and not kept.
 func (e *Evidence) addMaterial(m *protobundle.VerificationMaterial) {
-	var err error
-	if e.holder, err = certifiedBy(m); err != nil {
+	err := checkLogEntries(m.GetTlogEntries())
+	if err == nil {
+		e.holder, err = certifiedBy(m)
+	}
+	if err != nil {
 		e.doubt = "with a damaged certificate: " + err.Error()
 	}
+	if e.holder == nil {
+		e.candidate.bundle = e.candidate.keyed.Bundle
+	}
+}
+
+// checkLogEntries bounds the entries of a transparency log: of each a few bytes of text
+// make many in memory.
+func checkLogEntries(entries []*protorekor.TransparencyLogEntry) error {
+	if len(entries) > maxLogEntries {
+		return fmt.Errorf("there are more than %d entries of a transparency log", maxLogEntries)
+	}
+	for _, e := range entries {
+		if len(e.GetInclusionProof().GetHashes()) > maxProofHashes {
+			return fmt.Errorf("the proof of an entry of a transparency log has more than %d hashes", maxProofHashes)
+		}
+	}
+	return nil
 }
 
 // subjectsFunc returns what a statement is of, or why it does not count.
@@ -314,7 +356,7 @@ func certifiedBy(m *protobundle.VerificationMaterial) (*certified, error) {
 	chain := make([]*x509.Certificate, len(raw))
 	for i, r := range raw {
 		var err error
-		if chain[i], err = x509.ParseCertificate(r.GetRawBytes()); err != nil {
+		if chain[i], err = parseCertificate(r.GetRawBytes()); err != nil {
 			return nil, err
 		}
 	}

@@ -185,6 +185,11 @@ func signerOfTimestamp(answer []byte, known []*x509.Certificate) (bare []byte, s
 	if err != nil {
 		return bad(err)
 	}
+	for _, c := range along {
+		if err := boundCertificate(c); err != nil {
+			return bad(err)
+		}
+	}
 	all := along
 	if len(all) == 0 {
 		all = known
