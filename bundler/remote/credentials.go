@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -28,8 +30,8 @@ type CredentialFunc func(ctx context.Context, host, path string) (Credential, er
 
 const (
 	maxConfig = 4 << 20
-	// dockerHubKey is how docker's configuration names docker.io.
-	dockerHubKey = "https://index.docker.io/v1/"
+	// dockerHubIndex is a name that docker's configuration has for docker.io.
+	dockerHubIndex = "index.docker.io"
 )
 
 // DefaultCredentials looks where docker and podman keep logins, in this order:
@@ -40,8 +42,9 @@ const (
 //	$XDG_CONFIG_HOME/containers/auth.json, else ~/.config/containers/auth.json
 //
 // In each file the longest key that is the repository or a folder above it wins,
-// then the host; credHelpers and credsStore are asked as docker asks them. The
-// first file that has a login for the repository decides.
+// then the host; credHelpers and credsStore are asked as docker asks them. An entry of
+// auths counts where the helper of its key, or of the host, has no login. The first file
+// that has a login for the repository decides.
 func DefaultCredentials(ctx context.Context, host, path string) (Credential, error) {
 	for _, name := range configFiles(os.Getenv) {
 		data, err := readFile(name, maxConfig)
@@ -109,17 +112,30 @@ func ConfigCredentials(name string, data []byte) (CredentialFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	logins := make(map[string]Credential, len(file.Auths))
-	for key, entry := range file.Auths {
-		c, err := credentialOf(entry)
-		if err != nil {
-			return nil, badConfig(name, fmt.Errorf("auths[%q]: %w", key, err))
-		}
-		logins[normalKey(key)] = c
+	logins, err := file.logins(name)
+	if err != nil {
+		return nil, err
 	}
 	return func(ctx context.Context, host, path string) (Credential, error) {
 		return file.find(ctx, logins, host, path)
 	}, nil
+}
+
+// logins are the entries of auths by host[/path]. Of several for one host that which
+// [Client.Login] writes counts, else the first by name; one without a login is none.
+func (f configFile) logins(name string) (map[string]Credential, error) {
+	out := make(map[string]Credential, len(f.Auths))
+	for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
+		c, err := credentialOf(f.Auths[key])
+		if err != nil {
+			return nil, badConfig(name, fmt.Errorf("auths[%q]: %w", key, err))
+		}
+		at := normalKey(key)
+		if _, another := out[at]; c != (Credential{}) && (!another || key == credentials.ServerAddressFromRegistry(at)) {
+			out[at] = c
+		}
+	}
+	return out, nil
 }
 
 func badConfig(name string, err error) error {
@@ -153,8 +169,8 @@ func normalKey(key string) string {
 	}
 	key = strings.TrimSuffix(key, "/")
 	host, path, hasPath := strings.Cut(key, "/")
-	if host == "index.docker.io" || host == "registry-1.docker.io" {
-		host = "docker.io"
+	if host == dockerHubIndex || host == dockerHubAPI {
+		host = dockerHub
 	}
 	if !hasPath || path == "v1" || path == "v2" {
 		return host
@@ -169,27 +185,42 @@ func cutScheme(key string) (string, bool) {
 	return strings.CutPrefix(key, "http://")
 }
 
+// find returns the login of the longest key. A helper that the file names for a key comes
+// before the file's own entry, as with docker, which keeps new logins there.
 func (f configFile) find(ctx context.Context, logins map[string]Credential, host, path string) (Credential, error) {
-	for key := host + "/" + path; ; key = key[:strings.LastIndexByte(key, '/')] {
+	for key := host + "/" + path; key != host; key = key[:strings.LastIndexByte(key, '/')] {
+		if c, err := ask(ctx, f.CredHelpers[key], key); err != nil || c != (Credential{}) {
+			return c, err
+		}
 		if c := logins[key]; c != (Credential{}) {
 			return c, nil
 		}
+	}
+	c, err := ask(ctx, f.helperOf(host), credentials.ServerAddressFromRegistry(host))
+	if err != nil || c != (Credential{}) {
+		return c, err
+	}
+	return logins[host], nil
+}
+
+// helperOf names the credential helper of a host, or of all; "" for none.
+func (f configFile) helperOf(host string) string {
+	keys := []string{host}
+	if host == dockerHub {
+		keys = append(keys, dockerHubIndex, credentials.ServerAddressFromRegistry(host))
+	}
+	for _, key := range keys {
 		if program := f.CredHelpers[key]; program != "" {
-			return helper{name: program, within: helperTime}.Get(ctx, key)
-		}
-		if !strings.Contains(key, "/") {
-			break
+			return program
 		}
 	}
-	server := host
-	if host == "docker.io" {
-		server = dockerHubKey
-		if program := f.CredHelpers["index.docker.io"]; program != "" {
-			return helper{name: program, within: helperTime}.Get(ctx, server)
-		}
-	}
-	if f.CredsStore == "" {
+	return f.CredsStore
+}
+
+// ask asks a credential helper for the login of a server; without a helper there is none.
+func ask(ctx context.Context, program, server string) (Credential, error) {
+	if program == "" {
 		return Credential{}, nil
 	}
-	return helper{name: f.CredsStore, within: helperTime}.Get(ctx, server)
+	return helper{name: program, within: helperTime}.Get(ctx, server)
 }

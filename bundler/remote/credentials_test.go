@@ -50,6 +50,31 @@ func TestLongestKeyOfTheConfigurationWins(t *testing.T) {
 	}
 }
 
+// Which of several entries for one host counts is not left to chance: the one that docker
+// writes today, else the first by name. One without a login hides none.
+func TestOneOfSeveralEntriesForAHostCountsAlways(t *testing.T) {
+	a, b := auth("a", "1"), auth("b", "2")
+	for text, want := range map[string]string{
+		fmt.Sprintf(`{"r.site":{"auth":%q},"https://r.site/v1/":{"auth":%q},"https://r.site":{}}`, a, b):     "a",
+		fmt.Sprintf(`{"r.site":{},"https://r.site/v1/":{"auth":%q},"https://r.site/v2/":{"auth":%q}}`, a, b): "a",
+		fmt.Sprintf(`{"r.site":{},"http://r.site":{},"https://r.site/v2/":{"auth":%q}}`, b):                  "b",
+		fmt.Sprintf(`{"https://r.site":{"auth":%q},"r.site/":{"auth":%q},"r.site":{"auth":%q}}`, a, a, b):    "b",
+	} {
+		for range 20 { // maps have no order
+			find, err := remote.ConfigCredentials("config.json", []byte(`{"auths":`+text+`}`))
+			require.NoError(t, err)
+			c, err := find(t.Context(), "r.site", "x")
+			require.NoError(t, err)
+			require.Equal(t, want, c.Username, text)
+		}
+	}
+	find, err := remote.ConfigCredentials("config.json", fmt.Appendf(nil, `{"auths":{"docker.io":{"auth":%q},"https://index.docker.io/v1/":{"auth":%q}}}`, a, b))
+	require.NoError(t, err)
+	c, err := find(t.Context(), "docker.io", "library/x")
+	require.NoError(t, err)
+	require.Equal(t, "b", c.Username, "where docker keeps it")
+}
+
 func TestBadConfigurationsNameTheFileAndNoSecret(t *testing.T) {
 	for _, data := range []string{`{`, `[]`, `{"auths":{"a.b":{"auth":"canary!"}}}`, `{"auths":{"a.b":{"auth":"Y2FuYXJ5"}}}`, `{"auths":{"a.b":{"auth":["canary"]}}}`} {
 		_, err := remote.ConfigCredentials("some/config.json", []byte(data))

@@ -24,7 +24,8 @@ const (
 // Login checks a login with a host, named as references write it, and keeps it where
 // DefaultCredentials finds it: in the file, or with the credential helper that the file
 // names. No file is the first one that DefaultCredentials looks into. It returns where
-// the login is kept now. Other entries of the file stay as they are.
+// the login is kept now. What the file has of an older login for the host is removed; other
+// entries stay as they are.
 func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
 	if err := CheckHost(opLogin, host); err != nil {
 		return "", err
@@ -42,7 +43,7 @@ func (c *Client) Login(ctx context.Context, host string, login Credential, file 
 	if err := s.Put(ctx, s.server, login); err != nil {
 		return "", s.fault(err)
 	}
-	return s.where, s.forget(ctx, s.older)
+	return s.where, s.forgetOlder(ctx)
 }
 
 // checkLogin is a fault where the host does not let the login in.
@@ -64,8 +65,8 @@ func (c *Client) checkLogin(ctx context.Context, host string, login Credential) 
 	})
 }
 
-// Logout forgets the login for a host, in the same file or helper. It returns where the
-// login was; that there was none is told by a fault of the reason NotFound.
+// Logout forgets the login for a host, in the same file and its helper. It returns where
+// the login was; that there was none is told by a fault of the reason NotFound.
 func Logout(ctx context.Context, host, file string) (where string, err error) {
 	if err := CheckHost(opLogout, host); err != nil {
 		return "", err
@@ -78,23 +79,46 @@ func Logout(ctx context.Context, host, file string) (where string, err error) {
 	if err != nil {
 		return "", s.fault(err)
 	}
-	if len(s.older) == 0 && (there == (Credential{}) || s.keyed && !s.exact) {
+	found := there != (Credential{}) && (!s.keyed || s.exact)
+	if len(s.older) == 0 && !found {
 		return "", &fault.Error{
 			Reason: fault.NotFound, Op: opLogout, Subject: host, Hint: "see which file has the login, and name it with --authfile",
 			Err: fmt.Errorf("%s has no login for it", s.where),
 		}
 	}
-	return s.where, s.forget(ctx, append(s.older, s.server))
+	if !found {
+		return s.name, s.forgetOlder(ctx)
+	}
+	if err := s.Delete(ctx, s.server); err != nil {
+		return "", s.fault(err)
+	}
+	return s.where, s.forgetOlder(ctx)
 }
 
-// forget deletes entries.
-func (s *store) forget(ctx context.Context, servers []string) error {
-	for _, server := range servers {
-		if err := s.Delete(ctx, server); err != nil {
-			return s.fault(err)
+// forgetOlder deletes the entries of the file that are the host's too.
+func (s *store) forgetOlder(ctx context.Context) error {
+	if len(s.older) == 0 {
+		return nil
+	}
+	file, err := openFile(s.name)
+	if err != nil {
+		return err
+	}
+	in := store{op: s.op, host: s.host, where: s.name} // for messages: the helper is not it
+	for _, key := range s.older {
+		if err := file.Delete(ctx, key); err != nil {
+			return in.fault(err)
 		}
 	}
 	return nil
+}
+
+func openFile(name string) (credentials.Store, error) {
+	file, err := credentials.NewFileStore(name)
+	if err != nil {
+		return nil, badConfig(name, errors.New("it is no JSON of docker's form"))
+	}
+	return file, nil
 }
 
 // store is where the login of a host is kept: oras' file, or a credential helper.
@@ -102,8 +126,9 @@ type store struct {
 	credentials.Store
 	op, host string
 	server   string   // how the store names the host
-	older    []string // other names that it has the host under, such as https://HOST/v1/
-	keyed    bool     // it is a file, of which oras gives the login of a repository for that of its host
+	name     string   // the file's
+	older    []string // other keys of the file that are the host's, such as https://HOST/v1/; with a helper, all that hold a login
+	keyed    bool     // it is the file, of which oras gives the login of a repository for that of its host
 	exact    bool     // the file has the host under its name
 	where    string   // for messages
 }
@@ -131,29 +156,41 @@ func openStore(op, host, file string) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &store{op: op, host: host, server: credentials.ServerAddressFromRegistry(host), where: file}
-	program := config.CredHelpers[host]
-	if program == "" {
-		program = config.CredsStore
-	}
-	if program != "" {
+	s := &store{op: op, host: host, server: credentials.ServerAddressFromRegistry(host), name: file, where: file}
+	if program := config.helperOf(host); program != "" {
 		h := helper{name: program, within: helperTime}
-		s.Store, s.where = h, h.program()
+		s.Store, s.where, s.older = h, h.program(), config.loginsOf(host)
 		return s, nil
 	}
 	s.keyed = true
-	for _, key := range slices.Sorted(maps.Keys(config.Auths)) {
-		switch {
-		case key == s.server:
+	for _, key := range config.keysOf(host) {
+		if key == s.server {
 			s.exact = true
-		case normalKey(key) == normalKey(s.server):
+		} else {
 			s.older = append(s.older, key)
 		}
 	}
-	if s.Store, err = credentials.NewFileStore(file); err != nil {
-		return nil, badConfig(file, errors.New("it is no JSON of docker's form"))
+	s.Store, err = openFile(file)
+	return s, err
+}
+
+// keysOf are the keys of auths that are a host's, sorted.
+func (f configFile) keysOf(host string) (keys []string) {
+	for _, key := range slices.Sorted(maps.Keys(f.Auths)) {
+		if normalKey(key) == normalKey(host) {
+			keys = append(keys, key)
+		}
 	}
-	return s, nil
+	return keys
+}
+
+// loginsOf are those of them that hold a login: docker leaves an empty entry where a
+// helper has it.
+func (f configFile) loginsOf(host string) []string {
+	return slices.DeleteFunc(f.keysOf(host), func(key string) bool {
+		c, err := credentialOf(f.Auths[key])
+		return err == nil && c == (Credential{})
+	})
 }
 
 // fault is one of the store; what oras says of a file that it cannot write is harmless.

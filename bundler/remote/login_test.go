@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -117,6 +118,62 @@ esac`
 	data, err = os.ReadFile(file)
 	require.NoError(t, err)
 	require.Contains(t, string(data), reg.Host)
+}
+
+// What a file holds of an older login for a host is not in force beside its helper, which
+// has the new one, and is gone with it.
+func TestAnOlderLoginInTheFileIsNotInForceBesideAHelper(t *testing.T) {
+	reg := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
+	c := loginClient(t, reg)
+	login := remote.Credential{Username: reg.Username, Password: reg.Password}
+	dir := t.TempDir()
+	kept := filepath.Join(dir, "kept")
+	script := `#!/bin/sh
+case "$1" in
+store) cat > "` + kept + `" ;;
+get) cat "` + kept + `" 2>/dev/null || { echo 'credentials not found in native keychain'; exit 1; } ;;
+erase) rm "` + kept + `" ;;
+esac`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker-credential-drawer"), []byte(script), 0o700)) //nolint:gosec // a program
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	file := filepath.Join(dir, "config.json")
+	t.Setenv("REGISTRY_AUTH_FILE", file)
+	t.Setenv("HOME", dir)
+	entry := `{"auth":"` + auth("old", "older") + `"}`
+	for _, helpers := range []string{`"credsStore":"drawer"`, `"credHelpers":{"` + reg.Host + `":"drawer"}`} {
+		write := func() {
+			text := `{"auths":{"` + reg.Host + `":` + entry + `,"https://` + reg.Host + `/v1/":` + entry + `,"` + reg.Host + `/team":` + entry + `},` + helpers + `}`
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		user := func(path string) string {
+			found, err := remote.DefaultCredentials(t.Context(), reg.Host, path)
+			require.NoError(t, err)
+			return found.Username
+		}
+		write()
+		require.Equal(t, "old", user("x"), "the helper has none")
+		where, err := c.Login(t.Context(), reg.Host, login, "")
+		require.NoError(t, err)
+		require.Equal(t, "docker-credential-drawer", where)
+		require.Equal(t, reg.Username, user("x"))
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(data), auth("old", "older")), "that of one repository is another login")
+		write()
+		require.Equal(t, reg.Username, user("x"), "docker asks the helper first")
+		require.Equal(t, "old", user("team/x"))
+		_, err = remote.Logout(t.Context(), reg.Host, "")
+		require.NoError(t, err)
+		require.Empty(t, user("x"))
+
+		write()
+		where, err = remote.Logout(t.Context(), reg.Host, "")
+		require.NoError(t, err)
+		require.Equal(t, file, where, "the helper had none")
+		require.Empty(t, user("x"))
+		_, err = remote.Logout(t.Context(), reg.Host, "")
+		wantFault(t, err, fault.NotFound, "has no login for it")
+	}
 }
 
 // A host may be in the file under an older name, as a URL, and a repository of it under
