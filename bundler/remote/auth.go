@@ -194,17 +194,21 @@ func (l *login) header(ctx context.Context, a Access) (string, error) {
 }
 
 // RoundTrip answers oras' client: with the host's challenge, or with success where it
-// sends what is due. What it asks of the token service goes there.
+// sends what is due. That is what the host wants now: oras begins with the scheme that it
+// has used before, and a host may ask for another one than it did at /v2/. What it asks of
+// the token service goes there.
 func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 	ch, _ := l.host.challenged()
 	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}
+	scheme, _, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	switch {
 	case req.URL.Path == tokenPath:
 		return l.askToken(req, ch)
-	case req.Header.Get("Authorization") == "" && ch.scheme == "bearer":
+	case strings.EqualFold(scheme, ch.scheme):
+	case ch.scheme == "bearer":
 		resp.StatusCode = http.StatusUnauthorized
 		resp.Header.Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", l.host.base.JoinPath(tokenPath).String(), ch.params["service"]))
-	case req.Header.Get("Authorization") == "":
+	default:
 		resp.StatusCode = http.StatusUnauthorized
 		resp.Header.Set("WWW-Authenticate", "Basic")
 	}
@@ -348,6 +352,11 @@ func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
 		return bad(fmt.Sprintf("%s://%s is not HTTPS", u.Scheme, u.Host))
 	case u.Host != h.base.Host && isLoopback(u.Hostname()) && !isLoopback(h.base.Hostname()):
 		return bad(u.Host + " is this machine")
+	case u.Host == h.base.Host:
+		return u, nil
+	}
+	if err := c.stranger(u.Hostname()); err != nil {
+		return bad(err.Error())
 	}
 	return u, nil
 }

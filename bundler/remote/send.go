@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -137,7 +138,8 @@ func (c *Client) Location(h *Host, from *url.URL, resp *http.Response) (*url.URL
 
 // stranger refuses a name to which no server may lead, also where a proxy would dial it.
 func (c *Client) stranger(name string) error {
-	if name == "localhost" {
+	name, _, _ = strings.Cut(strings.TrimSuffix(name, "."), "%") // without the root and the zone
+	if strings.EqualFold(name, "localhost") {
 		name = "127.0.0.1"
 	}
 	if net.ParseIP(name) == nil {
