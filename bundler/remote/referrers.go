@@ -21,6 +21,7 @@ import (
 const (
 	maxReferrers     = 1000
 	maxReferrerPages = 50
+	maxReferrerBytes = 2 * bundle.MaxManifestSize // of all pages together
 	opAbout          = "list signatures of"
 )
 
@@ -90,15 +91,20 @@ func (r *Repository) referrersAPI(ctx context.Context, op string, subject image.
 		return nil, false, nil
 	}
 	x := r.exchange(Look{Op: op, ID: subject.String()}, bundle.MaxManifestSize, 200, 400, 403, 404, 405, 406, 501)
+	size := 0
 	err = x.oras().Referrers(ctx, ocispec.Descriptor{Digest: godigest.Digest(subject.String())}, "", func(page []ocispec.Descriptor) error {
 		page, err := checkReferrers(page)
-		if list = append(list, page...); err == nil && len(list) > maxReferrers {
+		list, size = append(list, page...), size+len(x.last.Data)
+		switch {
+		case err != nil:
+		case len(list) > maxReferrers:
 			err = fmt.Errorf("there are more than %d", maxReferrers)
+		case size > maxReferrerBytes:
+			err = fmt.Errorf("the list of them is longer than %d bytes", maxReferrerBytes)
+		default:
+			return nil
 		}
-		if err != nil {
-			return x.corrupt(err)
-		}
-		return nil
+		return x.corrupt(err)
 	})
 	if errors.Is(err, errdef.ErrUnsupported) {
 		if x.last.Status == http.StatusNotFound {
@@ -113,7 +119,9 @@ func (r *Repository) referrersAPI(ctx context.Context, op string, subject image.
 	return list, true, err
 }
 
-// checkReferrers refuses lists with descriptors that cannot be.
+// checkReferrers refuses lists with descriptors that cannot be. Of a descriptor it keeps
+// what tells which manifest it is: its annotations have no end, and one of them could pass
+// for a tag, see [Repository.Attachments].
 func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	out := make([]ocispec.Descriptor, 0, len(list))
 	for _, d := range list {
@@ -121,7 +129,7 @@ func checkReferrers(list []ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 			return nil, err
 		}
 		if bundle.IsManifest(d.MediaType) {
-			out = append(out, d)
+			out = append(out, ocispec.Descriptor{MediaType: d.MediaType, Digest: d.Digest, Size: d.Size, ArtifactType: d.ArtifactType})
 		}
 	}
 	return out, nil
