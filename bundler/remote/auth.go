@@ -91,7 +91,7 @@ func (c *Client) ping(ctx context.Context, h *Host) error {
 	}
 	defer Drain(resp.Body)
 	if CanPassStatus(resp.StatusCode) || resp.StatusCode == http.StatusBadRequest {
-		return answer(resp)
+		return h.answer(resp)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,7 +239,7 @@ func (l *login) askToken(req *http.Request, ch challenge) (*http.Response, error
 	}
 	defer Drain(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return nil, tokenRefused(answer(resp))
+		return nil, tokenRefused(l.host.answer(resp))
 	}
 	data, err := ReadAll(resp.Body, maxToken)
 	if err != nil {
@@ -277,7 +277,7 @@ func (l *login) taken(data []byte) error {
 		life = time.Duration(t.ExpiresIn) * time.Second
 	}
 	l.host.mu.Lock()
-	l.host.keepSecret(t.Token, t.AccessToken)
+	l.host.keepTokens(t.Token, t.AccessToken)
 	l.host.mu.Unlock()
 	until := time.Now().Add(life * 4 / 5)
 	l.tokens.good(t.Token, until)

@@ -18,14 +18,14 @@
 //     host names over HTTPS; never to the target of a redirect or of an upload
 //     location on another host. A client certificate is shown to none of these but
 //     the host itself, also where the other host has one in its settings.
-//   - No server sends the client to a link-local address; where Options.NoLoopback
-//     says so, nor to this machine.
+//   - No server sends the client to a link-local address, through a proxy or without;
+//     where Options.NoLoopback says so, nor to this machine.
 //   - Faults that can pass (a reset, a short body, a timeout, 429, 5xx) are tried
 //     again, with exponential backoff, jitter and the server's Retry-After.
-//   - Whatever a server sends is bounded; manifests are verified here, blobs by
-//     who reads them.
+//   - Whatever a server sends is bounded, a list over all its pages; manifests are
+//     verified here, blobs by who reads them.
 //   - What remains is a fault that names the operation, the reference and the
-//     remedy. No message holds a credential, nor a URL's query.
+//     remedy. No message holds a credential of four characters or more, nor a URL's query.
 //
 // # Logins
 //

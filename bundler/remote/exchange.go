@@ -215,7 +215,7 @@ func (x *exchange) outcome(err error) (found bool, _ error) {
 	case errors.As(err, &syntax), errors.As(err, &form), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it is no JSON of the right form")
 	default:
-		err = fmt.Errorf("its answer does not follow the OCI distribution specification: %s", Clean(withoutQuery(err.Error()), 300))
+		err = fmt.Errorf("its answer does not follow the OCI distribution specification: %s", Clean(withoutQuery(x.r.host.scrub(err.Error())), 300))
 	}
 	return false, x.corrupt(err)
 }

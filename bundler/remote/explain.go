@@ -50,7 +50,7 @@ func (e *AnswerError) Has(code string) bool { return slices.Contains(e.Codes, co
 const MaxErrorBody = 64 << 10
 
 // answer makes an error of an answer. It reads the body, and does not close it.
-func answer(resp *http.Response) error {
+func (h *Host) answer(resp *http.Response) error {
 	e := &AnswerError{
 		Method: resp.Request.Method, Status: resp.StatusCode,
 		Where:  resp.Request.URL.Scheme + "://" + resp.Request.URL.Host + resp.Request.URL.Path,
@@ -67,10 +67,10 @@ func answer(resp *http.Response) error {
 	}
 	for i, d := range doc.Errors {
 		if i < 3 && d.Code != "" {
-			e.Codes = append(e.Codes, Clean(d.Code, 40))
+			e.Codes = append(e.Codes, Clean(h.scrub(d.Code), 40))
 		}
 		if e.Detail == "" {
-			e.Detail = Clean(d.Message, 200)
+			e.Detail = Clean(h.scrub(d.Message), 200)
 		}
 	}
 	return e

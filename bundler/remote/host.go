@@ -2,6 +2,7 @@ package remote
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,8 @@ type Host struct {
 	pinged    bool
 	challenge challenge
 	logins    map[string]*login // by path
-	secrets   []string          // to be kept out of messages
+	secrets   []string          // of logins, to be kept out of messages
+	tokens    []string          // likewise, the last of them
 	notBefore time.Time         // it has asked for a pause until then
 	// strainedUntil is until when faults are of a cause that has been counted.
 	strainedUntil time.Time
@@ -74,23 +76,42 @@ func (h *Host) reached() bool {
 	return h.pinged
 }
 
-// keepSecret remembers what no message may say. The caller holds the lock.
-func (h *Host) keepSecret(secrets ...string) {
-	for _, s := range secrets {
-		if s != "" {
-			h.secrets = append(h.secrets, s)
-		}
-	}
-	if extra := len(h.secrets) - 64; extra > 0 {
-		h.secrets = h.secrets[extra:]
-	}
+const (
+	keptTokens = 64 // of a host; tokens expire
+	// shortestSecret is the length from which a secret is taken out of messages: what is
+	// shorter is found in any text, and would only make it unreadable.
+	shortestSecret = 4
+)
+
+// keepSecret remembers what no message may say, for as long as the client lives. The
+// caller holds the lock.
+func (h *Host) keepSecret(secrets ...string) { h.secrets = addSecrets(h.secrets, secrets) }
+
+// keepTokens remembers the same of a token service's answers, which come without end. The
+// caller holds the lock.
+func (h *Host) keepTokens(tokens ...string) {
+	h.tokens = addSecrets(h.tokens, tokens)
+	h.tokens = h.tokens[max(0, len(h.tokens)-keptTokens):]
 }
 
-// scrub takes secrets out of a text that a server sent.
+// addSecrets adds those that are new and long enough to be told apart from other text.
+func addSecrets(known, secrets []string) []string {
+	for _, s := range secrets {
+		if len(s) >= shortestSecret && !slices.Contains(known, s) {
+			known = append(known, s)
+		}
+	}
+	return known
+}
+
+// scrub takes secrets out of a text that a server sent. What is to be cut is scrubbed
+// first: the beginning of a secret would not be known any more.
 func (h *Host) scrub(text string) string {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.secrets {
+	secrets := slices.Concat(h.secrets, h.tokens)
+	h.mu.Unlock()
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may begin another
+	for _, s := range secrets {
 		text = strings.ReplaceAll(text, s, "***")
 	}
 	return text

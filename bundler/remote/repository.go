@@ -131,7 +131,7 @@ func (x *exchange) mediaTypeIs(d ocispec.Descriptor) error {
 	if bundle.IsManifest(d.MediaType) {
 		return nil
 	}
-	return x.corrupt(fmt.Errorf("it is a %q, no image or index", Clean(d.MediaType, 100)))
+	return x.corrupt(fmt.Errorf("it is a %q, no image or index", Clean(x.r.host.scrub(d.MediaType), 100)))
 }
 
 // Manifest returns the bytes of a manifest, verified by size and digest.

@@ -47,7 +47,7 @@ func (c *Client) Send(ctx context.Context, h *Host, q Request) (*http.Response, 
 			h.succeeded()
 			return resp, nil
 		}
-		err = answer(resp)
+		err = h.answer(resp)
 		Drain(resp.Body)
 		if resp.StatusCode != http.StatusUnauthorized || again || resp.Request.URL.Host != h.base.Host {
 			return nil, err

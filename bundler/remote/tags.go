@@ -28,7 +28,7 @@ func (r *Repository) Tags(ctx context.Context) ([]string, error) {
 	err := x.oras().Tags(ctx, "", func(page []string) error {
 		for _, tag := range page {
 			if _, err := r.ref.WithTag(tag); err != nil {
-				return x.corrupt(fmt.Errorf("%q is not a tag", Clean(tag, 100)))
+				return x.corrupt(fmt.Errorf("%q is not a tag", Clean(r.host.scrub(tag), 100)))
 			}
 		}
 		if out = append(out, page...); len(out) > maxTags {
@@ -80,9 +80,9 @@ func (r *Repository) remove(ctx context.Context, id string) error {
 	if a.Status != http.StatusBadRequest && a.Status != http.StatusMethodNotAllowed && a.Status != http.StatusNotImplemented {
 		return nil
 	}
-	text := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(string(a.Data), 200)))
+	text := fmt.Sprintf("the registry does not allow deletion: %d %s %s", a.Status, http.StatusText(a.Status), strings.TrimSpace(Clean(r.host.scrub(string(a.Data)), 200)))
 	return &fault.Error{
-		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(r.host.scrub(text)),
+		Reason: fault.Refused, Op: opDelete, Subject: r.At(id), Err: errors.New(text),
 		Hint: "have deletion allowed (distribution: REGISTRY_STORAGE_DELETE_ENABLED=true), or prune by the registry's own means",
 	}
 }
