@@ -138,7 +138,7 @@ type Options struct {
 	Concurrency int
 	// Ranges is over how many connections a blob of 64 MiB or more is read, as far as
 	// the slots of Concurrency are free: for hosts that hold each connection to a part
-	// of what the link can do. They take 16 MiB of memory, all together. Zero: one.
+	// of what the link can do. They take 8 MiB of memory, all together. Zero: one.
 	Ranges int
 	// ChunkSize is the largest body of a request that sends a part of a blob; larger
 	// blobs are sent in several. Zero: whole blobs, and parts where a host, or a

@@ -17,10 +17,10 @@ import (
 const (
 	// segmentSize is what one connection reads at a time of a blob that is read over
 	// several, and rangesFrom the size from which on blobs are.
-	segmentSize = 2 << 20
+	segmentSize = 1 << 20
 	rangesFrom  = 64 << 20
 	// maxSegments is how many are in memory at a time, of all blobs of a client
-	// together: 16 MiB, whatever Options.Ranges and Options.Concurrency are.
+	// together: 8 MiB, whatever Options.Ranges and Options.Concurrency are.
 	maxSegments = 8
 )
 
