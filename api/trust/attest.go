@@ -30,11 +30,11 @@ type statement struct {
 	Type          string             `json:"_type"`
 	Subject       []statementSubject `json:"subject"`
 	PredicateType string             `json:"predicateType"`
-	Predicate     json.RawMessage    `json:"predicate"`
+	Predicate     json.RawMessage    `json:"predicate,omitempty"`
 }
 
 type statementSubject struct {
-	Name   string            `json:"name"`
+	Name   string            `json:"name,omitempty"`
 	Digest map[string]string `json:"digest"`
 }
 
@@ -50,10 +50,8 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	switch {
 	case subject.IsZero():
 		return bad(fault.InvalidInput, errors.New("there is no digest to attest"), "")
-	case predicateType == "" || predicateType == SignPredicateType:
-		return bad(fault.InvalidInput, fmt.Errorf("%q is no type of a statement", predicateType), "sign it to accept it")
-	case len(predicate) > maxPredicate || !json.Valid(predicate):
-		return bad(fault.InvalidInput, fmt.Errorf("the predicate is no JSON of at most %d bytes", maxPredicate), "")
+	case checkStatement(predicateType, predicate) != nil:
+		return bad(fault.InvalidInput, checkStatement(predicateType, predicate), "sign it to accept it")
 	case identity == "":
 		identity = DefaultIdentity
 	}
@@ -82,12 +80,28 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 	return seal(m, tag, Blob{Descriptor: plainDescriptor(layer), Data: envelope})
 }
 
+// checkStatement refuses what is no statement, or would accept its subject.
+func checkStatement(predicateType string, predicate []byte) error {
+	switch {
+	case predicateType == "" || predicateType == SignPredicateType:
+		return fmt.Errorf("%q is no type of a statement", predicateType)
+	case len(predicate) > maxPredicate || !json.Valid(predicate):
+		return fmt.Errorf("the predicate is no JSON of at most %d bytes", maxPredicate)
+	}
+	return nil
+}
+
 // envelope signs a statement.
 func (s *Signer) envelope(st statement) ([]byte, error) {
 	data, err := json.Marshal(st)
 	if err != nil {
 		return nil, err
 	}
+	return s.sealEnvelope(data)
+}
+
+// sealEnvelope signs the text of a statement.
+func (s *Signer) sealEnvelope(data []byte) ([]byte, error) {
 	e, err := dsse.NewEnvelopeSigner(envelopeSigner{s})
 	if err != nil {
 		return nil, err

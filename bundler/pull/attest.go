@@ -1,11 +1,10 @@
 package pull
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"slices"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -35,7 +34,7 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	there, err := signatures.At(ctx, in.Target, subject, trust.AttestationTag(subject))
+	there, err := in.there(ctx, subject, trust.AttestationTag(subject))
 	if err != nil {
 		return err
 	}
@@ -43,12 +42,32 @@ func (in Input) attest(ctx context.Context, a *assembled, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if !in.attested(ctx, statement, there, now) {
-		if there, err = in.attestation(subject, statement, there); err != nil {
-			return err
+	same := func(there bundle.Attachment) bool { return in.attested(ctx, statement, there, now) }
+	if in.SignatureFormat != signatures.SigstoreBundle {
+		made := there.Tagged
+		if !same(made) {
+			if made, err = in.attestation(subject, statement, made); err != nil {
+				return err
+			}
 		}
+		a.graph.Attachments = append(a.graph.Attachments, made)
 	}
-	a.graph.Attachments = append(a.graph.Attachments, there)
+	if in.SignatureFormat == signatures.Simple {
+		return nil
+	}
+	if n := slices.IndexFunc(there.Referring, same); n >= 0 {
+		a.graph.Attachments = append(a.graph.Attachments, there.Referring[n])
+		return nil
+	}
+	predicate, err := json.Marshal(statement)
+	if err != nil {
+		return err
+	}
+	signed, err := in.Signer.AttestBundle(bundle.Plain(a.graph.Root), in.Reference.Repository(), provenance.Type, predicate)
+	if err != nil {
+		return err
+	}
+	a.graph.Attachments = append(a.graph.Attachments, signatures.Of(subject, signed))
 	return nil
 }
 
@@ -92,7 +111,7 @@ func (in Input) attested(ctx context.Context, same provenance.Statement, there b
 	if err != nil {
 		return false
 	}
-	held := carried(there)
+	held := signatures.Carried(there)
 	statements, err := trust.ReadStatements(ctx, held, []ocispec.Descriptor{there.Node.Descriptor}, provenance.Type)
 	if err != nil {
 		return false
@@ -104,17 +123,4 @@ func (in Input) attested(ctx context.Context, same provenance.Statement, there b
 		}
 	}
 	return false
-}
-
-// carried is the content of an attachment that has its bytes.
-type carried bundle.Attachment
-
-// Fetch gives the bytes of a descriptor.
-func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
-	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
-		if b.Digest == d.Digest {
-			return io.NopCloser(bytes.NewReader(b.Data)), nil
-		}
-	}
-	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
 }

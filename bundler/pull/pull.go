@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -35,8 +36,9 @@ type Input struct {
 	Signer    *trust.Signer // nil: not signed
 	// medium.Source, where it is given, says whose signatures the images need; nothing is
 	// written before all of them are verified.
-	Upstream *upstream.Policy
-	Carry    upstream.Carry // what of upstream's signatures travels; "": none
+	Upstream        *upstream.Policy
+	Carry           upstream.Carry    // what of upstream's signatures travels; "": none
+	SignatureFormat signatures.Format // of the signature by Signer
 	// Provenance, where it is given, is attached as a statement signed by Signer.
 	Provenance *provenance.Builder
 	// Reference is the target's, where the target is a registry, and Mirror opens it

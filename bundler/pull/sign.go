@@ -20,14 +20,26 @@ func (in Input) presign(ctx context.Context, g *bundle.Graph) error {
 	if err != nil {
 		return err
 	}
-	there, err := signatures.At(ctx, in.Target, subject, trust.SignatureTag(subject))
+	there, err := in.there(ctx, subject, trust.SignatureTag(subject))
 	if err != nil {
 		return err
 	}
-	a, err := signatures.New(in.Signer, subject, in.Reference.Repository(), there.Node.Data)
-	if err != nil {
-		return err
+	made, err := signatures.Request{
+		Signer: in.Signer, Subject: g.Root, Identity: in.Reference.Repository(), Format: in.SignatureFormat,
+	}.Make(ctx, there)
+	g.Attachments = append(g.Attachments, made...)
+	return err
+}
+
+// there is what the target has about a subject already. Where a repository is not there
+// yet, or cannot be read, nothing is known of it.
+func (in Input) there(ctx context.Context, subject image.Digest, tag string) (signatures.There, error) {
+	there, err := signatures.AtTarget(ctx, in.Target, subject, tag)
+	if err != nil || in.Mirror == nil {
+		return there, err
 	}
-	g.Attachments = append(g.Attachments, signatures.WithData(a, there))
-	return nil
+	if found, err := signatures.Referring(ctx, in.Mirror(in.Reference), subject); err == nil {
+		there.Referring = append(there.Referring, found...)
+	}
+	return there, nil
 }

@@ -1,7 +1,7 @@
 // Package sign adds a signature to a bundle that is there already: to an archive or a
 // folder without rewriting the rest, or to a registry.
 //
-//	root, err := sign.Bundle(ctx, source, signer, "registry.site/vdo/drivers")
+//	root, err := sign.Bundle(ctx, source, sign.Input{Signer: signer, Identity: "registry.site/vdo/drivers"})
 package sign
 
 import (
@@ -22,10 +22,17 @@ import (
 // maxSignatureManifest bounds the manifest under a signature's tag, in bytes.
 const maxSignatureManifest = 4 << 20
 
+// Input says who signs, and how.
+type Input struct {
+	Signer   *trust.Signer
+	Identity string // what the signer calls the bundle: HOST/PATH, or "" for the default
+	Format   signatures.Format
+}
+
 // Bundle adds a signature to a bundle that is there. The bundle's structure is read
 // first, so that what is no bundle, or lacks a part, is not signed. Its layers are
 // not read: they were verified when they arrived, and verify reads them.
-func Bundle(ctx context.Context, s medium.Source, signer *trust.Signer, identity string) (ocispec.Descriptor, error) {
+func Bundle(ctx context.Context, s medium.Source, in Input) (ocispec.Descriptor, error) {
 	b, err := pinned.Open(ctx, s)
 	if err != nil {
 		return ocispec.Descriptor{}, err
@@ -34,11 +41,7 @@ func Bundle(ctx context.Context, s medium.Source, signer *trust.Signer, identity
 	if _, err := b.Read(ctx); err != nil {
 		return root, err
 	}
-	existing, err := existingSignature(ctx, b, b.Digest())
-	if err != nil {
-		return root, err
-	}
-	attachment, err := signatures.New(signer, b.Digest(), identity, existing)
+	made, err := in.make(ctx, b, root, b.Digest())
 	if err != nil {
 		return root, err
 	}
@@ -49,7 +52,25 @@ func Bundle(ctx context.Context, s medium.Source, signer *trust.Signer, identity
 			Hint: "sign the file, the folder, or the bundle in its registry",
 		}
 	}
-	return root, attach(ctx, attachment)
+	for _, a := range made {
+		if err := attach(ctx, a); err != nil {
+			return root, err
+		}
+	}
+	return root, nil
+}
+
+// make makes the signatures that are not there yet.
+func (in Input) make(ctx context.Context, s medium.Source, root ocispec.Descriptor, subject image.Digest) ([]bundle.Attachment, error) {
+	existing, err := existingSignature(ctx, s, subject)
+	if err != nil {
+		return nil, err
+	}
+	there := signatures.There{Tagged: bundle.Attachment{Node: bundle.Node{Data: existing}}}
+	if there.Referring, err = signatures.Referring(ctx, s, subject); err != nil {
+		return nil, err
+	}
+	return signatures.Request{Signer: in.Signer, Subject: bundle.Plain(root), Identity: in.Identity, Format: in.Format}.Make(ctx, there)
 }
 
 // existingSignature returns the manifest under the signature's tag, or nil.

@@ -1,5 +1,5 @@
 // Package toolchain makes the programs that tests and the demo need beside Go
-// itself: a Kubernetes control plane, etcd, KWOK, cosign, the peers that benchmarks
+// itself: a Kubernetes control plane, etcd, KWOK, cosign 2 and 3, the peers that benchmarks
 // compare with, and the developers' tools. Each is built from Go modules, at the version that its go.mod below
 // scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
 // name that changes with everything that the build depends on.
@@ -41,6 +41,7 @@ var sources = map[string]source{
 	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3"},
 	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
 	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign"},
+	"cosign3":                 {"cosign3", "github.com/sigstore/cosign/v3/cmd/cosign"},
 	"crane":                   {"crane", "github.com/google/go-containerregistry/cmd/crane"},
 	"regctl":                  {"regctl", "github.com/regclient/regclient/cmd/regctl"},
 	"controller-gen":          {"controller-gen", "sigs.k8s.io/controller-tools/cmd/controller-gen"},
@@ -60,7 +61,7 @@ func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
 		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes,
-		"kubectl", "etcd", "kwok", "cosign", "crane", "regctl", "controller-gen",
+		"kubectl", "etcd", "kwok", "cosign", "cosign3", "crane", "regctl", "controller-gen",
 	}
 }
 

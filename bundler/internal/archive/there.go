@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -124,6 +125,43 @@ func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag strin
 	}
 	att, err := a.fetcher().index.read(ctx, subject, tag)
 	return att, errors.Join(err, a.Close())
+}
+
+// Referring returns the referrers of a digest that may hold signatures, in what is at the
+// writer's place already, with their bytes.
+func (w *FileWriter) Referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
+	if w.o.Replace {
+		return nil, nil
+	}
+	a, err := w.openThere()
+	if err != nil || a == nil {
+		return nil, nil //nolint:nilerr // Begin says what is wrong with it
+	}
+	out, err := a.fetcher().index.referring(ctx, subject)
+	return out, errors.Join(err, a.Close())
+}
+
+// Referring returns the referrers of a digest that may hold signatures, in the folder
+// already, with their bytes.
+func (w *DirWriter) Referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
+	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
+		return nil, nil
+	}
+	d, err := OpenDir(w.path)
+	if err != nil {
+		return nil, nil //nolint:nilerr // Begin says what is wrong with it
+	}
+	out, err := d.index().referring(ctx, subject)
+	return out, errors.Join(err, d.Close())
+}
+
+// referring reads the referrers of a subject that may hold signatures.
+func (x *index) referring(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error) {
+	attached, err := x.attachments(ctx, subject)
+	if err != nil {
+		return nil, ctx.Err()
+	}
+	return bundle.ReadReferrers(ctx, x.fetch, subject, attached, trust.BundleMediaType), ctx.Err()
 }
 
 // read reads the attachment under a tag, where it is whole and small.

@@ -66,7 +66,8 @@ func TestWhatIsAttachedAnywhereTravels(t *testing.T) {
 			signature, referrer := f.about(platform, ".sig"), f.about(platform, "")
 			attested := f.about(referrer, ".att")
 			about := map[string]int{
-				f.named("bundle").Digest.String(): 2, platform.Digest.String(): 2, referrer.Digest.String(): 1,
+				f.named("bundle").Digest.String(): 4, // signature and provenance, each in both forms
+				platform.Digest.String():          2, referrer.Digest.String(): 1,
 				signature.Digest.String(): 1, attested.Digest.String(): 1,
 			}
 			f.about(signature, "")

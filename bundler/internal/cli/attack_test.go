@@ -134,8 +134,8 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 	run(t, 0, "keygen", "-o", "release")
 	run(t, 0, "keygen", "-o", "mallory")
 	// Two honest bundles: one of an older selection, signed; one of today, signed.
-	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "-o", "oci:older")
-	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--provenance", "-o", "oci:today")
+	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "release.key", "--signature-format", "simple", "-o", "oci:older")
+	run(t, 0, "pull", "@up", "-q", "--sign-key", "release.key", "--signature-format", "simple", "--provenance", "-o", "oci:today")
 	older := forge{t, filepath.Join(w.dir, "older")}
 	layer, claim := older.signature()
 

@@ -32,7 +32,7 @@ func newCopies(t *testing.T, to registry.Kind, pull ...string) *copies {
 	c.to = c.regs[1].Host + "/vdo/copy"
 	w.must(t, "keygen", "-o", "k")
 	w.must(t, "keygen", "-o", "c")
-	w.must(t, append([]string{"pull", "@up", "-q", "--sign-key", "k.key", "-o", "a.tar"}, pull...)...)
+	w.must(t, append([]string{"pull", "@up", "-q", "--sign-key", "k.key", "--signature-format", "simple", "-o", "a.tar"}, pull...)...)
 	pinned := strings.TrimSpace(w.must(t, "push", "a.tar", c.from+":1", "--plain-http", w.mirror.Host, "-q"))
 	_, digest, _ := strings.Cut(pinned, "@sha256:")
 	c.sig = "sha256-" + digest[:64] + ".sig"

@@ -76,7 +76,7 @@ func TestAMovedTagNeverMixesTwoBundles(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.key(t, "release")
 	images := []string{"--operator", "registry.test/cloud/ccm:v1.34.0"} // any image does
-	w.must(t, append([]string{"pull", "@up", "-q", "--k8s", "1.34", "--sign-key", "release.key", "--provenance", "-o", "oci:signed"}, images...)...)
+	w.must(t, append([]string{"pull", "@up", "-q", "--k8s", "1.34", "--sign-key", "release.key", "--signature-format", "simple", "--provenance", "-o", "oci:signed"}, images...)...)
 	w.must(t, append([]string{"pull", "@up", "-q", "--k8s", "1.33", "-o", "oci:unsigned"}, images...)...)
 	w.must(t, "push", "oci:signed", w.upstream.Host+"/vdo/drivers:1", "--plain-http", w.upstream.Host, "-q")
 	w.must(t, "push", "oci:unsigned", w.upstream.Host+"/vdo/drivers:2", "--plain-http", w.upstream.Host, "-q")

@@ -182,7 +182,8 @@ func TestCosignAcceptsOurSignaturesAndWeItsOnes(t *testing.T) {
 	run("generate-key-pair", "--output-key-prefix", "theirs")
 	w.must(t, "pull", "@up", "--sign-key", "ours.key", "-o", "a.tar")
 	pinned := strings.TrimSpace(w.must(t, "push", "a.tar", w.mirror.Host+"/vdo/drivers:1", "--ca-file", "ca.crt"))
-	require.Contains(t, run("verify", "--key", "ours.pub", "--insecure-ignore-tlog=true", pinned), "cosign claims were validated")
+	w.write(t, "empty.json", []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`))
+	require.Contains(t, run("verify", "--key", "ours.pub", "--insecure-ignore-tlog=true", "--trusted-root", "empty.json", pinned), "cosign claims were validated")
 
 	run("sign", "--key", "theirs.key", "--tlog-upload=false", "--yes", pinned)
 	w.must(t, "verify", pinned, "--ca-file", "ca.crt", "--key", "theirs.pub")

@@ -65,8 +65,8 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 	run(t, 0, "keygen", "-o", "desk")
 	desk, err := trust.LoadSigner("desk.key", readFile(t, w.dir, "desk.key"), func() ([]byte, error) { return []byte(w.env()["COSIGN_PASSWORD"]), nil })
 	require.NoError(t, err)
-	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "desk.key", "--provenance", "-o", "oci:older")
-	run(t, 0, "pull", "@up", "-q", "--sign-key", "desk.key", "--provenance", "-o", "oci:today")
+	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "desk.key", "--signature-format", "simple", "--provenance", "-o", "oci:older")
+	run(t, 0, "pull", "@up", "-q", "--sign-key", "desk.key", "--signature-format", "simple", "--provenance", "-o", "oci:today")
 	older := forge{t, filepath.Join(w.dir, "older")}
 	oldLayer, oldStatement := older.statementOf()
 	_, statement := forge{t, filepath.Join(w.dir, "today")}.statementOf()

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/provenance"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/pull"
@@ -30,6 +31,7 @@ type pullOptions struct {
 	registryFlags
 	volumeFlags
 	outputFlags
+	signatureFormat  signatureFormatFlag
 	dest, lock, base string
 	replace, restart bool
 	provenance       bool
@@ -87,6 +89,7 @@ all that fail are named together. An image without a rule is refused. The file:
 	o.matrixFlags.bind(cmd)
 	o.sourceFlags.bind(cmd)
 	o.upstreamFlags.bind(cmd)
+	o.signatureFormat.bind(cmd)
 	o.signingFlags.bind(cmd, "sign-key", "sign the bundle with this private `KEY` (as sign --key)", &o.registryFlags)
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&o.provenance, "provenance", false, "attach a statement of how the bundle was built (SLSA, in-toto), signed with --sign-key")
@@ -128,6 +131,7 @@ func (o *pullOptions) run(cmd *cobra.Command) error {
 type pullInput struct {
 	world
 	signer   *trust.Signer
+	format   signatures.Format
 	upstream *upstream.Policy
 }
 
@@ -138,6 +142,9 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (in pullInput, err e
 		return in, err
 	}
 	if in.base, err = o.openBase(ctx, in.client); err != nil {
+		return in, err
+	}
+	if in.format, err = signatures.ParseFormat(o.signatureFormat.name); err != nil {
 		return in, err
 	}
 	if in.signer, err = o.signer(ctx, o.app); err != nil {
@@ -170,7 +177,7 @@ func (o *pullOptions) pullInto(ctx context.Context, target medium.Target, dest p
 	}
 	in := pull.Input{
 		Matrix: from.matrix, Lock: lock, Files: files, Manifests: from.manifests, Registry: from.registry,
-		Signer: from.signer, Target: target, Reference: dest.reference, Base: from.base, Upstream: from.upstream,
+		Signer: from.signer, SignatureFormat: from.format, Target: target, Reference: dest.reference, Base: from.base, Upstream: from.upstream,
 		Carry: upstream.Carry(o.carry), Provenance: o.builder(),
 	}
 	if dest.medium == inRegistry {

@@ -10,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
 )
 
@@ -19,7 +20,8 @@ type signOptions struct {
 	signingFlags
 	registryFlags
 	outputFlags
-	identity string
+	signatureFormat signatureFormatFlag
+	identity        string
 }
 
 func newSignCommand(a *app) *cobra.Command {
@@ -29,7 +31,7 @@ func newSignCommand(a *app) *cobra.Command {
 		Short: "Add a signature to a bundle",
 		Long: `sign signs the digest of a bundle's root, as cosign does, and puts the signature
 beside it: into the archive or folder without rewriting the rest, or into the
-registry under cosign's tag. Signatures that are there stay: where somebody else signs
+registry, as a sigstore bundle that refers to the root and under cosign's tag. Signatures that are there stay: where somebody else signs
 at the same time, one of the two ends with exit code 8 and signs again.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
@@ -42,6 +44,7 @@ at the same time, one of the two ends with exit code 8 and signs again.`,
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
 		fl.StringVar(&o.identity, "identity", "", "what the signature calls the bundle: `HOST/PATH` (default the registry's repository)")
 	})
+	o.signatureFormat.bind(cmd)
 	o.registryFlags.bind(cmd)
 	o.bindFormat(cmd)
 	return cmd
@@ -53,6 +56,10 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	}
 	if src == "-" {
 		return flags.Usage(cmd, "a bundle on standard input cannot be signed: sign the file, or pull with --sign-key")
+	}
+	format, err := signatures.ParseFormat(o.signatureFormat.name)
+	if err != nil {
+		return err
 	}
 	source, at, _, err := o.source(cmd.Context(), o.app, src)
 	if err != nil {
@@ -67,7 +74,7 @@ func (o *signOptions) run(cmd *cobra.Command, src string) error {
 	if identity == "" {
 		identity = at.reference.Repository()
 	}
-	root, err := sign.Bundle(cmd.Context(), source, signer, identity)
+	root, err := sign.Bundle(cmd.Context(), source, sign.Input{Signer: signer, Identity: identity, Format: format})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/timestamp"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/token"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -58,6 +59,16 @@ func (a *app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, 
 		}
 		return f.signer(ctx, a)
 	}
+}
+
+// signatureFormatFlag is the form of a bundle's signature.
+type signatureFormatFlag struct{ name string }
+
+func (f *signatureFormatFlag) bind(cmd *cobra.Command) {
+	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
+		fl.StringVar(&f.name, "signature-format", signatures.Both.String(), "`FORM` of the signature: "+signatures.Formats()+
+			" (cosign 3 writes sigstore-bundle, cosign 2 simple)")
+	})
 }
 
 // signer reads the private key of a flag, with its certificate; nil where none is

@@ -390,8 +390,8 @@ func truncate(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func tool(ts *testscript.TestScript, _ bool, args []string) {
-	if args[1] == "cosign" {
-		expectCode(ts, args[0], toolchain.Path(of(ts).t, "cosign"), args[2:])
+	if args[1] == "cosign" || args[1] == "cosign3" {
+		expectCode(ts, args[0], toolchain.Path(of(ts).t, args[1]), args[2:])
 		return
 	}
 	name, err := exec.LookPath(args[1])

@@ -87,6 +87,9 @@ type Capabilities struct {
 	// blobs with their bytes; nil where there is nothing. Who signs what he writes there
 	// adds to it.
 	Tagged func(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error)
+	// Referring returns the referrers of a digest at the target's place that may hold
+	// signatures, their blobs with their bytes.
+	Referring func(ctx context.Context, subject image.Digest) ([]bundle.Attachment, error)
 	// Stream takes everything at once, in an order of the target's own, and then nothing
 	// comes by Put.
 	Stream func(ctx context.Context, f bundle.Fetcher) error

@@ -1,8 +1,10 @@
 package signatures
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -48,7 +50,15 @@ type Signature struct {
 	Type   string       `json:"type,omitempty"` // artifact type of a referrer
 }
 
-// List returns what is attached to a subject.
+// compare orders what is attached in the same way wherever it is: tags first.
+func (s Signature) compare(t Signature) int {
+	if (s.Tag == "") != (t.Tag == "") {
+		return strings.Compare(t.Tag, s.Tag)
+	}
+	return cmp.Or(strings.Compare(s.Tag, t.Tag), strings.Compare(s.Type, t.Type), strings.Compare(s.Digest.String(), t.Digest.String()))
+}
+
+// List returns what is attached to a subject, in the same order from every medium.
 func List(ctx context.Context, s Source, subject image.Digest) ([]Signature, error) {
 	attached, err := s.Attachments(ctx, subject)
 	out := []Signature{}
@@ -59,5 +69,6 @@ func List(ctx context.Context, s Source, subject image.Digest) ([]Signature, err
 		}
 		out = append(out, Signature{Digest: digest, Tag: d.Annotations[ocispec.AnnotationRefName], Type: d.ArtifactType})
 	}
+	slices.SortFunc(out, Signature.compare)
 	return out, err
 }

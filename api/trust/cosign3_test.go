@@ -1,0 +1,201 @@
+package trust_test
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// repoWith is a repository of a registry with or without the referrers API.
+func repoWith(t *testing.T, referrers bool) repo {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(referrers), registry.Logger(quiet())))
+	t.Cleanup(server.Close)
+	r, err := name.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/vdo/drivers")
+	require.NoError(t, err)
+	return repo{r}
+}
+
+// subject describes a manifest that is there.
+func (r repo) subject(t *testing.T, d image.Digest) ocispec.Descriptor {
+	t.Helper()
+	got, err := remote.Head(r.Digest(d.String()))
+	require.NoError(t, err)
+	return ocispec.Descriptor{MediaType: string(got.MediaType), Digest: digest.Digest(d.String()), Size: got.Size}
+}
+
+// putReferrer pushes a sigstore bundle.
+func (r repo) putReferrer(t *testing.T, s trust.Signed) {
+	t.Helper()
+	for _, b := range s.Blobs {
+		require.NoError(t, remote.WriteLayer(r.Repository, static.NewLayer(b.Data, types.MediaType(b.Descriptor.MediaType))))
+	}
+	require.NoError(t, remote.Put(r.Digest(s.Descriptor.Digest.String()), taggable(s.Manifest)))
+}
+
+// version runs one of the two real programs, in a home of its own.
+func version(t *testing.T, program string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), toolchain.Path(t, program), args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "COSIGN_PASSWORD=pass", "HOME="+cmd.Dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Both versions of cosign verify what is signed here, in each form that they read, and
+// what they sign in each form that they write is verified here, with the referrers API
+// and without.
+func TestBothVersionsOfCosign(t *testing.T) {
+	keyFile, pubFile := keyFiles(t, keysOfAllKinds(t)["P-256"])
+	s, p := loadFiles(t, keyFile, pubFile)
+	signs := map[string][]string{
+		"cosign writes simple":          {"cosign", "sign", "--tlog-upload=false"},
+		"cosign writes bundles":         {"cosign", "sign", "--tlog-upload=false", "--new-bundle-format"},
+		"cosign3 writes its default":    {"cosign3", "sign", "--tlog-upload=false", "--use-signing-config=false"},
+		"cosign3 writes simple signing": {"cosign3", "sign", "--tlog-upload=false", "--use-signing-config=false", "--new-bundle-format=false"},
+	}
+	// Without a network cosign 2 has no trusted root, which it wants for a sigstore bundle
+	// even with a key, and it looks at nothing else where there is one.
+	empty := filepath.Join(t.TempDir(), "trusted_root.json")
+	require.NoError(t, os.WriteFile(empty, []byte(`{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1"}`), 0o600))
+	verifies := map[string]struct {
+		args                  []string
+		simple, bundled, both bool // what it accepts
+	}{
+		"cosign":                         {[]string{"cosign", "verify", "--trusted-root", empty}, true, true, true},
+		"cosign without a trusted root":  {[]string{"cosign", "verify"}, true, false, false},
+		"cosign that is told the format": {[]string{"cosign", "verify", "--trusted-root", empty, "--new-bundle-format"}, false, true, true},
+		"cosign3":                        {[]string{"cosign3", "verify"}, true, true, true},
+		"cosign3 that is told the other": {[]string{"cosign3", "verify", "--new-bundle-format=false"}, true, false, true},
+	}
+	for kind, api := range map[string]bool{"referrers API": true, "fallback tag": false} {
+		t.Run(kind, func(t *testing.T) {
+			r := repoWith(t, api)
+			for name, args := range signs {
+				t.Run(name, func(t *testing.T) {
+					root := r.push(t)
+					out, err := version(t, args[0], append(args[1:], "--key", keyFile, "-y", r.Digest(root.String()).String())...)
+					require.NoError(t, err, out)
+					v, err := p.Verify(root, r.evidence(t, root), now)
+					require.NoError(t, err)
+					require.Equal(t, []string{"release"}, v.Keys())
+					_, err = p.Verify(subject("other"), r.evidence(t, root), now)
+					requireUntrusted(t, err, "of another digest")
+				})
+			}
+			bundled, simple, both, foreign := r.push(t), r.push(t), r.push(t), r.push(t)
+			for _, root := range []image.Digest{bundled, both} {
+				signed, err := s.SignBundle(r.subject(t, root))
+				require.NoError(t, err)
+				r.putReferrer(t, signed)
+			}
+			for _, root := range []image.Digest{simple, both} {
+				r.put(t, sign(t, s, root, nil))
+			}
+			other, err := newSigner(t).SignBundle(r.subject(t, foreign))
+			require.NoError(t, err)
+			r.putReferrer(t, other)
+			for name, c := range verifies {
+				t.Run(name, func(t *testing.T) {
+					for root, want := range map[image.Digest]bool{bundled: c.bundled, simple: c.simple, both: c.both, foreign: false} {
+						out, err := version(t, c.args[0], append(c.args[1:], "--key", pubFile, "--insecure-ignore-tlog=true", r.Digest(root.String()).String())...)
+						require.Equal(t, want, err == nil, "%s", out)
+					}
+				})
+			}
+			_, err = p.Verify(foreign, r.evidence(t, foreign), now)
+			requireUntrusted(t, err, "by no key of the policy")
+		})
+	}
+}
+
+// A sigstore bundle with a certificate and a time stamp, by and for cosign 3.
+func TestCertificatesInSigstoreBundles(t *testing.T) {
+	o, dir := newOffice(t), t.TempDir()
+	stampRoot := pki.Root(t, "TSA Root")
+	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
+	ends := time.Now().Add(time.Hour)
+	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
+	s, err := signer(t, leaf.Key).WithCertificate("release.crt", leaf.PEM(), o.issuer.PEM(), time.Now())
+	require.NoError(t, err)
+	s = s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, time.Now()), nil })
+	r := repoWith(t, true)
+	root := r.push(t)
+	signed, err := s.SignBundle(r.subject(t, root))
+	require.NoError(t, err)
+	r.putReferrer(t, signed)
+
+	evidence := r.evidence(t, root)
+	policy := func(intermediates, stamps []byte) *trust.Policy {
+		return certificates(t, 1, o.authority(t, trust.AuthorityOptions{Intermediates: intermediates, TimestampRoots: stamps}))
+	}
+	_, err = policy(o.issuer.PEM(), nil).Verify(root, evidence, time.Now())
+	require.NoError(t, err)
+	_, err = policy(o.issuer.PEM(), stampRoot.PEM()).Verify(root, evidence, ends.Add(time.Hour))
+	require.NoError(t, err)
+	_, err = policy(o.issuer.PEM(), nil).Verify(root, evidence, ends.Add(time.Hour))
+	requireUntrusted(t, err, "has no time-stamping authority")
+	_, err = policy(nil, nil).Verify(root, evidence, time.Now())
+	requireUntrusted(t, err, "has not issued")
+
+	require.True(t, s.HasSigned(root, evidence))
+	require.False(t, s.HasSigned(subject("other"), evidence))
+	require.True(t, signer(t, leaf.Key).HasSigned(root, evidence))
+	require.False(t, newSigner(t).HasSigned(root, evidence))
+	again, err := signer(t, leaf.Key).WithCertificate("release.crt", o.issuer.Issue(t, pki.Spec{Key: leaf.Key, Usage: codeSigning}).PEM(), nil, time.Now())
+	require.NoError(t, err)
+	require.False(t, again.HasSigned(root, evidence), "with another certificate")
+
+	trusted := filepath.Join(dir, "trusted_root.json")
+	require.NoError(t, os.WriteFile(trusted, trustedRoot(t, o, stampRoot, tsa), 0o600))
+	verify := func(identity string) (string, error) {
+		return version(t, "cosign3", "verify", "--trusted-root", trusted, "--certificate-identity", identity, "--certificate-oidc-issuer-regexp", ".*",
+			"--insecure-ignore-sct", "--insecure-ignore-tlog=true", "--use-signed-timestamps", r.Digest(root.String()).String())
+	}
+	out, err := verify("release@corp.example")
+	require.NoError(t, err, out)
+	_, err = verify("intern@corp.example")
+	require.Error(t, err)
+}
+
+// trustedRoot is what cosign takes in place of roots.
+func trustedRoot(t *testing.T, o office, stampRoot, tsa pki.Authority) []byte {
+	t.Helper()
+	chain := func(of ...pki.Authority) map[string]any {
+		var all []any
+		for _, a := range of {
+			all = append(all, map[string]any{"rawBytes": a.Certificate.Raw})
+		}
+		return map[string]any{
+			"subject": map[string]string{"organization": "corp", "commonName": "corp"}, "uri": "https://corp.example",
+			"certChain": map[string]any{"certificates": all}, "validFor": map[string]any{"start": "2020-01-01T00:00:00Z"},
+		}
+	}
+	data, err := json.Marshal(map[string]any{
+		"mediaType":              "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+		"certificateAuthorities": []any{chain(o.issuer, o.root)}, "timestampAuthorities": []any{chain(tsa, stampRoot)},
+	})
+	require.NoError(t, err)
+	return data
+}

@@ -1,0 +1,123 @@
+package trust
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	cosignbundle "github.com/sigstore/cosign/v2/pkg/cosign/bundle"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+)
+
+// Annotations of a manifest with a sigstore bundle, as cosign writes them.
+const (
+	bundleContentAnnotation   = "dev.sigstore.bundle.content"
+	bundlePredicateAnnotation = "dev.sigstore.bundle.predicateType"
+)
+
+// SignBundle signs what a descriptor names in the form that cosign 3 writes: a manifest
+// that refers to it, with a sigstore bundle. The result has no tag. A sigstore bundle has
+// room for the signer's certificate alone: who verifies has to have those between it and
+// the root.
+func (s *Signer) SignBundle(subject ocispec.Descriptor) (Signed, error) {
+	return s.refer(subject, statement{PredicateType: SignPredicateType})
+}
+
+// AttestBundle is [Signer.Attest] in the form that cosign 3 writes.
+func (s *Signer) AttestBundle(subject ocispec.Descriptor, identity, predicateType string, predicate []byte) (Signed, error) {
+	if err := checkStatement(predicateType, predicate); err != nil {
+		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "attest", Subject: subject.Digest.String(), Err: err}
+	}
+	return s.refer(subject, statement{PredicateType: predicateType, Predicate: predicate, Subject: []statementSubject{{Name: identity}}})
+}
+
+// refer signs a statement about a subject, as a referrer.
+func (s *Signer) refer(subject ocispec.Descriptor, st statement) (Signed, error) {
+	digest, err := image.ParseDigest(subject.Digest.String())
+	if err != nil {
+		return Signed{}, &fault.Error{Reason: fault.InvalidInput, Op: "sign", Err: errors.New("there is no digest to sign")}
+	}
+	if len(st.Subject) == 0 {
+		st.Subject = []statementSubject{{}}
+	}
+	st.Type, st.Subject[0].Digest = statementV1, map[string]string{"sha256": digest.Hex()}
+	payload, err := json.Marshal(st)
+	if err != nil {
+		return Signed{}, err
+	}
+	text, err := s.bundled(payload)
+	if err != nil {
+		return Signed{}, err
+	}
+	layer, empty := describe(BundleMediaType, text), []byte("{}")
+	return sealReferrer(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: BundleMediaType,
+		Config: describe(ocispec.MediaTypeEmptyJSON, empty), Layers: []ocispec.Descriptor{layer},
+		Subject:     &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
+		Annotations: map[string]string{bundleContentAnnotation: "dsse-envelope", bundlePredicateAnnotation: st.PredicateType},
+	}, Blob{describe(ocispec.MediaTypeEmptyJSON, empty), empty}, Blob{layer, text})
+}
+
+func sealReferrer(m ocispec.Manifest, blobs ...Blob) (Signed, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return Signed{}, err
+	}
+	d := describe(ocispec.MediaTypeImageManifest, data)
+	d.ArtifactType = m.ArtifactType
+	return Signed{Manifest: data, Descriptor: d, Blobs: blobs}, nil
+}
+
+// bundled signs a statement, and returns the sigstore bundle, in one line.
+func (s *Signer) bundled(payload []byte) ([]byte, error) {
+	envelope, err := s.sealEnvelope(payload)
+	if err != nil {
+		return nil, err
+	}
+	var signed dsse.Envelope
+	if err := json.Unmarshal(envelope, &signed); err != nil {
+		return nil, err
+	}
+	raw, err := decodeSignature(signed.Signatures[0].Sig)
+	if err != nil {
+		return nil, err
+	}
+	var certificate, stamp []byte
+	if s.certified != nil {
+		certificate = pemOf(s.certified.leaf)
+	}
+	if s.stamp != nil {
+		if stamp, err = s.stamped(raw); err != nil {
+			return nil, err
+		}
+	}
+	text, err := cosignbundle.MakeNewBundle(s.key.public, nil, payload, envelope, certificate, stamp)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	var out bytes.Buffer // the library's own white space differs from run to run
+	err = json.Compact(&out, text)
+	return out.Bytes(), err
+}
+
+// HasSigned reports whether there is a signature by the signer of a subject among the
+// evidence, in a sigstore bundle: with its certificate and a time stamp, where it signs
+// with those.
+func (s *Signer) HasSigned(subject image.Digest, evidence []Evidence) bool {
+	for _, e := range evidence {
+		switch {
+		case e.problem != "" || e.candidate.form != statementForm || !e.candidate.madeBy(s.key.verifiers, subject):
+		case s.certified != nil && (e.holder == nil || !e.holder.leaf.Equal(s.certified.leaf)):
+		case s.stamp != nil && len(e.holder.timestamps) == 0:
+		default:
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package signatures
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
+)
+
+// Format is the form in which a bundle is signed.
+type Format int
+
+// The forms. Both is the default: there are verifiers that know one of them only.
+const (
+	Both           Format = iota
+	SigstoreBundle        // a manifest that refers to the bundle: what cosign 3 writes
+	Simple                // simple signing under the tag sha256-HEX.sig: what cosign 2 writes
+)
+
+var formats = []string{"both", "sigstore-bundle", "simple"}
+
+// String is what [ParseFormat] reads.
+func (f Format) String() string { return formats[f] }
+
+// Formats lists the names of all formats.
+func Formats() string { return strings.Join(formats, ", ") }
+
+// ParseFormat reads the name of a format.
+func ParseFormat(text string) (Format, error) {
+	if n := slices.Index(formats, text); n >= 0 {
+		return Format(n), nil
+	}
+	return 0, &fault.Error{
+		Reason: fault.InvalidInput, Op: "read signature format", Subject: fmt.Sprintf("%q", text),
+		Err: errors.New("there is no such format"), Hint: "give one of " + Formats(),
+	}
+}
+
+// Request says what is signed, by whom and how.
+type Request struct {
+	Signer   *trust.Signer
+	Subject  ocispec.Descriptor
+	Identity string // what the signer calls the subject
+	Format   Format
+}
+
+// There is what is attached already at the place where the signatures go.
+type There struct {
+	Tagged    bundle.Attachment   // under the tag; zero: nothing
+	Referring []bundle.Attachment // referrers, with their bytes
+}
+
+// Make returns the attachments of a signature: those that are there already, where the
+// signer has made them, so that to sign again adds nothing.
+func (r Request) Make(ctx context.Context, there There) ([]bundle.Attachment, error) {
+	subject, err := image.ParseDigest(r.Subject.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	var out []bundle.Attachment
+	if r.Format != SigstoreBundle {
+		a, err := New(r.Signer, subject, r.Identity, there.Tagged.Node.Data)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, WithData(a, there.Tagged))
+	}
+	if r.Format == Simple {
+		return out, nil
+	}
+	for _, a := range there.Referring {
+		evidence, err := trust.ReadEvidence(ctx, carried(a), a.Node.Descriptor)
+		if err == nil && r.Signer.HasSigned(subject, evidence) {
+			return append(out, a), nil
+		}
+	}
+	signed, err := r.Signer.SignBundle(r.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("sign %s: %w", subject, err)
+	}
+	return append(out, Of(subject, signed)), nil
+}
+
+// Referring returns the referrers of a subject that may hold a signature, with their
+// bytes.
+func Referring(ctx context.Context, s Source, subject image.Digest) ([]bundle.Attachment, error) {
+	attached, err := s.Attachments(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	return bundle.ReadReferrers(ctx, s, subject, attached, trust.BundleMediaType), ctx.Err()
+}
+
+// carried is the content of an attachment that has its bytes.
+type carried bundle.Attachment
+
+// Fetch gives the bytes of a descriptor.
+func (c carried) Fetch(_ context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	for _, b := range append([]ocispec.Descriptor{{Digest: c.Node.Descriptor.Digest, Data: c.Node.Data}}, c.Blobs...) {
+		if b.Digest == d.Digest {
+			return io.NopCloser(bytes.NewReader(b.Data)), nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: d.Digest.String()}
+}
+
+// Carried is the content of an attachment that has its bytes.
+func Carried(a bundle.Attachment) bundle.Fetcher { return carried(a) }
+
+// AtTarget returns what a target has about a subject already, under a tag and as
+// referrers.
+func AtTarget(ctx context.Context, target medium.Target, subject image.Digest, tag string) (There, error) {
+	tagged, err := At(ctx, target, subject, tag)
+	if err != nil {
+		return There{}, err
+	}
+	there := There{Tagged: tagged}
+	if referring := target.Can().Referring; referring != nil {
+		there.Referring, err = referring(ctx, subject)
+	}
+	return there, err
+}
