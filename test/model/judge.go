@@ -261,13 +261,19 @@ func (s Step) lied() bool {
 	return strings.HasPrefix(s.Fault.Kind, "forgets") || s.Fault.Kind == "has-all" || s.Fault.Kind == "undead"
 }
 
+// copiesDamage tells that p is the copy, byte for byte, of what was damaged by hand: a split
+// looks at no digest, verify does.
+func (s Step) copiesDamage(m model, p place) bool {
+	return s.Do == "split" && p == place(s.To) && m.damaged[place(s.From)]
+}
+
 // complete: what looks like a bundle is one, whatever happened.
 func (t *trial) complete() *Broken {
 	for _, p := range t.model.places {
 		repo, _, inMirror := p.mirror()
 		c := t.after[p]
 		switch {
-		case !c.there || c.sound() || t.model.damaged[p] || inMirror && t.model.lost[repo] || t.before[p].there && !t.before[p].sound():
+		case !c.there || c.sound() || t.model.damaged[p] || t.step.copiesDamage(t.model, p) || inMirror && t.model.lost[repo] || t.before[p].there && !t.before[p].sound():
 		case t.step.lied() && !t.done(): // it was told so, and found out
 			t.model.lost[repo] = true
 		default:
@@ -563,6 +569,8 @@ func (t *trial) learn() {
 		switch {
 		case inMirror && t.step.has("check-all"):
 			delete(t.model.lost, repo)
+		case t.step.copiesDamage(t.model, p):
+			t.model.damaged[p] = true
 		case t.step.Do == "repair", t.step.Do == "pull" && (!t.before[p].there || t.step.has("replace")), t.step.Do == "split":
 			delete(t.model.damaged, p)
 		}

@@ -115,6 +115,7 @@ var varying = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "D"},
 	{regexp.MustCompile(`(127\.0\.0\.1|localhost):\d+`), "127.0.0.1:PORT"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d(T[0-9:.]+Z)?`), "DATE"},
+	{regexp.MustCompile(`vdo-bundle "[^"]*"`), "vdo-bundle VERSION"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(B|kB|MB|GB|bytes)\b`), "SIZE"},
 	{regexp.MustCompile(`\b\d+(m\d+)?s\b`), "TIME"},
 	{regexp.MustCompile(`[ \t]+`), " "},
