@@ -392,15 +392,19 @@ func wholeIn(ctx context.Context, in *os.Root, d ocispec.Descriptor) (bool, erro
 // its bytes; nil where there is nothing that is whole. Who signs what he writes adds to
 // it, so that no signature is lost.
 func (w *DirWriter) Tagged(ctx context.Context, subject image.Digest, tag string) (*bundle.Attachment, error) {
-	if w.o.Replace || !isThere(filepath.Join(w.path, indexName)) {
+	if w.o.Replace {
+		return nil, nil
+	}
+	if w.seen == nil {
+		w.seen = map[string]digest.Digest{}
+	}
+	w.seen[tag] = "" // also where there is no folder yet: another process may make it meanwhile
+	if !isThere(filepath.Join(w.path, indexName)) {
 		return nil, nil
 	}
 	d, err := OpenDir(w.path)
 	if err != nil {
 		return nil, nil //nolint:nilerr // Begin says what is wrong with it
-	}
-	if w.seen == nil {
-		w.seen = map[string]digest.Digest{}
 	}
 	entry, _ := d.index().tagged(tag)
 	w.seen[tag] = entry.Digest

@@ -466,6 +466,34 @@ func TestPullingAgainTakesNoSignatureAway(t *testing.T) {
 	require.NoError(t, verifyDir(t.Context(), path))
 }
 
+// Who signs as he pulls into a folder that another process makes meanwhile takes its
+// signature away no more than one that was there before.
+func TestAFolderThatCameMeanwhileKeepsItsSignature(t *testing.T) {
+	b := bundles.New(t, bundles.Options{Seed: 103})
+	path := filepath.Join(t.TempDir(), "layout")
+	theirs, ours := bundles.Signature(t, rootOf(b), 1), bundles.Signature(t, rootOf(b), 2)
+	w, err := CreateDir(path, Options{})
+	require.NoError(t, err)
+	found, err := w.Tagged(t.Context(), rootOf(b), ours.Tag)
+	require.NoError(t, err)
+	require.Nil(t, found)
+
+	other, err := CreateDir(path, Options{})
+	require.NoError(t, err)
+	b.Graph.Attachments = []bundle.Attachment{theirs}
+	require.NoError(t, pull(t.Context(), other, b, 1))
+
+	b.Graph.Attachments = []bundle.Attachment{ours}
+	err = pull(t.Context(), w, b, 1)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	again, err := CreateDir(path, Options{})
+	require.NoError(t, err)
+	kept, err := again.Tagged(t.Context(), rootOf(b), theirs.Tag)
+	require.NoError(t, err)
+	require.NotNil(t, kept)
+	require.Equal(t, theirs.Node.Data, kept.Node.Data)
+}
+
 // A split that cannot be finished leaves the parts that it would replace: they may be
 // the only copy.
 func TestASplitThatFailsLeavesTheOldParts(t *testing.T) {

@@ -113,7 +113,7 @@ func TestOpenShiftSets(t *testing.T) {
 
 func TestWriteRefuses(t *testing.T) {
 	_, err := nodeconfig.Write("docker", input("registry.k8s.io/a:1"))
-	require.ErrorContains(t, err, `"docker" is none of containerd, crio, k3s, openshift`)
+	require.ErrorContains(t, err, `"docker" is not one of containerd, crio, k3s, openshift`)
 	for _, f := range nodeconfig.Runtimes() {
 		_, err = nodeconfig.Write(nodeconfig.Runtime(f), input("[::1]:5000/a:1"))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
