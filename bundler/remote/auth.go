@@ -146,7 +146,7 @@ func (c *Client) login(ctx context.Context, h *Host, path string) (*login, error
 	if err != nil {
 		return nil, err
 	}
-	l := &login{client: c, host: h, credential: credential, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}}}
+	l := &login{client: c, host: h, credential: credential, tokens: &tokens{Cache: auth.NewCache(), until: map[string]time.Time{}, latest: map[string]string{}}}
 	l.oras = &auth.Client{
 		Client:     &http.Client{Transport: l, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		Credential: func(context.Context, string) (auth.Credential, error) { return credential, nil },
@@ -289,8 +289,9 @@ func (l *login) taken(data []byte) error {
 // used any more: the request that it is refused for may have a large body.
 type tokens struct {
 	auth.Cache
-	mu    sync.Mutex
-	until map[string]time.Time
+	mu     sync.Mutex
+	until  map[string]time.Time
+	latest map[string]string // what was fetched last, by the host, the scheme and the key
 }
 
 // GetToken returns a token that is good for a while.
@@ -308,15 +309,38 @@ func (t *tokens) GetToken(ctx context.Context, registry string, scheme auth.Sche
 }
 
 // Set fetches a token once for all who wait for it. Who gives up has the next one fetch
-// it, which oras does where the error is this very one.
+// it, which oras does where the error is this very one. Who looked before there was a
+// token, and comes here when there is one, is given it: oras would fetch another.
 func (t *tokens) Set(ctx context.Context, registry string, scheme auth.Scheme, key string, fetch func(context.Context) (string, error)) (string, error) {
+	name := strings.Join([]string{registry, scheme.String(), key}, " ")
 	return t.Cache.Set(ctx, registry, scheme, key, func(ctx context.Context) (string, error) {
+		if token := t.fetched(name); token != "" {
+			return token, nil
+		}
 		token, err := fetch(ctx)
 		if err != nil && ctx.Err() != nil {
 			return "", context.Canceled
 		}
+		if err == nil {
+			t.mu.Lock()
+			t.latest[name] = token
+			t.mu.Unlock()
+		}
 		return token, err
 	})
+}
+
+// fetched returns the token that was fetched last, while it is good; else nothing. What
+// is not a token of a service (Basic) is never noted as good, and made anew.
+func (t *tokens) fetched(name string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	token := t.latest[name]
+	if !time.Now().Before(t.until[token]) {
+		delete(t.latest, name)
+		return ""
+	}
+	return token
 }
 
 func (t *tokens) good(token string, until time.Time) {
