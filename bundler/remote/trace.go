@@ -4,12 +4,14 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"regexp"
 	"time"
 )
 
 // Exchange is one request and how it ended, without anything that may be secret: no
-// header, no body, no query, no login of a URL; of a host that a server named, which may
-// be led to by a signed address, no path either.
+// header, no body, no query, no login of a URL; and of the paths only those that this
+// package makes itself: where a server leads, on another host or its own, the address
+// may be signed, or hold what drives a terminal.
 type Exchange struct {
 	Method string
 	Target string        // https://HOST/PATH
@@ -25,9 +27,12 @@ func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, 
 	}
 	started := time.Now()
 	resp, err := t.RoundTrip(req)
-	x := Exchange{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + req.URL.Path, Took: time.Since(started)}
-	if c.isForeign(t) {
-		x.Target = req.URL.Scheme + "://" + req.URL.Host + "/…"
+	x := Exchange{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/…", Took: time.Since(started)}
+	if shown := ours.FindStringSubmatch(req.URL.EscapedPath()); shown != nil && !c.isForeign(t) {
+		x.Target = req.URL.Scheme + "://" + req.URL.Host + shown[1]
+		if shown[1] != req.URL.EscapedPath() {
+			x.Target += "…" // the name of an upload, which the server chose
+		}
 	}
 	if err != nil {
 		x.Err = harmless(err)
@@ -37,6 +42,10 @@ func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, 
 	c.opts.Trace(x)
 	return resp, err
 }
+
+// ours are the paths of the distribution specification that requests begin with.
+var ours = regexp.MustCompile(`^(/v2/(?:(?:_catalog|[a-z0-9._/-]+/(?:manifests/[A-Za-z0-9._:-]+|blobs/[A-Za-z0-9._:+-]+|blobs/uploads/|tags/list|referrers/[A-Za-z0-9._:+-]+))?)?)` +
+	`(?:$|[^/]+$)`)
 
 func (c *Client) isForeign(t http.RoundTripper) bool {
 	if t == c.foreign {
