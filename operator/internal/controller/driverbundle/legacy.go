@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,7 +50,8 @@ var legacyNames = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOther
 // disabled. Other fields of the DriverBundle are the user's. Of several the first counts:
 // ConfigMaps, then CompatibilityConfigs by name. One that cannot be honoured (a URL of
 // another kind, a matrix as JSON) gets an event and an annotation that say what to do, and
-// changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does.
+// changes nothing: what was accepted goes on serving. When it goes, its DriverBundle does;
+// while CompatibilityConfigs cannot be read none counts as gone.
 type legacy struct {
 	reader   client.Reader // past the cache
 	client   client.Client
@@ -98,12 +100,12 @@ func fromCompatibility(c *v1alpha1.CompatibilityConfig) request {
 
 // Reconcile is one pass over a namespace's matrix ConfigMaps and CompatibilityConfigs.
 func (r *legacy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	requests, err := r.observe(ctx, req.Namespace)
+	requests, unread, err := r.observe(ctx, req.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if len(requests) == 0 {
-		return reconcile.Result{}, r.remove(ctx, req.NamespacedName)
+		return reconcile.Result{}, r.remove(ctx, req.NamespacedName, unread)
 	}
 	first := requests[0]
 	for _, other := range requests[1:] {
@@ -121,25 +123,26 @@ func (r *legacy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{}, r.tell(ctx, first, problem)
 }
 
-// observe reads the resources that are there, in order of precedence.
-func (r *legacy) observe(ctx context.Context, namespace string) ([]request, error) {
-	var out []request
+// observe reads the resources that are there, in order of precedence, and returns why
+// CompatibilityConfigs cannot be read where the manifests are of an earlier release:
+// none found then does not mean that none is there.
+func (r *legacy) observe(ctx context.Context, namespace string) (out []request, unread, err error) {
 	for _, name := range legacyNames {
 		var c corev1.ConfigMap
 		switch err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &c); {
 		case apierrors.IsNotFound(err):
 			continue
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		}
 		if c.DeletionTimestamp.IsZero() {
 			out = append(out, fromConfigMap(&c))
 		}
 	}
 	var list v1alpha1.CompatibilityConfigList
-	err := r.reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxCompatibility))
-	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		return nil, err // the others are manifests of an earlier release
+	unread = r.reader.List(ctx, &list, client.InNamespace(namespace), client.Limit(maxCompatibility))
+	if unread != nil && !meta.IsNoMatchError(unread) && !apierrors.IsNotFound(unread) && !apierrors.IsForbidden(unread) {
+		return nil, nil, unread
 	}
 	slices.SortFunc(list.Items, func(a, b v1alpha1.CompatibilityConfig) int { return strings.Compare(a.Name, b.Name) })
 	for i := range list.Items {
@@ -147,7 +150,7 @@ func (r *legacy) observe(ctx context.Context, namespace string) ([]request, erro
 			out = append(out, fromCompatibility(c))
 		}
 	}
-	return out, nil
+	return out, unread, nil
 }
 
 // maxCompatibility bounds what is looked at: one counts.
@@ -253,8 +256,9 @@ func ours(b *v1alpha1.DriverBundle) bool {
 }
 
 // remove deletes the DriverBundle of a resource that is gone, where the garbage
-// collector has not yet.
-func (r *legacy) remove(ctx context.Context, name types.NamespacedName) error {
+// collector has not yet. With it goes what the drivers are trusted by, so its owner has
+// to be known to be gone: one that cannot be read is not.
+func (r *legacy) remove(ctx context.Context, name types.NamespacedName, unread error) error {
 	var b v1alpha1.DriverBundle
 	if err := r.client.Get(ctx, name, &b); err != nil {
 		return client.IgnoreNotFound(err)
@@ -262,7 +266,28 @@ func (r *legacy) remove(ctx context.Context, name types.NamespacedName) error {
 	if !ours(&b) {
 		return nil
 	}
+	owner := metav1.GetControllerOf(&b)
+	if owner.Kind == kindCompatibility && unread != nil {
+		log.FromContext(ctx).Info("the DriverBundle stays, since its CompatibilityConfig cannot be read: apply deploy/crds and deploy/rbac.yaml of this release",
+			"driverBundle", name.String(), "error", unread.Error())
+		return nil
+	}
+	if there, err := r.there(ctx, name.Namespace, owner); there || err != nil {
+		return err
+	}
 	return client.IgnoreNotFound(r.client.Delete(ctx, &b, client.Preconditions{UID: &b.UID}))
+}
+
+// there reports whether an owner is there, and not another of its name.
+func (r *legacy) there(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
+	var o client.Object = &corev1.ConfigMap{}
+	if owner.Kind == kindCompatibility {
+		o = &v1alpha1.CompatibilityConfig{}
+	}
+	if err := r.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: owner.Name}, o); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return o.GetUID() == owner.UID, nil
 }
 
 // tell puts a problem into the resource's annotation, or takes it away, with an
