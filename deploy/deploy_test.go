@@ -316,7 +316,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
 		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
 		{"create", "events.k8s.io", "events", namespace, ""}, {"patch", "", "events", namespace, ""},
-		{"list", "discovery.k8s.io", "endpointslices", "default", ""},                                          // of the API servers
+		{"get", "discovery.k8s.io", "endpointslices", "default", "kubernetes"},                                 // of the API servers
 		{"list", "vdo.vmware.com", "vdoconfigs", "", ""}, {"create", "events.k8s.io", "events", "default", ""}, // to say that they have no effect there
 		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
 	} {
@@ -366,6 +366,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
 		{"update", "coordination.k8s.io", "leases", namespace, "other"},
 		{"use", "security.openshift.io", "securitycontextconstraints", namespace, "privileged"},
+		{"list", "discovery.k8s.io", "endpointslices", "default", ""}, {"get", "discovery.k8s.io", "endpointslices", "default", "other"},
 	} {
 		require.False(t, allowed(t, op, a), "%+v", a)
 	}

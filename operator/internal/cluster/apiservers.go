@@ -12,12 +12,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
@@ -60,17 +62,24 @@ func (c *Cluster) APIServers(ctx context.Context) ([]assess.APIServer, error) {
 	return append(all, asked...), nil
 }
 
-// endpoints returns HOST:PORT of every API server, sorted.
+// endpoints returns HOST:PORT of every API server, sorted. They keep them in the one
+// EndpointSlice that is named like their Service, so no other one has to be readable.
 func (c *Cluster) endpoints(ctx context.Context) ([]string, error) {
-	var slicesOf discoveryv1.EndpointSliceList
-	err := c.Reader.List(ctx, &slicesOf, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}, client.Limit(maxServers))
+	var slice discoveryv1.EndpointSlice
+	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &slice)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if apierrors.IsForbidden(err) {
+		return nil, &fault.Error{
+			Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers", Err: err,
+			Hint: "apply deploy/rbac.yaml of this release: the operator has to get EndpointSlice kubernetes (discovery.k8s.io) in namespace default; until then drivers do not follow an upgrade of Kubernetes",
+		}
+	}
 	if err != nil {
-		return nil, classify("list", "the endpoints of Service default/kubernetes", err)
+		return nil, classify("read", "the addresses of the API servers", err)
 	}
-	var all []string
-	for i := range slicesOf.Items {
-		all = append(all, addressesOf(&slicesOf.Items[i])...)
-	}
+	all := addressesOf(&slice)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	return all[:min(len(all), maxServers)], nil
@@ -104,7 +113,10 @@ func (c *Cluster) askServer(ctx context.Context, address string) assess.APIServe
 	return assess.APIServer{Address: address, Version: v, Err: err}
 }
 
-var errNobodyAsks = errors.New("this operator was not set up to ask it")
+var (
+	errNobodyAsks = errors.New("this operator was not set up to ask it")
+	errNoVersion  = errors.New("not an API server's answer: it has no gitVersion")
+)
 
 // Asking returns what asks the API server at HOST:PORT for its version: as the
 // configuration given, but that the certificate has to be for the name that all API
@@ -128,6 +140,9 @@ func Asking(cfg *rest.Config) func(ctx context.Context, address string) (string,
 		var info version.Info
 		if err := json.Unmarshal(data, &info); err != nil {
 			return "", fmt.Errorf("not an API server's answer: %w", err)
+		}
+		if info.GitVersion == "" {
+			return "", errNoVersion
 		}
 		return info.GitVersion, nil
 	}

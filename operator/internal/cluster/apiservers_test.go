@@ -3,14 +3,18 @@ package cluster_test
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
@@ -26,10 +30,10 @@ type endpoints struct {
 	addresses []string
 }
 
-func (e endpoints) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	found, ours := list.(*discoveryv1.EndpointSliceList)
-	if err := e.Reader.List(ctx, list, opts...); err != nil || !ours {
-		return err
+func (e endpoints) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	found, ours := o.(*discoveryv1.EndpointSlice)
+	if !ours || key != (client.ObjectKey{Namespace: "default", Name: "kubernetes"}) {
+		return e.Reader.Get(ctx, key, o, opts...)
 	}
 	for _, a := range e.addresses {
 		host, port, err := net.SplitHostPort(a)
@@ -41,9 +45,8 @@ func (e endpoints) List(ctx context.Context, list client.ObjectList, opts ...cli
 			return err
 		}
 		number := int32(n)
-		found.Items = append(found.Items, discoveryv1.EndpointSlice{
-			Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{host}}},
-		})
+		found.Ports = append(found.Ports, discoveryv1.EndpointPort{Port: &number})
+		found.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{host}}}
 	}
 	return nil
 }
@@ -96,4 +99,16 @@ func TestAnAddressThatIsNoAPIServerIsNotBelieved(t *testing.T) {
 	defer cancel()
 	_, err = ask(short, mute.Addr().String())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// Something in between may answer for an API server, with JSON even.
+func TestAnAnswerWithoutAVersionIsNone(t *testing.T) {
+	proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write([]byte(`{}`))
+		assert.NoError(t, err)
+	}))
+	t.Cleanup(proxy.Close)
+	ask := edge.Asking(&rest.Config{TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	_, err := ask(ctx, proxy.Listener.Addr().String())
+	require.ErrorContains(t, err, "it has no gitVersion")
 }

@@ -15,29 +15,27 @@ type kubernetes struct {
 	reported string // such as "v1.33.4"
 	version  matrix.Version
 	notes    []string // what is worth knowing of it
+	unread   error    // what keeps the API servers from being asked until a person acts
 }
 
 // chosenFor returns the version that drivers are chosen for: the lowest of the API
 // servers in use, since all of them have to suit the drivers, and never one before that
-// they were chosen for already, which is remembered. While an API server cannot be asked
-// the version does not change, lest it be chosen higher than that one has; where nothing
-// is remembered yet, the lowest of those that answer is all that is known.
+// they were chosen for already, which is remembered. While an API server cannot be asked,
+// or answers with no version, the version does not change, lest it be chosen higher than
+// that one has; where nothing is remembered yet, the lowest of those that answer is all
+// that is known. It fails where no version is known at all.
 func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error) {
-	var known []kubernetes
-	var silent []string
-	for _, s := range servers {
-		if s.Err != nil {
-			silent = append(silent, silence(s))
-			continue
+	known, silent, answered := versionsOf(servers)
+	before, err := matrix.ParseKubernetes(remembered)
+	recalled := err == nil
+	if len(known) == 0 && (!answered || !recalled) {
+		return kubernetes{}, &fault.Error{
+			Reason: fault.Unreachable, Op: "read", Subject: "the version of the API servers",
+			Err: fmt.Errorf("none of %d answers with a version: %s", len(servers), few(silent)),
 		}
-		v, err := matrix.ParseKubernetes(s.Version)
-		if err != nil {
-			return kubernetes{}, err
-		}
-		known = append(known, kubernetes{reported: s.Version, version: v})
 	}
 	if len(known) == 0 {
-		return kubernetes{}, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "the version of the API servers", Err: fmt.Errorf("none of %d answers", len(servers))}
+		known = []kubernetes{{reported: remembered, version: before}}
 	}
 	older := func(a, b kubernetes) int { return a.version.Compare(b.version) }
 	chosen, highest := slices.MinFunc(known, older), slices.MaxFunc(known, older)
@@ -45,7 +43,7 @@ func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error
 	if older(chosen, highest) != 0 {
 		notes = append(notes, fmt.Sprintf("the API servers are of Kubernetes %s to %s", chosen.reported, highest.reported))
 	}
-	if before, err := matrix.ParseKubernetes(remembered); remembered != "" && err == nil {
+	if recalled {
 		if chosen.version.LessThan(before) {
 			notes = append(notes, fmt.Sprintf("an API server is of Kubernetes %s, which is older than %s that drivers were chosen for", chosen.reported, remembered))
 		}
@@ -59,8 +57,40 @@ func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error
 	if len(notes) > 0 {
 		notes = append(notes, "drivers are chosen for Kubernetes "+chosen.reported)
 	}
-	chosen.notes = notes
+	chosen.notes, chosen.unread = notes, unread(servers)
 	return chosen, nil
+}
+
+// unread is why nobody can know which API servers there are until a right is given.
+// One that does not answer is upgraded perhaps, and answers in a while.
+func unread(servers []assess.APIServer) error {
+	for _, s := range servers {
+		if s.Address == "" && fault.ReasonOf(s.Err) == fault.Forbidden {
+			return s.Err
+		}
+	}
+	return nil
+}
+
+// versionsOf returns the versions that API servers answer with, why others are not
+// known, and whether any answered at all. A proxy in between may answer with something
+// else, which is no reason to leave drift as it is.
+func versionsOf(servers []assess.APIServer) (known []kubernetes, silent []string, answered bool) {
+	for _, s := range servers {
+		if s.Err != nil {
+			silent = append(silent, silence(s))
+			continue
+		}
+		answered = true
+		v, err := matrix.ParseKubernetes(s.Version)
+		if err != nil {
+			s.Err = fmt.Errorf("it answers with %.64q, which is no Kubernetes version", s.Version)
+			silent = append(silent, silence(s))
+			continue
+		}
+		known = append(known, kubernetes{reported: s.Version, version: v})
+	}
+	return known, silent, answered
 }
 
 func silence(s assess.APIServer) string {

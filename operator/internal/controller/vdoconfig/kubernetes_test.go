@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 )
 
@@ -28,6 +29,9 @@ func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
 		"one may be older":                {[]assess.APIServer{up("v1.34.2"), up("v1.34.2"), down}, "v1.33.4", "v1.33.4", "10.0.0.3:6443: connection refused"},
 		"one may be older, nothing known": {[]assess.APIServer{up("v1.34.2"), down}, "", "v1.34.2", "10.0.0.3:6443: connection refused"},
 		"addresses cannot be read":        {[]assess.APIServer{up("v1.34.2"), {Err: errors.New("forbidden")}}, "v1.33.4", "v1.33.4", "forbidden; drivers are chosen for Kubernetes v1.33.4"},
+		"one answers without a version":   {[]assess.APIServer{up("v1.34.2"), up("")}, "v1.33.4", "v1.33.4", `10.0.0.1:6443: it answers with "", which is no Kubernetes version`},
+		"one answers with something else": {[]assess.APIServer{up("v1.34.2"), up("nginx")}, "", "v1.34.2", `it answers with "nginx", which is no Kubernetes version`},
+		"the only one has no version":     {[]assess.APIServer{up("")}, "v1.33.4", "v1.33.4", "no Kubernetes version"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, err := chosenFor(c.servers, c.remembered)
@@ -45,4 +49,15 @@ func TestDriversAreChosenForTheLowestAPIServerAndNeverGoBack(t *testing.T) {
 	}
 	_, err := chosenFor([]assess.APIServer{down}, "v1.33.4")
 	require.ErrorContains(t, err, "none of 1 answers")
+	_, err = chosenFor([]assess.APIServer{up("")}, "")
+	require.ErrorContains(t, err, "no Kubernetes version", "nothing is known at all")
+
+	missing := &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "the addresses of the API servers"}
+	k, err := chosenFor([]assess.APIServer{up("v1.34.2"), {Err: missing}}, "v1.33.4")
+	require.NoError(t, err)
+	require.Equal(t, "v1.33.4", k.reported)
+	require.ErrorIs(t, k.unread, missing, "it does not pass by itself")
+	k, err = chosenFor([]assess.APIServer{up("v1.34.2"), down}, "v1.33.4")
+	require.NoError(t, err)
+	require.NoError(t, k.unread)
 }

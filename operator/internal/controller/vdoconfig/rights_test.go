@@ -198,3 +198,27 @@ func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 	w.grant()
 	w.ready(v)
 }
+
+// Manifests of an earlier release do not let the operator know which API servers there
+// are: the version that drivers are chosen for stays, which a person has to see.
+func TestAMissingRightToKnowTheAPIServersIsTold(t *testing.T) {
+	w := start(t, "cpi@1.33.1")
+	w.restricted()
+	v := w.config("site")
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.ready(v)
+	require.NoError(t, w.Delete(context.Background(), get(w, &rbacv1.RoleBinding{}, "default", "vdo-operator")))
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
+	w.look(v)
+	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
+	for _, typ := range []string{"Resolved", "Ready"} {
+		c := cond(t, v, typ)
+		require.Equal(t, metav1.ConditionFalse, c.Status, typ)
+		require.Equal(t, "Forbidden", c.Reason, typ)
+		require.Contains(t, c.Message, "apply deploy/rbac.yaml of this release: the operator has to get EndpointSlice kubernetes", typ)
+	}
+	require.True(t, isTrue(v, "CPIReady"), describe(v))
+	w.grant()
+	w.ready(v)
+	require.True(t, isTrue(v, "Resolved"), describe(v))
+}

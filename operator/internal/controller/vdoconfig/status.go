@@ -162,7 +162,7 @@ func (p *pass) conditions() {
 			waits = append([]string{"waiting for " + w}, waits...)
 		}
 	}
-	err := fault.Join(p.outcome.resolved, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(errs...))
+	err := fault.Join(p.outcome.resolved, p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(errs...))
 	p.readyCondition(conds, gen, err, waits)
 }
 
@@ -200,9 +200,10 @@ func (p *pass) summary() string {
 }
 
 func (p *pass) resolvedCondition(conds *[]metav1.Condition, gen int64) {
+	why := fault.Join(p.outcome.resolved, p.site.kubernetes.unread)
 	switch {
-	case p.outcome.resolved != nil:
-		condition.Part(conds, gen, v1alpha1.ConditionResolved, p.outcome.resolved, "")
+	case why != nil:
+		condition.Part(conds, gen, v1alpha1.ConditionResolved, why, "")
 	case p.outcome.waiting != "":
 		unknown(conds, gen, v1alpha1.ConditionResolved, p.outcome.waiting)
 	case !p.decision.made && p.outcome.applied != nil:
