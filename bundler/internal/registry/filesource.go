@@ -20,8 +20,6 @@ const (
 	heldBack = 4 << 10
 	// hashPiece is hashed at a time: few calls, and it stays in a core's cache.
 	hashPiece = 128 << 10
-	// mostHashes is how often a blob is hashed whose files change in the meantime.
-	mostHashes = 3
 )
 
 var errChanging = errors.New("the file is being changed while it is sent")
@@ -29,9 +27,11 @@ var errChanging = errors.New("the file is being changed while it is sent")
 // fileSource is a blob that lies in files. Its bytes go out as they are, by the kernel
 // where there is no TLS. What has its digest is a state of the files (see package
 // ondisk): one in which the blob was verified before, or one in which it is hashed here,
-// beside the sending. The end of the blob goes out once the files are in such a state,
-// and the registry's answer counts while they still are: a blob whose files changed is
-// hashed again at either point, and is refused if it has become another.
+// beside the sending. The end of the blob goes out, and the registry's answer counts,
+// only while the files are in such a state and it is the one in which the first byte
+// went out: what was sent in between is in no other. A blob whose files changed is
+// hashed again, and is refused if it has become another; if it has not, nobody knows
+// what was sent, and all of it is sent again ([errChanging], restart).
 type fileSource struct {
 	ctx    context.Context //nolint:containedctx // of the upload
 	cancel context.CancelFunc
@@ -39,12 +39,14 @@ type fileSource struct {
 	stream io.Closer
 	disk   *ondisk.Blob
 	beside sync.WaitGroup // hashing beside the sending
-	begun  bool           // it was decided whether that is needed
+	begun  bool           // the first byte was asked for, and whether that is needed is decided
 
-	checks sync.Mutex   // one looks at a time
-	good   ondisk.State // in which the blob has its digest; empty: not known
-	mu     sync.Mutex
-	err    error // what is wrong with it
+	checks  sync.Mutex   // one looks at a time
+	good    ondisk.State // in which the blob has its digest; empty: not known
+	doubted bool         // whether it has it still, though no state tells
+	start   ondisk.State // in which the first byte was sent; written with checks held
+	mu      sync.Mutex
+	err     error // what is wrong with it
 }
 
 func newFileSource(ctx context.Context, d ocispec.Descriptor, stream io.Closer, disk *ondisk.Blob) *fileSource {
@@ -53,41 +55,75 @@ func newFileSource(ctx context.Context, d ocispec.Descriptor, stream io.Closer, 
 	return s
 }
 
-// body begins to hash what is not known to be right, with the first body.
+// body keeps the state of the files, and begins to hash what is not known to be right,
+// with the first body.
 func (s *fileSource) body(offset, n int64) (io.ReadCloser, error) {
 	if !s.begun {
-		s.begun = true
-		s.beside.Go(func() { _ = s.check() }) // what comes of it, the end of the body asks
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
 	}
 	s.moved(offset)
-	return &fileRange{of: s, at: offset, end: offset + n}, nil
+	return &fileRange{of: s, start: s.start, at: offset, end: offset + n}, nil
 }
 
-// check returns once the files are in a state in which the blob has its digest.
-func (s *fileSource) check() error {
+func (s *fileSource) begin() error {
 	s.checks.Lock()
 	defer s.checks.Unlock()
+	start, err := s.disk.State()
+	if err != nil {
+		return s.fail(err)
+	}
+	s.begun, s.start = true, start
+	if start != s.good || s.doubted {
+		s.beside.Go(func() { _ = s.check(start) }) // what comes of it, the end of the body asks
+	}
+	return nil
+}
+
+// check returns once it is known that the blob has its digest in the state in which its
+// first byte was sent, and that the files are in that state still. Where they have moved
+// on, what was sent may be neither what they were nor what they are.
+func (s *fileSource) check(start ondisk.State) error {
+	s.checks.Lock()
+	defer s.checks.Unlock()
+	if start != s.start {
+		return errChanging // asked by a body that was given up
+	}
 	if err := s.wrong(); err != nil {
 		return err
 	}
-	for range mostHashes {
-		state, err := s.disk.State()
-		if err == nil && state != s.good {
-			err = s.hash()
-		}
-		if err != nil {
-			return s.fail(err)
-		}
-		if state == s.good {
-			return nil
-		}
-		s.good = state // unless they have changed meanwhile, which the next look tells
+	state, err := s.disk.State()
+	if err == nil && (state != s.good || s.doubted) {
+		err = s.verify(state)
 	}
-	return s.fail(errChanging)
+	if err == nil && state != start {
+		err = errChanging
+	}
+	if err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// verify hashes the blob. The state is known to be good if the files are in it still
+// when all of them was read.
+func (s *fileSource) verify(state ondisk.State) error {
+	if err := s.hash(state); err != nil {
+		return err
+	}
+	after, err := s.disk.State()
+	if err == nil && after != state {
+		err = errChanging
+	}
+	if err == nil {
+		s.good, s.doubted = state, false
+	}
+	return err
 }
 
 // hash reads the blob and compares its digest.
-func (s *fileSource) hash() error {
+func (s *fileSource) hash(state ondisk.State) error {
 	sum, buf := sha256.New(), hashBuffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
 	defer hashBuffers.Put(buf)
 	from := io.NewSectionReader(s.disk, 0, s.d.Size)
@@ -110,10 +146,12 @@ func (s *fileSource) hash() error {
 		return io.ErrUnexpectedEOF
 	case hex.EncodeToString(sum.Sum(nil)) == s.d.Digest.Encoded():
 		return nil
-	case s.good != "":
-		return fmt.Errorf("%w any more: the file was changed after it was verified", errOtherContent)
+	case s.good == "":
+		return errOtherContent
+	case s.good == state:
+		return fmt.Errorf("%w any more: the medium gives other bytes than before, and nothing has written to the file", errOtherContent)
 	}
-	return errOtherContent
+	return fmt.Errorf("%w any more: the file was changed after it was verified", errOtherContent)
 }
 
 var hashBuffers = sync.Pool{New: func() any { b := make([]byte, hashPiece); return &b }}
@@ -138,13 +176,32 @@ func (s *fileSource) fail(err error) error {
 func (s *fileSource) fault() error { return wrongSource(s.d, s.wrong()) }
 func (s *fileSource) rewind()      {}
 
+// restart has the next body be the first one again. Bodies that were given up, and that
+// a connection may still read, are of another state: they are not ended any more, and
+// what they find out is not held against the next one.
+func (s *fileSource) restart() {
+	s.beside.Wait()
+	s.checks.Lock()
+	defer s.checks.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun, s.start, s.err = false, "", nil
+}
+
+// doubt has the next look hash the blob: a medium may give other bytes than before.
+func (s *fileSource) doubt() {
+	s.checks.Lock()
+	defer s.checks.Unlock()
+	s.doubted = true
+}
+
 // settle looks once more: the kernel sends from the file's own pages, up to the moment
 // at which the registry has them.
 func (s *fileSource) settle() error {
 	if !s.begun {
 		return nil
 	}
-	return wrongSource(s.d, s.check())
+	return wrongSource(s.d, s.check(s.start))
 }
 
 func (s *fileSource) close() {
@@ -162,6 +219,7 @@ func (s *fileSource) moved(to int64) {
 // fileRange is a part of such a blob, as the body of a request.
 type fileRange struct {
 	of      *fileSource
+	start   ondisk.State // in which the first byte of the blob was sent
 	at, end int64
 	checked bool
 }
@@ -176,7 +234,7 @@ func (r *fileRange) allowed() (int64, error) {
 	if r.at < hold {
 		return hold, nil
 	}
-	err := r.of.check()
+	err := r.of.check(r.start)
 	r.checked = err == nil
 	return r.end, err
 }

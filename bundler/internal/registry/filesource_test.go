@@ -34,6 +34,7 @@ type onDisk struct {
 	read    atomic.Int64
 	sent    atomic.Int64
 	reached map[int64]func()
+	looked  func() // before each look at the state; may be nil
 	// verified is the state that is called verified.
 	verified ondisk.State
 }
@@ -79,6 +80,9 @@ func (b *onDisk) ReadAt(p []byte, offset int64) (int, error) {
 }
 
 func (b *onDisk) state() (ondisk.State, error) {
+	if b.looked != nil {
+		b.looked()
+	}
 	var out string
 	for _, f := range b.parts {
 		info, err := f.Stat()

@@ -32,6 +32,11 @@ type source interface {
 	// settle is called once the registry has taken all of it, and is a fault where what
 	// it was sent may be something else by now.
 	settle() error
+	// doubt is called where the registry says that it got something else: what was
+	// known of the source is void, and settle looks at all of it.
+	doubt()
+	// restart is called where it changed while it was sent: all of it is sent again.
+	restart()
 	close()
 }
 
@@ -77,6 +82,18 @@ func (o *opening) settle() error {
 		return nil
 	}
 	return o.opened.settle()
+}
+
+func (o *opening) doubt() {
+	if o.opened != nil {
+		o.opened.doubt()
+	}
+}
+
+func (o *opening) restart() {
+	if o.opened != nil {
+		o.opened.restart()
+	}
 }
 
 func (o *opening) close() {
@@ -149,6 +166,8 @@ func (s *streamSource) fault() error {
 }
 
 func (s *streamSource) rewind()       { s.close() }
+func (s *streamSource) restart()      { s.close() }
+func (s *streamSource) doubt()        {} // what went out was hashed
 func (s *streamSource) settle() error { return nil }
 
 func (s *streamSource) close() {

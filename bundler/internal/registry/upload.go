@@ -27,6 +27,7 @@ type upload struct {
 	blob    presence
 	cut     cut
 	session *session // nil: there is none that can be gone on with
+	again   bool     // the source changed while it was sent, and is sent once more
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
@@ -65,17 +66,22 @@ func (u *upload) run() error {
 	for {
 		err := u.attempt()
 		if err == nil {
+			err = u.settled()
+		}
+		if err == nil {
 			u.learn()
 			return nil
 		}
-		if errors.Is(err, errForgotten) || u.cutSmaller(err) {
+		if errors.Is(err, errForgotten) || u.restarts(err) || u.cutSmaller(err) {
 			continue
 		}
 		if u.offset()-u.failedAt >= goodProgress {
 			u.failures = 0
 		}
-		u.failedAt, u.blob = u.offset(), uncertain
-		u.failures++
+		u.failures, u.failedAt = u.failures+1, u.offset()
+		if !u.again { // else what it has by now may be what it was sent before
+			u.blob = uncertain
+		}
 		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
 			return u.r.client.Explain(u.ctx, u.r.host.Host, opPush, u.r.At(u.d.Digest.String()), err)
 		}
@@ -97,6 +103,31 @@ func (u *upload) attempt() error {
 		return u.inParts()
 	}
 	return u.whole()
+}
+
+// settled is a fault where the source is not what was sent any more: however the
+// registry came to have the blob, that may be what it has.
+func (u *upload) settled() error {
+	wrong := u.source.fault()
+	if wrong == nil {
+		wrong = u.source.settle()
+	}
+	if wrong == nil {
+		return nil
+	}
+	return &remote.SourceError{Err: wrong}
+}
+
+// restarts decides whether all is sent again, once, after the source has changed and has
+// its digest still. The registry is not asked whether it has the blob: it may have taken
+// the bytes that nobody knows.
+func (u *upload) restarts(err error) bool {
+	if u.again || !errors.Is(err, errChanging) {
+		return false
+	}
+	u.again, u.blob, u.session, u.failedAt = true, absent, nil, 0
+	u.source.restart()
+	return true
 }
 
 // cutSmaller decides whether the blob is sent in smaller parts after a fault, and
@@ -143,16 +174,18 @@ func (u *upload) answered(resp *http.Response, err error) error {
 	return err
 }
 
-// finished is answered for the request that ends the upload: what the registry has
-// taken counts only if the source is still what was sent, and what it refuses may have
-// changed on its way.
+// finished is answered for the request that ends the upload: what the registry refuses
+// may have changed on its way, or be what the medium made of it.
 func (u *upload) finished(resp *http.Response, err error) error {
 	var a *remote.AnswerError
-	if err = u.answered(resp, err); err != nil && !errors.As(err, &a) {
+	if err = u.answered(resp, err); !errors.As(err, &a) {
 		return err
 	}
-	if wrong := u.source.settle(); wrong != nil {
-		return &remote.SourceError{Err: wrong}
+	if a.Has("DIGEST_INVALID") {
+		u.source.doubt()
+	}
+	if wrong := u.settled(); wrong != nil {
+		return wrong
 	}
 	return err
 }
