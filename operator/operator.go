@@ -40,6 +40,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/wrongnamespace"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 )
 
@@ -84,7 +85,13 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := addControllers(mgr, o); err != nil {
+	meter := metrics.New(metrics.Options{Reader: mgr.GetClient(), Namespace: o.Namespace, Version: o.Version})
+	unregister, err := serve(meter, o.SeveralInProcess)
+	if err != nil {
+		return fmt.Errorf("set up metrics: %w", err)
+	}
+	defer unregister()
+	if err := addControllers(meteredManager{Manager: mgr, meter: meter}, meter, o); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
 	o.Log.Info("starting", "version", o.Version, "namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
@@ -107,7 +114,7 @@ func unhurried(cfg *rest.Config) *rest.Config {
 }
 
 // addControllers mounts every controller of the operator.
-func addControllers(mgr manager.Manager, o Options) error {
+func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error {
 	versions, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -120,8 +127,8 @@ func addControllers(mgr manager.Manager, o Options) error {
 		}
 		return m, nil
 	}
-	target := &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), TrustFloor: o.TrustFloorID}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: checker{}}); err != nil {
+	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), TrustFloor: o.TrustFloorID}}
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}
 	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {

@@ -179,8 +179,9 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 
-	endpoints(t, c, metrics, probes)
+	reader := endpoints(t, c, metrics, probes)
 	toldWhereToMove(t, c, foreign)
+	servedMetrics(t, "https://"+metrics+"/metrics", reader, canary, vc.Host, vcsim.Admin.Username)
 
 	cancel()
 	require.Equal(t, operator.ExitOK, <-code, ended())
@@ -235,8 +236,39 @@ func toldWhereToMove(t *testing.T, c client.Client, foreign []client.Object) {
 	}
 }
 
-// endpoints are alive, and metrics are for those who may read them.
-func endpoints(t *testing.T, c client.Client, metrics, probes string) {
+// servedMetrics are of what the operator saw and did, and hold none of the secrets.
+func servedMetrics(t *testing.T, url, token string, secrets ...string) {
+	t.Helper()
+	code, text := fetch(t, url, token)
+	require.Equal(t, http.StatusOK, code, text)
+	for _, want := range []string{
+		`vdo_build_info{goversion="go`, `version="v1.2.3"} 1`,
+		`vdo_condition{kind="VsphereCloudConfig",name="vc",reason="Succeeded",status="True",type="Ready"} 1`,
+		`vdo_condition{kind="VsphereCloudConfig",name="pinned",reason="CertificateInvalid",status="False",type="Ready"} 1`,
+		`vdo_vcenter_reachable{name="vc"} 1`,
+		`vdo_vcenter_check_duration_seconds{name="vc"} `,
+		`vdo_vcenter_checks_total{reason="Unauthorized"} 1`,
+		`vdo_vcenter_checks_total{reason="Succeeded"} 1`,
+		`vdo_events_total{kind="VsphereCloudConfig",reason="Unauthorized",type="Warning"} 1`,
+		`vdo_events_total{kind="VDOConfig",reason="WrongNamespace",type="Warning"} 1`,
+		`vdo_object_changes_total{cause="drift",driver="csi"} 0`,
+		// The rules name the controllers.
+		`controller_runtime_reconcile_errors_total{controller="vdoconfig"}`,
+		`controller_runtime_reconcile_errors_total{controller="driverbundle"}`,
+		`controller_runtime_reconcile_errors_total{controller="vspherecloudconfig"}`,
+	} {
+		require.Contains(t, text, want)
+	}
+	for _, line := range strings.Split(text, "\n") {
+		for _, s := range secrets {
+			require.False(t, strings.HasPrefix(line, "vdo_") && strings.Contains(line, s), line)
+		}
+	}
+}
+
+// endpoints are alive, and metrics are for those who may read them. It returns the token
+// of one who may.
+func endpoints(t *testing.T, c client.Client, metrics, probes string) string {
 	t.Helper()
 	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/healthz", ""))
 	require.Equal(t, http.StatusOK, get(t, "http://"+probes+"/readyz", ""))
@@ -249,9 +281,16 @@ func endpoints(t *testing.T, c client.Client, metrics, probes string) {
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "prometheus"}}}))
 	allowed := token(t, c, "prometheus") // a denial is remembered for a while by token
 	require.Eventually(t, func() bool { return get(t, "https://"+metrics+"/metrics", allowed) == http.StatusOK }, time.Minute, 100*time.Millisecond)
+	return allowed
 }
 
 func get(t *testing.T, url, token string) int {
+	t.Helper()
+	code, _ := fetch(t, url, token)
+	return code
+}
+
+func fetch(t *testing.T, url, token string) (code int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
@@ -262,9 +301,9 @@ func get(t *testing.T, url, token string) int {
 	var res *http.Response
 	require.Eventually(t, func() bool { res, err = h.Do(req); return err == nil }, time.Minute, 50*time.Millisecond, "%s: the server is started with the manager", url) //nolint:bodyclose // closed below
 	defer res.Body.Close()
-	_, err = io.Copy(io.Discard, res.Body)
+	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	return res.StatusCode
+	return res.StatusCode, string(text)
 }
 
 // requireJSON requires each line of the log to be a JSON object without secrets.

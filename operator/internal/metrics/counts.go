@@ -1,0 +1,128 @@
+package metrics
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are of what this process did.
+type counts struct {
+	objects  *prometheus.CounterVec
+	rollouts *prometheus.CounterVec
+	events   *prometheus.CounterVec
+	checks   *prometheus.CounterVec
+
+	mu   *sync.Mutex
+	took map[string]time.Duration // by the vCenter's address
+}
+
+// Removal is the cause of an object's deletion, beside those of package plan.
+const Removal = "removal"
+
+// causes are the values of the label cause.
+var causes = []string{"configuration", "content", "drift", "release", Removal}
+
+// Rollout is a roll-out that has ended, by what it changed.
+type Rollout string
+
+// The kinds of roll-outs.
+const (
+	Install   Rollout = "install"   // no version before
+	Upgrade   Rollout = "upgrade"   // a lower version before
+	Downgrade Rollout = "downgrade" // a higher version before
+)
+
+func newCounts() counts {
+	c := counts{
+		objects:  counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
+		rollouts: counter("vdo_rollouts_total", "Versions of drivers that were seen rolled out.", "driver", "change"),
+		events:   counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
+		checks:   counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
+		mu:       &sync.Mutex{}, took: map[string]time.Duration{},
+	}
+	// An increase is seen only of a series that was there before.
+	for _, d := range drivers {
+		for _, cause := range causes {
+			c.objects.WithLabelValues(d, cause)
+		}
+		for _, change := range []Rollout{Install, Upgrade, Downgrade} {
+			c.rollouts.WithLabelValues(d, string(change))
+		}
+	}
+	c.checks.WithLabelValues("Succeeded")
+	return c
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func (c counts) all() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{c.objects, c.rollouts, c.events, c.checks}
+}
+
+func (c counts) describe(to chan<- *prometheus.Desc) {
+	for _, v := range c.all() {
+		v.Describe(to)
+	}
+}
+
+func (c counts) collect(to chan<- prometheus.Metric) {
+	for _, v := range c.all() {
+		v.Collect(to)
+	}
+}
+
+// ObjectChanged counts an object that was written or deleted. The cause is one of
+// package plan's, or Removal.
+func (c counts) ObjectChanged(of, cause string) {
+	if !slices.Contains(causes, cause) {
+		cause = other
+	}
+	c.objects.WithLabelValues(driver(of), cause).Inc()
+}
+
+// RolledOut counts a roll-out that has ended.
+func (c counts) RolledOut(of string, change Rollout) {
+	c.rollouts.WithLabelValues(driver(of), string(change)).Inc()
+}
+
+// EventRecorded counts an event about a resource of the kind.
+func (c counts) EventRecorded(kind, typ, why string) {
+	c.events.WithLabelValues(reason(kind), reason(typ), reason(why)).Inc()
+}
+
+// VCenterChecked counts a question to a vCenter and keeps how long it took. The reason
+// is that of its failure, or "Succeeded".
+func (c counts) VCenterChecked(host string, port int32, took time.Duration, why string) {
+	c.checks.WithLabelValues(reason(why)).Inc()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.took[address(host, port)] = took
+}
+
+// latencies returns how long each of the vCenters took last, and forgets all others.
+func (c counts) latencies(of map[string]bool) map[string]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := map[string]time.Duration{}
+	for a, took := range c.took {
+		if of[a] {
+			known[a] = took
+		} else {
+			delete(c.took, a)
+		}
+	}
+	return known
+}
+
+// address identifies a vCenter; it is never a label.
+func address(host string, port int32) string {
+	return net.JoinHostPort(strings.ToLower(host), strconv.Itoa(int(port)))
+}

@@ -1,0 +1,271 @@
+package metrics_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+// resources are what a cache has.
+type resources struct {
+	client.Reader
+	bundles  []v1alpha1.DriverBundle
+	configs  []v1alpha1.VDOConfig
+	vcenters []v1alpha1.VsphereCloudConfig
+	err      error
+}
+
+func (r *resources) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *v1alpha1.DriverBundleList:
+		l.Items = r.bundles
+	case *v1alpha1.VDOConfigList:
+		l.Items = r.configs
+	case *v1alpha1.VsphereCloudConfigList:
+		l.Items = r.vcenters
+	default:
+		return fmt.Errorf("a scrape listed %T", list)
+	}
+	return r.err
+}
+
+// site is one of each kind, with everything that a status can say.
+func site() *resources {
+	b, c, v := healthyBundle("site"), healthyConfig("site"), healthyVCenter("site")
+	c.Status.Nodes = []v1alpha1.NodeStatus{
+		{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "secret text"}, {Name: "n2", Driver: "csi", Reason: "Incomplete", Message: "secret text"}}
+	return &resources{bundles: []v1alpha1.DriverBundle{*b}, configs: []v1alpha1.VDOConfig{*c}, vcenters: []v1alpha1.VsphereCloudConfig{*v}}
+}
+
+func newMeter(r client.Reader) *metrics.Meter {
+	return metrics.New(metrics.Options{Reader: r, Namespace: "ns", Version: "v1.2.3"})
+}
+
+// gather returns what is served, by name.
+func gather(t *testing.T, m *metrics.Meter) map[string]*dto.MetricFamily {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(m))
+	all, err := reg.Gather()
+	require.NoError(t, err)
+	out := map[string]*dto.MetricFamily{}
+	for _, f := range all {
+		out[f.GetName()] = f
+	}
+	return out
+}
+
+// series returns the values of a family by their labels, `a="x",b="y"`.
+func series(f *dto.MetricFamily) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range f.GetMetric() {
+		var labels []string
+		for _, l := range m.GetLabel() {
+			labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+		}
+		out[strings.Join(labels, ",")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	return out
+}
+
+func TestWhatStatusesSayIsServed(t *testing.T) {
+	m := newMeter(site())
+	m.VCenterChecked("VC.site.example", 443, 1500*time.Millisecond, "Succeeded")
+	m.ObjectChanged("csi", "drift")
+	m.RolledOut("csi", metrics.Upgrade)
+	m.EventRecorded("VDOConfig", "Normal", "RolledOut")
+	got := gather(t, m)
+	for name, want := range map[string]map[string]float64{
+		"vdo_condition": {
+			`kind="VDOConfig",name="site",reason="Succeeded",status="True",type="Ready"`:       1,
+			`kind="DriverBundle",name="site",reason="Succeeded",status="True",type="Ready"`:    1,
+			`kind="DriverBundle",name="site",reason="Succeeded",status="True",type="Verified"`: 1,
+		},
+		"vdo_condition_transition_timestamp_seconds":  {`kind="VDOConfig",name="site",type="Ready"`: float64(started.Unix())},
+		"vdo_generations_behind":                      {`kind="VDOConfig",name="site"`: 0},
+		"vdo_suspended":                               {`kind="DriverBundle",name="site"`: 0},
+		"vdo_interval_seconds":                        {`kind="DriverBundle",name="site"`: 600},
+		"vdo_bundle_info":                             {`digest="` + healthyDigest + `",name="site"`: 1},
+		"vdo_bundle_accepted_timestamp_seconds":       {`name="site"`: float64(started.Unix())},
+		"vdo_bundle_matrix_serial":                    {`name="site"`: 7},
+		"vdo_bundle_matrix_highest_serial":            {`name="site"`: 9},
+		"vdo_bundle_matrix_expires_timestamp_seconds": {`name="site"`: float64(started.AddDate(1, 0, 0).Unix())},
+		"vdo_bundle_releases":                         {`driver="csi",name="site"`: 2, `driver="cpi",name="site"`: 1},
+		"vdo_kubernetes_info":                         {`name="site",version="1.33.4"`: 1},
+		"vdo_driver_info":                             {`driver="csi",name="site",version="3.5.1",wanted="3.5.1"`: 1},
+		"vdo_driver_ready":                            {`driver="cpi",name="site"`: 1},
+		"vdo_driver_rollout_pending":                  {`driver="cpi",name="site"`: 0},
+		"vdo_nodes":                                   {`name="site",state="ready"`: 3, `name="site",state="not_ready"`: 0},
+		"vdo_node_findings":                           {`driver="csi",name="site",reason="Incomplete"`: 2},
+		"vdo_pending_actions":                         {`name="site"`: 0},
+		"vdo_vcenter_info":                            {`build="24022515",name="site",version="8.0.3"`: 1},
+		"vdo_vcenter_reachable":                       {`name="site"`: 1},
+		"vdo_vcenter_check_duration_seconds":          {`name="site"`: 1.5},
+		"vdo_vcenter_checks_total":                    {`reason="Succeeded"`: 1},
+		"vdo_object_changes_total":                    {`cause="drift",driver="csi"`: 1, `cause="drift",driver="cpi"`: 0},
+		"vdo_rollouts_total":                          {`change="upgrade",driver="csi"`: 1, `change="downgrade",driver="csi"`: 0},
+		"vdo_events_total":                            {`kind="VDOConfig",reason="RolledOut",type="Normal"`: 1},
+	} {
+		have := series(got[name])
+		for labels, value := range want {
+			require.Contains(t, have, labels, name)
+			require.InDelta(t, value, have[labels], 0.001, "%s{%s}", name, labels)
+		}
+	}
+}
+
+// What the vCenter answers says whether it is there; a Secret that is missing says nothing.
+func TestReachableIsWhatTheCheckFoundOut(t *testing.T) {
+	for reason, want := range map[string]map[string]float64{
+		"Unreachable": {`name="site"`: 0}, "Throttled": {`name="site"`: 0},
+		"Unauthorized": {`name="site"`: 1}, "AccountLocked": {`name="site"`: 1}, "Forbidden": {`name="site"`: 1},
+		"CertificateInvalid": {`name="site"`: 1}, "Incompatible": {`name="site"`: 1},
+		"NotFound": {}, "InvalidInput": {}, "Internal": {},
+	} {
+		r := site()
+		setReady(&r.vcenters[0].Status.Conditions, metav1.ConditionFalse, reason)
+		require.Equal(t, want, series(gather(t, newMeter(r))["vdo_vcenter_reachable"]), reason)
+	}
+}
+
+func TestSeriesEndWithTheirResource(t *testing.T) {
+	r := site()
+	m := newMeter(r)
+	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	require.Contains(t, gather(t, m), "vdo_vcenter_check_duration_seconds")
+
+	vcenters := r.vcenters
+	r.bundles, r.configs, r.vcenters = nil, nil, nil
+	for name := range gather(t, m) {
+		require.Contains(t, []string{"vdo_build_info", "vdo_object_changes_total", "vdo_rollouts_total", "vdo_vcenter_checks_total"}, name)
+	}
+	r.vcenters = vcenters
+	require.NotContains(t, gather(t, m), "vdo_vcenter_check_duration_seconds", "of one that was made anew nothing is known")
+}
+
+// Two resources for one vCenter, however its name is written.
+func TestAVCentersLatencyIsThatOfAllItsResources(t *testing.T) {
+	r := site()
+	r.vcenters = append(r.vcenters, *healthyVCenter("second"), *healthyVCenter("elsewhere"))
+	r.vcenters[1].Spec.VcIP = "VC.Site.Example"
+	r.vcenters[2].Spec.Port = 8443
+	m := newMeter(r)
+	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	require.Equal(t, map[string]float64{`name="site"`: 1, `name="second"`: 1}, series(gather(t, m)["vdo_vcenter_check_duration_seconds"]))
+}
+
+// What others can have the operator say, a vCenter first, becomes no label, and no two
+// series become the same.
+func TestLabelsAreBounded(t *testing.T) {
+	const canary = "Canary"
+	evil := canary + "\n\xff\"} " + strings.Repeat("x", 1000)
+	r := site()
+	b, c, v := &r.bundles[0], &r.configs[0], &r.vcenters[0]
+	b.Status.Digest, b.Status.Repository, b.Status.Tag, b.Status.VerifiedBy = evil, evil, evil, []string{evil}
+	b.Status.Releases = []v1alpha1.ReleaseStatus{{Driver: evil, Version: evil}, {Driver: evil + "2"}}
+	c.Status.Kubernetes, c.Status.Bundle, c.Status.Pending, c.Status.NodesReady = evil, evil, []string{evil}, evil
+	c.Status.Drivers = []v1alpha1.DriverStatus{{Driver: evil, Version: evil, Wanted: evil, Message: evil, Withdrawn: evil}, {Driver: evil + "2"}}
+	c.Status.Nodes = []v1alpha1.NodeStatus{{Name: evil, Driver: evil, Reason: evil, Message: evil}}
+	v.Status.Version, v.Status.Build, v.Status.User, v.Status.Datacenters = evil, evil, evil, []string{evil}
+	for _, conds := range []*[]metav1.Condition{&b.Status.Conditions, &c.Status.Conditions, &v.Status.Conditions} {
+		for i := range *conds {
+			(*conds)[i].Reason, (*conds)[i].Message = evil, evil
+		}
+		*conds = append(*conds, metav1.Condition{Type: evil, Status: "True"}, metav1.Condition{Type: evil + "2", Status: "True"})
+	}
+	m := newMeter(r)
+	m.ObjectChanged(evil, evil)
+	m.ObjectChanged(evil+"2", evil)
+	m.EventRecorded(evil, evil, evil)
+	m.VCenterChecked(v.Spec.VcIP, v.Spec.Port, time.Second, evil)
+	for name, f := range gather(t, m) {
+		for labels := range series(f) {
+			require.NotContains(t, labels, canary, name)
+			require.NotContains(t, labels, "example", "%s: no addresses", name)
+		}
+	}
+}
+
+func TestNumbersOfNodesThatAreNone(t *testing.T) {
+	for _, s := range []string{"", "3", "3/", "/3", "4/3", "-1/3", "x/3", "3/3/3"} {
+		r := site()
+		r.configs[0].Status.NodesReady = s
+		require.NotContains(t, gather(t, newMeter(r)), "vdo_nodes", "%q", s)
+	}
+}
+
+// An alert must not be silent because nothing is known.
+func TestAScrapeFailsWhereResourcesCannotBeRead(t *testing.T) {
+	r := site()
+	r.err = errors.New("the cache is not started")
+	reg := prometheus.NewRegistry()
+	require.NoError(t, reg.Register(newMeter(r)))
+	_, err := reg.Gather()
+	require.ErrorContains(t, err, "the cache is not started")
+}
+
+var tableRow = regexp.MustCompile("(?m)^\\| `(vdo_[a-z_]+)` \\| (gauge|counter) \\| ([^|]*) \\| [^|]+ \\|$")
+
+// The table in deploy/monitoring/README.md is what is served: names, types and labels.
+func TestTheTableOfMetricsIsWhatIsServed(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(toolchain.Root(), "deploy", "monitoring", "README.md"))
+	require.NoError(t, err)
+	documented := map[string]string{}
+	for _, row := range tableRow.FindAllStringSubmatch(string(text), -1) {
+		documented[row[1]] = row[2] + " " + strings.ReplaceAll(row[3], "`", "")
+	}
+	m := newMeter(site())
+	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	m.EventRecorded("VDOConfig", "Normal", "RolledOut")
+	served := map[string]string{}
+	for name, f := range gather(t, m) {
+		labels := map[string]bool{}
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels[l.GetName()] = true
+		}
+		served[name] = strings.ToLower(f.GetType().String()) + " " + strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+	}
+	require.Equal(t, served, documented)
+}
+
+// promtool's lint finds nothing: units, _total, help texts.
+func TestMetricsFollowTheConventions(t *testing.T) {
+	promtool := toolchain.Installed(t, "promtool")
+	m := newMeter(site())
+	m.VCenterChecked("vc.site.example", 443, time.Second, "Succeeded")
+	m.EventRecorded("VDOConfig", "Normal", "RolledOut")
+	var text bytes.Buffer
+	for _, f := range gather(t, m) {
+		_, err := expfmt.MetricFamilyToText(&text, f)
+		require.NoError(t, err)
+	}
+	cmd := exec.Command(promtool, "check", "metrics")
+	cmd.Stdin = &text
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, string(out))
+}

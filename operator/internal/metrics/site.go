@@ -1,0 +1,239 @@
+package metrics
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// Of every resource. A condition has one series, which says its status and reason.
+var (
+	condition      = desc("vdo_condition", "A condition of a resource, with its status and reason; always 1.", "kind", "name", "type", "status", "reason")
+	conditionSince = desc("vdo_condition_transition_timestamp_seconds", "When the status of a condition last changed.", "kind", "name", "type")
+	behind         = desc("vdo_generations_behind", "Changes of a resource's spec that its status does not speak of yet.", "kind", "name")
+	suspended      = desc("vdo_suspended", "Whether a resource is suspended.", "kind", "name")
+	interval       = desc("vdo_interval_seconds", "The time between two looks, as the resource's spec has it.", "kind", "name")
+)
+
+// Of DriverBundles.
+var (
+	bundleInfo          = desc("vdo_bundle_info", "The digest of the accepted bundle; always 1.", "name", "digest")
+	bundleAccepted      = desc("vdo_bundle_accepted_timestamp_seconds", "When the accepted bundle was accepted.", "name")
+	bundleSerial        = desc("vdo_bundle_matrix_serial", "The serial of the accepted bundle's matrix.", "name")
+	bundleHighestSerial = desc("vdo_bundle_matrix_highest_serial", "The highest serial that was ever accepted.", "name")
+	bundleIssued        = desc("vdo_bundle_matrix_issued_timestamp_seconds", "When the accepted bundle's matrix was issued.", "name")
+	bundleExpires       = desc("vdo_bundle_matrix_expires_timestamp_seconds", "When the accepted bundle's matrix expires.", "name")
+	bundleReleases      = desc("vdo_bundle_releases", "Releases of drivers in the accepted bundle.", "name", "driver")
+)
+
+// Of VDOConfigs.
+var (
+	kubernetesInfo  = desc("vdo_kubernetes_info", "The Kubernetes version that drivers are chosen for; always 1.", "name", "version")
+	driverInfo      = desc("vdo_driver_info", "The version of a driver that is rolled out, and the one that is chosen; always 1.", "name", "driver", "version", "wanted")
+	driverReady     = desc("vdo_driver_ready", "Whether a driver is healthy.", "name", "driver")
+	driverRolling   = desc("vdo_driver_rollout_pending", "Whether the chosen version of a driver is not rolled out yet.", "name", "driver")
+	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
+	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
+	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 50 at most.", "name", "driver", "reason")
+	pending         = desc("vdo_pending_actions", "Actions in the status that are held back, of which it lists 50 at most.", "name")
+)
+
+// Of VsphereCloudConfigs.
+var (
+	vcenterInfo      = desc("vdo_vcenter_info", "The version and build of a vCenter; always 1.", "name", "version", "build")
+	vcenterReachable = desc("vdo_vcenter_reachable", "Whether a vCenter answered when it was last asked; absent where it was not.", "name")
+	vcenterChecked   = desc("vdo_vcenter_checked_timestamp_seconds", "When a vCenter was last asked.", "name")
+	vcenterDuration  = desc("vdo_vcenter_check_duration_seconds", "How long a vCenter took when this replica last asked it.", "name")
+	vcenterMissing   = desc("vdo_vcenter_datacenters_missing", "Datacenters asked for that a vCenter does not have or not show.", "name")
+)
+
+var siteDescs = []*prometheus.Desc{
+	condition, conditionSince, behind, suspended, interval,
+	bundleInfo, bundleAccepted, bundleSerial, bundleHighestSerial, bundleIssued, bundleExpires, bundleReleases,
+	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, pending,
+	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration, vcenterMissing,
+}
+
+// site are all resources that count.
+type site struct {
+	bundles  v1alpha1.DriverBundleList
+	configs  v1alpha1.VDOConfigList
+	vcenters v1alpha1.VsphereCloudConfigList
+}
+
+func read(ctx context.Context, c client.Reader, namespace string) (s site, err error) {
+	for _, list := range []client.ObjectList{&s.bundles, &s.configs, &s.vcenters} {
+		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *site) collect(to chan<- prometheus.Metric) {
+	for i := range s.bundles.Items {
+		bundle(to, &s.bundles.Items[i])
+	}
+	for i := range s.configs.Items {
+		config(to, &s.configs.Items[i])
+	}
+	for i := range s.vcenters.Items {
+		vcenter(to, &s.vcenters.Items[i])
+	}
+}
+
+// resource is what all kinds have.
+type resource struct {
+	kind      string
+	meta      metav1.ObjectMeta
+	observed  int64
+	suspended bool
+	interval  metav1.Duration
+	conds     []metav1.Condition
+}
+
+func (r resource) collect(to chan<- prometheus.Metric) {
+	for _, c := range r.conds {
+		if reason(c.Type) == other {
+			continue // none of ours
+		}
+		gauge(to, condition, 1, r.kind, r.meta.Name, reason(c.Type), reason(string(c.Status)), reason(c.Reason))
+		gauge(to, conditionSince, seconds(c.LastTransitionTime), r.kind, r.meta.Name, reason(c.Type))
+	}
+	gauge(to, behind, float64(r.meta.Generation-r.observed), r.kind, r.meta.Name)
+	gauge(to, suspended, number(r.suspended), r.kind, r.meta.Name)
+	gauge(to, interval, r.interval.Seconds(), r.kind, r.meta.Name)
+}
+
+func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
+	st, name := &b.Status, b.Name
+	resource{"DriverBundle", b.ObjectMeta, st.ObservedGeneration, b.Spec.Suspend, b.Spec.Interval, st.Conditions}.collect(to)
+	gauge(to, bundleHighestSerial, float64(st.HighestSerial), name)
+	if st.Digest == "" {
+		return
+	}
+	gauge(to, bundleInfo, 1, name, digest(st.Digest))
+	if st.AcceptedAt != nil {
+		gauge(to, bundleAccepted, seconds(*st.AcceptedAt), name)
+	}
+	if m := st.Matrix; m != nil {
+		gauge(to, bundleSerial, float64(m.Serial), name)
+		gauge(to, bundleIssued, seconds(m.Issued), name)
+		gauge(to, bundleExpires, seconds(m.Expires), name)
+	}
+	releases := map[string]int{}
+	for _, r := range st.Releases {
+		releases[driver(r.Driver)]++
+	}
+	for d, n := range releases {
+		gauge(to, bundleReleases, float64(n), name, d)
+	}
+}
+
+func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
+	st, name := &c.Status, c.Name
+	resource{"VDOConfig", c.ObjectMeta, st.ObservedGeneration, c.Spec.Suspend, c.Spec.Interval, st.Conditions}.collect(to)
+	if st.Kubernetes != "" {
+		gauge(to, kubernetesInfo, 1, name, version(st.Kubernetes))
+	}
+	for d, of := range byDriver(st.Drivers) {
+		gauge(to, driverInfo, 1, name, d, version(of.Version), version(of.Wanted))
+		gauge(to, driverReady, number(of.Ready), name, d)
+		gauge(to, driverRolling, number(of.Wanted != "" && of.Wanted != of.Version), name, d)
+		gauge(to, driverWithdrawn, number(of.Withdrawn != ""), name, d)
+	}
+	if ready, all, ok := counted(st.NodesReady); ok {
+		gauge(to, nodes, float64(ready), name, "ready")
+		gauge(to, nodes, float64(all-ready), name, "not_ready")
+	}
+	findings := map[[2]string]int{}
+	for _, n := range st.Nodes {
+		findings[[2]string{driver(n.Driver), reason(n.Reason)}]++
+	}
+	for of, n := range findings {
+		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
+	}
+	gauge(to, pending, float64(len(st.Pending)), name)
+}
+
+// byDriver lets no two series be the same, whatever the drivers are called.
+func byDriver(all []v1alpha1.DriverStatus) map[string]v1alpha1.DriverStatus {
+	out := map[string]v1alpha1.DriverStatus{}
+	for _, d := range all {
+		out[driver(d.Driver)] = d
+	}
+	return out
+}
+
+// counted reads "READY/ALL".
+func counted(s string) (ready, all int, ok bool) {
+	r, a, found := strings.Cut(s, "/")
+	ready, err1 := strconv.Atoi(r)
+	all, err2 := strconv.Atoi(a)
+	return ready, all, found && err1 == nil && err2 == nil && 0 <= ready && ready <= all
+}
+
+func vcenter(to chan<- prometheus.Metric, v *v1alpha1.VsphereCloudConfig) {
+	st, name := &v.Status, v.Name
+	resource{"VsphereCloudConfig", v.ObjectMeta, st.ObservedGeneration, v.Spec.Suspend, v.Spec.Interval, st.Conditions}.collect(to)
+	if st.Version != "" {
+		gauge(to, vcenterInfo, 1, name, version(st.Version), version(st.Build))
+	}
+	if st.CheckedAt != nil {
+		gauge(to, vcenterChecked, seconds(*st.CheckedAt), name)
+	}
+	if yes, known := reachable(st.Conditions); known {
+		gauge(to, vcenterReachable, number(yes), name)
+	}
+	gauge(to, vcenterMissing, float64(len(st.MissingDatacenters)), name)
+}
+
+// reachable tells whether the vCenter answered, where the outcome of the check says so:
+// one that refuses the password answers, and of a Secret that is missing nothing follows.
+func reachable(conds []metav1.Condition) (yes, known bool) {
+	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
+	if ready == nil {
+		return false, false
+	}
+	switch fault.Reason(ready.Reason) {
+	case fault.Unreachable, fault.Throttled:
+		return false, true
+	case fault.CertificateInvalid, fault.Unauthorized, fault.AccountLocked, fault.Forbidden, fault.Incompatible:
+		return true, true
+	default:
+		return true, ready.Status == metav1.ConditionTrue
+	}
+}
+
+// addresses are those of the vCenters.
+func (s *site) addresses() map[string]bool {
+	all := map[string]bool{}
+	for i := range s.vcenters.Items {
+		all[address(s.vcenters.Items[i].Spec.VcIP, s.vcenters.Items[i].Spec.Port)] = true
+	}
+	return all
+}
+
+// names are those of the resources for the vCenter at an address.
+func (s *site) names(at string) []string {
+	all := map[string]bool{}
+	for i := range s.vcenters.Items {
+		if v := &s.vcenters.Items[i]; address(v.Spec.VcIP, v.Spec.Port) == at {
+			all[v.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// seconds of Unix time, in whole milliseconds.
+func seconds(t metav1.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -1,0 +1,170 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+// nothing is a cache without resources.
+type nothing struct{ client.Reader }
+
+func (nothing) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// counted returns the counters that are not 0, by name and the values of their labels.
+func counted(t *testing.T, m *metrics.Meter) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(m))
+	all, err := reg.Gather()
+	require.NoError(t, err)
+	out := map[string]float64{}
+	for _, f := range all {
+		for _, s := range f.GetMetric() {
+			key := f.GetName()
+			for _, l := range s.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			if v := s.GetCounter().GetValue(); v != 0 {
+				out[key] = v
+			}
+		}
+	}
+	return out
+}
+
+func testCluster(t *testing.T) (*meteredCluster, string) {
+	t.Helper()
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	c, err := client.New(cluster.Config(t), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	meter := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
+	return &meteredCluster{Cluster: &edge.Cluster{Client: c, Reader: c}, meter: meter}, cluster.Namespace(t, cluster.Config(t))
+}
+
+// step creates or changes a ConfigMap.
+func step(ns string, action plan.Action, cause plan.Cause) plan.Step {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"namespace": ns, "name": "x"}, "data": map[string]any{"a": string(cause)}}}
+	return plan.Step{Action: action, ID: plan.IDOf(o), Driver: matrix.CSI, Cause: cause, Object: o}
+}
+
+// What was written to the real API server is counted, and nothing else.
+func TestWrittenObjectsAreCounted(t *testing.T) {
+	c, ns := testCluster(t)
+	live, err := c.Apply(t.Context(), step(ns, plan.Create, plan.Release), nil)
+	require.NoError(t, err)
+	live, err = c.Apply(t.Context(), step(ns, plan.Change, plan.Drift), live)
+	require.NoError(t, err)
+	refused := step("a-namespace-that-is-not-there", plan.Create, plan.Drift)
+	_, err = c.Apply(t.Context(), refused, nil)
+	require.Error(t, err)
+	remove := step(ns, plan.Prune, "")
+	remove.UID, remove.ResourceVersion = string(live.GetUID()), "1"
+	require.Error(t, c.Delete(t.Context(), remove), "the precondition does not hold")
+	remove.ResourceVersion = live.GetResourceVersion()
+	require.NoError(t, c.Delete(t.Context(), remove))
+	require.Equal(t, map[string]float64{
+		"vdo_object_changes_total release csi": 1, "vdo_object_changes_total drift csi": 1, "vdo_object_changes_total removal csi": 1,
+	}, counted(t, c.meter))
+}
+
+// A roll-out is counted once, by the inventory, across restarts and whatever else is saved.
+func TestRollOutsAreCounted(t *testing.T) {
+	c, ns := testCluster(t)
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
+	pass := func(version string) {
+		t.Helper()
+		inv, err := c.LoadInventory(t.Context(), of)
+		require.NoError(t, err)
+		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object)))
+		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object).WithComplete(matrix.CSI, version)))
+		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}) // between
+		require.NoError(t, err)
+	}
+	pass("3.5.0")
+	pass("3.5.0")
+	pass("3.5.1")
+	again := &meteredCluster{Cluster: c.Cluster, meter: c.meter} // restarted
+	c = again
+	pass("3.5.1")
+	pass("3.4.0")
+	require.Equal(t, map[string]float64{
+		"vdo_rollouts_total install csi": 1, "vdo_rollouts_total upgrade csi": 1, "vdo_rollouts_total downgrade csi": 1,
+	}, counted(t, c.meter))
+	require.NoError(t, c.DeleteInventory(t.Context(), of))
+	pass("3.5.1")
+	require.InDelta(t, 2, counted(t, c.meter)["vdo_rollouts_total install csi"], 0)
+}
+
+type answer struct{ err error }
+
+func (a answer) Check(context.Context, vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
+	return vspherecloudconfig.Found{Version: "8.0.3"}, a.err
+}
+
+func TestQuestionsToVCentersAreCounted(t *testing.T) {
+	m := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
+	refused := &fault.Error{Reason: fault.Unauthorized, Err: errors.New("no")}
+	for _, err := range []error{nil, refused, refused} {
+		found, got := meteredChecker{answer{err}, m}.Check(t.Context(), vspherecloudconfig.Request{})
+		require.Equal(t, "8.0.3", found.Version)
+		require.Equal(t, err, got)
+	}
+	require.Equal(t, map[string]float64{"vdo_vcenter_checks_total Succeeded": 1, "vdo_vcenter_checks_total Unauthorized": 2}, counted(t, m))
+}
+
+type silent struct{ recorder.EventRecorder }
+
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+func TestEventsAreCountedByKind(t *testing.T) {
+	m := metrics.New(metrics.Options{Reader: nothing{}, Namespace: "ns"})
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	r := meteredRecorder{EventRecorder: silent{}, scheme: scheme, meter: m}
+	r.Eventf(&v1alpha1.VDOConfig{}, nil, "Normal", "RolledOut", "Assess", "text")
+	r.Eventf(&corev1.ConfigMap{}, nil, "Warning", "InvalidInput", "Read", "text")
+	require.Equal(t, map[string]float64{"vdo_events_total VDOConfig RolledOut Normal": 1, "vdo_events_total ConfigMap InvalidInput Warning": 1}, counted(t, m))
+}
+
+// Several operators in a process, as tests have them, serve the first one's metrics; one
+// after another each serves its own.
+func TestMetricsOfSeveralOperators(t *testing.T) {
+	first, second := metrics.New(metrics.Options{Reader: nothing{}, Version: "1"}), metrics.New(metrics.Options{Reader: nothing{}, Version: "2"})
+	_, err := serve(first, false)
+	require.NoError(t, err)
+	_, err = serve(second, false)
+	require.Error(t, err)
+	endSecond, err := serve(second, true)
+	require.NoError(t, err)
+	endSecond()
+	_, err = ctrlmetrics.Registry.Gather()
+	require.NoError(t, err)
+	require.True(t, ctrlmetrics.Registry.Unregister(first), "the second has taken nothing away")
+	end, err := serve(second, false)
+	require.NoError(t, err)
+	end()
+}
