@@ -11,12 +11,12 @@
 //	suspended              kept     absent       absent     [Suspended]
 //
 // A fault's reason and text become the condition's reason and message, so that a
-// condition reads as a command-line tool's error does. Other types are set beside
-// these with [Part] and [Set], and taken away with [Remove].
+// condition reads as a command-line tool's error does. Other types, of parts, are set
+// beside these. A controller says all of it in one [Report], which a pure function makes.
 //
 // The functions on conditions are pure: they change the slice given, and the
-// transition time only where the status changed. [Writer] brings the outcome of a
-// pass to the API server in one patch, where there is something to bring, and
+// transition time only where the status changed. [Writer] writes the outcome of a
+// pass to the API server in one patch, where it differs, and
 // tells of it in an event, where Ready says something new. [Requeue] says when to
 // look again.
 package condition
@@ -107,8 +107,8 @@ func Waiting(conds *[]metav1.Condition, generation int64, err error) {
 }
 
 // Suspended says that nothing is being done because spec.suspend is set. What
-// Ready said goes on standing, for the spec that it was observed of; where it said
-// nothing yet it is Unknown.
+// Ready says stays, for the spec that it was observed of; where there is none yet it is
+// Unknown.
 func Suspended(conds *[]metav1.Condition, generation int64) {
 	if meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
 		Set(conds, generation, metav1.Condition{
@@ -121,12 +121,7 @@ func Suspended(conds *[]metav1.Condition, generation int64) {
 // Part sets a condition of a part: True with the message given, or False with
 // the fault's reason and text where err is not nil.
 func Part(conds *[]metav1.Condition, generation int64, typ string, err error, message string) {
-	if err != nil {
-		Set(conds, generation, False(typ, err))
-		return
-	}
-	Set(conds, generation, metav1.Condition{
-		Type: typ, Status: metav1.ConditionTrue, Reason: ReasonSucceeded, Message: message})
+	Set(conds, generation, Judged(typ, err, message))
 }
 
 // False returns the condition that a fault makes, without generation and time.

@@ -3,7 +3,8 @@
 //
 // One pass observes (policies from ConfigMaps and Secrets; the root that the mirror
 // has under the reference; its signatures), decides (judge.go, pure), accepts or
-// refuses, and writes the status once. A pass starts when the resource, its
+// refuses, and returns an outcome, which package reconciler has put into the status
+// (status.go). A pass starts when the resource, its
 // ConfigMaps or its Secrets change, when the annotation
 // reconcile.vdo.vmware.com/requestedAt changes, and at the interval, so that a moved
 // tag is seen at the next one. After a fault that can pass it is tried again sooner.
@@ -61,6 +62,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 // Mirror is a session with the registry of one DriverBundle.
@@ -143,40 +145,28 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
-	if !b.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil // the copies go with their owner
+	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
+	return frame.Reconcile(ctx, b)
+}
+
+// Pass looks at the accepted bundle and at the mirror. The highest serial is recorded
+// beside the DriverBundle before its status names the bundle that has it. A deletion
+// needs nothing: the copies go with their owner.
+func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconciler.Outcome[*v1alpha1.DriverBundle], error) {
+	recorded, unknown := r.Store.HighestSerial(ctx, b)
+	known := b.DeepCopy()
+	known.Status.HighestSerial = max(b.Status.HighestSerial, recorded)
+	out := r.look(ctx, known, unknown)
+	out.store, out.recorded, out.at, out.requested = r.Store, recorded, r.Now(), b.Annotations[v1alpha1.AnnotationRequestedAt]
+	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
+		return out, err
 	}
 	after := b.DeepCopy()
-	after.Status.HandledReconcileAt = b.Annotations[v1alpha1.AnnotationRequestedAt]
-	after.Status.ObservedGeneration = b.Generation
-	recorded, unknown := r.Store.HighestSerial(ctx, b)
-	after.Status.HighestSerial = max(b.Status.HighestSerial, recorded)
-	outcome := r.pass(ctx, after.DeepCopy(), unknown)
-	if ctx.Err() != nil {
-		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
-	}
-	if b.Spec.Suspend {
-		outcome.recordHeld(after, r.Now())
-		condition.Suspended(&after.Status.Conditions, b.Generation)
-		return reconcile.Result{}, r.Writer.Write(ctx, b, after)
-	}
-	outcome.record(after, r.Now())
-	if unknown == nil && after.Status.HighestSerial > recorded {
+	out.Record(after)
+	if after.Status.HighestSerial > recorded {
 		if err := r.Store.RecordSerial(ctx, after, after.Status.HighestSerial); err != nil {
-			return reconcile.Result{}, err
+			return nil, err
 		}
 	}
-	if err := r.Writer.Write(ctx, b, after); err != nil {
-		return reconcile.Result{}, err
-	}
-	if outcome.accepted != nil {
-		if err := r.Store.Forget(ctx, after); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	interval := b.Spec.Interval.Duration
-	if interval <= 0 {
-		interval = defaultInterval
-	}
-	return condition.Requeue(after.Status.Conditions, interval, r.Now()), nil
+	return out, nil
 }

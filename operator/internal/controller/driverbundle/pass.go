@@ -23,9 +23,9 @@ type policies struct {
 	matrix *trust.Policy // nil: the bundle's signature is enough
 }
 
-// pass looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
+// look looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
 // outcome. Where it is unknown what was accepted before, nothing is.
-func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
+func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
 	// The version first: where a policy changes in between, it is that of the one before.
@@ -39,7 +39,7 @@ func (r *Reconciler) pass(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 		out.held = r.reverify(ctx, b, p)
 	}
 	if out.fault = unknown; !b.Spec.Suspend && unknown == nil {
-		out.look(ctx, r, b, p)
+		out.lookAtMirror(ctx, r, b, p)
 	}
 	return out
 }
@@ -63,8 +63,8 @@ func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p p
 	return h
 }
 
-// look sees what the reference names now, and accepts or refuses it.
-func (o *outcome) look(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
+// lookAtMirror sees what the reference names now, and accepts or refuses it.
+func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
 	mirror, err := r.Open(ctx, b)
 	if err != nil {
 		o.fault = err

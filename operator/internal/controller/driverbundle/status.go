@@ -1,6 +1,7 @@
 package driverbundle
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 // outcome is what a pass found out.
@@ -22,9 +24,14 @@ type outcome struct {
 	policy            string      // identifies what they were read from
 	// login is the one that the mirror let in to repository; "" where it let in none.
 	login, repository string
+
+	recorded  int64 // the highest serial that is recorded beside the DriverBundle
+	requested string
+	at        time.Time
+	store     Store
 }
 
-// held is how the bundle accepted before stands. The zero value is none.
+// held is the bundle accepted before, under the policies of now. The zero value is none.
 type held struct {
 	keys      []string // whose signatures count
 	untrusted error    // the policies of now do not accept it
@@ -55,29 +62,44 @@ func acceptedAt(b *v1alpha1.DriverBundle) time.Time {
 	return b.Status.AcceptedAt.Time
 }
 
-// record puts the outcome into the status.
-func (o outcome) record(b *v1alpha1.DriverBundle, now time.Time) {
-	if o.accepted != nil {
-		o.accepted.record(&b.Status, now)
+// Next is at the interval, unless it is suspended.
+func (o outcome) Next(b *v1alpha1.DriverBundle) reconciler.Next {
+	switch {
+	case b.Spec.Suspend:
+		return reconciler.Next{}
+	case b.Spec.Interval.Duration <= 0:
+		return reconciler.Next{Interval: defaultInterval}
 	}
-	if o.login != "" && b.Status.Repository == o.repository {
-		b.Status.VerifiedLogin = o.login
-	}
-	o.recordHeld(b, now)
-	if o.fault != nil {
-		condition.Fault(&b.Status.Conditions, b.Generation, o.fault)
-		return
-	}
-	condition.Ready(&b.Status.Conditions, b.Generation, readyMessage(b))
+	return reconciler.Next{Interval: b.Spec.Interval.Duration}
 }
 
-// recordHeld records how the accepted bundle stands.
-func (o outcome) recordHeld(b *v1alpha1.DriverBundle, now time.Time) {
-	if o.accepted == nil && o.held.good() {
-		b.Status.VerifiedBy = o.held.keys
+// Complete removes copies of bundles that are no longer the accepted one, now that the
+// status names that.
+func (o outcome) Complete(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	if o.accepted == nil {
+		return nil
 	}
-	o.verified(b)
-	recordFresh(b, o, now)
+	return o.store.Forget(ctx, b)
+}
+
+// Record puts the outcome into the status.
+func (o outcome) Record(b *v1alpha1.DriverBundle) {
+	st := &b.Status
+	st.HandledReconcileAt, st.ObservedGeneration = o.requested, b.Generation
+	st.HighestSerial = max(st.HighestSerial, o.recorded)
+	if o.accepted != nil {
+		o.accepted.record(st, o.at)
+	}
+	if o.login != "" && st.Repository == o.repository {
+		st.VerifiedLogin = o.login
+	}
+	if o.accepted == nil && o.held.good() {
+		st.VerifiedBy = o.held.keys
+	}
+	if o.blind != nil || o.judged() {
+		st.VerifiedPolicy = o.policy
+	}
+	o.conditions(b).Set(&st.Conditions, b.Generation)
 }
 
 func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
@@ -93,62 +115,61 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 	s.HighestSerial = max(s.HighestSerial, a.found.matrix.Serial)
 }
 
-// verified sets the condition Verified, and of which policies it speaks.
-func (o outcome) verified(b *v1alpha1.DriverBundle) {
-	if o.blind != nil || o.judged() {
-		b.Status.VerifiedPolicy = o.policy
-	}
-	conds, generation := &b.Status.Conditions, b.Generation
-	set := func(err error) {
-		condition.Part(conds, generation, v1alpha1.ConditionVerified, err, "signed by "+strings.Join(b.Status.VerifiedBy, ", "))
-	}
-	unknown := func(what string, err error) {
-		condition.Set(conds, generation, metav1.Condition{
-			Type: v1alpha1.ConditionVerified, Status: metav1.ConditionUnknown, Reason: string(fault.ReasonOf(err)),
-			Message: what + " cannot be read: " + fault.Text(err),
-		})
-	}
+// conditions says what the outcome means for a DriverBundle whose status has the rest of
+// it: pure.
+func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
+	r := condition.Report{Parts: append(o.verified(&b.Status), o.fresh(&b.Status))}
 	switch {
-	case o.blind != nil:
-		unknown("the trust policy", o.blind)
-	case o.accepted != nil || o.held.good():
-		set(nil)
-	case o.held.untrusted != nil:
-		set(fmt.Errorf("the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted))
-	case b.Status.Digest != "" && o.held.lost != nil:
-		unknown("the accepted bundle", o.held.lost)
-	case b.Status.Digest != "":
-		// nothing was found out about it: what was said of it stays
-	case o.candidateVerified:
-		condition.Set(conds, generation, metav1.Condition{
-			Type: v1alpha1.ConditionVerified, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded,
-			Message: "its signatures satisfy the trust policy",
-		})
-	case fault.ReasonOf(o.fault) == fault.Untrusted:
-		set(o.fault)
+	case b.Spec.Suspend:
+		r.Phase = condition.Phase{State: condition.StateSuspended}
+	case o.fault != nil:
+		r.Phase = condition.Phase{State: condition.StateFault, Err: o.fault}
+	default:
+		r.Phase = condition.Phase{State: condition.StateReady, Message: readyMessage(&b.Status)}
 	}
+	return r
 }
 
-// recordFresh sets the condition Fresh.
-func recordFresh(b *v1alpha1.DriverBundle, o outcome, now time.Time) {
-	conds, generation := &b.Status.Conditions, b.Generation
+// verified is the condition Verified, or none where nothing was found out: then it stays.
+func (o outcome) verified(s *v1alpha1.DriverBundleStatus) []metav1.Condition {
+	const typ = v1alpha1.ConditionVerified
+	signed := "signed by " + strings.Join(s.VerifiedBy, ", ")
+	switch {
+	case o.blind != nil:
+		return []metav1.Condition{condition.Unseen(typ, "the trust policy cannot be read", o.blind)}
+	case o.accepted != nil || o.held.good():
+		return []metav1.Condition{condition.Judged(typ, nil, signed)}
+	case o.held.untrusted != nil:
+		return []metav1.Condition{condition.False(typ, fmt.Errorf("the accepted bundle no longer satisfies the trust policy, and stays in use: %w", o.held.untrusted))}
+	case s.Digest != "" && o.held.lost != nil:
+		return []metav1.Condition{condition.Unseen(typ, "the accepted bundle cannot be read", o.held.lost)}
+	case s.Digest != "":
+		return nil
+	case o.candidateVerified:
+		return []metav1.Condition{condition.Judged(typ, nil, "its signatures satisfy the trust policy")}
+	case fault.ReasonOf(o.fault) == fault.Untrusted:
+		return []metav1.Condition{condition.False(typ, o.fault)}
+	}
+	return nil
+}
+
+// fresh is the condition Fresh.
+func (o outcome) fresh(s *v1alpha1.DriverBundleStatus) metav1.Condition {
+	const typ = v1alpha1.ConditionFresh
 	reason := fault.ReasonOf(o.fault)
 	switch {
-	case b.Status.Matrix != nil:
-		m := *b.Status.Matrix
-		err := freshness(m, b.Status.HighestSerial, now)
+	case s.Matrix != nil:
+		err := freshness(*s.Matrix, s.HighestSerial, o.at)
 		if err != nil {
 			err = &fault.Error{
 				Reason: fault.ReasonOf(err), Op: "check", Subject: "the matrix of the accepted bundle", Hint: fault.HintOf(err), Err: err,
 			}
 		}
-		condition.Part(conds, generation, v1alpha1.ConditionFresh, err,
-			fmt.Sprintf("matrix serial %d, until %s", m.Serial, m.Expires.UTC().Format(time.RFC3339)))
+		return condition.Judged(typ, err, fmt.Sprintf("matrix serial %d, until %s", s.Matrix.Serial, s.Matrix.Expires.UTC().Format(time.RFC3339)))
 	case reason == fault.Expired || reason == fault.Superseded:
-		condition.Part(conds, generation, v1alpha1.ConditionFresh, o.fault, "")
-	default:
-		condition.Remove(conds, v1alpha1.ConditionFresh)
+		return condition.False(typ, o.fault)
 	}
+	return condition.Absent(typ)
 }
 
 // judged tells whether signatures were held against the policies.
@@ -156,8 +177,7 @@ func (o outcome) judged() bool {
 	return o.accepted != nil || o.held.good() || o.held.untrusted != nil || o.candidateVerified || fault.ReasonOf(o.fault) == fault.Untrusted
 }
 
-func readyMessage(b *v1alpha1.DriverBundle) string {
-	s := b.Status
+func readyMessage(s *v1alpha1.DriverBundleStatus) string {
 	text := fmt.Sprintf("accepted %s of %s", s.Digest, s.Repository)
 	if s.Tag != "" {
 		text += ", tag " + s.Tag

@@ -23,12 +23,11 @@ package vdoconfig
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +42,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -57,8 +57,6 @@ const (
 	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
 	// it waits for, such as a node's registration, is not watched.
 	notReadyInterval = time.Minute
-	// soon is for work that was only just begun.
-	soon = time.Second
 )
 
 // Store gives the contents of the accepted bundle.
@@ -114,9 +112,10 @@ type Cluster interface {
 	Records
 }
 
-// Reconciler brings clusters to what VDOConfigs say. Its fields are required.
+// Reconciler makes clusters what VDOConfigs say. Its fields are required, but for Reader.
 type Reconciler struct {
 	Client   client.Client // of the operator's own kinds
+	Reader   client.Reader // of the same, past every cache; default: Client
 	Cluster  Cluster
 	Store    Store
 	Recorder condition.Recorder
@@ -127,66 +126,52 @@ type Reconciler struct {
 
 // Reconcile is one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	var before v1alpha1.VDOConfig
-	if err := r.Client.Get(ctx, req.NamespacedName, &before); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
+		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
+		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: Finalizer, Client: r.Client, Remover: r},
 	}
-	p := &pass{Reconciler: r, now: r.Now(), name: req.NamespacedName, config: before.DeepCopy(), spec: *before.Spec.DeepCopy()}
-	if !before.DeletionTimestamp.IsZero() {
-		return p.remove(ctx, &before)
+	if r.Reader == nil {
+		frame.Reader = r.Client
 	}
+	return reconcile.AsReconciler(r.Client, frame).Reconcile(ctx, req)
+}
+
+// Pass is over a VDOConfig that is not being deleted. Nothing is written before the
+// finalizer is on.
+func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
+	p := r.newPass(config)
 	other, err := p.inForce(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	switch {
+	case err != nil:
+		return nil, err
 	case other != nil:
 		p.outcome = outcome{resolved: notInForce(other)}
-	case !p.config.Spec.Suspend && controllerutil.AddFinalizer(p.config, Finalizer):
-		return p.finalize(ctx, &before)
+	case !config.Spec.Suspend && !controllerutil.ContainsFinalizer(config, Finalizer):
+		return reconciler.Hold[*v1alpha1.VDOConfig]{}, nil
 	default:
 		p.run(ctx)
 	}
-	return p.write(ctx, &before)
+	return p, nil
 }
 
-// finalize puts the finalizer on before anything is written; the change starts the
-// pass that goes on.
-func (p *pass) finalize(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := p.Client.Patch(ctx, p.config, patch); err != nil && !apierrors.IsConflict(err) {
-		return reconcile.Result{}, fmt.Errorf("put the finalizer on: %w", err)
-	}
-	return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
+	return &pass{Reconciler: r, now: r.Now(), name: client.ObjectKeyFromObject(config), config: config, spec: *config.Spec.DeepCopy()}
 }
 
-// write brings the status to the API server. A conflict is a change that starts a
-// pass of its own.
-func (p *pass) write(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
-	p.report()
-	w := condition.Writer{Client: p.Client, Recorder: p.Recorder}
-	if err := w.Write(ctx, before, p.config); err != nil {
-		if fault.ReasonOf(err) == fault.Conflict {
-			return reconcile.Result{RequeueAfter: soon}, nil
-		}
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+// Next is at the interval, at once where work was only begun, and sooner while it is not
+// Ready.
+func (p *pass) Next(config *v1alpha1.VDOConfig) reconciler.Next {
+	next := reconciler.Next{Interval: config.Spec.Interval.Duration}
+	if next.Interval <= 0 {
+		next.Interval = defaultInterval
 	}
-	return p.requeue(), nil
-}
-
-func (p *pass) requeue() reconcile.Result {
-	interval := p.config.Spec.Interval.Duration
-	if interval <= 0 {
-		interval = defaultInterval
+	switch {
+	case p.outcome.again:
+		next.AtMost = reconciler.Soon
+	case !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionReady):
+		next.AtMost = notReadyInterval
 	}
-	result := condition.Requeue(p.config.Status.Conditions, interval, p.now)
-	if p.outcome.again {
-		result.RequeueAfter = soon
-	}
-	if !p.ready() {
-		result.RequeueAfter = min(result.RequeueAfter, notReadyInterval)
-	}
-	return result
+	return next
 }
 
 // pass is the state of one pass.
@@ -194,7 +179,7 @@ type pass struct {
 	*Reconciler
 	now    time.Time
 	name   types.NamespacedName
-	config *v1alpha1.VDOConfig
+	config *v1alpha1.VDOConfig // as it was found; never changed
 	// spec is the VDOConfig's, but for providers that are taken from the inventory: of
 	// drivers that have to stay, or that cannot be rendered as the VDOConfig has them.
 	spec   v1alpha1.VDOConfigSpec

@@ -7,42 +7,42 @@ import (
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-// remove is the pass over a VDOConfig that is being deleted. It removes what the
-// inventory names, in order, as far as spec.onDelete lets it, and then takes the
-// finalizer off. What the drivers themselves made is kept: kinds, which map volumes,
+// Remove is the pass over a VDOConfig that is being deleted. It removes what the
+// inventory names, in order, as far as spec.onDelete lets it, and then has the
+// finalizer taken off. What the drivers themselves made is kept: kinds, which map volumes,
 // and the cluster id.
-func (p *pass) remove(ctx context.Context, before *v1alpha1.VDOConfig) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(p.config, Finalizer) {
-		return reconcile.Result{}, nil
-	}
+func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
+	p := r.newPass(config)
 	other, err := p.inForce(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return nil, err
 	}
 	done, err := p.clear(ctx, other)
 	if err == nil && done {
-		return reconcile.Result{}, p.removeFinalizer(ctx, before)
+		note := "the drivers were removed"
+		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+			note = "the drivers were left installed"
+		}
+		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
 	p.outcome.leaving = err
-	if other == nil && (p.outcome.volumes != nil || p.lost || p.config.Spec.Suspend) {
+	if other == nil && (p.outcome.volumes != nil || p.lost || config.Spec.Suspend) {
 		p.frozen = "the VDOConfig is being deleted"
 		p.run(ctx) // what cannot be removed yet is repaired, also where its removal had begun
 	}
-	return p.write(ctx, before)
+	return p, nil
 }
 
 // clear does what can be done now, and tells whether that was all. The other one is
@@ -180,16 +180,4 @@ func namespaces(inv inventory.Inventory) []string {
 		}
 	}
 	return names
-}
-
-// removeFinalizer takes the finalizer away, when nothing is left to do.
-func (p *pass) removeFinalizer(ctx context.Context, before *v1alpha1.VDOConfig) error {
-	controllerutil.RemoveFinalizer(p.config, Finalizer)
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := p.Client.Patch(ctx, p.config, patch); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take the finalizer away: %w", err)
-	}
-	p.Recorder.Eventf(p.config, nil, "Normal", "Removed", "Delete", "%s", map[bool]string{
-		true: "the drivers were left installed", false: "the drivers were removed"}[p.config.Spec.OnDelete == v1alpha1.DeleteOrphan])
-	return nil
 }

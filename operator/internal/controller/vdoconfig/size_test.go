@@ -64,7 +64,7 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 		}
 	}
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
-	p.report()
+	p.Record(p.config)
 	size, err := json.Marshal(p.config.Status)
 	require.NoError(t, err)
 	require.Less(t, len(size), 400<<10)

@@ -40,10 +40,10 @@ var partOf = []struct {
 	{matrix.CSI, v1alpha1.ConditionCSI},
 }
 
-// report makes the status of what the pass came to: the one place that does.
-func (p *pass) report() {
-	st := &p.config.Status
-	st.ObservedGeneration = p.config.Generation
+// Record makes the status of what the pass came to: the one place that does.
+func (p *pass) Record(config *v1alpha1.VDOConfig) {
+	st := &config.Status
+	st.ObservedGeneration = config.Generation
 	st.HandledReconcileAt = p.config.Annotations[v1alpha1.AnnotationRequestedAt]
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
@@ -59,7 +59,7 @@ func (p *pass) report() {
 			st.Drivers[i].Ready = false // nobody knows
 		}
 	}
-	p.conditions()
+	p.conditions(config)
 }
 
 // pending is what is held back: upgrades that wait for a person; under suspend
@@ -137,10 +137,10 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 }
 
 // conditions sets all of them, parts first, Ready from all of them.
-func (p *pass) conditions() {
-	conds, gen := &p.config.Status.Conditions, p.config.Generation
+func (p *pass) conditions(config *v1alpha1.VDOConfig) {
+	conds, gen := &config.Status.Conditions, config.Generation
 	p.resolvedCondition(conds, gen)
-	p.appliedCondition(conds, gen)
+	p.appliedCondition(conds, gen, config.Status.Pending)
 	p.nextCondition(conds, gen)
 	p.certificateCondition(conds, gen)
 	var errs []error
@@ -163,28 +163,29 @@ func (p *pass) conditions() {
 		}
 	}
 	err := fault.Join(p.outcome.resolved, p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(errs...))
-	p.readyCondition(conds, gen, err, waits)
+	p.readyCondition(config, err, waits)
 }
 
-func (p *pass) readyCondition(conds *[]metav1.Condition, gen int64, err error, waits []string) {
+func (p *pass) readyCondition(config *v1alpha1.VDOConfig, err error, waits []string) {
+	conds, gen := &config.Status.Conditions, config.Generation
 	switch {
 	case err != nil:
 		condition.Fault(conds, gen, fault.Join(err, p.outcome.volumes))
 	case p.outcome.volumes != nil:
 		condition.Waiting(conds, gen, p.outcome.volumes)
-	case p.config.Spec.Suspend && (len(waits) > 0 || len(p.config.Status.Pending) > 0):
+	case config.Spec.Suspend && (len(waits) > 0 || len(config.Status.Pending) > 0):
 		condition.Suspended(conds, gen)
 	case len(waits) > 0:
 		condition.Progressing(conds, gen, "", strings.Join(waits, "; "))
 	default:
-		condition.Ready(conds, gen, p.summary())
+		condition.Ready(conds, gen, p.summary(&config.Status))
 	}
 }
 
 // summary is what Ready says: "cpi@1.33.1, csi@3.5.1; 3 nodes".
-func (p *pass) summary() string {
+func (p *pass) summary(st *v1alpha1.VDOConfigStatus) string {
 	var parts []string
-	for _, d := range p.config.Status.Drivers {
+	for _, d := range st.Drivers {
 		if d.Version != "" {
 			parts = append(parts, d.Driver+"@"+d.Version)
 		}
@@ -232,13 +233,13 @@ func (p *pass) chosen() string {
 	return text
 }
 
-func (p *pass) appliedCondition(conds *[]metav1.Condition, gen int64) {
+func (p *pass) appliedCondition(conds *[]metav1.Condition, gen int64, pending []string) {
 	switch {
 	case p.outcome.applied != nil:
 		condition.Part(conds, gen, v1alpha1.ConditionApplied, p.outcome.applied, "")
-	case p.config.Spec.Suspend && len(p.config.Status.Pending) > 0:
+	case p.config.Spec.Suspend && len(pending) > 0:
 		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse,
-			Reason: condition.ReasonSuspended, Message: fmt.Sprintf("%d changes are held back: see status.pending", len(p.config.Status.Pending))})
+			Reason: condition.ReasonSuspended, Message: fmt.Sprintf("%d changes are held back: see status.pending", len(pending))})
 	case p.outcome.gate != "":
 		unknown(conds, gen, v1alpha1.ConditionApplied, "waiting for "+p.outcome.gate)
 	case p.outcome.plan == nil:
@@ -305,8 +306,4 @@ func (p *pass) unseenCondition(conds *[]metav1.Condition, gen int64, typ string)
 
 func unknown(conds *[]metav1.Condition, gen int64, typ, message string) {
 	condition.Set(conds, gen, metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: condition.ReasonProgressing, Message: message})
-}
-
-func (p *pass) ready() bool {
-	return meta.IsStatusConditionTrue(p.config.Status.Conditions, v1alpha1.ConditionReady)
 }

@@ -42,7 +42,7 @@ type Options struct {
 // namespaces, so that nobody else's start a pass or fill the memory. Secrets are not watched, since to list some is a right to all: a
 // change of one is seen at the next interval.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	r := &Reconciler{Client: mgr.GetClient(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
+	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("vdo-operator")
 	}

@@ -2,8 +2,8 @@
 // its vCenter be used, and what is it?
 //
 // One pass reads the Secret and the CA (observe.go), decides whether it is time to
-// ask (due.go), has the vCenter asked, puts the answer into the status (status.go),
-// and writes that once. A pass starts when the resource, its Secret or its CA
+// ask (due.go), has the vCenter asked, and returns the answer, which package reconciler
+// has put into the status (status.go). A pass starts when the resource, its Secret or its CA
 // change, when the annotation reconcile.vdo.vmware.com/requestedAt changes, and at
 // the interval; a change of the status alone starts none. Whatever starts it, a
 // vCenter is asked again only where one of these things changed or the interval is
@@ -34,9 +34,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 // Request is what to ask a vCenter with.
@@ -88,9 +88,6 @@ type Reconciler struct {
 	lanes   lanes
 }
 
-// behind is how long to wait for a cache that has not seen the latest status.
-const behind = time.Second
-
 // concurrent is how many vCenters are asked at once.
 const concurrent = 4
 
@@ -124,68 +121,41 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconcile.Result, error) {
-	if !vcc.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, nil
-	}
+	frame := reconciler.Reconciler[*v1alpha1.VsphereCloudConfig]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
+	return frame.Reconcile(ctx, vcc)
+}
+
+// Pass asks the vCenter, where that is due. The resource's deletion needs nothing.
+func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	if vcc.Spec.Suspend {
-		after := vcc.DeepCopy()
-		suspend(after)
-		return reconcile.Result{}, r.Writer.Write(ctx, vcc, after)
+		return suspended{}, nil
 	}
 	in, err := observe(ctx, r.Reader, vcc)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
+		return notDue{wait}, nil
 	}
-	var found Found
+	answer := answer{version: in.version, requested: vcc.Annotations[v1alpha1.AnnotationRequestedAt], err: err}
 	if err == nil {
-		switch vcc, err = r.begin(ctx, vcc, in.version); {
-		case fault.ReasonOf(err) == fault.Conflict:
-			return reconcile.Result{RequeueAfter: behind}, nil // the resource was seen as it was before
-		case err != nil:
-			return reconcile.Result{}, err // what cannot be noted is not tried
+		if err := r.begin(ctx, vcc, in.version); err != nil {
+			return nil, err // what cannot be noted is not tried
 		}
-		found, err = r.check(ctx, in.request)
+		answer.found, answer.err = r.check(ctx, in.request)
 	}
-	if ctx.Err() != nil {
-		return reconcile.Result{}, ctx.Err() // the operator stops: nothing was found out
-	}
-	after, err := r.write(ctx, vcc, func(v *v1alpha1.VsphereCloudConfig) { record(v, in.version, found, err, r.Now()) })
-	if err != nil || after == nil {
-		return reconcile.Result{}, err
-	}
-	return condition.Requeue(after.Status.Conditions, pause(after), r.Now()), nil
+	answer.at = r.Now()
+	return answer, nil
 }
 
 // begin notes that the vCenter is about to be asked, and with what. An operator that
 // is killed before the answer is written, or that cannot write it, or that sees an
 // old state of the resource, does not ask the same again at once.
-func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, version string) (*v1alpha1.VsphereCloudConfig, error) {
+func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, version string) error {
 	after := vcc.DeepCopy()
 	begin(after, version, r.Now())
-	return after, r.Writer.Write(ctx, vcc, after)
-}
-
-// write writes the outcome. Where the resource changed meanwhile, but not its
-// spec, the outcome is still true: losing it would try a refused password again.
-func (r *Reconciler) write(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, record func(*v1alpha1.VsphereCloudConfig)) (*v1alpha1.VsphereCloudConfig, error) {
-	after := vcc.DeepCopy()
-	record(after)
-	err := r.Writer.Write(ctx, vcc, after)
-	if fault.ReasonOf(err) != fault.Conflict {
-		return after, err
+	if err := r.Writer.Write(ctx, vcc, after); err != nil {
+		return err
 	}
-	var now v1alpha1.VsphereCloudConfig
-	if e := r.Reader.Get(ctx, client.ObjectKeyFromObject(vcc), &now); e != nil {
-		return nil, client.IgnoreNotFound(e)
-	}
-	if now.UID != vcc.UID || now.Generation != vcc.Generation {
-		return nil, err
-	}
-	asked := vcc.Annotations[v1alpha1.AnnotationRequestedAt]
-	after = now.DeepCopy()
-	record(after)
-	after.Status.HandledReconcileAt = asked // a pass that was asked for since is still to come
-	return after, r.Writer.Write(ctx, &now, after)
+	*vcc = *after
+	return nil
 }
 
 // check asks the vCenter, one question at a time for each.

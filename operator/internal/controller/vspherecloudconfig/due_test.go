@@ -19,7 +19,7 @@ func checked(now time.Time, err error) *v1alpha1.VsphereCloudConfig {
 	v := &v1alpha1.VsphereCloudConfig{}
 	v.Generation = 3
 	v.Spec.Interval = metav1.Duration{Duration: 10 * time.Minute}
-	record(v, "v1", Found{Version: "8.0.3"}, err, now)
+	answer{version: "v1", found: Found{Version: "8.0.3"}, err: err, at: now}.Record(v)
 	return v
 }
 
@@ -93,7 +93,7 @@ func TestAnotherVCenterDoesNotInheritWhatWasFound(t *testing.T) {
 	v := checked(time.Now(), nil)
 	require.Equal(t, "8.0.3", v.Status.Version)
 	v.Generation++
-	record(v, "v1", Found{}, errors.New("away"), time.Now())
+	answer{version: "v1", err: errors.New("away"), at: time.Now()}.Record(v)
 	require.Empty(t, v.Status.Version)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 )
 
 // The words of status.config, as the earlier operator had them.
@@ -32,29 +33,49 @@ func askedWith(vcc *v1alpha1.VsphereCloudConfig, version string) string {
 	return fmt.Sprintf("%d %s", vcc.Generation, version)
 }
 
-// record puts the outcome of a check into the status.
-func record(vcc *v1alpha1.VsphereCloudConfig, version string, found Found, err error, now time.Time) {
+// answer is what came of asking: the outcome of a pass.
+type answer struct {
+	version   string // of the Secret and the CA that it was asked with
+	requested string // the pass that was asked for; one asked for since is still to come
+	found     Found
+	err       error
+	at        time.Time
+}
+
+// Next is at the interval, or later after a password was refused.
+func (a answer) Next(vcc *v1alpha1.VsphereCloudConfig) reconciler.Next {
+	return reconciler.Next{Interval: pause(vcc)}
+}
+
+// Record puts the answer into the status.
+func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	st := &vcc.Status
 	if st.ObservedGeneration != vcc.Generation {
 		forget(st) // it may be another vCenter
 	}
 	st.ObservedGeneration = vcc.Generation
-	st.CredentialsVersion = version
-	st.HandledReconcileAt = vcc.Annotations[v1alpha1.AnnotationRequestedAt]
-	st.CheckedAt = &metav1.Time{Time: now.Truncate(time.Second)}
-	remember(st, found)
-	if err != nil {
+	st.CredentialsVersion = a.version
+	st.HandledReconcileAt = a.requested
+	st.CheckedAt = &metav1.Time{Time: a.at.Truncate(time.Second)}
+	remember(st, a.found)
+	switch {
+	case a.err == nil:
+		st.Config, st.VerifiedCredentials = configVerified, a.version
+	case condition.Passing(a.err): // a vCenter that is away for a moment refuses nothing
 		st.Config = configFailed
-		if !condition.Passing(err) {
-			st.VerifiedCredentials = "" // a vCenter that is away for a moment refuses nothing
-		}
-		condition.Fault(&st.Conditions, vcc.Generation, err)
-	} else {
-		st.Config = configVerified
-		st.VerifiedCredentials = version
-		condition.Ready(&st.Conditions, vcc.Generation, summary(vcc, found))
+	default:
+		st.Config, st.VerifiedCredentials = configFailed, ""
 	}
+	conditions(&vcc.Spec, a.found, a.err).Set(&st.Conditions, vcc.Generation)
 	st.Message = meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady).Message
+}
+
+// conditions says what an answer means.
+func conditions(spec *v1alpha1.VsphereCloudConfigSpec, found Found, err error) condition.Report {
+	if err != nil {
+		return condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: err}}
+	}
+	return condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: summary(spec, found)}}
 }
 
 // forget drops what was found at a vCenter.
@@ -84,8 +105,8 @@ func remember(st *v1alpha1.VsphereCloudConfigStatus, f Found) {
 }
 
 // summary is what Ready says of a vCenter that can be used.
-func summary(vcc *v1alpha1.VsphereCloudConfig, f Found) string {
-	n := len(vcc.Spec.DatacenterNames())
+func summary(spec *v1alpha1.VsphereCloudConfigSpec, f Found) string {
+	n := len(spec.DatacenterNames())
 	which := "asked for"
 	if n == 0 {
 		n, which = len(f.Datacenters), "seen"
@@ -97,8 +118,25 @@ func summary(vcc *v1alpha1.VsphereCloudConfig, f Found) string {
 	return s
 }
 
-// suspend says that the vCenter is not asked. What was found stays.
-func suspend(vcc *v1alpha1.VsphereCloudConfig) {
+// suspended is the outcome where the vCenter is not asked. What was found stays.
+type suspended struct{}
+
+// Next is when the resource changes.
+func (suspended) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next { return reconciler.Next{} }
+
+// Record says that nothing is being done.
+func (suspended) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	vcc.Status.ObservedGeneration = vcc.Generation
-	condition.Suspended(&vcc.Status.Conditions, vcc.Generation)
+	condition.Report{Phase: condition.Phase{State: condition.StateSuspended}}.Set(&vcc.Status.Conditions, vcc.Generation)
 }
+
+// notDue is the outcome of a pass that came too early, and by how much.
+type notDue struct{ wait time.Duration }
+
+// Next is when it is due.
+func (n notDue) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
+	return reconciler.Next{AtMost: n.wait}
+}
+
+// Record leaves everything as it is.
+func (notDue) Record(*v1alpha1.VsphereCloudConfig) {}

@@ -1,0 +1,53 @@
+package condition_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+func TestEveryPhaseIsARowOfTheTable(t *testing.T) {
+	for want, p := range map[string]condition.Phase{
+		"True/-/-":       {State: condition.StateReady, Message: "ok"},
+		"Unknown/True/-": {State: condition.StateProgressing, Message: "rolling out"},
+		"False/True/-":   {State: condition.StateWaiting, Err: faultOf(fault.Refused)},
+		"False/-/True":   {State: condition.StateFault, Err: faultOf(fault.Unauthorized)},
+		"Unknown/-/-":    {State: condition.StateSuspended},
+	} {
+		var conds []metav1.Condition
+		condition.Report{Phase: p}.Set(&conds, 3)
+		require.Equal(t, want, shape(conds), p.State)
+	}
+}
+
+func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
+	conds := []metav1.Condition{
+		{Type: v1alpha1.ConditionCPI, Status: metav1.ConditionTrue, Reason: "Old"},
+		{Type: v1alpha1.ConditionCNI, Status: metav1.ConditionTrue, Reason: "Old"},
+	}
+	condition.Report{Parts: []metav1.Condition{
+		condition.Judged(v1alpha1.ConditionCSI, faultOf(fault.Forbidden), ""),
+		condition.Judged(v1alpha1.ConditionResolved, nil, "csi@3.7.3"),
+		condition.Pending(v1alpha1.ConditionApplied, "waiting for a node"),
+		condition.Unseen(v1alpha1.ConditionVerified, "the policy cannot be read", faultOf(fault.Unreachable)),
+		condition.Absent(v1alpha1.ConditionCNI),
+	}}.Set(&conds, 7)
+	got := map[string]string{}
+	for _, c := range conds {
+		got[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
+	}
+	require.Equal(t, map[string]string{
+		v1alpha1.ConditionCPI:      "True Old ",
+		v1alpha1.ConditionCSI:      "False Forbidden connect to vc.site: why (do this)",
+		v1alpha1.ConditionResolved: "True Succeeded csi@3.7.3",
+		v1alpha1.ConditionApplied:  "Unknown Progressing waiting for a node",
+		v1alpha1.ConditionVerified: "Unknown Unreachable the policy cannot be read: connect to vc.site: why (do this)",
+	}, got)
+	require.EqualValues(t, 7, meta.FindStatusCondition(conds, v1alpha1.ConditionCSI).ObservedGeneration)
+}

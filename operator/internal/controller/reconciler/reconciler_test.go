@@ -1,0 +1,248 @@
+package reconciler_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+)
+
+type resource = *v1alpha1.VsphereCloudConfig
+
+// controller answers as it is told.
+type controller struct {
+	pass, remove func(context.Context, resource) (reconciler.Outcome[resource], error)
+}
+
+func (c controller) Pass(ctx context.Context, o resource) (reconciler.Outcome[resource], error) {
+	return c.pass(ctx, o)
+}
+
+func (c controller) Remove(ctx context.Context, o resource) (reconciler.Outcome[resource], error) {
+	return c.remove(ctx, o)
+}
+
+// found is an outcome with a version in it.
+type found struct {
+	version  string
+	next     reconciler.Next
+	complete func(resource) error
+}
+
+func (f found) Record(o resource) {
+	o.Status.Version = f.version
+	condition.Ready(&o.Status.Conditions, o.Generation, "version "+f.version)
+}
+
+func (f found) Next(resource) reconciler.Next { return f.next }
+
+func (f found) Complete(_ context.Context, o resource) error {
+	if f.complete == nil {
+		return nil
+	}
+	return f.complete(o)
+}
+
+const finalizer = "vdo.vmware.com/test"
+
+type world struct {
+	t      *testing.T
+	api    client.Client
+	events *events.FakeRecorder
+	r      *reconciler.Reconciler[resource]
+	key    client.ObjectKey
+}
+
+func start(t *testing.T, c controller, edit func(resource)) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	o := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Namespace: "ns", UID: "u", Generation: 1}}
+	if edit != nil {
+		edit(o)
+	}
+	w := &world{t: t, key: client.ObjectKeyFromObject(o), events: events.NewFakeRecorder(10)}
+	w.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(o).WithStatusSubresource(o).Build()
+	w.r = &reconciler.Reconciler[resource]{
+		Controller: c, Reader: w.api, Writer: condition.Writer{Client: w.api, Recorder: w.events}, Now: time.Now,
+		Finalizer: &reconciler.Finalizer[resource]{Name: finalizer, Client: w.api, Remover: c},
+	}
+	return w
+}
+
+func (w *world) reconcile() (reconcile.Result, error) {
+	return reconcile.AsReconciler(w.api, w.r).Reconcile(w.t.Context(), reconcile.Request{NamespacedName: w.key})
+}
+
+func (w *world) now() resource {
+	w.t.Helper()
+	o := &v1alpha1.VsphereCloudConfig{}
+	require.NoError(w.t, w.api.Get(w.t.Context(), w.key, o))
+	return o
+}
+
+// meanwhile changes the resource behind a pass's back.
+func (w *world) meanwhile(edit func(resource)) {
+	w.t.Helper()
+	o := w.now()
+	edit(o)
+	require.NoError(w.t, w.api.Update(w.t.Context(), o))
+}
+
+func TestAnOutcomeIsWrittenOnceAndCompletedAfterwards(t *testing.T) {
+	var w *world
+	completed := ""
+	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		return found{version: "8.0.3", next: reconciler.Next{AtMost: time.Minute}, complete: func(o resource) error {
+			completed = w.now().Status.Version
+			require.Equal(t, "8.0.3", o.Status.Version)
+			return nil
+		}}, nil
+	}}, nil)
+	result, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, result.RequeueAfter)
+	require.Equal(t, "8.0.3", w.now().Status.Version)
+	require.Equal(t, "8.0.3", completed, "after the status was written")
+	version := w.now().ResourceVersion
+	_, err = w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, version, w.now().ResourceVersion, "what says nothing new is not written")
+}
+
+func TestAConflictOfTheSameSpecKeepsTheOutcome(t *testing.T) {
+	var w *world
+	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		w.meanwhile(func(o resource) {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x")
+		})
+		return found{version: "8.0.3"}, nil
+	}}, nil)
+	_, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, "8.0.3", w.now().Status.Version)
+	require.Equal(t, "x", w.now().Annotations["other"])
+}
+
+func TestAConflictOfAnotherSpecDropsTheOutcomeAndAPassFollows(t *testing.T) {
+	for name, edit := range map[string]func(resource){
+		"generation": func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" },
+		"UID":        func(o resource) { o.UID = "v" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w *world
+			w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+				w.meanwhile(edit)
+				return found{version: "8.0.3"}, nil
+			}}, nil)
+			result, err := w.reconcile()
+			require.NoError(t, err)
+			require.Equal(t, reconciler.Soon, result.RequeueAfter)
+			require.Empty(t, w.now().Status.Version)
+		})
+	}
+}
+
+func TestAConflictOfAPassIsNoError(t *testing.T) {
+	w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		return nil, &fault.Error{Reason: fault.Conflict, Err: errors.New("it was changed")}
+	}}, nil)
+	result, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, reconciler.Soon, result.RequeueAfter)
+}
+
+func TestNothingIsWrittenOfAPassThatWasCutShort(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		cancel()
+		return found{version: "8.0.3"}, nil
+	}}, nil)
+	_, err := w.r.Reconcile(ctx, w.now())
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, w.now().Status.Version)
+}
+
+func TestTheFinalizerIsOnBeforeThePassThatNeedsIt(t *testing.T) {
+	w := start(t, controller{
+		pass: func(_ context.Context, o resource) (reconciler.Outcome[resource], error) {
+			if len(o.Finalizers) == 0 {
+				return reconciler.Hold[resource]{}, nil
+			}
+			return found{version: "8.0.3"}, nil
+		},
+		remove: func(_ context.Context, o resource) (reconciler.Outcome[resource], error) {
+			if o.Status.Version == "8.0.3" {
+				return found{version: "going"}, nil
+			}
+			return reconciler.Release[resource]{Note: "all is gone"}, nil
+		},
+	}, nil)
+	result, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, time.Millisecond, result.RequeueAfter)
+	require.Equal(t, []string{finalizer}, w.now().Finalizers)
+	require.Empty(t, w.now().Status.Version)
+	_, err = w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, "8.0.3", w.now().Status.Version)
+	<-w.events.Events
+
+	require.NoError(t, w.api.Delete(t.Context(), w.now()))
+	_, err = w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, "going", w.now().Status.Version, "what is left is told in the status")
+	<-w.events.Events
+	_, err = w.reconcile()
+	require.NoError(t, err)
+	require.True(t, apierrors.IsNotFound(w.api.Get(t.Context(), w.key, &v1alpha1.VsphereCloudConfig{})))
+	require.Equal(t, "Normal Removed all is gone", <-w.events.Events)
+	_, err = w.reconcile()
+	require.NoError(t, err, "it is gone")
+}
+
+func TestADeletionThatSomebodyElseHoldsNeedsNothing(t *testing.T) {
+	w := start(t, controller{}, func(o resource) {
+		o.Finalizers, o.DeletionTimestamp = []string{"other/finalizer"}, &metav1.Time{Time: time.Now()}
+	})
+	result, err := w.reconcile()
+	require.NoError(t, err)
+	require.Zero(t, result)
+}
+
+func TestTheIntervalIsBoundedButNotWhereThereIsNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		next      reconciler.Next
+		low, high time.Duration
+	}{
+		"none":            {reconciler.Next{}, 0, 0},
+		"the interval":    {reconciler.Next{Interval: time.Hour}, 54 * time.Minute, 66 * time.Minute},
+		"bounded":         {reconciler.Next{Interval: time.Hour, AtMost: time.Minute}, time.Minute, time.Minute},
+		"a wider bound":   {reconciler.Next{Interval: time.Hour, AtMost: 2 * time.Hour}, 54 * time.Minute, 66 * time.Minute},
+		"the bound alone": {reconciler.Next{AtMost: time.Minute}, time.Minute, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+				return found{next: c.next}, nil
+			}}, nil)
+			result, err := w.reconcile()
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, result.RequeueAfter, c.low)
+			require.LessOrEqual(t, result.RequeueAfter, c.high)
+		})
+	}
+}

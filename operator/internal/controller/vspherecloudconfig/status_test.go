@@ -1,0 +1,58 @@
+package vspherecloudconfig
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+func TestWhatAnAnswerMeans(t *testing.T) {
+	away := &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "vc.site", Err: errors.New("timeout")}
+	refused := &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc.site", Err: errors.New("wrong password")}
+	for name, c := range map[string]struct {
+		found     Found
+		err       error
+		state     condition.State
+		message   string
+		config    string
+		verified  string
+		remaining string
+	}{
+		"can be used": {
+			found: Found{Version: "8.0.3", Build: "42", Datacenters: []string{"/a", "/b"}}, state: condition.StateReady,
+			message: "vCenter 8.0.3 build 42, datacenters seen: 2", config: "verified", verified: "new", remaining: "8.0.3",
+		},
+		"can be used, with a warning": {
+			found: Found{Version: "8.0.3", Build: "42", Warnings: []string{"the name is short"}}, state: condition.StateReady,
+			message: "vCenter 8.0.3 build 42, datacenters seen: 0; the name is short", config: "verified", verified: "new", remaining: "8.0.3",
+		},
+		"is away":          {err: away, state: condition.StateFault, message: "connect to vc.site: timeout", config: "failed", verified: "old", remaining: "7.0.3"},
+		"refuses":          {err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "7.0.3"},
+		"refuses and told": {found: Found{Version: "8.0.3"}, err: refused, state: condition.StateFault, message: "log in to vc.site: wrong password", config: "failed", verified: "", remaining: "8.0.3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+			v.Annotations = map[string]string{v1alpha1.AnnotationRequestedAt: "since"}
+			v.Status = v1alpha1.VsphereCloudConfigStatus{ObservedGeneration: 2, Version: "7.0.3", VerifiedCredentials: "old"}
+			report := conditions(&v.Spec, c.found, c.err)
+			require.Equal(t, c.state, report.Phase.State)
+
+			a := answer{version: "new", requested: "before", found: c.found, err: c.err, at: time.Now()}
+			a.Record(v)
+			first := v.DeepCopy()
+			a.Record(v)
+			require.Equal(t, first, v, "recording it again changes nothing")
+			require.Equal(t, c.message, meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Message)
+			require.Equal(t, []string{c.config, c.verified, c.remaining}, []string{v.Status.Config, v.Status.VerifiedCredentials, v.Status.Version})
+			require.Equal(t, "before", v.Status.HandledReconcileAt, "a pass that was asked for since is still to come")
+		})
+	}
+}
