@@ -24,14 +24,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// desk is where somebody types kubectl as an administrator, in the project's folder.
-type desk struct {
+// admin types kubectl as an administrator, in the project's folder.
+type admin struct {
 	t   *testing.T
 	dir string
 	env []string
 }
 
-func newDesk(t *testing.T) *desk {
+func newAdmin(t *testing.T) *admin {
 	t.Helper()
 	cfg := cluster.Config(t)
 	dir := t.TempDir()
@@ -41,12 +41,12 @@ func newDesk(t *testing.T) *desk {
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
 	require.NoError(t, clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "kubeconfig")))
-	return &desk{t, dir, append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"),
+	return &admin{t, dir, append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"),
 		"PATH="+filepath.Dir(toolchain.Path(t, "kubectl"))+":"+os.Getenv("PATH"))}
 }
 
 // types runs commands of README.md, word by word but for what they call yours.
-func (d *desk) types(commands []readme.Command, yours ...string) {
+func (d *admin) types(commands []readme.Command, yours ...string) {
 	d.t.Helper()
 	script := ""
 	for _, c := range commands {
@@ -78,7 +78,7 @@ func guide(t *testing.T, section string) (out []readme.Command) {
 func TestTheFilesAreInstalledAsTheGuideSays(t *testing.T) {
 	toolchain.Installed(t, "skopeo")
 	mirror := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
-	d := newDesk(t)
+	d := newAdmin(t)
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "ca.crt"), mirror.CA(), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(d.dir, "auth.json"), mirror.DockerConfig(), 0o600))
 	d.env = append(d.env, "PLATFORMS=linux/amd64",
@@ -113,6 +113,6 @@ func TestAVDOConfigWhoseOperatorIsGoneCanBeLetGo(t *testing.T) {
 	require.NoError(t, admin.Delete(t.Context(), v))
 	require.NoError(t, admin.Get(t.Context(), client.ObjectKeyFromObject(v), v), "the finalizer holds it")
 	commands := guide(t, "Removing")
-	newDesk(t).types(commands[len(commands)-1:], "NAME", v.Name)
+	newAdmin(t).types(commands[len(commands)-1:], "NAME", v.Name)
 	require.True(t, apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(v), v)))
 }

@@ -70,7 +70,7 @@ func (im *legacyImport) root(data []byte) *yaml.Node {
 		var bad *json.SyntaxError
 		if err := json.Unmarshal(data, &raw); errors.As(err, &bad) {
 			at := min(int(bad.Offset), len(data))
-			im.problem(1+bytes.Count(data[:at], []byte("\n")), "", "is no JSON: "+bad.Error(), "give the matrix file of the former operator")
+			im.problem(1+bytes.Count(data[:at], []byte("\n")), "", "is not JSON: "+bad.Error(), "give the matrix file of the former operator")
 			return nil
 		}
 	}
@@ -88,7 +88,7 @@ func (im *legacyImport) document(root *yaml.Node) *Document {
 		switch {
 		case n == nil:
 		case n.Kind != yaml.MappingNode:
-			o.fail(key, "is no mapping of versions", "give it versions as keys")
+			o.fail(key, "is not a mapping of versions", "give it versions as keys")
 		default:
 			doc.Releases = append(doc.Releases, im.versions(map[string]Driver{"CPI": CPI, "CSI": CSI}[key], n, key)...)
 		}

@@ -91,16 +91,16 @@ func TestImportNamesWhatItCannotKnow(t *testing.T) {
 func TestImportRefusesWhatIsNoFormerMatrix(t *testing.T) {
 	withoutCPI, _, _ := strings.Cut(legacy, `"CPI"`)
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":                 {"", "is no JSON"},
-		"not JSON":              {"CSI: {}", "compat.json:1: is no JSON"},
+		"empty":                 {"", "is not JSON"},
+		"not JSON":              {"CSI: {}", "compat.json:1: is not JSON"},
 		"nothing":               {"{}", "lists no release"},
-		"list":                  {"[]", "is no mapping of keys"},
-		"driver of lists":       {`{"CSI":[]}`, "CSI: is no mapping of versions"},
+		"list":                  {"[]", "is not a mapping of keys"},
+		"driver of lists":       {`{"CSI":[]}`, "CSI: is not a mapping of versions"},
 		"version twice":         {strings.Replace(legacy, `"CPI": {`, `"CPI": {"1.30.1": {},`, 1), "is given already in line"},
 		"driver twice":          {strings.Replace(legacy, `"CPI"`, `"CSI"`, 1), "CSI: is given already"},
 		"range without max":     {strings.Replace(legacy, `, "max": "1.30"`, "", 1), "k8s.max: is missing"},
 		"inverted":              {strings.Replace(legacy, `"max": "1.30"`, `"max": "1.20"`, 1), "CSI.3.3.1.k8s.max: 1.20 is below min 1.28"},
-		"address of nothing":    {strings.Replace(legacy, "https://raw.githubusercontent.com/kubernetes/", "file:///kubernetes/", 1), "is no http or https address"},
+		"address of nothing":    {strings.Replace(legacy, "https://raw.githubusercontent.com/kubernetes/", "file:///kubernetes/", 1), "is not an http or https address"},
 		"no address":            {strings.Replace(legacy, "vsphere-cloud-controller-manager.yaml", "", 1), "size and sha256"},
 		"two of one name":       {strings.Replace(legacy, "validatingwebhook.yaml", "vsphere-csi-driver.yaml", 1), "a second file named vsphere-csi-driver.yaml"},
 		"large":                 {strings.Repeat(" ", matrix.MaxSize+1), "a matrix has at most"},

@@ -398,7 +398,7 @@ func positive[T ~int64 | ~uint64](maximum T) func(string) (T, error) {
 	return func(s string) (T, error) {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < 1 || T(n) > maximum || strconv.FormatInt(n, 10) != s {
-			return 0, fmt.Errorf("%q is no whole number from 1 to %d", short(s), maximum)
+			return 0, fmt.Errorf("%q is not a whole number from 1 to %d", short(s), maximum)
 		}
 		return T(n), nil
 	}
@@ -414,7 +414,7 @@ func boolean(s string) (bool, error) {
 func instant(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || !strings.HasSuffix(s, "Z") {
-		return time.Time{}, fmt.Errorf("%q is no time in UTC: write it as 2026-09-01T00:00:00Z", short(s))
+		return time.Time{}, fmt.Errorf("%q is not a time in UTC: write it as 2026-09-01T00:00:00Z", short(s))
 	}
 	return t.UTC(), nil
 }
@@ -450,7 +450,7 @@ var fileNameText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,200}$`)
 
 func fileName(s string) (string, error) {
 	if !fileNameText.MatchString(s) {
-		return "", fmt.Errorf("%q is no base name of a file: use letters, digits, dots, dashes and underscores", short(s))
+		return "", fmt.Errorf("%q is not a base name of a file: use letters, digits, dots, dashes and underscores", short(s))
 	}
 	return s, nil
 }
@@ -458,7 +458,7 @@ func fileName(s string) (string, error) {
 func address(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Hostname() == "" || u.User != nil || u.Fragment != "" || len(s) > 2048 {
-		return "", fmt.Errorf("%q is no http or https address of a file", short(s))
+		return "", fmt.Errorf("%q is not an http or https address of a file", short(s))
 	}
 	return s, nil
 }
@@ -467,7 +467,7 @@ var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func sha256Text(s string) (string, error) {
 	if !sha256Hex.MatchString(s) {
-		return "", fmt.Errorf("%q is no sha256: it has 64 hexadecimal digits in lower case, as sha256sum prints them", short(s))
+		return "", fmt.Errorf("%q is not a sha256: it has 64 hexadecimal digits in lower case, as sha256sum prints them", short(s))
 	}
 	return s, nil
 }
@@ -476,7 +476,7 @@ var imageReference = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,500}$`)
 
 func imageText(s string) (string, error) {
 	if !imageReference.MatchString(s) {
-		return "", fmt.Errorf("%q is no image reference", short(s))
+		return "", fmt.Errorf("%q is not an image reference", short(s))
 	}
 	return s, nil
 }
@@ -504,7 +504,7 @@ func unknown[T ~string](what, got string, known []T) error {
 	for i, k := range known {
 		words[i] = string(k)
 	}
-	return fmt.Errorf("%q is no %s: it is one of %s", short(got), what, strings.Join(words, ", "))
+	return fmt.Errorf("%q is not a %s: it is one of %s", short(got), what, strings.Join(words, ", "))
 }
 
 // byLine orders problems as they stand in the file.

@@ -81,7 +81,7 @@ type item struct {
 func (r *reader) object(n *yaml.Node, path string, keys ...string) object {
 	o := object{reader: r, node: n, path: path}
 	if n.Kind != yaml.MappingNode {
-		r.problem(n.Line, path, "is no mapping of keys", "give it the keys "+strings.Join(keys, ", "))
+		r.problem(n.Line, path, "is not a mapping of keys", "give it the keys "+strings.Join(keys, ", "))
 		return o
 	}
 	o.fields = map[string]*yaml.Node{}
@@ -132,7 +132,7 @@ func (o object) list(key string, needed need, most int) []item {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		o.fail(key, "is no list with at least one element", "give a list, or leave the key out where it is optional")
+		o.fail(key, "is not a list with at least one element", "give a list, or leave the key out where it is optional")
 		return nil
 	}
 	if len(n.Content) > most {
@@ -163,7 +163,7 @@ func scalar[T any](r *reader, n *yaml.Node, path string, read func(string) (T, e
 	text := strings.TrimSpace(n.Value)
 	switch {
 	case n.Kind != yaml.ScalarNode:
-		r.problem(n.Line, path, "is no single value", "give one value")
+		r.problem(n.Line, path, "is not a single value", "give one value")
 		return value
 	case n.Tag == "!!null" || text == "":
 		r.problem(n.Line, path, "is empty", "give a value, or leave the key out where it is optional")

@@ -24,7 +24,7 @@ func ParseVersion(s string) (Version, error) {
 	}
 	v, err := semver.StrictNewVersion(trimV(s))
 	if err != nil {
-		return Version{}, fmt.Errorf("%q is no semantic version: write it as MAJOR.MINOR.PATCH", s)
+		return Version{}, fmt.Errorf("%q is not a semantic version: write it as MAJOR.MINOR.PATCH", s)
 	}
 	return Version{v}, nil
 }
@@ -104,7 +104,7 @@ var minorText = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})$`)
 func ParseMinor(s string) (Minor, error) {
 	m := minorText.FindStringSubmatch(s)
 	if m == nil {
-		return Minor{}, fmt.Errorf("%q is no minor version: write it as MAJOR.MINOR, such as 1.33", s)
+		return Minor{}, fmt.Errorf("%q is not a minor version: write it as MAJOR.MINOR, such as 1.33", s)
 	}
 	return Minor{Major: number(m[1]), Minor: number(m[2])}, nil
 }
@@ -168,7 +168,7 @@ var ceilingText = regexp.MustCompile(`^(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?
 func ParseCeiling(s string) (Ceiling, error) {
 	m := ceilingText.FindStringSubmatch(s)
 	if m == nil {
-		return Ceiling{}, fmt.Errorf("%q is no upper bound: write one to three numbers, such as 8, 8.0 or 8.0.3", s)
+		return Ceiling{}, fmt.Errorf("%q is not an upper bound: write one to three numbers, such as 8, 8.0 or 8.0.3", s)
 	}
 	var c Ceiling
 	for i, digits := range m[1:] {
@@ -214,7 +214,7 @@ var kubernetesText = regexp.MustCompile(`^v?(\d{1,9})\.(\d{1,9})\+?(?:\.(\d{1,9}
 func ParseKubernetes(s string) (Version, error) {
 	m := kubernetesText.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil || len(s) > maxVersionText {
-		return Version{}, fmt.Errorf("%.*q is no Kubernetes version: write it as 1.33 or v1.33.4", maxVersionText, s)
+		return Version{}, fmt.Errorf("%.*q is not a Kubernetes version: write it as 1.33 or v1.33.4", maxVersionText, s)
 	}
 	v := triple(number(m[1]), number(m[2]), number(m[3]))
 	if !isPrerelease(m[4]) {
@@ -250,7 +250,7 @@ func ParseVSphere(s string) (Version, error) {
 		m = vSphereUpdate.FindStringSubmatch(text)
 	}
 	if m == nil {
-		return Version{}, fmt.Errorf("%.*q is no vSphere version: write it as 8.0.3 or 8.0U3", maxVersionText, s)
+		return Version{}, fmt.Errorf("%.*q is not a vSphere version: write it as 8.0.3 or 8.0U3", maxVersionText, s)
 	}
 	return triple(number(m[1]), number(m[2]), number(m[3])), nil
 }
@@ -259,7 +259,7 @@ func ParseVSphere(s string) (Version, error) {
 func ParseReleaseID(s string) (ReleaseID, error) {
 	driver, version, found := strings.Cut(s, "@")
 	if !found {
-		return ReleaseID{}, fmt.Errorf("%.*q is no release: write it as DRIVER@VERSION, such as csi@3.5.1", maxVersionText, s)
+		return ReleaseID{}, fmt.Errorf("%.*q is not a release: write it as DRIVER@VERSION, such as csi@3.5.1", maxVersionText, s)
 	}
 	d, err := ParseDriver(driver)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestReleaseIDs(t *testing.T) {
 		require.Error(t, err, text)
 	}
 	_, err = matrix.ParseDriver("cloud")
-	require.EqualError(t, err, `"cloud" is no driver: it is one of cni, cpi, snapshot-controller, csi`)
+	require.EqualError(t, err, `"cloud" is not a driver: it is one of cni, cpi, snapshot-controller, csi`)
 	require.False(t, matrix.Driver("").Valid())
 }
 

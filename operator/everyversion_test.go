@@ -104,7 +104,7 @@ func goTheWholeLine(t *testing.T, manifests string, releases []string) {
 	}
 }
 
-// deliverAll does the connected desk's work with the program itself: one signed
+// deliverAll does the connected host's work with the program itself: one signed
 // bundle of all releases in the mirror, as tag 1. It returns the public key.
 func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, releases []string) []byte {
 	t.Helper()
@@ -115,11 +115,11 @@ func deliverAll(t *testing.T, mirror *registry.Registry, manifests string, relea
 	require.NoError(t, toolchain.Programs(t.Context(), filepath.Join(dir, "bin"), "./bundler/cmd/vdo-bundle"))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), mirror.DockerConfig(), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
-	desk := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
+	host := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
 	run := func(words string, more ...string) {
 		t.Helper()
 		args := append(strings.Fields(words), more...)
-		_, err := desk.Run(t.Context(), "vdo-bundle", args...)
+		_, err := host.Run(t.Context(), "vdo-bundle", args...)
 		require.NoError(t, err, words)
 	}
 	var chosen []string

@@ -176,7 +176,7 @@ func config(kubeconfig string) (*rest.Config, error) {
 	}
 	cfg, err := rest.InClusterConfig()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "find the cluster", Err: errors.New("this is no pod"),
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "find the cluster", Err: errors.New("this is not a pod"),
 			Hint: "give --kubeconfig FILE to run beside a cluster"}
 	}
 	if err != nil {

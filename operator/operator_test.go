@@ -344,12 +344,12 @@ func TestErrorsAtTheStart(t *testing.T) {
 		code int
 		text []string
 	}{
-		"no pod":         {[]string{}, operator.ExitUsage, []string{"this is no pod", "--kubeconfig FILE"}},
+		"no pod":         {[]string{}, operator.ExitUsage, []string{"this is not a pod", "--kubeconfig FILE"}},
 		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/nowhere"}, operator.ExitUsage, []string{"--trust-floor /nowhere: it is not there", "mount the policy"}},
-		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is no regular file"}},
+		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is not a regular file"}},
 		"floor no YAML":  {[]string{"--kubeconfig", admin, "--trust-floor", broken}, operator.ExitUsage, []string{"--trust-floor", broken}},
 		"floor's key":    {[]string{"--kubeconfig", admin, "--trust-floor", floor}, operator.ExitUsage, []string{filepath.Join(filepath.Dir(floor), "release.pub") + ": it is not there"}},
 		"no kubeconfig":  {[]string{"--kubeconfig", "/nowhere"}, operator.ExitUsage, []string{"/nowhere", "readable"}},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -44,7 +45,7 @@ func (g *Graph) Contents(ctx context.Context, f Fetcher) (*Contents, error) {
 	}
 	var m ocispec.Manifest
 	if err := json.Unmarshal(n.Data, &m); err != nil {
-		return nil, corrupt(n.Descriptor, "it is no manifest: %w", err)
+		return nil, corrupt(n.Descriptor, "it is not a manifest: %w", err)
 	}
 	c, err := g.readContents(ctx, f, &m)
 	if err != nil {
@@ -148,9 +149,9 @@ func (d *differ) add(reason fault.Reason, format string, args ...any) {
 
 func (d *differ) same(what string, want image.Digest, size int64, data []byte) {
 	if got := image.DigestOf(data); got != want {
-		d.add(fault.Corrupt, "%s has the digest %s, the lock says %s", what, got, want)
+		d.add(fault.Corrupt, "%s: %w", what, &DigestError{Expected: digest.Digest(want.String()), Got: digest.Digest(got.String())})
 	} else if int64(len(data)) != size {
-		d.add(fault.Corrupt, "%s has %d bytes, the lock says %d", what, len(data), size)
+		d.add(fault.Corrupt, "%s: expected %d bytes, got %d", what, size, len(data))
 	}
 }
 

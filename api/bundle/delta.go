@@ -50,12 +50,12 @@ func ParseBase(annotations map[string]string) (*Base, error) {
 	b := &Base{}
 	var err error
 	if b.Root, err = image.ParseDigest(root); err != nil {
-		return nil, fmt.Errorf("%s %.100q is no digest", AnnotationBase, root)
+		return nil, fmt.Errorf("%s %.100q is not a digest", AnnotationBase, root)
 	}
 	for _, s := range strings.Split(text, " ") {
 		d, err := image.ParseDigest(s)
 		if err != nil {
-			return nil, fmt.Errorf("%s names %.100q, which is no digest", AnnotationBaseLayers, s)
+			return nil, fmt.Errorf("%s names %.100q, which is not a digest", AnnotationBaseLayers, s)
 		}
 		if n := len(b.Layers); n > 0 && b.Layers[n-1].String() >= d.String() {
 			return nil, fmt.Errorf("%s is not sorted, or names a layer twice: %s", AnnotationBaseLayers, d)
@@ -96,7 +96,7 @@ func (g *Graph) LeaveTo(b *Base) error {
 			return &fault.Error{
 				Reason: fault.Corrupt, Op: "read delta of", Subject: g.Root.Digest.String(),
 				Hint: "copy it again from where it was made",
-				Err:  fmt.Errorf("it leaves %s to its base, and that is no layer of its images", l),
+				Err:  fmt.Errorf("it leaves %s to its base, and that is not a layer of its images", l),
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func (g *Graph) index() (*ocispec.Index, error) {
 	}
 	var index ocispec.Index
 	if err := json.Unmarshal(g.Manifests[len(g.Manifests)-1].Data, &index); err != nil {
-		return nil, corrupt(g.Root, "it is no image index: %w", err)
+		return nil, corrupt(g.Root, "it is not an image index: %w", err)
 	}
 	if len(index.Manifests) == 0 {
 		return nil, corrupt(g.Root, "%w", errNoContents)

@@ -57,7 +57,7 @@ func loadRoot(ctx context.Context, f Fetcher, root ocispec.Descriptor) (Node, *o
 	}
 	var index ocispec.Index
 	if err := json.Unmarshal(data, &index); err != nil {
-		return Node{}, nil, corrupt(root, "it is no image index: %w", err)
+		return Node{}, nil, corrupt(root, "it is not an image index: %w", err)
 	}
 	if index.ArtifactType != ArtifactType {
 		return notBundle("its artifact type %.100q is not %s", index.ArtifactType, ArtifactType)
@@ -89,7 +89,7 @@ func checkRootForm(root ocispec.Descriptor, index *ocispec.Index) error {
 		case ref == "":
 			errs = append(errs, corrupt(root, "child %d has no annotation %s", i+1, AnnotationReference))
 		case err != nil || parsed.String() != ref:
-			errs = append(errs, corrupt(root, "child %d is annotated with %.200q, which is no full image reference", i+1, ref))
+			errs = append(errs, corrupt(root, "child %d is annotated with %.200q, which is not a full image reference", i+1, ref))
 		case ref == last:
 			errs = append(errs, corrupt(root, "it has the image %s twice", ref))
 		case ref < last:
@@ -105,10 +105,10 @@ func checkRootForm(root ocispec.Descriptor, index *ocispec.Index) error {
 func checkContentsForm(n Node) error {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(n.Data, &m); err != nil {
-		return corrupt(n.Descriptor, "it is no manifest: %w", err)
+		return corrupt(n.Descriptor, "it is not a manifest: %w", err)
 	}
 	if m.ArtifactType != ContentsArtifactType || m.Config.MediaType != LockMediaType {
-		return corrupt(n.Descriptor, "it is no contents manifest: artifact type %.100q, config %.100q", m.ArtifactType, m.Config.MediaType)
+		return corrupt(n.Descriptor, "it is not a contents manifest: artifact type %.100q, config %.100q", m.ArtifactType, m.Config.MediaType)
 	}
 	if !bytes.Equal(contentsNode(Plain(m.Config), m.Layers).Data, n.Data) {
 		return corrupt(n.Descriptor, "the contents manifest has parts that this version of the format does not know")

@@ -259,7 +259,7 @@ func (l *Lock) checkReleases(c *checker) {
 		for _, from := range sortedKeys(r.Images) {
 			checkText(c, key+".images", from)
 			_, err := image.ParseReference(from)
-			c.require(err == nil, key+".images", "%q is no image reference", from)
+			c.require(err == nil, key+".images", "%q is not an image reference", from)
 		}
 	}
 }
@@ -282,7 +282,7 @@ func checkFiles(c *checker, key string, r Release) {
 		key := fmt.Sprintf("%s.manifests[%d]", key, i)
 		checkText(c, key+".name", f.Name)
 		bad := f.Name == "." || f.Name == ".." || f.Name != path.Base(f.Name) || strings.ContainsAny(f.Name, `\:`)
-		c.require(!bad, key+".name", "%q is no base name of a file", f.Name)
+		c.require(!bad, key+".name", "%q is not a base name of a file", f.Name)
 		c.require(!seen[f.Name], key+".name", "%q is there twice", f.Name)
 		seen[f.Name] = true
 		if r.Driver == Operator {
@@ -299,7 +299,7 @@ func checkURL(c *checker, key, s string) {
 	checkText(c, key, s)
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-		c.add(key, "it is no http or https URL")
+		c.add(key, "it is not an http or https URL")
 		return
 	}
 	c.require(u.User == nil, key, "it carries credentials; a lock holds no secrets")
@@ -317,7 +317,7 @@ func (l *Lock) checkImages(c *checker) {
 		c.require(!im.Digest.IsZero(), key+".digest", "there is no digest")
 		own := im.Reference.Digest()
 		c.require(!all || own.IsZero() || own == im.Digest, key+".digest", "%s is not the digest of the reference %s", im.Digest, im.Reference)
-		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is no image index and no image manifest", im.MediaType)
+		c.require(IsIndex(im.MediaType) || isManifest(im.MediaType), key+".mediaType", "%q is neither an image index nor an image manifest", im.MediaType)
 		checkSize(c, key+".size", im.Size, MaxManifestSize)
 		if im.Reason != "" {
 			checkText(c, key+".reason", im.Reason)

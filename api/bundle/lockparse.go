@@ -167,7 +167,7 @@ func (d *decoder) pairs(n *yaml.Node, key string, visit func(k, v *yaml.Node)) {
 		at := join(key, k.Value)
 		if k.Kind != yaml.ScalarNode || k.ShortTag() != "!!str" {
 			d.lines[at] = k.Line
-			d.add(at, "the key is no text")
+			d.add(at, "the key is not text")
 			continue
 		}
 		if seen[k.Value] {
@@ -245,7 +245,7 @@ func (d *decoder) number(to *int64) func(*yaml.Node, string) {
 		}
 		v, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n.ShortTag() != "!!int" {
-			d.add(key, "%.80q is no whole number", s)
+			d.add(key, "%.80q is not a whole number", s)
 			return
 		}
 		*to = v

@@ -30,7 +30,7 @@ func PickPlatform(index []byte, p image.Platform) (ocispec.Descriptor, error) {
 		return bad(fault.Corrupt, "the image index is larger than %d bytes", MaxManifestSize)
 	}
 	if err := json.Unmarshal(index, &doc); err != nil {
-		return bad(fault.Corrupt, "it is no image index: %w", err)
+		return bad(fault.Corrupt, "it is not an image index: %w", err)
 	}
 	var found []ocispec.Descriptor
 	var has []string

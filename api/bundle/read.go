@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -52,7 +52,7 @@ func CheckDescriptor(d ocispec.Descriptor) error {
 	if _, err := image.ParseDigest(d.Digest.String()); err != nil {
 		return &fault.Error{
 			Reason: fault.Corrupt, Op: "read descriptor", Subject: fmt.Sprintf("%.100q", d.Digest.String()),
-			Hint: "bundles name everything by sha256 digest", Err: errors.New("it is no sha256 digest"),
+			Hint: "bundles name everything by sha256 digest", Err: errors.New("it is not a sha256 digest"),
 		}
 	}
 	if d.Size < 0 || d.Size > MaxBlobSize {
@@ -112,10 +112,17 @@ func (v *verifier) end() error {
 	case !errors.Is(err, io.EOF):
 		return err
 	}
-	if got := hex.EncodeToString(v.sum.Sum(nil)); "sha256:"+got != v.d.Digest.String() {
-		return corrupt(v.d, "its bytes have the digest sha256:%s", got)
+	if got := digest.NewDigest(digest.SHA256, v.sum); got != v.d.Digest {
+		return corrupt(v.d, "%w", &DigestError{Expected: v.d.Digest, Got: got})
 	}
 	return io.EOF
+}
+
+// DigestError is content with another digest than the one that was asked for.
+type DigestError struct{ Expected, Got digest.Digest }
+
+func (e *DigestError) Error() string {
+	return fmt.Sprintf("expected %.80s, got %.80s", e.Expected, e.Got)
 }
 
 func corrupt(d ocispec.Descriptor, format string, args ...any) *fault.Error {

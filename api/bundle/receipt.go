@@ -89,7 +89,7 @@ func parseReceipt(data []byte) (*Receipt, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(r); err != nil {
-		return nil, fmt.Errorf("it is no receipt: %w", err)
+		return nil, fmt.Errorf("it is not a receipt: %w", err)
 	}
 	if err := r.check(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func parseReceipt(data []byte) (*Receipt, error) {
 		return nil, err
 	}
 	if err := json.Compact(&got, data); err != nil {
-		return nil, fmt.Errorf("it is no receipt: %w", err)
+		return nil, fmt.Errorf("it is not a receipt: %w", err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
 		return nil, errors.New("it is not written as a receipt is: keys twice, in another order, or more after the end")
@@ -114,7 +114,7 @@ func (r *Receipt) check() error {
 	case r.APIVersion != ReceiptAPIVersion || r.Kind != ReceiptKind:
 		return fmt.Errorf("it is %.100q %.100q, not %s %s", r.APIVersion, r.Kind, ReceiptAPIVersion, ReceiptKind)
 	case err != nil || ref.Repository() != r.Repository:
-		return fmt.Errorf("the repository %.200q is no HOST/PATH", r.Repository)
+		return fmt.Errorf("the repository %.200q is not HOST/PATH", r.Repository)
 	case r.Root.IsZero():
 		return errors.New("it names no root")
 	case len(r.Blobs) > MaxBlobs:

@@ -178,7 +178,7 @@ func (w *walker) enter(d ocispec.Descriptor, depth int) (seen bool, err error) {
 		return false, err
 	}
 	if !IsManifest(d.MediaType) {
-		return false, corrupt(d, "its media type %.100q is no image index and no image manifest", d.MediaType)
+		return false, corrupt(d, "its media type %.100q is neither an image index nor an image manifest", d.MediaType)
 	}
 	if depth > MaxDepth {
 		return false, corrupt(d, "indexes are nested deeper than %d", MaxDepth)
@@ -246,7 +246,7 @@ type manifestForm struct {
 func decodeManifest(d ocispec.Descriptor, data []byte) (manifestForm, error) {
 	var m manifestForm
 	if err := json.Unmarshal(data, &m); err != nil {
-		return m, corrupt(d, "it is no manifest: %w", err)
+		return m, corrupt(d, "it is not a manifest: %w", err)
 	}
 	switch {
 	case m.SchemaVersion != 2:
@@ -294,7 +294,7 @@ const MaxAttachmentData = 16 << 20 // bytes
 // medium lists it, with the tag in org.opencontainers.image.ref.name.
 func ReadAttachment(ctx context.Context, f Fetcher, subject image.Digest, d ocispec.Descriptor) (Attachment, error) {
 	if !isManifest(d.MediaType) {
-		return Attachment{}, corrupt(d, "an attachment of %s has the media type %.100q, which is no image manifest", subject, d.MediaType)
+		return Attachment{}, corrupt(d, "an attachment of %s has the media type %.100q, which is not an image manifest", subject, d.MediaType)
 	}
 	data, err := Read(ctx, f, Plain(d), MaxManifestSize)
 	if err != nil {

@@ -20,7 +20,7 @@ func (r Reference) Below(mirror Reference) (Reference, error) {
 	if !pathForm.MatchString(out.path) || len(out.String()) > maxReference {
 		return Reference{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "mirror image", Subject: r.String(), Hint: "name a mirror with a shorter path, or an image whose host is a DNS name",
-			Err: fmt.Errorf("%.200q is no repository path", out.path),
+			Err: fmt.Errorf("%.200q is not a repository path", out.path),
 		}
 	}
 	return out, nil

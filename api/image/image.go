@@ -128,14 +128,14 @@ func ParseReference(s string) (Reference, error) {
 	if name, dig, ok := strings.Cut(rest, "@"); ok {
 		d, err := ParseDigest(dig)
 		if err != nil {
-			return bad("what follows @ is no sha256 digest")
+			return bad("what follows @ is not a sha256 digest")
 		}
 		r.digest, rest = d, name
 	}
 	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, '/') {
 		r.tag, rest = rest[i+1:], rest[:i]
 		if !tagForm.MatchString(r.tag) {
-			return bad(fmt.Sprintf("%q is no tag", r.tag))
+			return bad(fmt.Sprintf("%q is not a tag", r.tag))
 		}
 	}
 	r.host, r.path = splitHost(rest)
@@ -143,9 +143,9 @@ func ParseReference(s string) (Reference, error) {
 	case rest == "":
 		return bad("there is no name")
 	case !hostForm.MatchString(r.host):
-		return bad(fmt.Sprintf("%q is no registry host", r.host))
+		return bad(fmt.Sprintf("%q is not a registry host", r.host))
 	case !pathForm.MatchString(r.path):
-		return bad(fmt.Sprintf("%q is no repository path: lower-case letters, digits and . _ - between slashes", r.path))
+		return bad(fmt.Sprintf("%q is not a repository path: lower-case letters, digits and . _ - between slashes", r.path))
 	}
 	if r.tag == "" && r.digest.IsZero() {
 		r.tag = "latest"

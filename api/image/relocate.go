@@ -68,7 +68,7 @@ func (m *SourceMap) Add(rule string) error {
 	for _, side := range []string{from, to} {
 		host, path, hasPath := strings.Cut(side, "/")
 		if !hostForm.MatchString(host) || (hasPath && !pathForm.MatchString(path)) {
-			return bad(fmt.Sprintf("%q is no registry host with an optional path", side))
+			return bad(fmt.Sprintf("%q is not a registry host with an optional path", side))
 		}
 	}
 	for _, r := range m.rules {

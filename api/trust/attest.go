@@ -84,9 +84,9 @@ func (s *Signer) Attest(subject image.Digest, identity, predicateType string, pr
 func checkStatement(predicateType string, predicate []byte) error {
 	switch {
 	case predicateType == "" || predicateType == SignPredicateType:
-		return fmt.Errorf("%q is no type of a statement", predicateType)
+		return fmt.Errorf("%q is not a type of a statement", predicateType)
 	case len(predicate) > maxPredicate || !json.Valid(predicate):
-		return fmt.Errorf("the predicate is no JSON of at most %d bytes", maxPredicate)
+		return fmt.Errorf("the predicate is not JSON of at most %d bytes", maxPredicate)
 	}
 	return nil
 }

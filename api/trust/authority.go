@@ -85,7 +85,7 @@ func (a *Authority) read(o AuthorityOptions) error {
 	}
 	for _, c := range append(slices.Clone(a.roots), a.intermediates...) {
 		if !c.IsCA {
-			return fmt.Errorf("the certificate of %q is no certificate authority's", c.Subject)
+			return fmt.Errorf("the certificate of %q is not a certificate authority's", c.Subject)
 		}
 	}
 	if len(a.timestampRoots) > 0 && !slices.ContainsFunc(a.timestampRoots, selfSigned) {

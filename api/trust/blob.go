@@ -126,11 +126,11 @@ func readBlobSignature(data, text []byte) (Evidence, error) {
 
 func readBlobBundle(data, text []byte) (Evidence, error) {
 	if len(text) > maxClaim {
-		return Evidence{}, errors.New("is no sigstore bundle")
+		return Evidence{}, errors.New("is not a sigstore bundle")
 	}
 	b, err := parseBundle(text)
 	if err != nil {
-		return Evidence{}, errors.New("is no sigstore bundle")
+		return Evidence{}, errors.New("is not a sigstore bundle")
 	}
 	raw := b.GetMessageSignature().GetSignature()
 	if len(raw) == 0 || len(raw) > maxSignature {
@@ -138,7 +138,7 @@ func readBlobBundle(data, text []byte) (Evidence, error) {
 	}
 	e := Evidence{stamped: raw}
 	if e.candidate, err = newBundle(fileForm, b, data); err != nil {
-		return Evidence{}, fmt.Errorf("is no sigstore bundle (%.200w)", err)
+		return Evidence{}, fmt.Errorf("is not a sigstore bundle (%.200w)", err)
 	}
 	e.addMaterial(b.GetVerificationMaterial())
 	return e, nil

@@ -22,7 +22,7 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	tsa := tsaRoot.Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	file := []byte("serial: 1\n")
 	certified := func(leaf pki.Authority, at time.Time) *trust.Signer {
-		s, err := signer(t, leaf.Key).WithCertificate("desk.crt", leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), at)
+		s, err := signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), at)
 		require.NoError(t, err)
 		return s
 	}
@@ -33,7 +33,7 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	}
 	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
 
-	sig := sign(certified(o.desk, now))
+	sig := sign(certified(o.leaf, now))
 	require.Equal(t, 1, bytes.Count(append(sig, '\n'), []byte("\n")), "one line")
 	require.NotContains(t, string(sig), base64.StdEncoding.EncodeToString(o.root.Certificate.Raw), "the root stays at home")
 	v, err := p.VerifyBlob(file, sig, now)
@@ -44,7 +44,7 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 	_, err = p.VerifyBlob(file, sig, time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC))
 	requireUntrusted(t, err, "the signature has no time stamp")
 
-	old := o.issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
+	old := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
 	before := now.Add(-2 * time.Hour)
 	stamped := sign(certified(old, before).WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil }))
 	_, err = p.VerifyBlob(file, stamped, now)
@@ -58,8 +58,8 @@ func TestSignedFilesCarryCertificateAndTimeStamp(t *testing.T) {
 func TestSignatureFilesOfBothForms(t *testing.T) {
 	o := newOffice(t)
 	file := []byte("file")
-	a, b := signer(t, o.desk.Key), signer(t, pki.Root(t, "b").Key)
-	certified, err := a.WithCertificate("desk.crt", o.desk.PEM(), o.issuer.PEM(), now)
+	a, b := signer(t, o.leaf.Key), signer(t, pki.Root(t, "b").Key)
+	certified, err := a.WithCertificate("signer.crt", o.leaf.PEM(), o.issuer.PEM(), now)
 	require.NoError(t, err)
 	bundled, err := certified.SignBlob(file)
 	require.NoError(t, err)
@@ -83,12 +83,12 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 
 	const bundle = `{"mediaType":"` + trust.BundleMediaType + `",`
 	for text, why := range map[string]string{
-		"{": "damaged: it is no sigstore bundle", `{"a":`: "is no sigstore bundle", "{}": "has no signature of a file", `{"mediaType": 5}`: "is no sigstore bundle",
+		"{": "damaged: it is not a sigstore bundle", `{"a":`: "is not a sigstore bundle", "{}": "has no signature of a file", `{"mediaType": 5}`: "is not a sigstore bundle",
 		`{"messageSignature":{"signature":"AAAA"}}`:                                                                    "unsupported media type",
 		bundle + `"messageSignature":{"signature":"AAAA"}}`:                                                            "by no key of the policy",
 		bundle + `"messageSignature":{"signature":"AAAA"},"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}`: "with a damaged certificate",
 		`{"messageSignature":{"signature":"` + base64.StdEncoding.EncodeToString(make([]byte, 5000)) + `"}}`:           "has no signature of a file",
-		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                                 "is no sigstore bundle",
+		`{"x":"` + strings.Repeat("x", 200<<10) + `"}`:                                                                 "is not a sigstore bundle",
 		strings.Repeat("{}", 300): "there are more than 256 signatures",
 	} {
 		_, err := p.VerifyBlob(file, []byte(text), now)
@@ -98,7 +98,7 @@ func TestSignatureFilesOfBothForms(t *testing.T) {
 
 func TestAStampThatCannotBeHadIsNoSignature(t *testing.T) {
 	o := newOffice(t)
-	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), nil, now)
+	s, err := signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), nil, now)
 	require.NoError(t, err)
 	s = s.WithTimestamps(func([]byte) ([]byte, error) { return nil, fmt.Errorf("the authority is away") })
 	_, err = s.SignBlob([]byte("x"))

@@ -54,9 +54,9 @@ func parseCertificates(what string, data []byte) ([]*x509.Certificate, error) {
 		block, rest = pem.Decode(rest)
 		switch {
 		case block == nil:
-			return nil, fmt.Errorf("%s: there is something that is no PEM block", what)
+			return nil, fmt.Errorf("%s: there is something that is not a PEM block", what)
 		case block.Type != "CERTIFICATE":
-			return nil, fmt.Errorf("%s: a PEM block of type %.60q is no certificate", what, block.Type)
+			return nil, fmt.Errorf("%s: a PEM block of type %.60q is not a certificate", what, block.Type)
 		case len(out) == maxCertificates:
 			return nil, fmt.Errorf("%s: there are more than %d certificates", what, maxCertificates)
 		}
@@ -117,7 +117,7 @@ func parseSerials(in []string) ([]*big.Int, error) {
 	for _, s := range in {
 		n, ok := new(big.Int).SetString(strings.ReplaceAll(s, ":", ""), 16)
 		if !ok || len(s) > 64 || n.Sign() < 0 {
-			return nil, fmt.Errorf("revokedSerials: %.80q is no serial number in hex", s)
+			return nil, fmt.Errorf("revokedSerials: %.80q is not a serial number in hex", s)
 		}
 		out = append(out, n)
 	}

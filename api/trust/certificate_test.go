@@ -31,13 +31,13 @@ import (
 var codeSigning = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
 
 // office is a private PKI: a root, an issuing authority, and one who signs.
-type office struct{ root, issuer, desk pki.Authority }
+type office struct{ root, issuer, leaf pki.Authority }
 
 func newOffice(t *testing.T) office {
 	t.Helper()
 	root := pki.Root(t, "Corp Root")
 	issuer := root.Issue(t, pki.Spec{Name: "Corp Issuing", CA: true})
-	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning})}
+	return office{root, issuer, issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning})}
 }
 
 func (o office) authority(t *testing.T, options trust.AuthorityOptions) trust.Authority {
@@ -90,7 +90,7 @@ func stamped(layer map[string]string, stamp []byte) {
 
 func TestCertificateOfAnExactIdentityCounts(t *testing.T) {
 	o, blobs := newOffice(t), store{}
-	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), append(o.issuer.PEM(), o.root.PEM()...), now)
+	s, err := signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), now)
 	require.NoError(t, err)
 	evidence := blobs.evidence(t, blobs.keep(sign(t, s, subject("root"), nil)))
 
@@ -114,7 +114,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		change  func(map[string]string)
 		want    string
 	}{
-		{"another root", stranger.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"another root", stranger.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = string(stranger.issuer.PEM()) + string(stranger.root.PEM())
 		}, "that the authority corp has not issued"},
 		{"another leaf of the authority", who(pki.Spec{Email: []string{"intern@corp.example"}, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
@@ -134,23 +134,23 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"no use", who(pki.Spec{Email: email}), trust.AuthorityOptions{}, nil, "did not issue for codeSigning"},
 		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"did not issue for codeSigning"},
-		{"no chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
-		{"no certificate", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by no key of the policy"},
-		{"the certificate of somebody else", o.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"no chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
+		{"no certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by no key of the policy"},
+		{"the certificate of somebody else", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
 		}, "by another key than that of its certificate"},
-		{"two certificates", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
-		{"a damaged certificate", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "no PEM block"},
-		{"a long chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) {
+		{"two certificates", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] += string(o.root.PEM()) }, "there are 2"},
+		{"a damaged certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.CertificateAnnotation] = "x" }, "not a PEM block"},
+		{"a long chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.ChainAnnotation] = strings.Repeat(string(o.issuer.PEM()), 20)
 		}, "more than 16 certificates"},
-		{"a huge chain", o.desk, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
-		{"revoked by serial", o.desk, trust.AuthorityOptions{RevokedSerials: []string{o.desk.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"its issuer revoked by serial", o.desk, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
-		{"the entry revoked", o.desk, trust.AuthorityOptions{Revoked: true}, nil, "corp (revoked)"},
-		{"the entry out of time", o.desk, trust.AuthorityOptions{NotAfter: now.Add(-time.Hour)}, nil, "expired 2026-08-01T11"},
+		{"a huge chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { l[trust.ChainAnnotation] = strings.Repeat("x", 1<<17) }, "longer than"},
+		{"revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.leaf.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"its issuer revoked by serial", o.leaf, trust.AuthorityOptions{RevokedSerials: []string{o.issuer.Certificate.SerialNumber.Text(16)}}, nil, "revoked"},
+		{"the entry revoked", o.leaf, trust.AuthorityOptions{Revoked: true}, nil, "corp (revoked)"},
+		{"the entry out of time", o.leaf, trust.AuthorityOptions{NotAfter: now.Add(-time.Hour)}, nil, "expired 2026-08-01T11"},
 		{"not yet valid", who(pki.Spec{Email: email, Usage: codeSigning, NotBefore: now.Add(time.Hour)}), trust.AuthorityOptions{}, nil, "is not valid before"},
-		{"another object identifier", o.desk, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
+		{"another object identifier", o.leaf, trust.AuthorityOptions{ExtendedKeyUsage: "1.3.6.1.4.1.99999.1"}, nil, "did not issue for 1.3.6.1.4.1.99999.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := certificates(t, 1, o.authority(t, c.options)).Verify(subject("root"), o.certified(t, store{}, c.leaf, c.change), now)
@@ -297,11 +297,11 @@ func TestSigstoreBundleWithCertificateChain(t *testing.T) {
 		return blobs.evidence(t, blobs.manifest(t, blobs.add(trust.BundleMediaType, data)))
 	}
 	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{}))
-	_, err := p.Verify(subject("root"), bundle(o.desk, trust.SignPredicateType), now)
+	_, err := p.Verify(subject("root"), bundle(o.leaf, trust.SignPredicateType), now)
 	require.NoError(t, err)
-	_, err = p.Verify(subject("root"), bundle(o.desk, "https://spdx.dev/Document"), now)
+	_, err = p.Verify(subject("root"), bundle(o.leaf, "https://spdx.dev/Document"), now)
 	requireUntrusted(t, err, "an attestation of type")
-	_, err = p.Verify(subject("root"), bundle(newOffice(t).desk, trust.SignPredicateType), now)
+	_, err = p.Verify(subject("root"), bundle(newOffice(t).leaf, trust.SignPredicateType), now)
 	requireUntrusted(t, err, "has not issued")
 }
 
@@ -366,16 +366,16 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 		{"empty identities", head + roots + "  identities: []\n", "every certificate of the authority would be accepted"},
 		{"an empty identity", head + roots + "  identities:\n  - email: \"\"\n", "exactly one of email, uri and dns"},
 		{"an identity of two", head + roots + "  identities:\n  - {email: a, dns: b}\n", "exactly one of email, uri and dns"},
-		{"a wildcard", head + roots + "  identities:\n  - dns: '*.corp'\n", "no exact name"},
-		{"a regular expression", head + roots + "  identities:\n  - email: '.*@corp'\n", "no exact name"},
+		{"a wildcard", head + roots + "  identities:\n  - dns: '*.corp'\n", "not an exact name"},
+		{"a regular expression", head + roots + "  identities:\n  - email: '.*@corp'\n", "not an exact name"},
 		{"no roots", head + names, "it has no roots"},
-		{"a leaf as root", head + "  roots: |\n" + indent(string(o.desk.PEM())) + names, "is no certificate authority's"},
-		{"no PEM", head + "  roots: x\n" + names, "no PEM block"},
-		{"a key as root", head + "  roots: |\n" + indent(string(o.desk.KeyPEM(t))) + names, "is no certificate"},
+		{"a leaf as root", head + "  roots: |\n" + indent(string(o.leaf.PEM())) + names, "is not a certificate authority's"},
+		{"no PEM", head + "  roots: x\n" + names, "not a PEM block"},
+		{"a key as root", head + "  roots: |\n" + indent(string(o.leaf.KeyPEM(t))) + names, "is not a certificate"},
 		{"both", head + roots + "  rootsFile: x\n" + names, "not both"},
 		{"absent file", head + "  rootsFile: x\n" + names, "by file cannot be read here"},
 		{"a use", head + roots + names + "  extendedKeyUsage: everything\n", "is none of codeSigning"},
-		{"a serial", head + roots + names + "  revokedSerials: [xyz]\n", "no serial number in hex"},
+		{"a serial", head + roots + names + "  revokedSerials: [xyz]\n", "not a serial number in hex"},
 		{"stamps without root", head + roots + names + "  timestampRoots: |\n" + indent(string(o.issuer.PEM())), "none of its certificates is self-signed"},
 		{"no id", header + "certificates:\n- id: ''\n" + roots + names, "it has no id"},
 		{"one id twice", head + roots + names + "- id: corp\n" + roots + "  identities:\n  - email: c@d\n", `two entries have the id "corp"`},
@@ -397,7 +397,7 @@ func TestBadAuthoritiesAreExplained(t *testing.T) {
 
 func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 	o := newOffice(t)
-	s := signer(t, o.desk.Key)
+	s := signer(t, o.leaf.Key)
 	for _, c := range []struct {
 		name        string
 		leaf, chain []byte
@@ -406,15 +406,15 @@ func TestBadCertificatesToSignWithAreExplained(t *testing.T) {
 	}{
 		{"nothing", nil, nil, now, "there is no certificate"},
 		{"another key", o.root.PEM(), nil, now, "for another key"},
-		{"a key", o.desk.KeyPEM(t), nil, now, "is no certificate"},
-		{"disorder", o.desk.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=desk"`},
-		{"expired", o.desk.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "expired 2040"},
-		{"early", o.desk.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "is not valid before 2020"},
+		{"a key", o.leaf.KeyPEM(t), nil, now, "is not a certificate"},
+		{"disorder", o.leaf.PEM(), append(o.root.PEM(), o.issuer.PEM()...), now, `"CN=Corp Root" did not issue "CN=signer"`},
+		{"expired", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(20, 0, 0), "expired 2040"},
+		{"early", o.leaf.PEM(), o.issuer.PEM(), now.AddDate(-20, 0, 0), "is not valid before 2020"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := s.WithCertificate("desk.crt", c.leaf, c.chain, c.at)
+			_, err := s.WithCertificate("signer.crt", c.leaf, c.chain, c.at)
 			require.ErrorContains(t, err, c.want)
-			require.ErrorContains(t, err, "desk.crt")
+			require.ErrorContains(t, err, "signer.crt")
 		})
 	}
 }
@@ -429,8 +429,8 @@ func TestCertificatesInteropWithCosign(t *testing.T) {
 		return path
 	}
 	roots, issuers := file("root.crt", o.root.PEM()), file("issuing.crt", o.issuer.PEM())
-	leaf, chain := file("desk.crt", o.desk.PEM()), file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...))
-	keyFile, _ := keyFiles(t, o.desk.Key)
+	leaf, chain := file("signer.crt", o.leaf.PEM()), file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...))
+	keyFile, _ := keyFiles(t, o.leaf.Key)
 	r := newRepo(t)
 	verify := func(d image.Digest, identity string) (string, error) {
 		return cosign(t, "verify", "--ca-roots", roots, "--ca-intermediates", issuers, "--certificate-identity", identity,
@@ -438,7 +438,7 @@ func TestCertificatesInteropWithCosign(t *testing.T) {
 	}
 
 	ours := r.push(t)
-	s, err := signer(t, o.desk.Key).WithCertificate("desk.crt", o.desk.PEM(), append(o.issuer.PEM(), o.root.PEM()...), time.Now())
+	s, err := signer(t, o.leaf.Key).WithCertificate("signer.crt", o.leaf.PEM(), append(o.issuer.PEM(), o.root.PEM()...), time.Now())
 	require.NoError(t, err)
 	r.put(t, sign(t, s, ours, nil))
 	out, err := verify(ours, "release@corp.example")
@@ -459,7 +459,7 @@ func TestCertificatesInteropWithCosign(t *testing.T) {
 
 	// A second signature by the same key, now with its certificate, is added.
 	plain := r.push(t)
-	r.put(t, sign(t, signer(t, o.desk.Key), plain, nil))
+	r.put(t, sign(t, signer(t, o.leaf.Key), plain, nil))
 	existing, err := remote.Get(r.Tag(trust.SignatureTag(plain)))
 	require.NoError(t, err)
 	r.put(t, sign(t, s, plain, existing.Manifest))
@@ -478,11 +478,11 @@ func TestTimeStampsOfCosign(t *testing.T) {
 	stampRoot := pki.Root(t, "TSA Root")
 	tsa := stampRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	ends := time.Now().Add(time.Hour)
-	desk := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
-	keyFile, _ := keyFiles(t, desk.Key)
+	leaf := o.issuer.Issue(t, pki.Spec{Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: ends})
+	keyFile, _ := keyFiles(t, leaf.Key)
 	r := newRepo(t)
 	root := r.push(t)
-	mustCosign(t, "sign", "--key", keyFile, "--certificate", file("desk.crt", desk.PEM()),
+	mustCosign(t, "sign", "--key", keyFile, "--certificate", file("signer.crt", leaf.PEM()),
 		"--certificate-chain", file("chain.crt", append(o.issuer.PEM(), o.root.PEM()...)),
 		"--timestamp-server-url", tsa.ServeStamps(t), "--tlog-upload=false", "-y", r.Digest(root.String()).String())
 	late := ends.Add(time.Hour)

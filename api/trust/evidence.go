@@ -176,7 +176,7 @@ func (r *evidenceReader) claim(ctx context.Context, layer ocispec.Descriptor) (*
 func layersOf(data []byte, wanted func(mediaType string) bool) ([]ocispec.Descriptor, error) {
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, fmt.Errorf("no image manifest: %w", err)
+		return nil, fmt.Errorf("not an image manifest: %w", err)
 	}
 	var out []ocispec.Descriptor
 	for _, l := range m.Layers {
@@ -242,7 +242,7 @@ func readClaim(claim []byte) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	var c payload.SimpleContainerImage
 	if err := json.Unmarshal(claim, &c); err != nil {
-		return bad("damaged: its claim is no JSON")
+		return bad("damaged: its claim is not JSON")
 	}
 	if c.Critical.Type != payload.CosignSignatureType {
 		return bad(fmt.Sprintf("of a claim of type %.80q, which accepts nothing", c.Critical.Type))
@@ -271,7 +271,7 @@ func readSigstoreBundle(data []byte, subjectsOf subjectsFunc) Evidence {
 	bad := func(why string) Evidence { return Evidence{problem: why} }
 	b, err := parseBundle(data)
 	if err != nil {
-		return bad("damaged: no sigstore bundle")
+		return bad("damaged: not a sigstore bundle")
 	}
 	env := b.GetDsseEnvelope()
 	if env == nil {
@@ -377,7 +377,7 @@ func decodeSignature(s string) ([]byte, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
-		return nil, errors.New("is no base64")
+		return nil, errors.New("is not base64")
 	}
 	return raw, nil
 }
@@ -390,7 +390,7 @@ func fetch(ctx context.Context, fetcher Fetcher, d ocispec.Descriptor, limit int
 	want, err := image.ParseDigest(d.Digest.String())
 	switch {
 	case err != nil:
-		return corrupt("its digest is no sha256 digest")
+		return corrupt("its digest is not a sha256 digest")
 	case d.Size < 0 || d.Size > limit:
 		return corrupt(fmt.Sprintf("its size of %d bytes is not between 0 and %d", d.Size, limit))
 	}

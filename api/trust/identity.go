@@ -36,7 +36,7 @@ func (i Identity) check() error {
 			given++
 		}
 		if strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n") {
-			return fmt.Errorf("%q is no exact name: identities are compared character by character, without wildcards", s)
+			return fmt.Errorf("%q is not an exact name: identities are compared character by character, without wildcards", s)
 		}
 	}
 	if given != 1 {

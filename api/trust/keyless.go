@@ -40,7 +40,7 @@ func (i KeylessIdentity) check() error {
 		case s == "":
 			return errors.New("an identity has both issuer and subject")
 		case strings.TrimSpace(s) != s || strings.ContainsAny(s, "*\n"):
-			return fmt.Errorf("%q is no exact name: identities are compared character by character, without wildcards", s)
+			return fmt.Errorf("%q is not an exact name: identities are compared character by character, without wildcards", s)
 		}
 	}
 	return nil

@@ -192,7 +192,7 @@ func TestBadKeylessEntriesAreExplained(t *testing.T) {
 		policyText(w.Root, "  identities: []\n"):                            "everyone with a login would be accepted",
 		policyText(w.Root, identities("", login)):                           "both issuer and subject",
 		policyText(w.Root, identities(who, "")):                             "both issuer and subject",
-		policyText(w.Root, identities("*@corp.example", login)):             "no exact name",
+		policyText(w.Root, identities("*@corp.example", login)):             "not an exact name",
 		policyText(nil, identities(who, login)):                             "never fetched",
 		policyText([]byte("{}"), identities(who, login)):                    "trusted root",
 		policyText([]byte("x"), identities(who, login)):                     "read trusted root",

@@ -35,7 +35,7 @@ func everything(t *testing.T) {
 	requireUntrusted(t, err)
 
 	o := newOffice(t)
-	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(root, o.certified(t, store{}, o.desk, nil), now)
+	_, err = certificates(t, 1, o.authority(t, trust.AuthorityOptions{})).Verify(root, o.certified(t, store{}, o.leaf, nil), now)
 	require.NoError(t, err)
 	stamp := pki.Root(t, "Time").Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}).Stamp(t, []byte("x"), now)
 	_, err = trust.CheckTimestamp(stamp, []byte("x"), trust.TimestampRoots{})

@@ -125,7 +125,7 @@ func existingManifest(data []byte, mediaType string) (ocispec.Manifest, error) {
 	}
 	var m ocispec.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
-		return empty, fmt.Errorf("it is no image manifest: %w", err)
+		return empty, fmt.Errorf("it is not an image manifest: %w", err)
 	}
 	for _, l := range m.Layers {
 		if l.MediaType != mediaType {

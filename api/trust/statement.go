@@ -102,7 +102,7 @@ func readAttestation(layer ocispec.Descriptor, text []byte, predicateType string
 		payload, err = env.DecodeB64Payload()
 	}
 	if err != nil {
-		return Statement{evidence: Evidence{problem: "damaged: no envelope"}}, true
+		return Statement{evidence: Evidence{problem: "damaged: not an envelope"}}, true
 	}
 	subjects, problem := subjectsOfEnvelope(env.PayloadType, payload, len(env.Signatures), subjectsOf)
 	if problem != "" {
@@ -136,7 +136,7 @@ func readStatement(payload []byte) (subjects []image.Digest, kind, problem strin
 		} `json:"subject"`
 	}
 	if err := json.Unmarshal(payload, &s); err != nil {
-		return nil, "", "damaged: its statement is no JSON"
+		return nil, "", "damaged: its statement is not JSON"
 	}
 	switch {
 	case s.Type != statementV1 && s.Type != statementV01:

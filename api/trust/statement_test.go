@@ -75,8 +75,8 @@ func TestStatementsOfCertificatesAndTheirTimeStamps(t *testing.T) {
 	tsaRoot := pki.Root(t, "Time")
 	tsa := tsaRoot.Issue(t, pki.Spec{Name: "Time", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	before := now.Add(-2 * time.Hour)
-	leaf := o.issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
-	s, err := signer(t, leaf.Key).WithCertificate("desk.crt", leaf.PEM(), o.issuer.PEM(), before)
+	leaf := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: codeSigning, NotAfter: now.Add(-time.Hour)})
+	s, err := signer(t, leaf.Key).WithCertificate("signer.crt", leaf.PEM(), o.issuer.PEM(), before)
 	require.NoError(t, err)
 	stamped := s.WithTimestamps(func(signature []byte) ([]byte, error) { return tsa.Stamp(t, signature, before), nil })
 	p := certificates(t, 1, o.authority(t, trust.AuthorityOptions{TimestampRoots: tsaRoot.PEM()}))
@@ -138,7 +138,7 @@ func TestStatementsAreBounded(t *testing.T) {
 
 	p := policy(t, 1, key(t, "k", newSigner(t), trust.KeyOptions{}))
 	for text, want := range map[string]string{
-		"": "damaged: no envelope", "[]": "damaged: no envelope", "{}": `of a payload of type ""`,
+		"": "damaged: not an envelope", "[]": "damaged: not an envelope", "{}": `of a payload of type ""`,
 		`{"payloadType":"application/vnd.in-toto+json","payload":"e30="}`: "of a statement of type",
 	} {
 		found := statements(t, blobs, blobs.manifest(t, blobs.add(trust.EnvelopeMediaType, []byte(text))))

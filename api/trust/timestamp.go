@@ -175,7 +175,7 @@ func signerOfTimestamp(answer []byte, known []*x509.Certificate) (bare []byte, s
 	bad := func(err error) ([]byte, *x509.Certificate, []*x509.Certificate, error) { return nil, nil, nil, err }
 	var a timestampAnswer
 	if rest, err := asn1.Unmarshal(answer, &a); err != nil || len(rest) > 0 {
-		return bad(errors.New("it is no answer of a time-stamping authority"))
+		return bad(errors.New("it is not an answer of a time-stamping authority"))
 	}
 	if len(a.Token.Type) == 0 {
 		return bad(errors.New("it is a refusal, without a time stamp"))

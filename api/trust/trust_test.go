@@ -373,7 +373,7 @@ func TestClaimOfAnotherTypeDoesNotCount(t *testing.T) {
 	for _, c := range []struct{ claim, want string }{
 		{`{"critical":{"image":{"docker-manifest-digest":"` + root.String() + `"},"type":"atomic container signature"}}`, "of a claim of type"},
 		{`{"critical":{"image":{"docker-manifest-digest":"sha256:1"},"type":"cosign container image signature"}}`, "it claims the digest"},
-		{`nothing`, "its claim is no JSON"},
+		{`nothing`, "its claim is not JSON"},
 	} {
 		layer := blobs.add(trust.SimpleSigningMediaType, []byte(c.claim))
 		sig, err := s.SignBlob([]byte(c.claim))
@@ -401,7 +401,7 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 		return d
 	}
 	damage["its signature is missing"] = change(func(d *ocispec.Descriptor) { d.Annotations = nil })
-	damage["its signature is no base64"] = change(func(d *ocispec.Descriptor) { d.Annotations[trust.SignatureAnnotation] = "%" })
+	damage["its signature is not base64"] = change(func(d *ocispec.Descriptor) { d.Annotations[trust.SignatureAnnotation] = "%" })
 	damage["is longer than 4096 bytes"] = change(func(d *ocispec.Descriptor) {
 		d.Annotations[trust.SignatureAnnotation] = strings.Repeat("AAAA", 2000)
 	})
@@ -410,7 +410,7 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 	})
 	damage["bytes that it should"] = change(func(d *ocispec.Descriptor) { d.Size++ })
 	damage["its size of"] = change(func(d *ocispec.Descriptor) { d.Size = 1 << 40 })
-	damage["its digest is no sha256 digest"] = change(func(d *ocispec.Descriptor) { d.Digest = "sha512:00" })
+	damage["its digest is not a sha256 digest"] = change(func(d *ocispec.Descriptor) { d.Digest = "sha512:00" })
 	damage["unreadable (fetch"] = change(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("not there") })
 	var all []ocispec.Descriptor
 	for want, d := range damage {
@@ -515,7 +515,7 @@ func TestMatrixSignatureFileHoldsSeveralSignatures(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, v.Keys())
 	_, err = p.VerifyBlob([]byte("matrix"), bytes.Join([][]byte{sigA, sigA, []byte("%")}, []byte("\n")), now)
-	requireUntrusted(t, err, "signed by 1 distinct key (a)", "1 damaged: it is no base64")
+	requireUntrusted(t, err, "signed by 1 distinct key (a)", "1 damaged: it is not base64")
 }
 
 func TestPrivateKeysOfAllForms(t *testing.T) {

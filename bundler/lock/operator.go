@@ -26,7 +26,7 @@ func NewOperator(reference string) (*Operator, error) {
 	v, err := matrix.ParseVersion(ref.Tag())
 	if err != nil {
 		return nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read image", Subject: reference, Err: fmt.Errorf("its tag %q is no version", ref.Tag()),
+			Reason: fault.InvalidInput, Op: "read image", Subject: reference, Err: fmt.Errorf("its tag %q is not a version", ref.Tag()),
 			Hint: "write it with the operator's version as tag: registry.example/vdo-operator:v1.2.3",
 		}
 	}

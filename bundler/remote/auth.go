@@ -369,7 +369,7 @@ func (c *Client) realm(h *Host, raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil || u.Host == "":
-		return bad("it is no URL")
+		return bad("it is not a URL")
 	case u.User != nil:
 		return bad("its URL holds a login")
 	case u.Scheme != "https" && (u.Scheme != "http" || !c.mayBePlain(h, u.Host)):

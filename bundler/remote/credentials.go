@@ -100,7 +100,7 @@ type configFile struct {
 
 func parseConfig(name string, data []byte) (file configFile, err error) {
 	if len(bytes.TrimSpace(data)) > 0 && json.Unmarshal(data, &file) != nil {
-		return file, badConfig(name, errors.New("it is no JSON of docker's form")) // the cause could quote a secret
+		return file, badConfig(name, errors.New("it is not JSON of docker's form")) // the cause could quote a secret
 	}
 	return file, nil
 }
@@ -151,11 +151,11 @@ func credentialOf(entry json.RawMessage) (Credential, error) {
 	const key = "entry"
 	data, err := json.Marshal(map[string]any{"auths": map[string]json.RawMessage{key: entry}})
 	if err != nil {
-		return Credential{}, errors.New("it is no JSON of docker's form")
+		return Credential{}, errors.New("it is not JSON of docker's form")
 	}
 	store, err := credentials.NewMemoryStoreFromDockerConfig(data)
 	if err != nil {
-		return Credential{}, errors.New("it is no login of docker's form: auth is base64 of username:password")
+		return Credential{}, errors.New("it is not a login of docker's form: auth is base64 of username:password")
 	}
 	c, err := store.Get(context.Background(), key)
 	c.Password = strings.TrimRight(c.Password, "\x00") // which old versions of docker pad it with

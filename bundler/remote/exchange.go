@@ -213,7 +213,7 @@ func (x *exchange) outcome(err error) (found bool, _ error) {
 	case errors.Is(err, errdef.ErrTooManyPages):
 		err = errors.New("the registry names pages without end")
 	case errors.As(err, &syntax), errors.As(err, &form), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		err = errors.New("it is no JSON of the right form")
+		err = errors.New("it is not JSON of the right form")
 	default:
 		err = fmt.Errorf("its answer does not follow the OCI distribution specification: %s", Clean(withoutQuery(x.r.host.scrub(err.Error())), 300))
 	}

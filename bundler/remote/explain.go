@@ -284,7 +284,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	out.Reason = fault.Unreachable
 	switch {
 	case isProxyAddress(err):
-		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is no URL")
+		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is not a URL")
 		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"

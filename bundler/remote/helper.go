@@ -53,7 +53,7 @@ func (h helper) Get(ctx context.Context, server string) (Credential, error) {
 	}
 	var answer helperLogin
 	if err := json.Unmarshal(out, &answer); err != nil {
-		return Credential{}, h.fault(server, errors.New("its answer is no JSON"))
+		return Credential{}, h.fault(server, errors.New("its answer is not JSON"))
 	}
 	if answer.Username == tokenUser {
 		return Credential{RefreshToken: answer.Secret}, nil
@@ -85,7 +85,7 @@ func (h helper) Delete(ctx context.Context, server string) error {
 // killed. Nil is the answer of one that does not know the server.
 func (h helper) run(ctx context.Context, command, input, server string) ([]byte, error) {
 	if !helperName.MatchString(h.name) {
-		return nil, h.fault(server, errors.New("that is no program's name"))
+		return nil, h.fault(server, errors.New("that is not a program's name"))
 	}
 	slow := fmt.Errorf("it does not answer within %s", h.within)
 	ctx, stop := context.WithTimeoutCause(ctx, h.within, slow)

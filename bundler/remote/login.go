@@ -116,7 +116,7 @@ func (s *store) forgetOlder(ctx context.Context) error {
 func openFile(name string) (credentials.Store, error) {
 	file, err := credentials.NewFileStore(name)
 	if err != nil {
-		return nil, badConfig(name, errors.New("it is no JSON of docker's form"))
+		return nil, badConfig(name, errors.New("it is not JSON of docker's form"))
 	}
 	return file, nil
 }

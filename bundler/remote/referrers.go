@@ -159,7 +159,7 @@ func (r *Repository) fallbackIndex(ctx context.Context, op string, subject image
 	}
 	x := r.exchange(look, 0)
 	if err := json.Unmarshal(data, &f.index); err != nil {
-		return f, x.corrupt(errors.New("it is no JSON of the right form"))
+		return f, x.corrupt(errors.New("it is not JSON of the right form"))
 	}
 	if f.listed, err = checkReferrers(f.index.Manifests); err != nil {
 		return f, x.corrupt(err)

@@ -131,7 +131,7 @@ func (x *exchange) mediaTypeIs(d ocispec.Descriptor) error {
 	if bundle.IsManifest(d.MediaType) {
 		return nil
 	}
-	return x.corrupt(fmt.Errorf("it is a %q, no image or index", Clean(x.r.host.scrub(d.MediaType), 100)))
+	return x.corrupt(fmt.Errorf("it is a %q, not an image or index", Clean(x.r.host.scrub(d.MediaType), 100)))
 }
 
 // Manifest returns the bytes of a manifest, verified by size and digest.
@@ -155,7 +155,7 @@ func (r *Repository) Manifest(ctx context.Context, d ocispec.Descriptor) ([]byte
 		return nil, err
 	}
 	if d.Size > 0 && int64(len(data)) != d.Size {
-		return nil, x.corrupt(fmt.Errorf("it is %d bytes with the digest %s, not %d bytes", len(data), id, d.Size))
+		return nil, x.corrupt(fmt.Errorf("expected %d bytes, got %d", d.Size, len(data)))
 	}
 	return data, nil
 }

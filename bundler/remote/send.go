@@ -115,7 +115,7 @@ func (c *Client) Location(h *Host, from *url.URL, resp *http.Response) (*url.URL
 	raw := resp.Header.Get("Location")
 	u, err := from.Parse(raw)
 	if err != nil || raw == "" || u.Host == "" || u.User != nil {
-		return nil, Refused("", errors.New("the registry points to what is no address"))
+		return nil, Refused("", errors.New("the registry points to what is not an address"))
 	}
 	if u.Hostname() == h.base.Hostname() && (port(u) == port(h.base) || u.Scheme == "http" && port(u) == "80") {
 		u.Host = h.base.Host

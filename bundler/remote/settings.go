@@ -36,7 +36,7 @@ func CheckHost(what, name string) error {
 	return &fault.Error{
 		Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("%s %q", what, name),
 		Hint: "write the host as references do, with the port: registry.site:5000",
-		Err:  errors.New("it is no registry host"),
+		Err:  errors.New("it is not a registry host"),
 	}
 }
 

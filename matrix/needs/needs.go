@@ -208,7 +208,7 @@ func (w *writer) object(o map[string]any) {
 func (w *writer) definition(v any) {
 	spec, ok := v.(map[string]any)
 	if !ok {
-		w.err = errors.New("spec is no object")
+		w.err = errors.New("spec is not an object")
 		return
 	}
 	spec = maps.Clone(spec)
@@ -217,7 +217,7 @@ func (w *writer) definition(v any) {
 	for _, item := range list {
 		version, ok := item.(map[string]any)
 		if !ok {
-			w.err = errors.New("spec.versions has an element that is no object")
+			w.err = errors.New("spec.versions has an element that is not an object")
 			return
 		}
 		version = maps.Clone(version)
@@ -232,13 +232,13 @@ func (w *writer) definition(v any) {
 func (w *writer) rules(v any) {
 	list, ok := v.([]any)
 	if !ok && v != nil {
-		w.err = errors.New("rules is no list")
+		w.err = errors.New("rules is not a list")
 		return
 	}
 	for i, item := range list {
 		rule, ok := item.(map[string]any)
 		if !ok {
-			w.err = fmt.Errorf("rules[%d] is no object", i)
+			w.err = fmt.Errorf("rules[%d] is not an object", i)
 			return
 		}
 		w.rule(rule)
@@ -249,7 +249,7 @@ func (w *writer) rule(rule map[string]any) {
 	part := func(key string) []string {
 		list, ok := rule[key].([]any)
 		if !ok && rule[key] != nil {
-			w.err = fmt.Errorf("%s of a rule is no list", key)
+			w.err = fmt.Errorf("%s of a rule is not a list", key)
 		}
 		out := make([]string, len(list))
 		for i, v := range list {

@@ -93,7 +93,7 @@ func parse(args []string) (options, error) {
 	if s := os.Getenv("VDO_BENCH_SCALE"); s != "" {
 		var err error
 		if scale, err = strconv.ParseFloat(s, 64); err != nil {
-			return o, fmt.Errorf("VDO_BENCH_SCALE %q is no number", s)
+			return o, fmt.Errorf("VDO_BENCH_SCALE %q is not a number", s)
 		}
 	}
 	fl := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -70,8 +70,8 @@ func (d *demo) awaitRest(ctx context.Context) error {
 	return nil
 }
 
-// desks are where people type.
-func (d *demo) desks() {
+// hosts are where people type.
+func (d *demo) hosts() {
 	d.connected = &shell.Shell{
 		Dir: d.path("connected"), Path: []string{binDir()}, Echo: d.out.command,
 		Env: []string{"COSIGN_PASSWORD=a-password-for-the-demo", "HOME=" + d.path("connected"), "DOCKER_CONFIG=" + d.path("connected")},

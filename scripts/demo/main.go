@@ -104,7 +104,7 @@ type demo struct {
 // run goes through the steps and ends what they started.
 func (d *demo) run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	d.desks()
+	d.hosts()
 	d.out.heading("Building")
 	defer d.running.end()
 	defer func() { // before the folder goes, nothing may be building into it any more

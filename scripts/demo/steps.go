@@ -239,9 +239,9 @@ func (d *demo) explain() {
 }
 
 // sequence runs commands one after another until one fails.
-func (d *demo) sequence(ctx context.Context, desk *shell.Shell, lines ...[]string) error {
+func (d *demo) sequence(ctx context.Context, sh *shell.Shell, lines ...[]string) error {
 	for _, line := range lines {
-		if _, err := desk.Run(ctx, line[0], line[1:]...); err != nil {
+		if _, err := sh.Run(ctx, line[0], line[1:]...); err != nil {
 			return err
 		}
 	}
@@ -249,8 +249,8 @@ func (d *demo) sequence(ctx context.Context, desk *shell.Shell, lines ...[]strin
 }
 
 // refused runs a command that has to fail.
-func (d *demo) refused(ctx context.Context, desk *shell.Shell, line []string) error {
-	_, err := desk.Run(ctx, line[0], line[1:]...)
+func (d *demo) refused(ctx context.Context, sh *shell.Shell, line []string) error {
+	_, err := sh.Run(ctx, line[0], line[1:]...)
 	var exit *shell.Exit
 	if errors.As(err, &exit) && exit.Code > 0 {
 		d.out.say("(exit code %d)", exit.Code)

@@ -97,7 +97,7 @@ func write(index v1.ImageIndex, o options) (v1.Hash, error) {
 	}
 	if _, err := os.Stat(filepath.Join(o.out, "oci-layout")); err != nil {
 		if entries, err := os.ReadDir(o.out); err == nil && len(entries) > 0 {
-			return v1.Hash{}, fmt.Errorf("%s is there and is no OCI layout: name another folder with -o", o.out)
+			return v1.Hash{}, fmt.Errorf("%s is there and is not an OCI layout: name another folder with -o", o.out)
 		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return v1.Hash{}, err
 		}

@@ -39,8 +39,8 @@ const (
 	patience = 3 * time.Minute
 )
 
-// line is the main job's world in a test: both desks, the site, and a client.
-type line struct {
+// job is the main job in a test: both hosts, the site, and a client.
+type job struct {
 	t         *testing.T
 	ctx       context.Context //nolint:containedctx // the test's
 	dir       string
@@ -77,10 +77,10 @@ func run(m *testing.M) int {
 
 // newLine starts a world with the releases upstream. In a hurry the upstream's
 // manifests let nothing settle.
-func newLine(t *testing.T, hurry bool, releases ...string) *line {
+func newLine(t *testing.T, hurry bool, releases ...string) *job {
 	t.Helper()
 	ctx := context.Background()
-	l := &line{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
+	l := &job{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
 	for _, dir := range []string{"connected", "site"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
@@ -112,7 +112,7 @@ const keyPassword = "canary-password-of-the-signing-key"
 
 // trap is a proxy for everything that is not on this machine's loopback address:
 // what comes by has left the site.
-func (l *line) trap() []string {
+func (l *job) trap() []string {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.strayed.Add(1)
 		l.t.Logf("a connection left the site: %s %s", r.Method, r.Host)
@@ -122,19 +122,19 @@ func (l *line) trap() []string {
 	return []string{"HTTP_PROXY=" + proxy.URL, "HTTPS_PROXY=" + proxy.URL, "NO_PROXY=127.0.0.1,localhost"}
 }
 
-func (l *line) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
+func (l *job) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }
 
 // run runs a command line that has to succeed.
-func (l *line) run(desk *shell.Shell, words string, more ...string) string {
+func (l *job) run(sh *shell.Shell, words string, more ...string) string {
 	l.t.Helper()
 	args := append(strings.Fields(words), more...)
-	out, err := desk.Run(l.ctx, args[0], args[1:]...)
+	out, err := sh.Run(l.ctx, args[0], args[1:]...)
 	require.NoError(l.t, err, words)
 	return out
 }
 
-// carry takes a file from the connected desk to the isolated one.
-func (l *line) carry(name string) {
+// carry takes a file from the connected host to the isolated one.
+func (l *job) carry(name string) {
 	l.t.Helper()
 	data, err := os.ReadFile(l.path("connected/" + name))
 	require.NoError(l.t, err)
@@ -143,7 +143,7 @@ func (l *line) carry(name string) {
 
 // deliver builds, signs, carries, verifies and pushes a bundle of the releases
 // under a tag of the mirror's repository.
-func (l *line) deliver(tag, key string, releases ...string) {
+func (l *job) deliver(tag, key string, releases ...string) {
 	l.t.Helper()
 	var chosen []string
 	for _, r := range releases {
@@ -152,8 +152,8 @@ func (l *line) deliver(tag, key string, releases ...string) {
 	l.run(l.connected, "vdo-bundle lock -o lock.yaml", append(chosen, l.upstream.Flags()...)...)
 	l.run(l.connected, "vdo-bundle pull --lock lock.yaml -o drivers.tar", l.upstream.Flags()...)
 	var certificate []string
-	if key == "desk" {
-		certificate = []string{"--certificate", "desk.crt", "--certificate-chain", "issuing.crt"}
+	if key == "signer" {
+		certificate = []string{"--certificate", "signer.crt", "--certificate-chain", "issuing.crt"}
 	}
 	l.run(l.connected, "vdo-bundle sign drivers.tar --key "+key+".key", certificate...)
 	l.carry("drivers.tar")
@@ -161,16 +161,16 @@ func (l *line) deliver(tag, key string, releases ...string) {
 	switch key {
 	case "vdo":
 		l.run(l.isolated, "vdo-bundle verify drivers.tar --key vdo.pub")
-	case "desk":
+	case "signer":
 		l.run(l.isolated, "vdo-bundle verify drivers.tar --policy policy.yaml")
 	}
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference(tag)+" --ca-file mirror-ca.crt")
 }
 
-func (l *line) reference(tag string) string { return l.site.Mirror.Host + "/vdo/drivers:" + tag }
+func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/drivers:" + tag }
 
 // startOperator runs the operator beside the cluster, with its account's rights.
-func (l *line) startOperator() {
+func (l *job) startOperator() {
 	l.t.Helper()
 	stop, err := l.isolated.Start(l.path("site/operator.log"), "vdo-operator", "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
@@ -179,7 +179,7 @@ func (l *line) startOperator() {
 	l.t.Cleanup(func() { stop(); l.showLog() })
 }
 
-func (l *line) showLog() {
+func (l *job) showLog() {
 	if log, err := os.ReadFile(l.path("site/operator.log")); err == nil && l.t.Failed() {
 		l.t.Logf("the operator's log ends with:\n%s", log[max(0, len(log)-8<<10):])
 		l.t.Logf("stand-in drivers: %v", l.site.Drivers.Err())
@@ -187,7 +187,7 @@ func (l *line) showLog() {
 	}
 }
 
-func (l *line) showPods() {
+func (l *job) showPods() {
 	var pods corev1.PodList
 	if err := l.client.List(l.ctx, &pods); err != nil {
 		l.t.Log(err)
@@ -203,7 +203,7 @@ func (l *line) showPods() {
 }
 
 // prepare installs the operator's rights and its settings.
-func (l *line) prepare() {
+func (l *job) prepare() {
 	l.t.Helper()
 	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "namespaces.yaml"))
 	l.applyFiles(filepath.Join(toolchain.Root(), "deploy", "rbac.yaml"))
@@ -218,15 +218,15 @@ func (l *line) prepare() {
 	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
 }
 
-// trustCertificates gives the desk a certificate of the site's authority, and has the
+// trustCertificates gives the signer a certificate of the site's authority, and has the
 // operator trust that besides the key, by the policy file that vdo-bundle reads.
-func (l *line) trustCertificates() {
+func (l *job) trustCertificates() {
 	l.t.Helper()
 	root := pki.Root(l.t, "Corp Root")
 	issuing := root.Issue(l.t, pki.Spec{Name: "Corp Issuing", CA: true})
-	desk := issuing.Issue(l.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+	signer := issuing.Issue(l.t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 	files := map[string][]byte{
-		"connected/desk.key": desk.KeyPEM(l.t), "connected/desk.crt": desk.PEM(), "connected/issuing.crt": issuing.PEM(),
+		"connected/signer.key": signer.KeyPEM(l.t), "connected/signer.crt": signer.PEM(), "connected/issuing.crt": issuing.PEM(),
 		"site/corp-root.crt": root.PEM(), "site/policy.yaml": []byte(`apiVersion: vdo.vmware.com/trust/v1
 kind: TrustPolicy
 keys:
@@ -250,17 +250,17 @@ certificates:
 	}
 }
 
-func (l *line) named(name string) metav1.ObjectMeta {
+func (l *job) named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace}
 }
 
-func (l *line) create(o client.Object) {
+func (l *job) create(o client.Object) {
 	l.t.Helper()
 	require.NoError(l.t, l.client.Create(l.ctx, o))
 }
 
 // applyFiles creates every object of a YAML file or of the files in a folder.
-func (l *line) applyFiles(path string) {
+func (l *job) applyFiles(path string) {
 	l.t.Helper()
 	objects, err := site.ReadObjects(path)
 	require.NoError(l.t, err)
@@ -270,7 +270,7 @@ func (l *line) applyFiles(path string) {
 	}
 }
 
-func (l *line) applyYAML(text string) {
+func (l *job) applyYAML(text string) {
 	l.t.Helper()
 	file := filepath.Join(l.t.TempDir(), "objects.yaml")
 	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
@@ -278,7 +278,7 @@ func (l *line) applyYAML(text string) {
 }
 
 // ask asks for a pass of a resource now.
-func (l *line) ask(o client.Object, name string) {
+func (l *job) ask(o client.Object, name string) {
 	l.t.Helper()
 	l.passes++
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"reconcile.vdo.vmware.com/requestedAt":"%d"}}}`, l.passes)
@@ -288,7 +288,7 @@ func (l *line) ask(o client.Object, name string) {
 }
 
 // eventually waits until ok returns "", and says what it last returned otherwise.
-func (l *line) eventually(what string, ok func() string) {
+func (l *job) eventually(what string, ok func() string) {
 	l.t.Helper()
 	deadline, last := time.Now().Add(patience), "not looked yet"
 	for time.Now().Before(deadline) {
@@ -301,7 +301,7 @@ func (l *line) eventually(what string, ok func() string) {
 }
 
 // installed waits until the VDOConfig is Ready with the versions.
-func (l *line) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
+func (l *job) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
 	l.t.Helper()
 	config := &v1alpha1.VDOConfig{}
 	l.eventually(fmt.Sprintf("CPI %s and CSI %s ready", cpi, csi), func() string {
@@ -322,7 +322,7 @@ func (l *line) installed(name, cpi, csi string) *v1alpha1.VDOConfig {
 }
 
 // pods' images of what is installed, and the UIDs of the controllers.
-func (l *line) workloads() (images []string, uids map[string]types.UID) {
+func (l *job) workloads() (images []string, uids map[string]types.UID) {
 	l.t.Helper()
 	uids = map[string]types.UID{}
 	var sets appsv1.DaemonSetList
@@ -347,7 +347,7 @@ func (l *line) workloads() (images []string, uids map[string]types.UID) {
 }
 
 // condition returns a condition of a DriverBundle as STATUS/REASON: message.
-func (l *line) bundleCondition(name, kind string) string {
+func (l *job) bundleCondition(name, kind string) string {
 	var b v1alpha1.DriverBundle
 	if err := l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: name}, &b); err != nil {
 		return err.Error()

@@ -23,7 +23,7 @@ const operatorImage = "registry.k8s.io/vdo/vdo-operator:v1.0.0"
 // followTheGuide installs the operator and points it at the site by the commands of
 // deploy/README.md, "Step by step", word by word, with deploy/samples/site.yaml. Only what
 // they call yours is the site's: lines of site.yaml, and the address of the mirror.
-func (l *line) followTheGuide(releases ...string) {
+func (l *job) followTheGuide(releases ...string) {
 	l.t.Helper()
 	l.bundleWithOperator(releases...)
 	require.NoError(l.t, os.WriteFile(l.path("site/vcenter-password"), []byte(vcenter.Admin.Password), 0o600))
@@ -36,17 +36,17 @@ func (l *line) followTheGuide(releases ...string) {
 		"  datacenters: ": "[site/prod/east]",
 	}), 0o600))
 
-	desk := l.kubectl()
+	sh := l.kubectl()
 	for _, c := range l.guide("deploy", "Step by step") {
 		if strings.Contains(c.Text, "kubectl apply -f site.yaml") {
 			l.beside()
 		}
-		l.typed(desk, c)
+		l.typed(sh, c)
 	}
 }
 
-// kubectl is a desk with the administrator's kubeconfig.
-func (l *line) kubectl() *shell.Shell {
+// kubectl is a shell with the administrator's kubeconfig.
+func (l *job) kubectl() *shell.Shell {
 	kubectl := toolchain.Path(l.t, "kubectl")
 	return &shell.Shell{Dir: l.isolated.Dir, Env: append(slices.Clone(l.isolated.Env),
 		"KUBECONFIG="+l.site.Cluster.Kubeconfig(), "PATH="+bin+":"+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))}
@@ -54,19 +54,19 @@ func (l *line) kubectl() *shell.Shell {
 
 // typed runs a command of a guide as it stands, but for the mirror's name. A variable that
 // it sets stays set.
-func (l *line) typed(desk *shell.Shell, c readme.Command) {
+func (l *job) typed(sh *shell.Shell, c readme.Command) {
 	l.t.Helper()
 	words := strings.ReplaceAll(c.Text, "registry.site.example", l.site.Mirror.Host)
 	if name, value, ok := strings.Cut(words, "="); ok && !strings.Contains(name, " ") {
-		desk.Env = append(desk.Env, name+"="+value)
+		sh.Env = append(sh.Env, name+"="+value)
 		return
 	}
-	out, err := desk.Run(l.ctx, "bash", "-o", "pipefail", "-ec", words)
+	out, err := sh.Run(l.ctx, "bash", "-o", "pipefail", "-ec", words)
 	require.NoError(l.t, err, "%s\n%s", c, out)
 }
 
 // guide returns the commands of a section of a folder's README.md.
-func (l *line) guide(folder, section string) (out []readme.Command) {
+func (l *job) guide(folder, section string) (out []readme.Command) {
 	l.t.Helper()
 	blocks, err := readme.Blocks(filepath.Join(toolchain.Root(), folder, "README.md"), "kubectl")
 	require.NoError(l.t, err)
@@ -80,7 +80,7 @@ func (l *line) guide(folder, section string) (out []readme.Command) {
 }
 
 // yours fills in the lines of a sample that are marked so, and no others.
-func (l *line) yours(sample string, values map[string]string) []byte {
+func (l *job) yours(sample string, values map[string]string) []byte {
 	l.t.Helper()
 	lines := strings.Split(sample, "\n")
 	for i, text := range lines {
@@ -98,7 +98,7 @@ func (l *line) yours(sample string, values map[string]string) []byte {
 }
 
 // bundleWithOperator brings drivers.tar and vdo.pub across the gap.
-func (l *line) bundleWithOperator(releases ...string) {
+func (l *job) bundleWithOperator(releases ...string) {
 	l.t.Helper()
 	image, err := images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}})
 	require.NoError(l.t, err)
@@ -115,7 +115,7 @@ func (l *line) bundleWithOperator(releases ...string) {
 }
 
 // beside runs the program that the guide's Deployment would run, once its account is there.
-func (l *line) beside() {
+func (l *job) beside() {
 	l.t.Helper()
 	require.NoError(l.t, l.site.WriteKubeconfigOf(l.ctx, namespace, "vdo-operator", l.path("site/operator.kubeconfig")))
 	l.startOperator()

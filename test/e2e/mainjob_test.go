@@ -63,7 +63,7 @@ func TestMainJob(t *testing.T) {
 	// The site goes over from the key to certificates of its own authority, and the bundle
 	// with the CPI that is missing comes signed by one.
 	l.trustCertificates()
-	l.deliver("stable", "desk", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
+	l.deliver("stable", "signer", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
 	l.ask(&v1alpha1.DriverBundle{}, "site")
 	l.installed("site", "1.34.0", "3.7.3")
 	require.Contains(t, l.bundleCondition("site", v1alpha1.ConditionVerified), "True/Succeeded: signed by corp")
@@ -107,7 +107,7 @@ func TestMainJob(t *testing.T) {
 	l.removed(removing[1 : len(removing)-1]) // the last one is the way out of a wrong order
 }
 
-func (l *line) acceptedDigest() string {
+func (l *job) acceptedDigest() string {
 	l.t.Helper()
 	var b v1alpha1.DriverBundle
 	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &b))
@@ -115,7 +115,7 @@ func (l *line) acceptedDigest() string {
 	return b.Status.Digest
 }
 
-func (l *line) everyImageResolvesInTheMirror(images []string) {
+func (l *job) everyImageResolvesInTheMirror(images []string) {
 	l.t.Helper()
 	require.NotEmpty(l.t, images)
 	for _, image := range images {
@@ -123,7 +123,7 @@ func (l *line) everyImageResolvesInTheMirror(images []string) {
 	}
 }
 
-func (l *line) nodesAreInitialised() {
+func (l *job) nodesAreInitialised() {
 	l.t.Helper()
 	var nodes corev1.NodeList
 	require.NoError(l.t, l.client.List(l.ctx, &nodes))
@@ -135,7 +135,7 @@ func (l *line) nodesAreInitialised() {
 
 // removed takes the operator away by the guide's commands: what they name is gone, and
 // with it the namespaces.
-func (l *line) removed(commands []readme.Command) {
+func (l *job) removed(commands []readme.Command) {
 	l.t.Helper()
 	admin := l.kubectl()
 	admin.Dir = toolchain.Root()
@@ -161,7 +161,7 @@ func (l *line) removed(commands []readme.Command) {
 
 // deletionIsRefusedWhileVolumesAreThere deletes by the guide's command, which returns once
 // the drivers are removed.
-func (l *line) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
+func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 	l.t.Helper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -206,7 +206,7 @@ func (l *line) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 }
 
 // noSecretLeaks looks for every password of the run where none may be.
-func (l *line) noSecretLeaks() {
+func (l *job) noSecretLeaks() {
 	l.t.Helper()
 	log, err := os.ReadFile(l.path("site/operator.log"))
 	require.NoError(l.t, err)

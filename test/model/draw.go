@@ -119,7 +119,7 @@ func (d *drawing) draw() (s Step, ok bool) {
 	case 0, 1, 2, 3:
 		return d.pull(), true
 	case 4, 5:
-		s = Step{Do: "sign", To: d.full(isAny), Key: d.of("k1", "k1", "k2", "desk", "k1")}
+		s = Step{Do: "sign", To: d.full(isAny), Key: d.of("k1", "k1", "k2", "signer", "k1")}
 		return s, s.To != ""
 	case 6, 7, 8:
 		s = Step{Do: "push", From: d.full(isAny), To: d.of("reg:r:1", "reg:r:2", "reg:s:1"), Trust: d.of("", "k1", "k1", "both"), With: d.options("check-all", "chunks", "mount")}
@@ -160,7 +160,7 @@ func (d *drawing) draw() (s Step, ok bool) {
 }
 
 func (d *drawing) pull() Step {
-	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1", "-"), Key: d.of("", "k1", "k1", "desk"), With: d.options("replace")}
+	s := Step{Do: "pull", Bundle: d.of("a", "a", "b", "c"), To: d.of("x.tar", "x.tar", "y.tar", "p.tar", "oci:f", "oci:g", "reg:r:1", "reg:s:1", "-"), Key: d.of("", "k1", "k1", "signer"), With: d.options("replace")}
 	if s.Key != "" && d.chance(3) {
 		s.With = append(s.With, "provenance")
 	}

@@ -23,7 +23,7 @@ type Step struct {
 	Bundle string
 	// From and To are places. What works in place has only To.
 	From, To string
-	// Key signs, Trust is who must have signed: k1, k2, desk; both, of a policy that
+	// Key signs, Trust is who must have signed: k1, k2, signer; both, of a policy that
 	// wants k1 and k2.
 	Key, Trust string
 	// With are further options.
@@ -89,7 +89,7 @@ func (s Step) String() string {
 func ParseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 {
-		return Step{}, fmt.Errorf("%q is no step", line)
+		return Step{}, fmt.Errorf("%q is not a step", line)
 	}
 	s := Step{Do: words[0]}
 	for _, word := range words[1:] {

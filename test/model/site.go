@@ -101,15 +101,15 @@ func writeFile(name string, data []byte) error {
 	return os.WriteFile(name, data, 0o600)
 }
 
-// makeKeys writes the keys k1 and k2, who sign bundles, desk, who has a certificate, and
+// makeKeys writes the keys k1 and k2, who sign bundles, signer, who has a certificate, and
 // up, who signs upstream's images; and the policies of the site.
 func (s *site) makeKeys(t testing.TB) {
 	t.Helper()
 	root := pki.Root(t, "root")
-	desk := root.Issue(t, pki.Spec{Name: "desk", Email: []string{"desk@site.test"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+	signer := root.Issue(t, pki.Spec{Name: "signer", Email: []string{"signer@site.test"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 	clock := root.Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
 	s.tsa = clock.ServeStamps(t)
-	s.private["desk"] = desk.Key
+	s.private["signer"] = signer.Key
 	for _, name := range []string{"k1", "k2", "up"} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
@@ -132,10 +132,10 @@ func (s *site) makeKeys(t testing.TB) {
 		s.write(t, name+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
 		s.secrets = append(s.secrets, strings.Split(string(text), "\n")[1])
 	}
-	s.write(t, "desk.crt", desk.PEM())
+	s.write(t, "signer.crt", signer.PEM())
 	s.write(t, "root.crt", root.PEM())
 	s.write(t, "both.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\nthreshold: 2\nkeys:\n- {id: k1, file: k1.pub}\n- {id: k2, file: k2.pub}\n"))
-	s.write(t, "desk.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\ncertificates:\n- id: desk\n  rootsFile: root.crt\n  timestampRootsFile: root.crt\n  identities:\n  - email: desk@site.test\n"))
+	s.write(t, "signer.yaml", []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\ncertificates:\n- id: signer\n  rootsFile: root.crt\n  timestampRootsFile: root.crt\n  identities:\n  - email: signer@site.test\n"))
 }
 
 // makeUpstream pushes the images, signs those of 1.33.1 and their platforms' manifests,

@@ -229,8 +229,8 @@ func (w *world) signing(s Step, flag string) []string {
 		return []string{flag, "home/key.fifo"}
 	}
 	args := []string{flag, "../in/" + s.Key + ".key"}
-	if s.Key == "desk" {
-		args = append(args, "--certificate", "../in/desk.crt", "--timestamp-server", w.site.tsa)
+	if s.Key == "signer" {
+		args = append(args, "--certificate", "../in/signer.crt", "--timestamp-server", w.site.tsa)
 	}
 	return args
 }
@@ -239,7 +239,7 @@ func (w *world) trusting(trust string) []string {
 	switch trust {
 	case "":
 		return nil
-	case "both", "desk":
+	case "both", "signer":
 		return []string{"--policy", "../in/" + trust + ".yaml"}
 	}
 	return []string{"--key", "../in/" + trust + ".pub"}

@@ -1,4 +1,4 @@
-// Package shell runs programs as a person at a desk would, for the demo and for tests.
+// Package shell runs programs as a person at a terminal would, for the demo and for tests.
 package shell
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Shell runs programs as a person at a desk would: in a folder, with an
+// Shell runs programs as a person at a terminal would: in a folder, with an
 // environment, on a path of programs.
 type Shell struct {
 	Dir string

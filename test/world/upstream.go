@@ -1,6 +1,6 @@
 // Package world is what surrounds a site: the upstream world that a connected host
 // sees (image registries, a web server of manifests), the private mirror behind the
-// gap, and the desks where people type. The site itself, with vCenter and cluster, is
+// gap, and the hosts where people type. The site itself, with vCenter and cluster, is
 // in test/site. The demo and the end-to-end tests run the main job in them.
 //
 // What is real: the registries (the reference implementation, over TLS), and, where

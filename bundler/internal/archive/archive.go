@@ -377,7 +377,7 @@ func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bo
 	}
 	if a.Tag != "" {
 		if of, _, ok := tagSubject(a.Tag); !ok || of != a.Subject.String() {
-			return bad(fault.InvalidInput, "%.100q is no tag of an attachment of %s", a.Tag, a.Subject)
+			return bad(fault.InvalidInput, "%.100q is not a tag of an attachment of %s", a.Tag, a.Subject)
 		}
 	}
 	node := a.Node.Descriptor

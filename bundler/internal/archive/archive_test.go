@@ -553,7 +553,7 @@ func TestHostileTarsAreRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	require.NoError(t, os.WriteFile(plain, bytes.Repeat([]byte("no tar "), 1000), 0o600))
 	_, err = OpenFile(plain)
-	require.ErrorContains(t, err, "no tar archive")
+	require.ErrorContains(t, err, "not a tar archive")
 	_, err = OpenFile(plain + ".absent")
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
 	_, err = OpenFile(t.TempDir())

@@ -82,7 +82,7 @@ func TestAFalseListIsFound(t *testing.T) {
 	defer f.Close() //nolint:errcheck // only read
 	err = f.CheckLayout(t.Context())
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
-	require.Contains(t, err.Error(), "no layer of its images")
+	require.Contains(t, err.Error(), "not a layer of its images")
 }
 
 func rewritten(t *testing.T, data []byte) string {

@@ -84,7 +84,7 @@ func (d *Dir) small(name string, limit int64) ([]byte, error) {
 	f, err := d.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: d.path,
-			Hint: "name a folder that `vdo-bundle pull` made", Err: fmt.Errorf("it is no OCI image layout: it has no %s", name)}
+			Hint: "name a folder that `vdo-bundle pull` made", Err: fmt.Errorf("it is not an OCI image layout: it has no %s", name)}
 	}
 	if err != nil {
 		return nil, storageFault("open", filepath.Join(d.path, name), err)
@@ -161,7 +161,7 @@ func checkBlobFile(path string, f *os.File, d ocispec.Descriptor) error {
 	case err != nil:
 		return storageFault("read", f.Name(), err)
 	case !info.Mode().IsRegular():
-		return brokenFile(path, "%s is no regular file", d.Digest)
+		return brokenFile(path, "%s is not a regular file", d.Digest)
 	case info.Size() < d.Size:
 		return incomplete(path, "%d of the %d bytes of %s are missing", d.Size-info.Size(), d.Size, d.Digest)
 	case info.Size() > d.Size:
@@ -561,7 +561,7 @@ func fillPart(ctx context.Context, f *os.File, d ocispec.Descriptor, open func(i
 	}
 	s.offset, s.resumed = had, had > 0
 	err = s.put(ctx, open)
-	var wrong *wrongSumError
+	var wrong *bundle.DigestError
 	if errors.As(err, &wrong) {
 		return errors.Join(err, storageFault("write", f.Name(), f.Truncate(0)))
 	}

@@ -182,7 +182,7 @@ func (s *scan) badHeader(path string, err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
 		if s.end == 0 {
 			return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-				Hint: "give an uncompressed tar that `vdo-bundle pull` made", Err: errors.New("it is no tar archive")}
+				Hint: "give an uncompressed tar that `vdo-bundle pull` made", Err: errors.New("it is not a tar archive")}
 		}
 		return brokenFile(path, "the header at byte %d, after %s, is broken", s.end, s.last())
 	}
@@ -253,7 +253,7 @@ func (s *scan) small(path string, r io.ReaderAt, name string, limit int64) ([]by
 	i, ok := s.byName[name]
 	if !ok {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
-			Hint: "give an archive that `vdo-bundle pull` made", Err: fmt.Errorf("it is no OCI image layout: it has no %s", name)}
+			Hint: "give an archive that `vdo-bundle pull` made", Err: fmt.Errorf("it is not an OCI image layout: it has no %s", name)}
 	}
 	e := s.entries[i]
 	if e.size > limit {

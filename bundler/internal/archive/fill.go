@@ -4,15 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -66,17 +67,12 @@ func (s *slot) put(ctx context.Context, open func(offset int64) (io.ReadCloser, 
 	}
 	resumed := s.resumed
 	err := s.fill(ctx, open)
-	var wrong *wrongSumError
+	var wrong *bundle.DigestError
 	if resumed && errors.As(err, &wrong) { // the disk lost what was noted: once more
 		err = s.fill(ctx, open)
 	}
 	return err
 }
-
-// wrongSumError is a blob that came whole with another digest.
-type wrongSumError struct{ got string }
-
-func (e *wrongSumError) Error() string { return "its bytes have the digest sha256:" + e.got }
 
 func (s *slot) fill(ctx context.Context, open func(int64) (io.ReadCloser, error)) error {
 	if s.offset == 0 {
@@ -180,12 +176,12 @@ func noMore(r io.Reader, d ocispec.Descriptor) error {
 
 // finish holds the digest against what came. Wrong bytes are forgotten.
 func (s *slot) finish() error {
-	got := hex.EncodeToString(s.sum.Sum(nil))
-	if got == s.entry.d.Digest.Encoded() {
+	got := digest.NewDigest(digest.SHA256, s.sum)
+	if got == s.entry.d.Digest {
 		s.done = true
 		return s.note(s)
 	}
 	s.offset, s.sum, s.resumed = 0, sha256.New(), false
 	return errors.Join(&fault.Error{Reason: fault.Corrupt, Op: "read", Subject: s.entry.d.Digest.String(),
-		Hint: "fetch it from another source", Err: &wrongSumError{got}}, s.note(s))
+		Hint: "fetch it from another source", Err: &bundle.DigestError{Expected: s.entry.d.Digest, Got: got}}, s.note(s))
 }

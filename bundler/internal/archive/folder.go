@@ -73,7 +73,7 @@ func strange(info fs.FileInfo) string {
 	case info.IsDir():
 		return "it is a folder"
 	case !info.Mode().IsRegular():
-		return "it is there and no regular file"
+		return "it is there and not a regular file"
 	case links(info) > 1:
 		return "the same file has another name elsewhere (a hard link), which would change as well"
 	}
@@ -328,7 +328,7 @@ func mustBeRegular(f *os.File) error {
 			Hint: "name a folder as " + fault.Quote("oci:"+filepath.Clean(f.Name())), Err: errors.New("it is a folder")}
 	case !info.Mode().IsRegular():
 		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: filepath.Clean(f.Name()),
-			Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
+			Hint: "give a file that is on a disk", Err: errors.New("it is not a regular file")}
 	}
 	return nil
 }

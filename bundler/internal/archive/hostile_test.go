@@ -249,22 +249,22 @@ func TestPipesAreNotWaitedFor(t *testing.T) {
 	pipe(t, plain)
 	_, err := OpenFile(plain)
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "no regular file")
+	require.ErrorContains(t, err, "not a regular file")
 	_, err = OpenFile(os.DevNull)
-	require.ErrorContains(t, err, "no regular file")
+	require.ErrorContains(t, err, "not a regular file")
 	_, err = OpenDir(plain)
 	require.Error(t, err)
 	for _, name := range []string{"b.tar.parts", "b.tar.002"} {
 		path := inParts(t, b, Options{VolumeSize: 10_000})
 		pipe(t, filepath.Join(filepath.Dir(path), name))
 		_, err = OpenFile(path)
-		require.ErrorContains(t, err, "no regular file")
+		require.ErrorContains(t, err, "not a regular file")
 		_, err = Repair(t.Context(), path, true)
-		require.ErrorContains(t, err, "no regular file")
+		require.ErrorContains(t, err, "not a regular file")
 	}
 	for _, name := range []string{"oci-layout", "index.json", "blobs/sha256/" + b.Graph.Root.Digest.Encoded()} {
 		dir := writtenDir(t, b)
 		pipe(t, filepath.Join(dir, name))
-		require.ErrorContains(t, verifyDir(t.Context(), dir), "no regular file")
+		require.ErrorContains(t, verifyDir(t.Context(), dir), "not a regular file")
 	}
 }

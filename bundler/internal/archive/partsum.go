@@ -71,7 +71,7 @@ func checkPart(ctx context.Context, path string, size int64, want parts.Sum) (wh
 		return "", storageFault("open", path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return "it is no regular file", nil
+		return "it is not a regular file", nil
 	}
 	if info.Size() != size {
 		return fmt.Sprintf("it has %d bytes, not %d", info.Size(), size), nil

@@ -45,7 +45,7 @@ func storageHint(err error) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "check the path; folders have to be there already"
 	case errors.Is(err, syscall.ENOTDIR):
-		return "a part of the path is no folder; check the path"
+		return "a part of the path is not a folder; check the path"
 	}
 	return "check the disk and run the same command again"
 }

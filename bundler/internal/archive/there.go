@@ -244,7 +244,7 @@ func otherPull(left string, g *bundle.Graph, before noted) error {
 	why, hint := "an interrupted pull of another bundle left this file", "finish that pull with its own lock"
 	switch {
 	case before.about == "":
-		why, hint = "it is no interrupted pull's that can go on: its journal is not there", "remove it"
+		why, hint = "it is not an interrupted pull's that can go on: its journal is not there", "remove it"
 	case before.about == g.Root.Digest.String() || strings.HasPrefix(before.about, g.Root.Digest.String()+" "):
 		why, hint = "an interrupted pull of this bundle left this file, with another --volume-size or --base", "finish that pull with the options that it had"
 	}

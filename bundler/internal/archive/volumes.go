@@ -62,7 +62,7 @@ func storageSize(path string, s storage) (int64, error) {
 				Hint: "name a folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
 		case !info.Mode().IsRegular():
 			return 0, &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: f.Name(),
-				Hint: "give a file that is on a disk", Err: errors.New("it is no regular file")}
+				Hint: "give a file that is on a disk", Err: errors.New("it is not a regular file")}
 		}
 		size += info.Size()
 	}
@@ -179,7 +179,7 @@ func (v *volumes) openPart(i int) (*os.File, error) {
 	case err != nil:
 		err = storageFault("open", name, err)
 	case !info.Mode().IsRegular():
-		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: v.path, Err: fmt.Errorf("the part %s is no regular file", name)}
+		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: v.path, Err: fmt.Errorf("the part %s is not a regular file", name)}
 	case !v.list.Changing && info.Size() != v.list.PartSize(i):
 		reason := fault.Corrupt
 		if info.Size() < v.list.PartSize(i) {

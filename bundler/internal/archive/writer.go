@@ -73,7 +73,7 @@ func checkTarget(path string, o Options) error {
 			Hint: "name a file, or write into the folder as " + fault.Quote("oci:"+path), Err: errors.New("it is a folder")}
 	case !info.Mode().IsRegular():
 		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: path,
-			Hint: "name a file", Err: errors.New("it is there and no regular file")}
+			Hint: "name a file", Err: errors.New("it is there and not a regular file")}
 	case !o.Replace:
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: path,
 			Hint: "choose another name, or replace it with --replace", Err: errors.New("it is there already")}

@@ -95,7 +95,7 @@ func document(decoder *yaml.Decoder) (map[string]any, error) {
 	}
 	object, ok := value.(map[string]any)
 	if value != nil && !ok {
-		return nil, errors.New("is no object: a mapping with string keys is expected")
+		return nil, errors.New("is not an object: a mapping with string keys is expected")
 	}
 	return object, nil
 }
@@ -188,7 +188,7 @@ func containerImages(spec map[string]any, list, owner string) ([]Use, error) {
 	}
 	containers, ok := value.([]any)
 	if !ok {
-		return nil, fmt.Errorf("%s: %s is no list", owner, list)
+		return nil, fmt.Errorf("%s: %s is not a list", owner, list)
 	}
 	var uses []Use
 	var problems []error

@@ -191,10 +191,10 @@ spec: {versions: [{schema: {openAPIV3Schema: {properties: {image: {type: string}
 func TestBadManifestsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
 		"no YAML":       {"a: [", "read manifest f.yaml: document 1: line 1: did not find expected node content"},
-		"no object":     {"- a\n- b", "read manifest f.yaml: document 1: is no object: a mapping with string keys is expected"},
+		"no object":     {"- a\n- b", "read manifest f.yaml: document 1: is not an object: a mapping with string keys is expected"},
 		"twice a key":   {"kind: Pod\nkind: Pod", `read manifest f.yaml: document 1: unmarshal errors: line 2: mapping key "kind" already defined at line 1`},
 		"no image":      {"kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a}, {image: ''}]}", "read manifest f.yaml: Pod p, container a: names no image\nPod p, container number 2: names no image"},
-		"no containers": {"kind: Pod\nmetadata: {name: p}\nspec: {containers: {}}", "read manifest f.yaml: Pod p: containers is no list"},
+		"no containers": {"kind: Pod\nmetadata: {name: p}\nspec: {containers: {}}", "read manifest f.yaml: Pod p: containers is not a list"},
 		"deep":          {strings.Repeat("[", 200), "read manifest f.yaml: document 1: line 1: did not find expected node content"},
 		"nested":        {"a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200), "read manifest f.yaml: document 1: line 1: nested deeper than 100"},
 		"many aliases":  {"a: &a x\nb: [" + strings.Repeat("*a,", 101) + "]", "read manifest f.yaml: document 1: line 2: more than 100 aliases"},

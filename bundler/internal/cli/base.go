@@ -19,7 +19,7 @@ func (o *pullOptions) checkBase(dest place) error {
 	if o.base == "" || dest.medium != inRegistry {
 		return nil
 	}
-	return flags.Bad("-o", dest.String(), errors.New("a delta is no complete bundle, and a registry holds only such"),
+	return flags.Bad("-o", dest.String(), errors.New("a delta is not a complete bundle, and a registry holds only such"),
 		"write the delta to FILE.tar or oci:DIR, and push it where its base is")
 }
 

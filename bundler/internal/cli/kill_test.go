@@ -152,12 +152,12 @@ func TestKilledSignedPullGoesOn(t *testing.T) {
 	random := chance(t)
 	w.key(t, "k")
 	authority := pki.Root(t, "signers")
-	desk := authority.Issue(t, pki.Spec{Name: "desk", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
-	public, err := x509.MarshalPKIXPublicKey(desk.Certificate.PublicKey)
+	signer := authority.Issue(t, pki.Spec{Name: "signer", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+	public, err := x509.MarshalPKIXPublicKey(signer.Certificate.PublicKey)
 	require.NoError(t, err)
-	w.write(t, "desk.key", desk.KeyPEM(t))
-	w.write(t, "desk.crt", desk.PEM())
-	w.write(t, "desk.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	w.write(t, "signer.key", signer.KeyPEM(t))
+	w.write(t, "signer.crt", signer.PEM())
+	w.write(t, "signer.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
 	stamp := pki.Root(t, "clock").Issue(t, pki.Spec{Name: "clock", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}}).ServeStamps(t)
 	for _, c := range []struct {
 		name   string
@@ -166,7 +166,7 @@ func TestKilledSignedPullGoesOn(t *testing.T) {
 	}{
 		{"key", []string{"--sign-key", "k.key"}, []string{"--key", "k.pub"}},
 		{"provenance", []string{"--sign-key", "k.key", "--provenance"}, []string{"--key", "k.pub", "--provenance"}},
-		{"stamped", []string{"--sign-key", "desk.key", "--certificate", "desk.crt", "--timestamp-server", stamp, "--provenance"}, []string{"--key", "desk.pub", "--provenance"}},
+		{"stamped", []string{"--sign-key", "signer.key", "--certificate", "signer.crt", "--timestamp-server", stamp, "--provenance"}, []string{"--key", "signer.pub", "--provenance"}},
 	} {
 		for _, parts := range [][]string{nil, {inParts, "--parity", "1"}} {
 			t.Run(fmt.Sprintf("%s%v", c.name, parts), func(t *testing.T) {

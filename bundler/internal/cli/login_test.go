@@ -40,7 +40,7 @@ func TestLoginIsCheckedKeptAndForgotten(t *testing.T) {
 	require.ErrorContains(t, err, "exit status 2", out)
 	require.Contains(t, out, "--password-stdin")
 	out, err = w.typed(t, "", "login", host, "-u", user, "--password", password)
-	require.ErrorContains(t, err, "exit status 2", "a password is no argument: %s", out)
+	require.ErrorContains(t, err, "exit status 2", "a password is not an argument: %s", out)
 
 	out, err = w.typed(t, password+"\n", login...)
 	require.NoError(t, err, out)

@@ -62,11 +62,11 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 	_, public := mirror.NewKey(t)
 	mallory, _ := mirror.NewKey(t)
 	w.write(t, "first.pub", []byte(public))
-	run(t, 0, "keygen", "-o", "desk")
-	desk, err := trust.LoadSigner("desk.key", readFile(t, w.dir, "desk.key"), func() ([]byte, error) { return []byte(w.env()["COSIGN_PASSWORD"]), nil })
+	run(t, 0, "keygen", "-o", "signer")
+	signer, err := trust.LoadSigner("signer.key", readFile(t, w.dir, "signer.key"), func() ([]byte, error) { return []byte(w.env()["COSIGN_PASSWORD"]), nil })
 	require.NoError(t, err)
-	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "desk.key", "--signature-format", "simple", "--provenance", "-o", "oci:older")
-	run(t, 0, "pull", "@up", "-q", "--sign-key", "desk.key", "--signature-format", "simple", "--provenance", "-o", "oci:today")
+	run(t, 0, "pull", "@up", "-q", "--k8s", "1.33", "--sign-key", "signer.key", "--signature-format", "simple", "--provenance", "-o", "oci:older")
+	run(t, 0, "pull", "@up", "-q", "--sign-key", "signer.key", "--signature-format", "simple", "--provenance", "-o", "oci:today")
 	older := forge{t, filepath.Join(w.dir, "older")}
 	oldLayer, oldStatement := older.statementOf()
 	_, statement := forge{t, filepath.Join(w.dir, "today")}.statementOf()
@@ -101,7 +101,7 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 		"by the attacker": {func(f forge, root ocispec.Descriptor) {
 			f.attest(mallory, root, statement["predicate"])
 		}, "by no key of the policy"},
-		"by the attacker, under the desk's certificate": {func(f forge, root ocispec.Descriptor) {
+		"by the attacker, under the signer's certificate": {func(f forge, root ocispec.Descriptor) {
 			f.attest(mallory, root, statement["predicate"])
 			var m ocispec.Manifest
 			require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
@@ -114,7 +114,7 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 			f.attach(root, ".att", layer)
 		}, "of a payload of type \"\""},
 		"a statement of another kind called one": {func(f forge, root ocispec.Descriptor) {
-			signed, err := desk.Attest(image.MustDigest(root.Digest.String()), "", "https://spdx.dev/Document", []byte("{}"), nil)
+			signed, err := signer.Attest(image.MustDigest(root.Digest.String()), "", "https://spdx.dev/Document", []byte("{}"), nil)
 			require.NoError(t, err)
 			var m ocispec.Manifest
 			require.NoError(t, json.Unmarshal(signed.Manifest, &m))
@@ -122,43 +122,43 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 			m.Layers[0].Annotations[trust.PredicateAnnotation] = "https://slsa.dev/provenance/v1"
 			f.attach(root, ".att", m.Layers[0])
 		}, "there is no statement of how it was built"},
-		"the desk's word about another lock": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, oldStatement["predicate"])
-		}, "the statement does not describe this bundle: its lock has the digest "},
-		"the desk's word that leaves an image out": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, predicate(func(d, _ map[string]any) {
+		"the signer's statement about another lock": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, oldStatement["predicate"])
+		}, "the statement does not describe this bundle: its lock: expected sha256:"},
+		"the signer's statement that leaves an image out": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, predicate(func(d, _ map[string]any) {
 				all := d["resolvedDependencies"].([]any) //nolint:forcetypeassert // a test's own
 				d["resolvedDependencies"] = all[:len(all)-1]
 			}))
 		}, "it does not name "},
-		"the desk's word of one image more": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, predicate(func(d, _ map[string]any) {
+		"the signer's statement of one image more": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, predicate(func(d, _ map[string]any) {
 				d["resolvedDependencies"] = append(d["resolvedDependencies"].([]any), map[string]any{"name": "evil", "digest": map[string]any{"sha256": "00"}}) //nolint:forcetypeassert // a test's own
 			}))
 		}, `it names "evil sha256:00", which the bundle does not have`},
-		"the desk's word of another build": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, predicate(func(d, _ map[string]any) { d["buildType"] = "https://else.example" }))
+		"the signer's statement of another build": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, predicate(func(d, _ map[string]any) { d["buildType"] = "https://else.example" }))
 		}, `it is of a build of type "https://else.example"`},
-		"the desk's word of other releases": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, predicate(func(_, p map[string]any) { p["releases"] = []string{"csi@9.9.9"} }))
+		"the signer's statement of other releases": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, predicate(func(_, p map[string]any) { p["releases"] = []string{"csi@9.9.9"} }))
 		}, "it lists other releases"},
-		"the desk's word of another serial": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, predicate(func(_, p map[string]any) { p["matrixSerial"] = 99 }))
+		"the signer's statement of another serial": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, predicate(func(_, p map[string]any) { p["matrixSerial"] = 99 }))
 		}, "its matrix has the serial 99, that of the bundle 7"},
-		"the desk's word about nothing": {func(f forge, root ocispec.Descriptor) {
-			f.attest(desk, root, []int{1})
+		"the signer's statement about nothing": {func(f forge, root ocispec.Descriptor) {
+			f.attest(signer, root, []int{1})
 		}, "it cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "forged")))
 			require.NoError(t, os.CopyFS(filepath.Join(w.dir, "forged"), os.DirFS(filepath.Join(w.dir, "today"))))
-			require.Contains(t, run(t, 0, "verify", "-q", "oci:forged", "--key", "desk.pub", "--provenance"), "provenance  signed by desk.pub: built by vdo-bundle ")
+			require.Contains(t, run(t, 0, "verify", "-q", "oci:forged", "--key", "signer.pub", "--provenance"), "provenance  signed by signer.pub: built by vdo-bundle ")
 			f := forge{t, filepath.Join(w.dir, "forged")}
 			attack.change(f, f.named("bundle"))
-			out := run(t, 3, "verify", "-q", "oci:forged", "--key", "desk.pub", "--provenance")
+			out := run(t, 3, "verify", "-q", "oci:forged", "--key", "signer.pub", "--provenance")
 			require.Contains(t, out, "error: verify provenance "+f.named("bundle").Digest.String()+": ")
 			require.Contains(t, out, attack.want)
-			out = run(t, 0, "verify", "-q", "oci:forged", "--key", "desk.pub")
+			out = run(t, 0, "verify", "-q", "oci:forged", "--key", "signer.pub")
 			require.NotContains(t, out, "provenance  signed by")
 			if !strings.HasPrefix(attack.want, "there is no statement") {
 				require.Contains(t, out, "provenance  not verified: ")

@@ -271,7 +271,7 @@ func signed(d *host) {
 func certified(d *host) {
 	root := pki.Root(d.t, "Corp Root")
 	issuing := root.Issue(d.t, pki.Spec{Name: "Corp Issuing", CA: true})
-	leaf := issuing.Issue(d.t, pki.Spec{Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: time.Now().Add(time.Hour)})
+	leaf := issuing.Issue(d.t, pki.Spec{Name: "signer", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: time.Now().Add(time.Hour)})
 	for name, data := range map[string][]byte{
 		"corp-root.crt": root.PEM(), "signer-issuing.crt": issuing.PEM(), "signer.crt": leaf.PEM(), "signer.key": leaf.KeyPEM(d.t),
 		"policy.yaml": []byte("apiVersion: vdo.vmware.com/trust/v1\nkind: TrustPolicy\ncertificates:\n" +

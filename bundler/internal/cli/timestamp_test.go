@@ -22,13 +22,13 @@ func TestAStampedSignatureOutlivesItsCertificate(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	root, timeRoot := pki.Root(t, "Corp"), pki.Root(t, "Time")
 	tsa := timeRoot.Issue(t, pki.Spec{Name: "TSA", Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}})
-	desk := root.Issue(t, pki.Spec{
-		Name: "desk", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
+	signer := root.Issue(t, pki.Spec{
+		Name: "signer", Email: []string{"release@corp.example"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
 		NotAfter: time.Now().Add(24 * time.Hour),
 	})
-	w.write(t, "desk.crt", desk.PEM())
-	w.write(t, "desk.key", desk.KeyPEM(t))
-	certificate := []string{"--key", "desk.key", "--certificate", "desk.crt"}
+	w.write(t, "signer.crt", signer.PEM())
+	w.write(t, "signer.key", signer.KeyPEM(t))
+	certificate := []string{"--key", "signer.key", "--certificate", "signer.crt"}
 	for _, name := range []string{"plain.tar", "stamped.tar"} {
 		w.must(t, "pull", "@up", "-q", "-o", name)
 	}

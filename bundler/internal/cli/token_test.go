@@ -36,9 +36,9 @@ func softToken(t *testing.T, dir string) (env []string, module string) {
 		require.NoError(t, err, "%s", out)
 	}
 	run("--init-token", "--free", "--label", "signing", "--so-pin", "12345678", "--pin", pin)
-	desk := pki.Root(t, "desk")
+	signer := pki.Root(t, "signer")
 	plain := filepath.Join(dir, "plain.key")
-	require.NoError(t, os.WriteFile(plain, desk.KeyPEM(t), 0o600))
+	require.NoError(t, os.WriteFile(plain, signer.KeyPEM(t), 0o600))
 	run("--import", plain, "--token", "signing", "--label", "release", "--id", "01", "--pin", pin)
 	openssl(t, "genrsa", "-out", filepath.Join(dir, "rsa.key"), "2048")
 	openssl(t, "pkcs8", "-topk8", "-nocrypt", "-in", filepath.Join(dir, "rsa.key"), "-out", filepath.Join(dir, "rsa8.key"))

@@ -24,12 +24,12 @@ func issue(ts *testscript.TestScript, _ bool, args []string) {
 	root := pki.Root(t, args[0]+" root")
 	issuing := root.Issue(t, pki.Spec{Name: args[0] + " issuing", CA: true})
 	began := time.Now().Add(-time.Duration(days) * 24 * time.Hour)
-	desk := issuing.Issue(t, pki.Spec{
+	signer := issuing.Issue(t, pki.Spec{
 		Name: args[0], Email: []string{args[1]}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning},
 		NotBefore: began.Add(-time.Hour), NotAfter: began.Add(24 * time.Hour),
 	})
 	for name, data := range map[string][]byte{
-		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": desk.PEM(), ".key": desk.KeyPEM(t),
+		"-root.crt": root.PEM(), "-issuing.crt": issuing.PEM(), ".crt": signer.PEM(), ".key": signer.KeyPEM(t),
 	} {
 		ts.Check(os.WriteFile(ts.MkAbs(args[0]+name), data, 0o600))
 	}

@@ -66,7 +66,7 @@ func TestAPipeInThePlaceOfAFileIsNamed(t *testing.T) {
 		cmd, _, stderr := w.command(t.Context(), args...)
 		code := exitCode(t, cmd)
 		require.Contains(t, []int{2, 7}, code, "%v: %s", args, stderr)
-		require.Regexp(t, `^error: .*(pipe|/dev/zero|layout).*(no regular file|not a directory)`, stderr.String(), "%v", args)
+		require.Regexp(t, `^error: .*(pipe|/dev/zero|layout).*(not a regular file|not a directory)`, stderr.String(), "%v", args)
 	}
 	require.NoFileExists(t, filepath.Join(w.dir, "b.tar"))
 }

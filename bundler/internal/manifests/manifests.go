@@ -22,6 +22,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/retry"
@@ -191,7 +194,7 @@ func (s *Store) remote(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	}
 	u, err := url.Parse(m.URL)
 	if err != nil || u.Host == "" {
-		return nil, failed(fault.InvalidInput, m, errors.New("is no URL"), "correct the URL in the matrix")
+		return nil, failed(fault.InvalidInput, m, errors.New("is not a URL"), "correct the URL in the matrix")
 	}
 	if err := s.allowed(u); err != nil {
 		return nil, err
@@ -230,19 +233,23 @@ func (s *Store) try(ctx context.Context, m matrix.Manifest) (data []byte, again 
 	if err != nil {
 		return nil, true, unreached(m, err)
 	}
-	if got := image.DigestOf(data); got.Hex() != m.SHA256 {
-		return nil, false, failed(fault.Corrupt, m,
-			fmt.Errorf("is not the file that the matrix names: it has %s and digest %s, not %d bytes and sha256:%s", length(data, m.Size), got, m.Size, m.SHA256),
+	if err := theFileOf(m, data); err != nil {
+		return nil, false, failed(fault.Corrupt, m, fmt.Errorf("is not the file that the matrix names: %w", err),
 			"the file was changed upstream or on its way, or the matrix is wrong: compare it with the upstream release, and give a good copy with --manifest-dir")
 	}
 	return data, false, nil
 }
 
-func length(data []byte, want int64) string {
-	if int64(len(data)) > want {
-		return fmt.Sprintf("more than %d bytes", want)
+// theFileOf holds what came, at most a byte more than the size, against the matrix.
+func theFileOf(m matrix.Manifest, data []byte) error {
+	if int64(len(data)) > m.Size {
+		return fmt.Errorf("expected %d bytes, got more", m.Size)
 	}
-	return fmt.Sprintf("%d bytes", len(data))
+	want, got := digest.NewDigestFromEncoded(digest.SHA256, m.SHA256), digest.FromBytes(data)
+	if got != want {
+		return &bundle.DigestError{Expected: want, Got: got}
+	}
+	return nil
 }
 
 const offline = "check the connection and the proxy settings, or give the files with --manifest-dir"

@@ -96,11 +96,11 @@ func TestFaultsAreToldApart(t *testing.T) {
 		"server error": {handler: status(502), reason: fault.Unreachable, want: "the server answered 502", hint: "check the connection"},
 		"other bytes": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.ToUpper(content)) },
-			reason:  fault.Corrupt, want: "is not the file that the matrix names: it has 16 bytes and digest sha256:", hint: "--manifest-dir",
+			reason:  fault.Corrupt, want: "is not the file that the matrix names: expected sha256:", hint: "--manifest-dir",
 		},
 		"endless": {
 			handler: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", 1<<20)) },
-			reason:  fault.Corrupt, want: "it has more than 16 bytes", hint: "--manifest-dir",
+			reason:  fault.Corrupt, want: "expected 16 bytes, got more", hint: "--manifest-dir",
 		},
 		"no one there": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "https://127.0.0.1:1/a.yaml" },
@@ -124,7 +124,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 		},
 		"no URL": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.URL = "nothing" },
-			reason: fault.InvalidInput, want: "is no URL", hint: "in the matrix",
+			reason: fault.InvalidInput, want: "is not a URL", hint: "in the matrix",
 		},
 		"a size beyond reason": {
 			handler: status(200), change: func(_ *manifests.Options, m *matrix.Manifest) { m.Size = 1 << 40 },

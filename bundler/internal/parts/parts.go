@@ -115,7 +115,7 @@ func (l *List) check() error {
 	n := l.Count()
 	switch {
 	case badName:
-		return bad("choose a plain file name", "%.100q is no name for an archive in parts", l.file)
+		return bad("choose a plain file name", "%.100q is not a name for an archive in parts", l.file)
 	case l.size < 1 || l.size > MaxArchive:
 		return bad("", "its size of %d bytes cannot be", l.size)
 	case l.volume < MinVolume || l.volume > MaxArchive:
@@ -266,7 +266,7 @@ func (l *List) head(lines []string) error {
 		}
 		var err error
 		if *field.to, err = strconv.ParseInt(value, 10, 64); err != nil {
-			return fmt.Errorf("%s %.50q is no number", field.key, value)
+			return fmt.Errorf("%s %.50q is not a number", field.key, value)
 		}
 	}
 	if recovery < 0 || recovery > MaxShards {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 )
 
@@ -24,13 +26,17 @@ func (s Statement) Fits(lock *bundle.Lock) error {
 	got, expected := def.ExternalParameters, want.ExternalParameters
 	switch {
 	case !maps.Equal(got.Lock.Digest, expected.Lock.Digest):
-		return fmt.Errorf("its lock has the digest sha256:%.64s, that of the bundle %s", got.Lock.Digest["sha256"], "sha256:"+expected.Lock.Digest["sha256"])
+		return fmt.Errorf("its lock: %w", &bundle.DigestError{Expected: expected.Lock.sha256(), Got: got.Lock.sha256()})
 	case got.Matrix != expected.Matrix:
 		return fmt.Errorf("its matrix has the serial %d, that of the bundle %d", got.Matrix, expected.Matrix)
 	case !slices.Equal(got.Releases, expected.Releases):
 		return errors.New("it lists other releases")
 	}
 	return sameDependencies(def.ResolvedDependencies, want.ResolvedDependencies)
+}
+
+func (r Resource) sha256() digest.Digest {
+	return digest.NewDigestFromEncoded(digest.SHA256, r.Digest["sha256"])
 }
 
 func sameDependencies(got, want []Resource) error {

@@ -86,8 +86,8 @@
 //	hosts:
 //	  registry.site:5000:        # as references write it, with the port
 //	    ca: site-ca.crt          # PEM, trusted for this host; found from the file's folder
-//	    clientCert: desk.crt     # PEM, shown to this host, not where another points to it
-//	    clientKey: desk.key      # PEM, not encrypted
+//	    clientCert: signer.crt     # PEM, shown to this host, not where another points to it
+//	    clientKey: signer.key      # PEM, not encrypted
 //	    plainHTTP: false         # true: no TLS
 //	    concurrency: 3           # blobs at a time, 1 to 64, where that is less than for all hosts
 //	    chunkSize: 50MB          # the largest body; also MiB

@@ -82,7 +82,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 		h := doc.Hosts[host]
 		o, errs := h.options(filepath.Dir(name))
 		if err := remote.CheckHost("", host); err != nil {
-			errs = append(errs, errors.New("it is no registry host as references write it, with the port"))
+			errs = append(errs, errors.New("it is not a registry host as references write it, with the port"))
 		}
 		for _, err := range errs {
 			problems = append(problems, bad("hosts."+host, err))

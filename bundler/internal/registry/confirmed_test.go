@@ -177,7 +177,7 @@ func repairable(t *testing.T) (g *bundle.Graph, mirror *real.Registry, push func
 	}
 	to, err := push(registry.Options{})
 	require.NoError(t, err)
-	require.NoError(t, to.Attach(t.Context(), attachment(t, g.Root, true, "another desk")))
+	require.NoError(t, to.Attach(t.Context(), attachment(t, g.Root, true, "another signer")))
 	_, err = push(registry.Options{CheckAll: true})
 	require.NoError(t, err)
 	return g, mirror, push
@@ -219,7 +219,7 @@ func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
 	c, _ := client(t, registry.Options{}, mirror)
 	before := holdings(t, c, mirror, g)
 	require.Greater(t, len(before), 20)
-	another := attachment(t, g.Root, true, "another desk") // the bundle does not have it
+	another := attachment(t, g.Root, true, "another signer") // the bundle does not have it
 	rootly := map[string]bool{"/manifests/" + g.Root.Digest.String(): true}
 	repo := repository(c, mirror, "site/bundle:1")
 	list, err := repo.Attachments(t.Context(), g.Attachments[0].Subject)
@@ -234,7 +234,7 @@ func TestWhateverARegistryLosesIsRepaired(t *testing.T) {
 	}
 	for path := range before {
 		if path == "/blobs/"+another.Blobs[1].Digest.String() || path == "/manifests/"+list[0].Digest.String() {
-			continue // what another desk signed is gone with these, and nobody else has it
+			continue // what another signer signed is gone with these, and nobody else has it
 		}
 		for _, o := range []registry.Options{{CheckAll: true}, {}} {
 			if !o.CheckAll && !rootly[path] {

@@ -267,7 +267,7 @@ func TestRedirectsThatAreRefused(t *testing.T) {
 	for target, text := range map[string]string{
 		plain.URL():               "not HTTPS",
 		"ftp://" + reg.Host:       "not HTTPS",
-		"https://u:p@" + reg.Host: "no address",
+		"https://u:p@" + reg.Host: "not an address",
 		"https://169.254.169.254": "link-local",
 		"https://[fe80::1]":       "link-local",
 		"https://0.0.0.0":         "link-local",
@@ -291,7 +291,7 @@ func wantFaultText(t *testing.T, err error, reason fault.Reason, text string) {
 func TestTokenServicesThatAreRefused(t *testing.T) {
 	for realm, text := range map[string]string{
 		"null://auth":                    "not HTTPS",
-		"":                               "no URL",
+		"":                               "not a URL",
 		"http://auth.site/token":         "not HTTPS",
 		"https://user:pass@auth.site/":   "holds a login",
 		"https://169.254.169.254/latest": "link-local",

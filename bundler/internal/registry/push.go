@@ -223,7 +223,7 @@ func (r *Repository) Close() error {
 // decode reads JSON that came from outside.
 func decode(data []byte, v any) error {
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("it is no JSON of the right form: %w", err)
+		return fmt.Errorf("it is not JSON of the right form: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts: {a.b: {chunkSize: big}}":                   {`hosts.a.b: chunkSize "big": not a size such as 4GB, 16MiB or 1048576`},
 		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                   {"less than 262144 bytes"},
 		configHead + "hosts: {a.b: {clientKey: x}}":                     {"clientCert and clientKey come together"},
-		configHead + "hosts: {https://a.b: {}, c.d: {concurrency: 99}}": {"it is no registry host", "hosts.c.d: concurrency 99"},
+		configHead + "hosts: {https://a.b: {}, c.d: {concurrency: 99}}": {"it is not a registry host", "hosts.c.d: concurrency 99"},
 		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                 {"more than one document"},
 		configHead + "hosts: {a.b: {}, a.b: {}}":                        {"already defined"},
 		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"not a size such as 4GB, 16MiB or 1048576"},

@@ -152,7 +152,7 @@ func TestConformance(t *testing.T) {
 		both(t, "/v2/"+repo+"/blobs/"+absent, func(t *testing.T, a answer) { a.fails(t, 404, "BLOB_UNKNOWN") })
 		both(t, "/v2/"+repo+"/blobs/sha512:"+strings.Repeat("0", 128), func(t *testing.T, a answer) { a.fails(t, 404, "BLOB_UNKNOWN") })
 	})
-	t.Run("what is no digest should result in 400", func(t *testing.T) {
+	t.Run("what is not a digest should result in 400", func(t *testing.T) {
 		both(t, "/v2/"+repo+"/blobs/latest", func(t *testing.T, a answer) { a.fails(t, 400, "DIGEST_INVALID") })
 		both(t, "/v2/"+repo+"/referrers/latest", func(t *testing.T, a answer) { a.fails(t, 400, "DIGEST_INVALID") })
 	})
@@ -309,7 +309,7 @@ func TestConformance(t *testing.T) {
 			require.Equal(t, "GET, HEAD", a.Header.Get("Allow"))
 		}
 	})
-	t.Run("what is no endpoint", func(t *testing.T) {
+	t.Run("what is not an endpoint", func(t *testing.T) {
 		for _, path := range []string{"/", "/v1/", "/v2x", "/v2/x", "/v2/x/y", "/v2/" + repo + "/tags/none", "/v2/" + repo + "/things/1", "/v2/" + repo + "/blobs/uploads/x"} {
 			a := w.ask(t, "GET", path)
 			require.Contains(t, []int{400, 404}, a.StatusCode, path)

@@ -88,7 +88,7 @@ func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repo 
 
 func (r *Registry) serveBlob(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
 	if !looksLikeDigest(digest) {
-		refuse(w, http.StatusBadRequest, digestInvalid, "it is no digest")
+		refuse(w, http.StatusBadRequest, digestInvalid, "it is not a digest")
 		return
 	}
 	d, ok := repo.blobs[digest]
@@ -128,7 +128,7 @@ func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repo *rep
 // subject is there or not, as the specification has it.
 func (r *Registry) serveReferrers(w http.ResponseWriter, req *http.Request, repo *repository, digest string) {
 	if !looksLikeDigest(digest) {
-		refuse(w, http.StatusBadRequest, digestInvalid, "it is no digest")
+		refuse(w, http.StatusBadRequest, digestInvalid, "it is not a digest")
 		return
 	}
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
@@ -163,7 +163,7 @@ func page(w http.ResponseWriter, req *http.Request, items []string, body func([]
 	if s := query.Get("n"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 {
-			refuse(w, http.StatusBadRequest, "PAGINATION_NUMBER_INVALID", "n is no number of items")
+			refuse(w, http.StatusBadRequest, "PAGINATION_NUMBER_INVALID", "n is not a number of items")
 			return
 		}
 		if n < len(items) {

@@ -70,7 +70,7 @@ func New(o Options) (*Authority, error) {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		u = nil // its text could hold a password
-		return bad("it is no URL of http or https", "write https://HOST/PATH, as the authority's operator gives it")
+		return bad("it is not a URL of http or https", "write https://HOST/PATH, as the authority's operator gives it")
 	case u.User != nil:
 		return bad("there is a login in it, which other users of this machine can read", "use an address without a login")
 	}

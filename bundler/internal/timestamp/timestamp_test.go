@@ -213,8 +213,8 @@ func TestBadAnswersAreNotTaken(t *testing.T) {
 		{"rejected", reply(rejected), fault.Corrupt, "it is a refusal, without a time stamp"},
 		{"HTML", status(200, "Content-Type", "text/html; charset=utf-8"), fault.Corrupt, `it answered with "text/html; charset=utf-8", not with a time stamp`},
 		{"no type", status(200, "Content-Type", ""), fault.Corrupt, "not with a time stamp"},
-		{"nothing", reply(nil), fault.Corrupt, "it is no answer of a time-stamping authority"},
-		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "it is no answer of a time-stamping authority"},
+		{"nothing", reply(nil), fault.Corrupt, "it is not an answer of a time-stamping authority"},
+		{"noise", reply([]byte("0\x82\xff\xff hello")), fault.Corrupt, "it is not an answer of a time-stamping authority"},
 		{"huge", reply(make([]byte, 1<<20)), fault.Corrupt, "its answer is longer than 65536 bytes"},
 		{"a redirect", status(307, "Location", "http://elsewhere.example/x?token=canary"), fault.Refused, "it sends on to http://elsewhere.example/x, which is not followed"},
 		{"a login", status(401), fault.Unauthorized, "it answered 401 Unauthorized"},
@@ -290,11 +290,11 @@ func TestWhatMayPassIsTriedAgain(t *testing.T) {
 
 func TestBadAddressesAreExplained(t *testing.T) {
 	for url, want := range map[string]string{
-		"":                                "it is no URL of http or https",
-		"tsa.example":                     "it is no URL of http or https",
-		"ftp://tsa.example/":              "it is no URL of http or https",
-		"https://":                        "it is no URL of http or https",
-		"http://a b/":                     "it is no URL of http or https",
+		"":                                "it is not a URL of http or https",
+		"tsa.example":                     "it is not a URL of http or https",
+		"ftp://tsa.example/":              "it is not a URL of http or https",
+		"https://":                        "it is not a URL of http or https",
+		"http://a b/":                     "it is not a URL of http or https",
 		"https://me:canary@tsa.example/x": "use time-stamping authority https://tsa.example/x: there is a login in it",
 	} {
 		_, err := timestamp.New(timestamp.Options{URL: url})
@@ -302,7 +302,7 @@ func TestBadAddressesAreExplained(t *testing.T) {
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 		require.NotContains(t, fault.Text(err), "canary")
 	}
-	for text, want := range map[string]string{"hello": "no PEM block", "": "none of its certificates is self-signed"} {
+	for text, want := range map[string]string{"hello": "not a PEM block", "": "none of its certificates is self-signed"} {
 		_, err := trust.ParseTimestampRoots("tsa.crt", []byte(text))
 		require.ErrorContains(t, err, "read time-stamp roots tsa.crt: ")
 		require.ErrorContains(t, err, want)

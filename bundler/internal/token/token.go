@@ -143,7 +143,7 @@ func (u *URI) setPath(name, value string) error {
 	case "slot-id":
 		n, err := strconv.ParseUint(value, 10, 31)
 		if err != nil {
-			return errors.New("slot-id is no number")
+			return errors.New("slot-id is not a number")
 		}
 		slot := int(n) //nolint:gosec // 31 bits
 		u.Slot = &slot
@@ -163,13 +163,13 @@ func (u *URI) setQuery(name, value string) error {
 	switch name {
 	case "module-path":
 		if !filepath.IsAbs(value) {
-			return errors.New("module-path is no absolute path")
+			return errors.New("module-path is not an absolute path")
 		}
 		u.Module = value
 	case "pin-source":
 		file := strings.TrimPrefix(strings.TrimPrefix(value, "file:"), "//")
 		if !filepath.IsAbs(file) {
-			return errors.New("pin-source is no file: URI or absolute path")
+			return errors.New("pin-source is not a file: URI or absolute path")
 		}
 		u.PINFile = file
 	case "pin-value":

@@ -10,14 +10,14 @@ import (
 )
 
 func TestURIsNameTokenAndKey(t *testing.T) {
-	u, err := token.ParseURI("pkcs11:token=Desk%20One;object=release;id=%01%ff;type=private;model=x?module-path=/lib/hsm.so&pin-source=file:///run/pin")
+	u, err := token.ParseURI("pkcs11:token=Release%20One;object=release;id=%01%ff;type=private;model=x?module-path=/lib/hsm.so&pin-source=file:///run/pin")
 	require.NoError(t, err)
-	require.Equal(t, "Desk One", u.Token)
+	require.Equal(t, "Release One", u.Token)
 	require.Equal(t, "release", u.Object)
 	require.Equal(t, []byte{1, 255}, u.ID)
 	require.Equal(t, "/lib/hsm.so", u.Module)
 	require.Equal(t, "/run/pin", u.PINFile)
-	require.Equal(t, "pkcs11:token=Desk%20One;object=release;id=%01%FF", u.String())
+	require.Equal(t, "pkcs11:token=Release%20One;object=release;id=%01%FF", u.String())
 	u, err = token.ParseURI("pkcs11:slot-id=3;id=%07?pin-source=/run/pin")
 	require.NoError(t, err)
 	require.Equal(t, 3, *u.Slot)
@@ -36,9 +36,9 @@ func TestBadURIsAreExplained(t *testing.T) {
 		"pkcs11:token=%zz;object=c":                      "is not NAME=VALUE",
 		"pkcs11:token=a;object=c;colour=d":               "not known",
 		"pkcs11:token=a;object=c;type=cert":              "is not private",
-		"pkcs11:slot-id=x;object=c":                      "slot-id is no number",
-		"pkcs11:token=a;object=c?module-path=hsm.so":     "no absolute path",
-		"pkcs11:token=a;object=c?pin-source=|cat /etc/x": "no file: URI",
+		"pkcs11:slot-id=x;object=c":                      "slot-id is not a number",
+		"pkcs11:token=a;object=c?module-path=hsm.so":     "not an absolute path",
+		"pkcs11:token=a;object=c?pin-source=|cat /etc/x": "not a file: URI",
 		"pkcs11:token=a;object=c?pin-value=12345":        "everyone on this machine can see it",
 		"pkcs11:token=a;object=c?colour=d":               "not known",
 	} {

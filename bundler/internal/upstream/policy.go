@@ -65,7 +65,7 @@ func (r fileRule) parse(load func(path string) (*trust.Policy, error)) (out rule
 	out = rule{images: strings.TrimSuffix(r.Images, "/"), file: r.Policy}
 	switch {
 	case !isPrefix(out.images):
-		err = fmt.Errorf("%.200q is no HOST or HOST/PATH of images", r.Images)
+		err = fmt.Errorf("%.200q is not HOST or HOST/PATH of images", r.Images)
 	case (r.Policy == "") == !r.Unsigned:
 		err = errors.New("give exactly one of policy and unsigned: true")
 	case r.Policy != "":

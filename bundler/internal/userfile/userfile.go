@@ -40,7 +40,7 @@ func Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-var errIrregular = errors.New("it is no regular file")
+var errIrregular = errors.New("it is not a regular file")
 
 // handedOver tells whether a name is that of a file that the caller has opened.
 func handedOver(name string) bool {
@@ -126,7 +126,7 @@ func replaceBelow(root *os.Root, name string, data []byte, mode os.FileMode) err
 		return err
 	}
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return errors.New("it is there and no regular file")
+		return errors.New("it is there and not a regular file")
 	}
 	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -111,7 +111,7 @@ func TestPipesAndDevicesAreNotWaitedFor(t *testing.T) {
 	for _, name := range []string{pipe, "/dev/zero"} {
 		_, err := userfile.Read("--key", name, 10)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
-		require.ErrorContains(t, err, "read "+name+": it is no regular file")
+		require.ErrorContains(t, err, "read "+name+": it is not a regular file")
 		require.Equal(t, "give a file that is on a disk with --key", fault.HintOf(err))
 	}
 }

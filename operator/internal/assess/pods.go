@@ -156,7 +156,7 @@ var signs = []struct {
 	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
 	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
 	{"virtual machine wasn't found", fault.NotFound, "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"},
-	{"failed to match Prefix", fault.Incompatible, "this node is no VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
+	{"failed to match Prefix", fault.Incompatible, "this node is not a VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
 	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
 	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
 	{"is forbidden: User", fault.Forbidden, "its rights are older than its image: the next pass applies those of its release; see that nobody else changes the ClusterRoles"},
@@ -262,7 +262,7 @@ func certificateAge(data []byte, now time.Time) []Finding {
 	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret vmware-system-csi/vsphere-webhook-certs: it is made again"}
 	block, _ := pem.Decode(data)
 	if block == nil {
-		f.Message = "its certificate is no PEM"
+		f.Message = "its certificate is not PEM"
 		return []Finding{f}
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)

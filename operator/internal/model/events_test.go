@@ -55,7 +55,7 @@ func init() { // they refer to each other
 		{name: "bundle", weight: 6, anywhere: true, do: (*world).bundleEvent, args: []string{
 			"a second one", "no second one", "deleted", "right", "suspended", "its key is revoked", "its login is named", "asked for now"}},
 		{name: "config", weight: 16, anywhere: true, do: (*world).configEvent, args: []string{
-			"no cloud provider", "cloud provider", "no storage", "storage", "suspended", "resumed", "a pin that is no version", "a pin that nothing has",
+			"no cloud provider", "cloud provider", "no storage", "storage", "suspended", "resumed", "a pin that is not a version", "a pin that nothing has",
 			"no pin", "onDelete Remove", "onDelete Refuse", "onDelete Orphan", "upgrade by hand", "a bundle that is not there", "its bundle by name", "any bundle",
 			"deleted", "right", "a-site beside it", "a-site deleted", "z-site beside it", "z-site deleted"}},
 		{name: "hand deletes", weight: 10, anywhere: true, args: handDeletes(), do: (*world).handDeletes},
@@ -164,7 +164,7 @@ func (w *world) authorityEvent(arg string) {
 	cm := w.authority()
 	switch arg {
 	case "no PEM":
-		cm.Data["ca.crt"] = "this is no certificate"
+		cm.Data["ca.crt"] = "this is not a certificate"
 	case "deleted":
 		w.drop(cm)
 		return
@@ -228,7 +228,7 @@ func (w *world) trustEvent(arg string) {
 		w.put(w.trustOf("stranger"))
 	case "no key":
 		cm := w.trustOf("release")
-		cm.Data = map[string]string{"release.pub": "this is no key"}
+		cm.Data = map[string]string{"release.pub": "this is not a key"}
 		w.put(cm)
 	default:
 		w.put(w.trustOf("release"))
@@ -346,7 +346,7 @@ func (w *world) editConfig(s *v1alpha1.VDOConfigSpec, arg string) {
 		s.StorageProvider = right.StorageProvider
 	case "suspended", "resumed":
 		s.Suspend = arg == "suspended"
-	case "a pin that is no version":
+	case "a pin that is not a version":
 		pin("..3")
 	case "a pin that nothing has":
 		pin("9.9.9")

@@ -41,7 +41,7 @@ func parse(line string) (event, error) {
 	e.kind, e.arg, _ = strings.Cut(line, ": ")
 	k := kindOf(e.kind)
 	if k == nil || !slices.Contains(k.args, e.arg) || (k.name == interruption && e.at == 0) {
-		return e, fmt.Errorf("%q is no event", line)
+		return e, fmt.Errorf("%q is not an event", line)
 	}
 	return e, nil
 }

@@ -15,7 +15,7 @@ import (
 	sites "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// The bundles that the desk made, in the order of their serials: tags of the
+// The bundles that the connected host made, in the order of their serials: tags of the
 // repository, which the tag "site" moves between.
 const (
 	bundleFirst     = "first"     // cpi 1.33.1, snapshot-controller 8.2.0, csi 3.5.1
@@ -47,7 +47,7 @@ func deliver(ctx context.Context, dir string) (_ *mirror, err error) {
 		return nil, err
 	}
 	defer up.Close()
-	d := &desk{dir: dir, up: up, mirror: m.Registry}
+	d := &connected{dir: dir, up: up, mirror: m.Registry}
 	if err := d.setUp(ctx); err != nil {
 		return nil, err
 	}
@@ -75,15 +75,15 @@ func deliver(ctx context.Context, dir string) (_ *mirror, err error) {
 	return m, nil
 }
 
-// desk is the connected side.
-type desk struct {
+// connected is the host on the connected side.
+type connected struct {
 	dir    string
 	up     *sites.Upstream
 	mirror *registry.Registry
 	shell  *shell.Shell
 }
 
-func (d *desk) setUp(ctx context.Context) error {
+func (d *connected) setUp(ctx context.Context) error {
 	if err := toolchain.Programs(ctx, filepath.Join(d.dir, "bin"), "./bundler/cmd/vdo-bundle"); err != nil {
 		return err
 	}
@@ -103,14 +103,14 @@ func (d *desk) setUp(ctx context.Context) error {
 	return nil
 }
 
-func (d *desk) run(ctx context.Context, words string, more ...string) error {
+func (d *connected) run(ctx context.Context, words string, more ...string) error {
 	_, err := d.shell.Run(ctx, "vdo-bundle", append(strings.Fields(words), more...)...)
 	return err
 }
 
 // make makes one bundle, signs it where there is a key, and pushes it under its tag.
 // Each has an operator's image of its own, so that no two have the same root.
-func (d *desk) make(ctx context.Context, n int, tag, key string, releases []string) error {
+func (d *connected) make(ctx context.Context, n int, tag, key string, releases []string) error {
 	matrix, err := os.ReadFile(d.up.MatrixFile)
 	if err != nil {
 		return err

@@ -221,7 +221,7 @@ func checkDatastores(files *v1alpha1.FileVolumes) error {
 	for _, u := range files.VsanDataStoreURLs {
 		if u == "" || strings.ContainsAny(u, ", \n\t") || iniCan(u) != nil {
 			errs = append(errs, badSpec("spec.storageProvider.fileVolumes.vsanDataStoreUrl",
-				"list each datastore's URL, such as ds:///vmfs/volumes/vsan:…/, as an item", "%q is no datastore URL", u))
+				"list each datastore's URL, such as ds:///vmfs/volumes/vsan:…/, as an item", "%q is not a datastore URL", u))
 		}
 	}
 	return fault.Join(errs...)

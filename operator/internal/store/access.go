@@ -69,7 +69,7 @@ func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.K
 	secret.Type = corev1.SecretTypeDockerConfigJson // the form counts, whatever the type says
 	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
 	if err != nil { // why could quote the password
-		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is no docker configuration", corev1.DockerConfigJsonKey))
+		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration", corev1.DockerConfigJsonKey))
 	}
 	return keys, source.VersionOf(&secret), nil
 }

@@ -39,7 +39,7 @@ func (s *Store) HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (in
 		serial, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || serial < 0 {
 			return 0, serialsFault("read", b.Namespace, &fault.Error{
-				Reason: fault.Corrupt, Err: fmt.Errorf("key %s is %q, which is no serial", key, text), Hint: "correct it: what was accepted is in status.highestSerial of the DriverBundle",
+				Reason: fault.Corrupt, Err: fmt.Errorf("key %s is %q, which is not a serial", key, text), Hint: "correct it: what was accepted is in status.highestSerial of the DriverBundle",
 			})
 		}
 		highest = max(highest, serial)

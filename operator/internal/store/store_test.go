@@ -259,7 +259,7 @@ func TestFailuresAreToldApart(t *testing.T) {
 		"damaged Secret": {registry.Options{TLS: true}, func(s *site) {
 			s.put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":canary`)}})
 			s.bundle.Spec.PullSecret = &v1alpha1.LocalReference{Name: "bad"}
-		}, fault.InvalidInput, []string{"is no docker configuration"}},
+		}, fault.InvalidInput, []string{"is not a docker configuration"}},
 		"absent CA": {registry.Options{TLS: true}, func(s *site) { s.bundle.Spec.CA = &v1alpha1.KeyReference{Secret: "gone"} },
 			fault.NotFound, []string{"Secret vdo/gone, key ca.crt"}},
 		"damaged CA": {registry.Options{TLS: true}, func(s *site) {

@@ -26,7 +26,7 @@ const maxAnswer = 64 << 20
 const maxVersions = 1 << 20
 
 var (
-	errNotVCenter   = errors.New("this is no vCenter")
+	errNotVCenter   = errors.New("this is not a vCenter")
 	errRedirect     = errors.New("it answers with a redirect")
 	errTooLong      = errors.New("the answer is too long")
 	errNoDatacenter = errors.New("the account sees no datacenter")

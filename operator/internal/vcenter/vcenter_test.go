@@ -94,7 +94,7 @@ func TestTheCertificateRules(t *testing.T) {
 		"wrong name":          {named, vcenter.Trust{CA: named.CA}, fault.CertificateInvalid, []string{"is for vc.site.example, 10.9.8.7, not for 127.0.0.1", "set spec.vcIp to vc.site.example"}},
 		"no name":             {nameless, vcenter.Trust{CA: nameless.CA}, fault.CertificateInvalid, []string{"no name", "reissue"}},
 		"expired":             {expired, vcenter.Trust{CA: expired.CA}, fault.CertificateInvalid, []string{"valid from", "renew"}},
-		"CA is no PEM":        {v, vcenter.Trust{CA: []byte("not PEM")}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
+		"CA is not PEM":       {v, vcenter.Trust{CA: []byte("not PEM")}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
 		"CA is empty":         {v, vcenter.Trust{CA: []byte{}}, fault.InvalidInput, []string{"no PEM certificate", "spec.ca"}},
 		"CA is damaged":       {v, vcenter.Trust{CA: append(append([]byte{}, v.CA...), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...)}, fault.InvalidInput, []string{"certificate 2"}},
 		"CA is a key":         {v, vcenter.Trust{CA: []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")}, fault.InvalidInput, []string{"PRIVATE KEY"}},
@@ -324,8 +324,8 @@ func TestServersThatAreNoVCenter(t *testing.T) {
 
 	esxi := vcsim.Start(t, vcsim.Options{ESXi: true})
 	_, err = vcenter.Check(t.Context(), target(esxi))
-	refused(t, err, fault.InvalidInput, "no vCenter but VMware ESXi", "that manages this host")
-	require.Zero(t, esxi.Logins(vcsim.Admin.Username), "no password for what is no vCenter")
+	refused(t, err, fault.InvalidInput, "not a vCenter but VMware ESXi", "that manages this host")
+	require.Zero(t, esxi.Logins(vcsim.Admin.Username), "no password for what is not a vCenter")
 }
 
 // endless writes until the client goes away.

@@ -22,7 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
 )
 
-const desk = "release@corp.example"
+const releaseEmail = "release@corp.example"
 
 // office is a site's authority with an intermediate, and a time-stamping authority.
 type office struct{ root, issuer, tsaRoot, tsa pki.Authority }
@@ -42,14 +42,14 @@ var expired = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 // time is given.
 func (o office) signer(t *testing.T, email string, until time.Time) *trust.Signer {
 	t.Helper()
-	leaf := o.issuer.Issue(t, pki.Spec{Name: "desk", Email: []string{email}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: until})
-	s, err := trust.NewSigner("desk", leaf.Key)
+	leaf := o.issuer.Issue(t, pki.Spec{Name: "signer", Email: []string{email}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, NotAfter: until})
+	s, err := trust.NewSigner("signer", leaf.Key)
 	require.NoError(t, err)
 	at := time.Now()
 	if !until.IsZero() {
 		at = until.Add(-time.Hour)
 	}
-	s, err = s.WithCertificate("desk.crt", leaf.PEM(), o.issuer.PEM(), at)
+	s, err = s.WithCertificate("signer.crt", leaf.PEM(), o.issuer.PEM(), at)
 	require.NoError(t, err)
 	return s
 }
@@ -57,16 +57,16 @@ func (o office) signer(t *testing.T, email string, until time.Time) *trust.Signe
 // old signs with a certificate that has ended, under a time stamp.
 func (o office) old(t *testing.T, stampedAt time.Time) *trust.Signer {
 	t.Helper()
-	s := o.signer(t, desk, expired)
+	s := o.signer(t, releaseEmail, expired)
 	if stampedAt.IsZero() {
 		return s
 	}
 	return s.WithTimestamps(func(signature []byte) ([]byte, error) { return o.tsa.Stamp(t, signature, stampedAt), nil })
 }
 
-// entry is the entry of a policy that trusts the desk.
+// entry is the entry of a policy that trusts the release signer.
 func (o office) entry() v1alpha1.TrustAuthority {
-	return v1alpha1.TrustAuthority{ID: "corp", Roots: string(o.root.PEM()), Identities: []v1alpha1.TrustIdentity{{Email: desk}}}
+	return v1alpha1.TrustAuthority{ID: "corp", Roots: string(o.root.PEM()), Identities: []v1alpha1.TrustIdentity{{Email: releaseEmail}}}
 }
 
 func trusting(entries ...v1alpha1.TrustAuthority) *v1alpha1.TrustPolicy {
@@ -94,12 +94,12 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 		want []string
 	}{
 		"roots in the spec": {
-			by:   []*trust.Signer{o.signer(t, desk, time.Time{})},
+			by:   []*trust.Signer{o.signer(t, releaseEmail, time.Time{})},
 			spec: func(_ *world, s *v1alpha1.DriverBundleSpec) { s.Trust = trusting(o.entry()) },
 			want: []string{"corp"},
 		},
 		"roots in a Secret": {
-			by: []*trust.Signer{o.signer(t, desk, time.Time{})},
+			by: []*trust.Signer{o.signer(t, releaseEmail, time.Time{})},
 			spec: func(w *world, s *v1alpha1.DriverBundleSpec) {
 				w.create(&corev1.Secret{ObjectMeta: w.named("corp"), Data: map[string][]byte{"ca.crt": o.root.PEM()}})
 				e := o.entry()
@@ -109,7 +109,7 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 			want: []string{"corp"},
 		},
 		"a key and a certificate for a threshold of two": {
-			by: []*trust.Signer{o.signer(t, desk, time.Time{})},
+			by: []*trust.Signer{o.signer(t, releaseEmail, time.Time{})},
 			spec: func(w *world, s *v1alpha1.DriverBundleSpec) {
 				s.Trust = trusting(o.entry())
 				s.Trust.Threshold, s.Trust.Keys = 2, []v1alpha1.TrustKey{{ID: "release", PublicKey: w.public}}
@@ -117,7 +117,7 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 			want: []string{"corp", "release"},
 		},
 		"the policy file in vdo-trust": {
-			by: []*trust.Signer{o.signer(t, desk, time.Time{})},
+			by: []*trust.Signer{o.signer(t, releaseEmail, time.Time{})},
 			spec: func(w *world, _ *v1alpha1.DriverBundleSpec) {
 				w.trustConfigMap(map[string]string{"policy.yaml": policyFile, "corp-root.crt": string(o.root.PEM()), "release.pub": w.public})
 			},
@@ -134,7 +134,7 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 			want: []string{"corp"},
 		},
 		"the matrix too": {
-			by: []*trust.Signer{o.signer(t, desk, time.Time{})},
+			by: []*trust.Signer{o.signer(t, releaseEmail, time.Time{})},
 			spec: func(_ *world, s *v1alpha1.DriverBundleSpec) {
 				s.Trust = trusting(o.entry())
 				s.MatrixTrust = trusting(o.entry())
@@ -144,7 +144,7 @@ func TestBundlesSignedByCertificatesAreAccepted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			root := w.publish(mirror.Bundle{Seed: 1, MatrixSigner: o.signer(t, desk, time.Time{})}, append(slices.Clone(c.by), w.key)...)
+			root := w.publish(mirror.Bundle{Seed: 1, MatrixSigner: o.signer(t, releaseEmail, time.Time{})}, append(slices.Clone(c.by), w.key)...)
 			w.bundle(func(s *v1alpha1.DriverBundleSpec) { c.spec(w, s) })
 			b := w.ready("True Succeeded")
 			require.Equal(t, root.String(), b.Status.Digest)
@@ -217,16 +217,16 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		want   string
 	}{
 		{"another identity", o.signer(t, "intern@corp.example", none), o.entry(), `by a certificate of "email intern@corp.example", who is none of the identities of corp`},
-		{"an identity that begins alike", o.signer(t, desk+".example", none), o.entry(), "who is none of the identities of corp"},
-		{"another root of the same name", other.signer(t, desk, none), o.entry(), `by a certificate of "email release@corp.example" that the authority corp has not issued`},
-		{"another use", o.signer(t, desk, none), purpose, "did not issue for 1.3.6.1.4.1.311.10.3.13"},
+		{"an identity that begins alike", o.signer(t, releaseEmail+".example", none), o.entry(), "who is none of the identities of corp"},
+		{"another root of the same name", other.signer(t, releaseEmail, none), o.entry(), `by a certificate of "email release@corp.example" that the authority corp has not issued`},
+		{"another use", o.signer(t, releaseEmail, none), purpose, "did not issue for 1.3.6.1.4.1.311.10.3.13"},
 		{"expired, and no authority stamps time", o.old(t, expired.Add(-time.Hour)), o.entry(), "expired 2024-01-01T00:00:00Z, and corp has no time-stamping authority"},
 		{"expired without a stamp", o.old(t, none), stamping, "expired 2024-01-01T00:00:00Z, and the signature has no time stamp"},
 		{"expired with a late stamp", lateStamp{o.old(t, none), func(signature []byte) []byte { return o.tsa.Stamp(t, signature, expired.Add(time.Hour)) }}, stamping, "no time stamp by an authority of corp says that it was made before"},
 		{"a stranger's stamp", other.old(t, expired.Add(-time.Hour)), stamping, "has not issued"},
-		{"a revoked authority", o.signer(t, desk, none), revoked, "by a certificate of the authority corp, revoked"},
-		{"an authority out of time", o.signer(t, desk, none), over, "by a certificate of the authority corp, expired 2024-01-01T00:00:00Z"},
-		{"a revoked intermediate", o.signer(t, desk, none), serials, "by a certificate of the authority corp that the policy has revoked"},
+		{"a revoked authority", o.signer(t, releaseEmail, none), revoked, "by a certificate of the authority corp, revoked"},
+		{"an authority out of time", o.signer(t, releaseEmail, none), over, "by a certificate of the authority corp, expired 2024-01-01T00:00:00Z"},
+		{"a revoked intermediate", o.signer(t, releaseEmail, none), serials, "by a certificate of the authority corp that the policy has revoked"},
 		{"no certificate", w.key, o.entry(), "keys tried: certificates of corp"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -241,12 +241,12 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		})
 	}
 
-	// one desk with a key and a certificate for it is one signer
-	t.Run("one desk twice", func(t *testing.T) {
+	// one signer with a key and a certificate for it is one signer
+	t.Run("one signer twice", func(t *testing.T) {
 		w.t = t
-		s := o.signer(t, desk, none)
+		s := o.signer(t, releaseEmail, none)
 		policy := trusting(o.entry())
-		policy.Threshold, policy.Keys = 2, []v1alpha1.TrustKey{{ID: "desk", PublicKey: string(s.PublicPEM())}}
+		policy.Threshold, policy.Keys = 2, []v1alpha1.TrustKey{{ID: "signer", PublicKey: string(s.PublicPEM())}}
 		w.publishAs("twice", policy, s)
 		b := w.poke()
 		require.Equal(t, "False Untrusted", condition(b, v1alpha1.ConditionReady))
@@ -279,9 +279,9 @@ func TestBadCertificateEntriesAreExplained(t *testing.T) {
 		want         []string
 	}{
 		{"no PEM", "InvalidInput", with(func(e *v1alpha1.TrustAuthority) { e.Roots = "hello" }),
-			[]string{`spec.trust: certificates of corp: read certificate authority "corp": roots: there is something that is no PEM block`, "kubectl explain driverbundle.spec.trust.certificates"}},
+			[]string{`spec.trust: certificates of corp: read certificate authority "corp": roots: there is something that is not a PEM block`, "kubectl explain driverbundle.spec.trust.certificates"}},
 		{"a leaf for a root", "InvalidInput", with(func(e *v1alpha1.TrustAuthority) { e.Roots = string(leaf.PEM()) }),
-			[]string{`the certificate of "CN=leaf" is no certificate authority's`}},
+			[]string{`the certificate of "CN=leaf" is not a certificate authority's`}},
 		{"a time-stamping leaf without its root", "InvalidInput", with(func(e *v1alpha1.TrustAuthority) { e.TimestampRoots = string(o.tsa.PEM()) }),
 			[]string{"timestampRoots: none of its certificates is self-signed"}},
 		{"no ConfigMap", "NotFound", with(from("none", "")), []string{"ConfigMap " + w.ns + "/none: it is not there", "correct rootsFrom"}},
@@ -319,7 +319,7 @@ func TestBadCertificateEntriesAreExplained(t *testing.T) {
 func TestThePolicyFileInTheConfigMap(t *testing.T) {
 	o := newOffice(t)
 	w := newWorld(t)
-	root := w.publish(mirror.Bundle{Seed: 1}, w.key, o.signer(t, desk, time.Time{}))
+	root := w.publish(mirror.Bundle{Seed: 1}, w.key, o.signer(t, releaseEmail, time.Time{}))
 	w.bundle()
 	require.Equal(t, []string{"release"}, w.ready("True Succeeded").Status.VerifiedBy)
 
@@ -358,7 +358,7 @@ func TestAnAcceptedCertificateThatEndsGoesOnServing(t *testing.T) {
 	o := newOffice(t)
 	w := newWorld(t)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	root := w.publish(mirror.Bundle{Seed: 1}, o.signer(t, desk, until))
+	root := w.publish(mirror.Bundle{Seed: 1}, o.signer(t, releaseEmail, until))
 	w.create(&corev1.ConfigMap{ObjectMeta: w.named("corp"), Data: map[string]string{"ca.crt": string(o.root.PEM())}})
 	w.bundle(func(s *v1alpha1.DriverBundleSpec) {
 		e := o.entry()
@@ -383,7 +383,7 @@ func TestAnAcceptedCertificateThatEndsGoesOnServing(t *testing.T) {
 	roots.Data["ca.crt"] = string(o.root.PEM())
 	require.NoError(t, w.Update(t.Context(), &roots))
 	w.ready("True Succeeded")
-	w.publish(mirror.Bundle{Seed: 2}, o.signer(t, desk, until))
+	w.publish(mirror.Bundle{Seed: 2}, o.signer(t, releaseEmail, until))
 	b = w.poke()
 	require.Equal(t, "False Untrusted", condition(b, v1alpha1.ConditionReady))
 	require.Contains(t, message(b, v1alpha1.ConditionReady), "corp has no time-stamping authority")

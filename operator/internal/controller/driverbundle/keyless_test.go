@@ -27,7 +27,7 @@ const issuer = "https://login.corp.example"
 func loggedIn() v1alpha1.TrustKeyless {
 	return v1alpha1.TrustKeyless{
 		ID: "publisher", TrustedRootFrom: &v1alpha1.KeyReference{ConfigMap: "publisher"}, WithoutCertificateLog: true,
-		Identities: []v1alpha1.TrustLogin{{Issuer: issuer, Subject: desk}},
+		Identities: []v1alpha1.TrustLogin{{Issuer: issuer, Subject: releaseEmail}},
 	}
 }
 
@@ -77,7 +77,7 @@ func TestBundlesSignedKeylesslyAreAccepted(t *testing.T) {
 	w := newWorld(t)
 	s := w.publisher()
 	root := w.publish(mirror.Bundle{Seed: 1})
-	w.signKeyless(s, root, desk)
+	w.signKeyless(s, root, releaseEmail)
 	w.bundle(func(spec *v1alpha1.DriverBundleSpec) { spec.Trust = keyless(loggedIn()) })
 	b := w.ready("True Succeeded")
 	require.Equal(t, root.String(), b.Status.Digest)
@@ -113,7 +113,7 @@ keyless:
 - id: publisher
   trustedRootFile: trusted_root.json
   withoutCertificateLog: true
-  identities: [{subject: ` + desk + `, issuer: ` + issuer + `}]
+  identities: [{subject: ` + releaseEmail + `, issuer: ` + issuer + `}]
 `})
 	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Trust = nil })
 	require.Equal(t, []string{"publisher"}, w.ready("True Succeeded").Status.VerifiedBy)
@@ -138,14 +138,14 @@ func TestKeylessSignaturesThatDoNotCount(t *testing.T) {
 		want    string
 	}{
 		"another login":                  {loggedIn(), s, "intern@corp.example", nil, "keyless publisher does not accept"},
-		"a login that begins alike":      {loggedIn(), s, desk + ".evil", nil, "keyless publisher does not accept"},
-		"another sigstore":               {loggedIn(), other, desk, nil, "keyless publisher does not accept"},
-		"no log entry":                   {loggedIn(), s, desk, []string{logEntry}, "keyless publisher does not accept"},
-		"no word on the time":            {with(func(k *v1alpha1.TrustKeyless) { k.WithoutTransparencyLog = true }), s, desk, []string{logEntry, stamp}, "it has no time stamp"},
-		"not in the certificate log":     {with(func(k *v1alpha1.TrustKeyless) { k.WithoutCertificateLog = false }), s, desk, nil, "embedded SCT"},
-		"another issuer":                 {with(func(k *v1alpha1.TrustKeyless) { k.Identities[0].Issuer += ".evil" }), s, desk, nil, "keyless publisher does not accept"},
-		"a revoked entry":                {with(func(k *v1alpha1.TrustKeyless) { k.Revoked = true }), s, desk, nil, "by a certificate of keyless publisher, revoked"},
-		"an entry whose time has passed": {with(func(k *v1alpha1.TrustKeyless) { k.NotAfter = &metav1.Time{Time: expired} }), s, desk, nil, "by a certificate of keyless publisher, expired 2024-01-01T00:00:00Z"},
+		"a login that begins alike":      {loggedIn(), s, releaseEmail + ".evil", nil, "keyless publisher does not accept"},
+		"another sigstore":               {loggedIn(), other, releaseEmail, nil, "keyless publisher does not accept"},
+		"no log entry":                   {loggedIn(), s, releaseEmail, []string{logEntry}, "keyless publisher does not accept"},
+		"no word on the time":            {with(func(k *v1alpha1.TrustKeyless) { k.WithoutTransparencyLog = true }), s, releaseEmail, []string{logEntry, stamp}, "it has no time stamp"},
+		"not in the certificate log":     {with(func(k *v1alpha1.TrustKeyless) { k.WithoutCertificateLog = false }), s, releaseEmail, nil, "embedded SCT"},
+		"another issuer":                 {with(func(k *v1alpha1.TrustKeyless) { k.Identities[0].Issuer += ".evil" }), s, releaseEmail, nil, "keyless publisher does not accept"},
+		"a revoked entry":                {with(func(k *v1alpha1.TrustKeyless) { k.Revoked = true }), s, releaseEmail, nil, "by a certificate of keyless publisher, revoked"},
+		"an entry whose time has passed": {with(func(k *v1alpha1.TrustKeyless) { k.NotAfter = &metav1.Time{Time: expired} }), s, releaseEmail, nil, "by a certificate of keyless publisher, expired 2024-01-01T00:00:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.t = t
@@ -160,7 +160,7 @@ func TestKeylessSignaturesThatDoNotCount(t *testing.T) {
 	t.Run("a time stamp in place of the log", func(t *testing.T) {
 		w.t = t
 		root := w.publishAs("stamped", keyless(with(func(k *v1alpha1.TrustKeyless) { k.WithoutTransparencyLog = true })), nil)
-		w.signKeyless(s, root, desk, logEntry)
+		w.signKeyless(s, root, releaseEmail, logEntry)
 		require.Equal(t, root.String(), func() string { w.poke(); return w.ready("True Succeeded").Status.Digest }())
 	})
 	for name, c := range map[string]struct {
