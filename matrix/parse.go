@@ -307,7 +307,7 @@ func (r *reader) requires(o object, d Driver) []Requirement {
 			Version: field(q, "version", optional, releaseVersion), Optional: field(q, "optional", optional, boolean),
 		}
 		switch twice := slices.ContainsFunc(out, func(n Requirement) bool { return n.Driver == need.Driver }); {
-		case need.Driver == "": // said already
+		case need.Driver == "": // reported already
 		case d != "" && d != CSI:
 			q.fail("driver", fmt.Sprintf("a release of %s requires no other driver: only csi does", d), "remove the requirement")
 		case need.Driver != CPI && need.Driver != SnapshotController:
@@ -507,7 +507,7 @@ func unknown[T ~string](what, got string, known []T) error {
 	return fmt.Errorf("%q is not a %s: it is one of %s", short(got), what, strings.Join(words, ", "))
 }
 
-// byLine orders problems as they stand in the file.
+// byLine orders problems as they are in the file.
 func byLine(a, b problem) int {
 	return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.path, b.path), cmp.Compare(a.why, b.why))
 }

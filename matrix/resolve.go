@@ -243,7 +243,7 @@ func (q *question) pin(d Driver) Version {
 
 func (q *question) disabled(d Driver) bool { return q.policy.Rules[d] == Disabled }
 
-// provided tells whether the site brings its own snapshot-controller.
+// provided tells whether the site has its own snapshot-controller.
 func (q *question) provided() (why string, ok bool) {
 	if strings.Contains(strings.ToLower(q.facts.Distribution), "openshift") {
 		return "OpenShift has its own", true

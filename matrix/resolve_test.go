@@ -403,7 +403,7 @@ func TestResolveAnswersEveryQuestion(t *testing.T) {
 		"empty document": {doc: &matrix.Document{}, facts: matrix.Facts{Kubernetes: version(t, "1.33.0")}},
 		"empty release":  {doc: &matrix.Document{Releases: []matrix.Release{{}}}},
 		"unknown driver": {doc: &matrix.Document{Releases: []matrix.Release{{ReleaseID: matrix.ReleaseID{Driver: "x"}}}}},
-		"release of nowhere": {doc: &matrix.Document{Releases: []matrix.Release{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI}, Requires: []matrix.Requirement{{}}}}},
+		"release without a version": {doc: &matrix.Document{Releases: []matrix.Release{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI}, Requires: []matrix.Requirement{{}}}}},
 			facts: matrix.Facts{Kubernetes: version(t, "1.33.0")}},
 		"unknown vCenter":   {doc: defaultDocument(t), facts: matrix.Facts{Kubernetes: version(t, "1.33.0"), VCenters: []matrix.VCenter{{}}}},
 		"bundle of nothing": {doc: defaultDocument(t), facts: matrix.Facts{Kubernetes: version(t, "1.33.0")}, available: matrix.Available{}},

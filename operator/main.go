@@ -64,7 +64,7 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err != nil {
-		fmt.Fprintln(stderr, "vdo-operator: "+strings.ReplaceAll(fault.Text(err), "\n", "\nvdo-operator: ")) //nolint:errcheck // there is nowhere to say that stderr is gone
+		fmt.Fprintln(stderr, "vdo-operator: "+strings.ReplaceAll(fault.Text(err), "\n", "\nvdo-operator: ")) //nolint:errcheck // that stderr is gone cannot be told
 	}
 	return exitCode(err)
 }

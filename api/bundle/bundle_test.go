@@ -315,7 +315,7 @@ func FuzzLoad(f *testing.F) {
 }
 
 // The image specification: an unknown media type in an index is no error. It is passed
-// over, and said.
+// over, and reported.
 func TestUnknownMediaTypesInAnIndexArePassedOver(t *testing.T) {
 	s := bundles.Store{}
 	config := s.Add(ocispec.MediaTypeImageConfig, []byte("{}"))

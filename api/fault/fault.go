@@ -71,7 +71,7 @@ const (
 )
 
 // Error is a fault. The zero value of every field is allowed; an Error without
-// an Err stands on its Op and Subject alone.
+// an Err reads on its Op and Subject alone.
 type Error struct {
 	Reason  Reason // kind, for machines
 	Op      string // what was being done: a verb such as "pull" or "parse"

@@ -39,7 +39,7 @@ type statementSubject struct {
 }
 
 // Attest signs a statement about a digest (in-toto, in a DSSE envelope), as cosign
-// attest does: something that is said of it, which never makes it acceptable.
+// attest does: a statement about it, which never makes it acceptable.
 // existing is the manifest that is under the tag already, or nil: its attestations
 // are kept.
 func (s *Signer) Attest(subject image.Digest, identity, predicateType string, predicate, existing []byte) (Signed, error) {

@@ -190,7 +190,7 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 		}
 	}
 	if all.total == 0 {
-		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"), "have it stated by who the policy names, and bring that along (tag "+AttestationTag(subject)+")")
+		return Verified{}, nil, untrusted(subject, errors.New("there is no such statement about it"), "have it stated by who the policy names, and copy that too (tag "+AttestationTag(subject)+")")
 	}
 	return Verified{}, nil, untrusted(subject, errors.New(best.explain(p, best.counts.distinct(), now)),
 		"do not rely on the statement, or have it signed by who the policy names")

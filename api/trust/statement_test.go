@@ -59,7 +59,7 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
 	refused(policy(t, 1, key(t, "a", a, trust.KeyOptions{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")
 
-	// A threshold is of those who said the same.
+	// A threshold counts those who state the same.
 	v, _, err = two.VerifyStatement(subject("root"), statements(t, blobs, attested(t, blobs, "root", `{"x":1}`, a, b)), now)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, v.Keys())

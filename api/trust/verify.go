@@ -86,7 +86,7 @@ func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
 	case known:
 	case e.doubt != "":
 		t.found[e.doubt]++
-	case e.holder != nil && wanted: // addCertified has said why
+	case e.holder != nil && wanted: // addCertified has noted why
 	default:
 		t.found["by no key of the policy"]++
 	}

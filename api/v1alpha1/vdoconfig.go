@@ -44,7 +44,7 @@ type VDOConfigSpec struct {
 	// +listMapKey=driver
 	// +kubebuilder:validation:MaxItems=4
 	Drivers []DriverPolicy `json:"drivers,omitempty"`
-	// Upgrade says what happens when a bundle brings newer releases: Automatic
+	// Upgrade says what happens when a bundle has newer releases: Automatic
 	// takes them, Manual stays with what is installed while it fits.
 	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
 	// +optional

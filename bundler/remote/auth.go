@@ -217,7 +217,7 @@ func (l *login) RoundTrip(req *http.Request) (*http.Response, error) {
 
 const (
 	maxToken     = 128 << 10
-	tokenDefault = time.Minute // the token specification's lifetime where none is said
+	tokenDefault = time.Minute // the token specification's lifetime where none is given
 )
 
 // askToken sends oras' request to the token service that the host named.

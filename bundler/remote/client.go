@@ -86,7 +86,7 @@ import (
 )
 
 // Options say how registries are reached. The zero value is what a user expects
-// who said nothing.
+// who gave nothing.
 type Options struct {
 	// Credentials finds the login for a repository. Nil: the docker and podman
 	// configuration of the environment, see [DefaultCredentials].

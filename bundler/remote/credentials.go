@@ -145,7 +145,7 @@ func badConfig(name string, err error) error {
 	}
 }
 
-// credentialOf reads an entry of auths. Why it cannot be read is not said: oras quotes
+// credentialOf reads an entry of auths. Why it cannot be read is not told: oras quotes
 // the secret.
 func credentialOf(entry json.RawMessage) (Credential, error) {
 	const key = "entry"

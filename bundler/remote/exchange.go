@@ -25,7 +25,7 @@ import (
 type Reply struct {
 	Status int
 	Header http.Header
-	Length int64 // what Content-Length said; -1 for nothing
+	Length int64 // the Content-Length; -1 for nothing
 	Data   []byte
 }
 
@@ -237,7 +237,7 @@ func (x *exchange) corrupt(err error) error {
 func Corrupt(op, subject string, err error) error {
 	return &fault.Error{
 		Reason: fault.Corrupt, Op: op, Subject: subject,
-		Hint: "check the registry's storage and what stands between, and push the content again", Err: err,
+		Hint: "check the registry's storage and what is between, and push the content again", Err: err,
 	}
 }
 

@@ -31,7 +31,7 @@ type AnswerError struct {
 	text   string
 }
 
-// Error names the request, the status and what the registry said of it.
+// Error names the request, the status and what the registry answered.
 func (e *AnswerError) Error() string {
 	s := fmt.Sprintf("%s %s: %d %s", e.Method, e.Where, e.Status, http.StatusText(e.Status))
 	if len(e.Codes) > 0 {

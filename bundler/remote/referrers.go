@@ -27,7 +27,7 @@ const (
 
 // Attachments lists the manifests that are about a subject: those under cosign's
 // tags, with the tag in org.opencontainers.image.ref.name, and its referrers. That
-// there is none is only said of a subject that can be read: registries answer 403
+// there is none is only reported of a subject that can be read: registries answer 403
 // or 404 for an absent tag and for one that may not be seen alike.
 func (r *Repository) Attachments(ctx context.Context, subject image.Digest) ([]ocispec.Descriptor, error) {
 	return r.about(ctx, subject, image.CosignSuffixes()...)

@@ -121,7 +121,7 @@ func (r *Repository) get(ctx context.Context, id string, x *exchange) (d ocispec
 		MediaType string `json:"mediaType"`
 	}
 	if json.Unmarshal(data, &own) == nil && own.MediaType != "" {
-		d.MediaType = own.MediaType // what is hashed comes before what is said about it
+		d.MediaType = own.MediaType // the hashed bytes count before what is claimed about them
 	}
 	return d, data, true, nil
 }

@@ -13,7 +13,7 @@ type Slots struct {
 	mu       sync.Mutex
 	most     int  // what the user allows
 	limit    int  // what the host takes now
-	cautious bool // the host has once said that it was too many
+	cautious bool // the host has once answered that it was too many
 	used     int
 	good     int             // successes since the limit last changed
 	waiting  []chan struct{} // in the order of their coming

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// tlsConn is a connection of which a failed write says what the other side said. Under
+// tlsConn is a connection of which a failed write says what the other side reported. Under
 // TLS 1.3 a server refuses a client, for want of a certificate, after the handshake: who
 // is writing by then sees the connection go, and not why. The transport reads while it
 // writes, and so has the reason; it tells the one or the other.
@@ -56,7 +56,7 @@ func (c *tlsConn) Write(p []byte) (int, error) {
 }
 
 // isAlert tells whether an error is what the other side of a connection with TLS has
-// said before it ended it; crypto/tls has no type for it.
+// reported before it ended it; crypto/tls has no type for it.
 func isAlert(err error) bool {
 	var n *net.OpError
 	return errors.As(err, &n) && n.Op == "remote error"

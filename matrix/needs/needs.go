@@ -25,7 +25,7 @@
 //   - a list of plain values is one line, "args: [--v=4, --leader-election]"
 //   - a text of several lines or of more than 120 characters is its length and sha256;
 //     so is what a Secret holds
-//   - left out is what gives no power or is said elsewhere: images and their pull
+//   - left out is what gives no power or is named elsewhere: images and their pull
 //     policy (the bundle's lock has them), resources, status, the schemas and printed
 //     columns of kinds, CA bundles, and creation times
 package needs

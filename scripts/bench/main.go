@@ -29,7 +29,7 @@
 // memory is the most of all rounds. A run during which others used more than a tenth of
 // the machine's processors, or during which the host took more than a fiftieth of them
 // away, is counted under the table: such a table is of a busy machine. What was
-// running before the first measurement is said at the top.
+// running before the first measurement is shown at the top.
 //
 // Another build of vdo-bundle takes part as the tool "before":
 //
@@ -39,7 +39,7 @@
 //
 // Memory with flags that raise it is measured once for each set and link: a pull with
 // -ranges 8 and -concurrency 64, and a push with as many and parts of 16 MiB.
-// Whether that is below the bound of 64 MiB is said in the summary.
+// Whether that is below the bound of 64 MiB is shown in the summary.
 //
 // The tables go to standard output as Markdown, what is going on to standard error;
 // the summary at the end is what README.md holds.

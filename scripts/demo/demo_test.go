@@ -82,7 +82,7 @@ func (r *demoRun) output() string {
 	return strings.Join(r.lines, "\n")
 }
 
-// await waits until the demo has said something, and returns what the pattern's group
+// await waits until the demo has printed something, and returns what the pattern's group
 // matched.
 func (r *demoRun) await(pattern string) string {
 	r.t.Helper()
@@ -95,9 +95,9 @@ func (r *demoRun) await(pattern string) string {
 		select {
 		case <-r.more:
 		case err := <-r.done:
-			r.t.Fatalf("the demo ended (%v) before it said %s:\n%s", err, pattern, r.output())
+			r.t.Fatalf("the demo ended (%v) before it printed %s:\n%s", err, pattern, r.output())
 		case <-deadline:
-			r.t.Fatalf("the demo never said %s:\n%s", pattern, r.output())
+			r.t.Fatalf("the demo never printed %s:\n%s", pattern, r.output())
 		}
 	}
 }

@@ -80,8 +80,8 @@ func (d *demo) start(ctx context.Context, env []string, facts any, name string, 
 		return ctx.Err()
 	case err := <-told:
 		if err != nil {
-			said, _ := os.ReadFile(d.path(name + ".log")) //nolint:errcheck // only for the message
-			return fmt.Errorf("%s does not start: %w\n%s", name, err, said)
+			out, _ := os.ReadFile(d.path(name + ".log")) //nolint:errcheck // only for the message
+			return fmt.Errorf("%s does not start: %w\n%s", name, err, out)
 		}
 		return nil
 	}

@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-func run(upstream, out string, said io.Writer) error {
+func run(upstream, out string, log io.Writer) error {
 	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func run(upstream, out string, said io.Writer) error {
 	for _, r := range doc.Releases {
 		files := find(upstream, r)
 		if files == nil {
-			fmt.Fprintf(said, "not listed, since its manifests are not there: %s (%s)\n", r.ReleaseID, r.State) //nolint:errcheck // stderr
+			fmt.Fprintf(log, "not listed, since its manifests are not there: %s (%s)\n", r.ReleaseID, r.State) //nolint:errcheck // stderr
 			continue
 		}
 		if err := needs.Describe(doc, r.ReleaseID, files); err != nil {

@@ -52,7 +52,7 @@ func (l *job) kubectl() *shell.Shell {
 		"KUBECONFIG="+l.site.Cluster.Kubeconfig(), "PATH="+bin+":"+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))}
 }
 
-// typed runs a command of a guide as it stands, but for the mirror's name. A variable that
+// typed runs a command of a guide as it is, but for the mirror's name. A variable that
 // it sets stays set.
 func (l *job) typed(sh *shell.Shell, c readme.Command) {
 	l.t.Helper()
@@ -97,7 +97,7 @@ func (l *job) yours(sample string, values map[string]string) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// bundleWithOperator brings drivers.tar and vdo.pub across the gap.
+// bundleWithOperator carries drivers.tar and vdo.pub across the gap.
 func (l *job) bundleWithOperator(releases ...string) {
 	l.t.Helper()
 	image, err := images.Build(images.Spec{Seed: 7, Platforms: images.Linux, Layers: []int64{4 << 10}})

@@ -468,7 +468,7 @@ func (t *trial) pruned(repo string) *Broken {
 	for _, m := range deletedLine.FindAllStringSubmatch(t.outcomes[0].stdout, -1) {
 		for _, p := range t.model.places {
 			if c := t.before[p]; strings.HasPrefix(c.root, m[1]) && t.repository(repo).blob(c.root) != nil {
-				return t.broken("result", "%s is said to be deleted, and is there", c.root)
+				return t.broken("result", "%s is reported as deleted, and is there", c.root)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func (w *world) start(args []string, stdin io.Reader, stdout io.Writer) (*proces
 	return p, nil
 }
 
-// wait waits for the end of it, and brings it about where it does not come.
+// wait waits for the end of it, and ends it where it does not.
 func (p *process) wait() outcome {
 	var o outcome
 	select {

@@ -325,9 +325,9 @@ func (w *world) serving(s Step, use func(address, reference string)) (outcome, e
 	if err != nil {
 		return outcome{}, err
 	}
-	var said struct{ Address, Reference string }
-	if json.NewDecoder(r).Decode(&said) == nil && said.Address != "" {
-		use(said.Address, said.Reference)
+	var dial struct{ Address, Reference string }
+	if json.NewDecoder(r).Decode(&dial) == nil && dial.Address != "" {
+		use(dial.Address, dial.Reference)
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	return p.wait(), nil

@@ -17,7 +17,7 @@ import (
 )
 
 // silence turns off the registry's log, which it writes to logrus' one global
-// logger and nowhere else.
+// logger only.
 var silence = sync.OnceFunc(func() { logrus.SetOutput(io.Discard) })
 
 // newDistribution returns the reference registry, ready to serve.

@@ -9,7 +9,7 @@
 //
 // Kinds: the reference implementation (github.com/distribution/distribution), and
 // go-containerregistry's registry with and without the referrers API. In front of
-// each stands a recorder of requests and, nearer to the client, the faults that a
+// each is a recorder of requests and, nearer to the client, the faults that a
 // test asks for.
 package registry
 

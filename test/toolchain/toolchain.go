@@ -136,8 +136,8 @@ func installed(ctx context.Context, tool Tool) string {
 	if tool.Version == "" {
 		return path
 	}
-	said, err := exec.CommandContext(ctx, path, "--version").Output()
-	if minor := tool.Version[:strings.LastIndex(tool.Version, ".")]; err != nil || !strings.HasPrefix(string(said), "Kubernetes v"+minor+".") {
+	version, err := exec.CommandContext(ctx, path, "--version").Output()
+	if minor := tool.Version[:strings.LastIndex(tool.Version, ".")]; err != nil || !strings.HasPrefix(string(version), "Kubernetes v"+minor+".") {
 		return ""
 	}
 	return path

@@ -158,7 +158,7 @@ func TestReleasesWithoutAListOfNeedsAreTakenOnlyByName(t *testing.T) {
 	require.Contains(t, strings.Join(s.Warnings, "\n"), "csi@3.6.3: the matrix does not list what it needs of a cluster, so the operator will refuse it")
 
 	// Where none that fits is listed the refusal says so; by default such a Kubernetes
-	// version is left out, and said so.
+	// version is left out, and reported.
 	listed := doc.Needs
 	doc.Needs = nil
 	for _, n := range listed {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mover stands before a real registry with bundles in vdo/drivers. It answers honestly to so many requests that
+// mover is in front of a real registry with bundles in vdo/drivers. It answers honestly to so many requests that
 // name a tag, and then as if somebody had moved the tags: others are answered with
 // what is under another tag. Requests by digest are passed on, so that these are all
 // the moments at which a tag can move.

@@ -25,7 +25,7 @@ import (
 	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// prelude is what stands between a README and the world of a test: the flags that lead
+// prelude is what comes between a README and the world of a test: the flags that lead
 // vdo-bundle to the stand-in for the internet, another host, a cluster.
 const prelude = `
 vdo-bundle() {
@@ -47,7 +47,7 @@ type host struct {
 }
 
 // The commands that bundler/README.md and the README.md here show, block by block, are run
-// as they stand, and what is shown as their output is what comes.
+// as they are, and what is shown as their output is what comes.
 func TestReadmeCommands(t *testing.T) {
 	var blocks []readme.Block
 	for _, name := range []string{filepath.Join("..", "..", "README.md"), "README.md"} {

@@ -55,7 +55,7 @@ func (f *sourceFlags) upstream(client *registry.Client, r *registryFlags) (mediu
 			problems = append(problems, flags.Bad("--source-map", rule, err, fault.HintOf(err)))
 		}
 	}
-	if config, err := r.hosts(); err == nil { // else the client has said so
+	if config, err := r.hosts(); err == nil { // else the client has reported it
 		problems = append(problems, f.mirrors(&sources, r.hostsConfig, config.Mirrors))
 	}
 	open := func(ref image.Reference) medium.Source { return client.Repository(sources.Apply(ref)) }

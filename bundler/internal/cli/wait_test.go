@@ -132,7 +132,7 @@ func TestAFullStandardOutputIsStorage(t *testing.T) {
 	require.ElementsMatch(t, before, names(w.contents(t, ".")), "nothing is left behind")
 }
 
-// Two people sign one bundle at the same moment: what was said to be signed is.
+// Two people sign one bundle at the same moment: what was reported as signed is signed.
 func TestTwoWhoSignAtOnceBothCount(t *testing.T) {
 	w := newWorld(t, t.TempDir())
 	w.key(t, "anna")

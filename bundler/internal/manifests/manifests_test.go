@@ -172,7 +172,7 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// A file of the folder that cannot be read is said: to fetch it instead would hide that
+// A file of the folder that cannot be read is reported: to fetch it instead would hide that
 // the folder is not what the user thinks.
 func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 	asked := false
@@ -197,7 +197,7 @@ func TestAnUnreadableLocalManifestIsNotFetchedInstead(t *testing.T) {
 
 	// Where it is not known what cannot be read, it is told beside the fault of the network.
 	o.Dir = t.TempDir()
-	require.NoError(t, os.Symlink("nowhere", filepath.Join(o.Dir, "link.yaml")))
+	require.NoError(t, os.Symlink("missing", filepath.Join(o.Dir, "link.yaml")))
 	_, err = manifests.New(o).Get(t.Context(), manifest(server.URL+"/c", "c: other"))
 	require.ErrorContains(t, err, "link.yaml")
 	require.ErrorContains(t, err, "is not the file that the matrix names")

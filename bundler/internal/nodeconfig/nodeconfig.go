@@ -165,7 +165,7 @@ func containerdFolder(host string) string {
 }
 
 // hostsTOML leads one upstream host to the mirror. Where nothing else may be asked, the
-// mirror stands in upstream's own place too: the server that is asked last.
+// mirror is in upstream's own place too: the server that is asked last.
 func (in Input) hostsTOML(host string) []byte {
 	var b strings.Builder
 	url := in.scheme() + in.Mirror.Host() + "/v2/" + in.below(host)

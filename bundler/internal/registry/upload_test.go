@@ -236,7 +236,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 			for _, b := range g.Blobs {
 				d := b
 				if status == 0 { // nothing that the registry has there
-					d = plain(part("application/x", "of nowhere "+b.Digest.String()))
+					d = plain(part("application/x", "unknown "+b.Digest.String()))
 				}
 				before := len(mirror.Requests())
 				done, err := to.Mount(t.Context(), d, from.Reference())
@@ -248,7 +248,7 @@ func TestRefusedMountsAreUploads(t *testing.T) {
 				if status == 0 {
 					mirror.ForgetRequests()
 					require.NoError(t, to.Put(t.Context(), d, func(int64) (io.ReadCloser, error) {
-						return io.NopCloser(bytes.NewReader([]byte("of nowhere " + b.Digest.String()))), nil
+						return io.NopCloser(bytes.NewReader([]byte("unknown " + b.Digest.String()))), nil
 					}))
 					require.Zero(t, mirror.Count("POST", ""), "the upload that was opened is used")
 				} else {

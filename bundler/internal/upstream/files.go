@@ -2,7 +2,7 @@
 // signatures, attestations and SBOMs that their makers attached. What is wrong with
 // several of them is reported together.
 //
-// Whose signatures an image needs is in a [Policy]; what of them travels is said by
+// Whose signatures an image needs is in a [Policy]; what of them travels is chosen by
 // [Carry]. Signatures upstream may become more at any time: a bundle that carries them is
 // not the same bytes at every pull, so that none is the default.
 package upstream

@@ -179,7 +179,7 @@ func replace(name string, data []byte, mode os.FileMode) error {
 func inPlace(name string, data []byte) (bool, error) {
 	info, err := os.Stat(name)
 	if err != nil || info.Mode().IsRegular() || info.IsDir() {
-		return false, nil //nolint:nilerr // a file is made, or it is said why not
+		return false, nil //nolint:nilerr // a file is made, or the error says why not
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the user names the file
 	if err != nil {

@@ -8,8 +8,8 @@
 //
 //   - A roll-out is judged by the pods updated, and pods that lack on nodes that are
 //     not ready do not count: a node that restarts does not make a driver unhealthy.
-//     Never do all of them lack so: what runs nowhere is not rolled out.
-//   - What is said does not grow with the cluster: the same trouble on many nodes is
+//     Never do all of them lack so: what runs on no node is not rolled out.
+//   - The report does not grow with the cluster: the same trouble on many nodes is
 //     one finding, which counts them and names a few.
 //   - The storage driver's controller asks for more replicas than a small control
 //     plane has nodes. As many as there are nodes for are enough.
@@ -263,7 +263,7 @@ func (in *Input) missing(d matrix.Driver) []Finding {
 		if m.Driver == d {
 			all = append(all, Finding{
 				Driver: d, Subject: m.Workload, Reason: fault.NotFound, Message: "was installed and is not there", Waiting: m.BeingMade,
-				Remedy: "it is made again as soon as nothing stands against it: see the conditions Resolved and Applied",
+				Remedy: "it is made again as soon as nothing prevents it: see the conditions Resolved and Applied",
 			})
 		}
 	}

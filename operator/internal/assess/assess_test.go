@@ -158,7 +158,7 @@ func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 	}
 }
 
-// What is said does not grow with the cluster.
+// The report does not grow with the cluster.
 func TestTroubleOnEveryOfFiveThousandNodesIsFewFindings(t *testing.T) {
 	in := large(5000)
 	h := assess.Assess(in).Drivers[matrix.CSI]

@@ -32,7 +32,7 @@ type trouble struct {
 }
 
 // pods finds containers of a driver that do not come up. The same trouble on many
-// nodes is one finding, which counts them and names a few: what is said of a cluster
+// nodes is one finding, which counts them and names a few: the report of a cluster
 // does not grow with it.
 func (in *Input) pods(d matrix.Driver) []Finding {
 	var all []Finding

@@ -205,7 +205,7 @@ var images = map[matrix.Driver][]string{
 }
 
 // rollout finds a roll-out that is not complete. Forgiven are only the pods that lack
-// on nodes that are not ready, and never all of them: what runs nowhere is not rolled out.
+// on nodes that are not ready, and never all of them: what runs on no node is not rolled out.
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
 	needed := w.Desired

@@ -206,7 +206,7 @@ func missingPlace(err error) bool {
 		status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
-// put brings one object to the API server. What is not there is applied, whatever its
+// put applies one object. What is not there is applied, whatever its
 // strategy: a right to create by name holds for that, not for a plain create.
 func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how render.Strategy, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	if how != render.Replace || live == nil {

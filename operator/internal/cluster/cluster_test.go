@@ -111,17 +111,17 @@ func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
 
 func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 	c, k, ns := start(t)
-	there, nowhere := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
+	there, unplaced := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
 	bad := configMap(ns, "Not_A_Name", nil)
 	kind := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "to.come/v1", "kind": "Later", "metadata": map[string]any{"name": "x"}}}
 	var objects []render.Object
-	for _, o := range []*unstructured.Unstructured{there, nowhere, bad, kind} {
+	for _, o := range []*unstructured.Unstructured{there, unplaced, bad, kind} {
 		objects = append(objects, render.Object{Unstructured: o, Apply: render.Merge})
 	}
 	out, err := c.DryRun(ctx, objects, nil)
 	require.NoError(t, err)
 	require.NotNil(t, out[plan.IDOf(there).Key].Object)
-	for _, o := range []*unstructured.Unstructured{nowhere, kind} {
+	for _, o := range []*unstructured.Unstructured{unplaced, kind} {
 		require.Equal(t, plan.Outcome{}, out[plan.IDOf(o).Key], o.GetName())
 	}
 	require.Equal(t, fault.Incompatible, fault.ReasonOf(out[plan.IDOf(bad).Key].Err))

@@ -81,7 +81,7 @@ func kindOf(name string) *kind {
 	return nil
 }
 
-// beginEvent brings the site to where a program begins.
+// beginEvent puts the site where a program begins.
 func (w *world) beginEvent(arg string) {
 	if arg != "with all installed" {
 		return
@@ -182,7 +182,7 @@ func (w *world) cloudConfigEvent(arg string) {
 	case "another datacenter":
 		v.Spec.Datacenters = []string{"site/west"}
 	case "a datacenter that is not there":
-		v.Spec.Datacenters = []string{"site/nowhere"}
+		v.Spec.Datacenters = []string{"site/missing"}
 	case "suspended":
 		v.Spec.Suspend = true
 	case "asked for now":
@@ -358,7 +358,7 @@ func (w *world) editConfig(s *v1alpha1.VDOConfigSpec, arg string) {
 	case "upgrade by hand":
 		s.Upgrade = v1alpha1.UpgradeManual
 	case "a bundle that is not there":
-		s.Bundle = &v1alpha1.LocalReference{Name: "nowhere"}
+		s.Bundle = &v1alpha1.LocalReference{Name: "missing"}
 	case "its bundle by name":
 		s.Bundle = &v1alpha1.LocalReference{Name: "drivers"}
 	case "any bundle":

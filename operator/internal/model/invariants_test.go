@@ -227,9 +227,9 @@ func (w *world) after(which string, key types.NamespacedName) {
 
 // secretsStaySecret: no password in logs, events or statuses; and these stay small.
 func (w *world) secretsStaySecret() {
-	for where, said := range map[string]string{"log": w.log.String(), "events": w.events.String()} {
-		if i := strings.Index(said, canary); i >= 0 {
-			w.fail("no secret is told", "in the %s: …%s", where, said[max(0, i-200):i+len(canary)])
+	for where, text := range map[string]string{"log": w.log.String(), "events": w.events.String()} {
+		if i := strings.Index(text, canary); i >= 0 {
+			w.fail("no secret is told", "in the %s: …%s", where, text[max(0, i-200):i+len(canary)])
 		}
 	}
 	var bundles v1alpha1.DriverBundleList
@@ -514,7 +514,7 @@ func (w *world) bundles() string {
 }
 
 // repaired: what once ran and is wanted is there and whole, whatever is wrong with
-// what else was said. What can only be made of credentials waits for these.
+// what else was told. What can only be made of credentials waits for these.
 func (w *world) repaired(all []v1alpha1.VDOConfig) {
 	if len(w.bundleUIDs()) == 0 || w.read(object("", "Namespace", "", csiNamespace)) == nil {
 		return

@@ -128,7 +128,7 @@ func podName(x workload, place string) types.NamespacedName {
 	return types.NamespacedName{Namespace: x.GetNamespace(), Name: strings.ToLower(kindName(x.Object)) + "-" + x.GetName() + "-" + place}
 }
 
-// run brings a workload's pods and status to where its controllers would.
+// run makes a workload's pods and status what its controllers would make them.
 func (w *world) run(x workload) bool {
 	if !x.GetDeletionTimestamp().IsZero() {
 		w.stopPods(x, nil)

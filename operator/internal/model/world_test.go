@@ -77,8 +77,8 @@ type world struct {
 	wire   *wire
 	api    client.Client // the operator's
 	op     controllers
-	events *said
-	log    *said
+	events *transcript
+	log    *transcript
 
 	nodes      map[string]*node
 	pods       map[types.NamespacedName]podState
@@ -164,31 +164,31 @@ func newWorld(ctx context.Context, s *site) (*world, error) {
 	}
 	return &world{
 		Client: c, ctx: ctx, site: s, rest: d.RESTClient(), tenant: tenant, now: time.Now().Add(10 * time.Minute),
-		events: &said{}, log: &said{}, nodes: map[string]*node{}, pods: map[types.NamespacedName]podState{}, registered: map[string]bool{},
+		events: &transcript{}, log: &transcript{}, nodes: map[string]*node{}, pods: map[types.NamespacedName]podState{}, registered: map[string]bool{},
 		model: newModel(),
 	}, nil
 }
 
-// said keeps what was said.
-type said struct {
+// transcript keeps the text of events or logs.
+type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (s *said) add(line string) {
+func (s *transcript) add(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text.WriteString(line + "\n")
 }
 
-func (s *said) String() string {
+func (s *transcript) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()
 }
 
 // Eventf records an event.
-func (s *said) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
+func (s *transcript) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	s.add(reason + ": " + fmt.Sprintf(note, args...))
 }
 
@@ -415,7 +415,7 @@ func lines[T fmt.Stringer](all []T) string {
 	return out.String()
 }
 
-// reset brings the cluster, the mirror and the vCenter back to where nothing has
+// reset puts the cluster, the mirror and the vCenter back where nothing has
 // happened yet.
 func (w *world) reset() {
 	w.site.Heal()

@@ -164,7 +164,7 @@ func otherConflict(o Other) error {
 	case strings.HasPrefix(o.Namespace, "openshift-"):
 		hint = "OpenShift manages it: take the driver out of the VDOConfig, or have OpenShift remove its own"
 	case o.Driver == matrix.SnapshotController:
-		hint = "remove it or bring it to that version; to keep it and care for it yourself, set policy: disabled for driver snapshot-controller in spec.drivers"
+		hint = "remove it or install that version; to keep it and care for it yourself, set policy: disabled for driver snapshot-controller in spec.drivers"
 	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "install", Subject: string(o.Driver), Hint: hint,

@@ -4,7 +4,7 @@
 //
 // # The rules
 //
-//   - Objects are brought to what is rendered by server-side apply, which touches
+//   - Objects are made what is rendered, by server-side apply, which touches
 //     only the fields that are rendered; of those each is forced, whoever changed it.
 //     ConfigMaps and Secrets marked Replace are replaced whole.
 //   - Each step has its [Cause], known by what the inventory notes of each object as it
@@ -105,7 +105,7 @@ type Step struct {
 	Reason  string
 	// Adopts is set where the object was not ours.
 	Adopts bool
-	// Cause of a step that brings Object.
+	// Cause of a step that applies Object.
 	Cause Cause
 	// Rendered and Content are what the inventory notes once Object was applied.
 	Rendered, Content string

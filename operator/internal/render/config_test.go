@@ -264,7 +264,7 @@ func TestClusterIDStaysOnceThereIsOne(t *testing.T) {
 
 func TestBadSettingsAreAllNamedTogether(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
-	in.Spec.CloudProvider.VsphereCloudConfigs = append(in.Spec.CloudProvider.VsphereCloudConfigs, "nowhere")
+	in.Spec.CloudProvider.VsphereCloudConfigs = append(in.Spec.CloudProvider.VsphereCloudConfigs, "south")
 	in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Zone: "only"}
 	p := in.Spec.StorageProvider
 	p.ClusterDistribution = "two\nlines"
@@ -283,7 +283,7 @@ func TestBadSettingsAreAllNamedTogether(t *testing.T) {
 	_, err := render.Render(in)
 	text := fault.Text(err)
 	for _, want := range []string{
-		"nowhere", "spec.cloudProvider.topology", "clusterDistribution", "clusterID", `"a,b"`, `"c" is named twice`, "customKubeletPath",
+		"south", "spec.cloudProvider.topology", "clusterDistribution", "clusterID", `"a,b"`, `"c" is named twice`, "customKubeletPath",
 		"vsanDataStoreUrl", `ips "somewhere"`, `permissions "ALL"`, "two rules", "certificate was not made",
 		"https://vc/sdk", "70000", "thumbprint", "something other than PEM certificates", "no password", "user name with a domain",
 	} {

@@ -45,7 +45,7 @@ func TestDecodedManifestsAreThoseOfTheirBytes(t *testing.T) {
 	require.Len(t, m.files, 2, "what cannot be decoded is not kept")
 }
 
-// Whatever bundles bring, memory stays bounded; what is in use stays.
+// Whatever bundles hold, memory stays bounded; what is in use stays.
 func TestDecodedManifestsAreBounded(t *testing.T) {
 	m := decoded{limit: 10_000}
 	use := func(name string, padding int) {

@@ -51,7 +51,7 @@ func listOf(release *bundle.Release, id matrix.ReleaseID, doc *matrix.Document) 
 			return list, nil
 		}
 		if d == doc {
-			break // the bundle's own matrix speaks of other manifests than it brings
+			break // the bundle's own matrix is about other manifests than its own
 		}
 	}
 	return nil, &unlisted{id: id, differ: differ}

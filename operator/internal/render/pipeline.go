@@ -169,7 +169,7 @@ func (r *renderer) configuration(s *source, o *unstructured.Unstructured) {
 	}
 }
 
-// add puts an object into a stage; workloads and CRDs bring the gate that fits them. What
+// add puts an object into a stage; workloads and CRDs get the gate that fits them. What
 // it returns is good until the next one is added.
 func (r *renderer) add(s *source, stage string, o *unstructured.Unstructured, apply Strategy) *Object {
 	kind := o.GetKind()

@@ -453,7 +453,7 @@ func TestRedirectsToTheHostItselfOrInTheClearAreRefused(t *testing.T) {
 	}
 }
 
-// The text of a registry's answer gets nowhere: it could repeat the credentials.
+// The text of a registry's answer is never shown: it could repeat the credentials.
 func TestAnswersOfTheRegistryAreNotRepeated(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true, Auth: registry.Basic})
 	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})

@@ -142,7 +142,7 @@ func classifyNetwork(t Target, err error) *fault.Error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return unreachable("it does not answer in time", "open TCP "+t.port()+" from this pod and the control-plane nodes to the vCenter: firewall, NetworkPolicy, routes")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return unreachable("it ends the connection", "see whether the vCenter is starting, or a proxy or firewall stands between")
+		return unreachable("it ends the connection", "see whether the vCenter is starting, or a proxy or firewall is between")
 	}
 	return &fault.Error{Reason: fault.Unreachable, Err: trimURL(err), Hint: "see that the vCenter runs and can be reached from here"}
 }

@@ -161,13 +161,13 @@ func TestLoginsThatFail(t *testing.T) {
 func TestMissingDatacentersAreNamedTogether(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	tg := target(v)
-	tg.Datacenters = []string{"lab", "east", "nowhere", "site/west", "nowhere"}
+	tg.Datacenters = []string{"lab", "east", "south", "site/west", "south"}
 	r, err := vcenter.Check(t.Context(), tg)
-	refused(t, err, fault.NotFound, `"east", "nowhere" not there or not readable`, "/site/prod/east", "write site/prod/east in spec.datacenters")
-	require.Equal(t, []string{"east", "nowhere"}, r.Missing)
+	refused(t, err, fault.NotFound, `"east", "south" not there or not readable`, "/site/prod/east", "write site/prod/east in spec.datacenters")
+	require.Equal(t, []string{"east", "south"}, r.Missing)
 	require.Equal(t, "8.0.3", r.Version)
 
-	tg.Datacenters = []string{"nowhere"}
+	tg.Datacenters = []string{"south"}
 	_, err = vcenter.Check(t.Context(), tg)
 	refused(t, err, fault.NotFound, "ReadOnly")
 	noSession(t, v)

@@ -111,7 +111,7 @@ const width = 110 // of help, in columns
 // showFlags writes a command's own flags, then each group of them.
 func showFlags(w *writer, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
-	cmd.Flags().SortFlags = false // they are shown as they were bound: what belongs together stands together
+	cmd.Flags().SortFlags = false // they are shown as they were bound: what belongs together is together
 	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	all.SortFlags = false
 	all.AddFlagSet(cmd.LocalFlags())
