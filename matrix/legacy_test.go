@@ -158,7 +158,7 @@ func TestGridShowsBothDriversOrTheOneThatFits(t *testing.T) {
 }
 
 func TestGridColumnsFollowTheBoundsOfTheDocument(t *testing.T) {
-	doc := readReleases(t, "csi 1.0.0 current 1.30-1.31 7.0.2-8.0.1\ncpi 1.31.0 current 1.31 6.7.3-\ncsi 0.1.0 withdrawn 1.10 6.0.0-10")
+	doc := readReleases(t, "csi@1.0.0 current 1.30-1.31 7.0.2-8.0.1\ncpi@1.31.0 current 1.31 6.7.3-\ncsi@0.1.0 withdrawn 1.10 6.0.0-10")
 	grid := matrix.NewGrid(doc, matrix.GridOptions{})
 	var columns []string
 	for _, v := range grid.VSphere {

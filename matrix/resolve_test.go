@@ -154,7 +154,7 @@ func readReleases(t *testing.T, text string) *matrix.Document {
 	doc := &matrix.Document{}
 	for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		words := strings.Fields(line)
-		require.GreaterOrEqual(t, len(words), 4, line)
+		require.GreaterOrEqual(t, len(words), 4, line) // RELEASE STATE KUBERNETES VSPHERE, or an alias
 		if words[0] == "alias" {
 			build, err := strconv.ParseUint(words[2], 10, 64)
 			require.NoError(t, err)
@@ -168,29 +168,27 @@ func readReleases(t *testing.T, text string) *matrix.Document {
 
 func readRelease(t *testing.T, words []string) matrix.Release {
 	t.Helper()
-	r := matrix.Release{
-		ReleaseID: matrix.ReleaseID{Driver: matrix.Driver(words[0]), Version: version(t, words[1])},
-		State:     matrix.State(words[2]), Reason: "for a reason",
-	}
-	require.True(t, r.Driver.Valid() && r.State.Valid(), words)
-	k8s := strings.Trim(words[3], "()")
+	id, err := matrix.ParseReleaseID(words[0])
+	require.NoError(t, err, words)
+	r := matrix.Release{ReleaseID: id, State: matrix.State(words[1]), Reason: "for a reason"}
+	require.True(t, r.State.Valid(), words)
+	k8s := strings.Trim(words[2], "()")
 	first, last, isRange := strings.Cut(k8s, "-")
 	if !isRange {
 		last = first
 	}
-	var err error
-	r.Kubernetes.Derived = k8s != words[3]
+	r.Kubernetes.Derived = k8s != words[2]
 	require.NoError(t, r.Kubernetes.Min.UnmarshalText([]byte(first)))
 	require.NoError(t, r.Kubernetes.Max.UnmarshalText([]byte(last)))
-	if words[4] != "-" {
-		lowest, highest, _ := strings.Cut(words[4], "-")
+	if words[3] != "-" {
+		lowest, highest, _ := strings.Cut(words[3], "-")
 		r.VSphere.Min = version(t, lowest)
 		if highest != "" {
 			r.VSphere.Max, err = matrix.ParseCeiling(highest)
 			require.NoError(t, err)
 		}
 	}
-	for _, w := range words[5:] {
+	for _, w := range words[4:] {
 		name, isOptional := strings.CutSuffix(w, "?")
 		driver, v, _ := strings.Cut(name, "@")
 		need := matrix.Requirement{Driver: matrix.Driver(driver), Optional: isOptional}

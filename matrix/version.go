@@ -109,6 +109,31 @@ func ParseMinor(s string) (Minor, error) {
 	return Minor{Major: number(m[1]), Minor: number(m[2])}, nil
 }
 
+// ParseMinors reads one minor, "1.33", or a range, "1.32-1.34", of at most a hundred. Of
+// a version that is longer, "v1.33.4+k3s1", the minor counts.
+func ParseMinors(s string) ([]Minor, error) {
+	first, last, isRange := strings.Cut(s, "-")
+	from, err := ParseKubernetes(first)
+	if err != nil {
+		return nil, err
+	}
+	to := from
+	if isRange {
+		if to, err = ParseKubernetes(last); err != nil {
+			return nil, err
+		}
+	}
+	a, b := from.Minor(), to.Minor()
+	if a.Major != b.Major || b.Minor < a.Minor || b.Minor-a.Minor >= maxMinors {
+		return nil, fmt.Errorf("not an ascending range of at most %d minors", maxMinors)
+	}
+	var out []Minor
+	for m := a; m.Compare(b) <= 0; m = m.Next() {
+		out = append(out, m)
+	}
+	return out, nil
+}
+
 // number reads digits whose count a pattern has bounded.
 func number(digits string) uint64 {
 	n, err := strconv.ParseUint(digits, 10, 64)

@@ -2,6 +2,7 @@ package matrix_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -101,6 +102,23 @@ func TestCeilingsCoverWhatBeginsWithThem(t *testing.T) {
 	for _, text := range []string{"", "8.", "8.0.0.0", "v8", "8.x", "99999999999"} {
 		_, err := matrix.ParseCeiling(text)
 		require.Error(t, err, text)
+	}
+}
+
+func TestMinors(t *testing.T) {
+	for s, want := range map[string]string{
+		"1.33": "[1.33]", "v1.33.4+k3s1": "[1.33]", "1.32-1.34": "[1.32 1.33 1.34]", "1.34-1.34": "[1.34]",
+		"": "error", "1.34-1.32": "error", "x": "error", "1.32-": "error", "1.0-1.500": "error", "1.2.3.4": "error", "1.33-2.1": "error", "1.0-1.99": "[1.0", "1.0-1.100": "error",
+	} {
+		t.Run(s, func(t *testing.T) {
+			got, err := matrix.ParseMinors(s)
+			if want == "error" {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, fmt.Sprint(got), want)
+		})
 	}
 }
 

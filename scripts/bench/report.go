@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
+	pretty "github.com/jedib0t/go-pretty/v6/table"
 )
 
 // Rows of a table.
@@ -81,7 +84,7 @@ func (t *table) add(row string, of tool, s sample) {
 	if s.others.busy() {
 		note = "; the machine was busy: " + s.others.String()
 	}
-	say("  %s: wall %s, on disk %s, CPU %s, %s MiB, %d requests%s", row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), mib(s.memory), s.requests, note)
+	say("  %s: wall %s, on disk %s, CPU %s, %s, %d requests%s", row, seconds(s.wall), seconds(s.onDisk), seconds(s.cpu), humanize.IBytes(unsigned(s.memory)), s.requests, note)
 }
 
 // counted is the time of a row that is compared.
@@ -121,16 +124,37 @@ func (r *results) memory() int64 {
 	return most[len(most)-1]
 }
 
-func (r *results) line(tool string) string {
+// row is a line of a table of a set: a tool, and what its runs took.
+func (r *results) row(tool string) pretty.Row {
 	if len(r.samples) == 0 || r.failed != "" {
-		return fmt.Sprintf("| %s | %s | | | | | | |", tool, r.failed)
+		return pretty.Row{tool, r.failed}
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s | %d |", tool,
+	times := pretty.Row{
+		tool,
 		spread(r.samples, func(s sample) time.Duration { return s.wall }), spread(r.samples, func(s sample) time.Duration { return s.onDisk }),
+	}
+	return append(times, r.cost()...)
+}
+
+// costs are the heads of what [results.cost] returns.
+var costs = pretty.Row{"CPU s", "memory MiB", "written MB", "wire MB", "requests"}
+
+func (r *results) cost() pretty.Row {
+	return pretty.Row{
 		seconds(median(r.samples, func(s sample) time.Duration { return s.cpu })), mib(r.memory()),
 		mb(median(r.samples, func(s sample) int64 { return s.written })), mb(median(r.samples, func(s sample) int64 { return s.wire })),
-		median(r.samples, func(s sample) int { return s.requests }))
+		median(r.samples, func(s sample) int { return s.requests }),
+	}
 }
+
+// newGrid is a table in Markdown; its figures are of one unit in each column.
+func newGrid(head ...any) pretty.Writer {
+	g := pretty.NewWriter()
+	g.AppendHeader(head)
+	return g
+}
+
+func printGrid(g pretty.Writer) { fmt.Printf("\n%s\n", g.RenderMarkdown()) }
 
 // others counts the runs during which the machine was busy.
 func (t *table) others() (busy, runs int, most others) {
@@ -147,22 +171,28 @@ func (t *table) others() (busy, runs int, most others) {
 }
 
 func (t *table) print() {
-	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s MB; the newer version has %d other layers, %s MB", t.set.name, t.over,
-		t.set.images, t.set.blobs, mb(t.set.bytes), t.set.newer.blobs, mb(t.set.newer.bytes))
+	fmt.Printf("\n**%s over %s**: %d images, %d layers, %s; the newer version has %d other layers, %s", t.set.name, t.over,
+		t.set.images, t.set.blobs, bytesText(t.set.bytes), t.set.newer.blobs, bytesText(t.set.newer.bytes))
 	if o := speeds[t.over]; o.BitsPerSecond > 0 {
 		fmt.Printf("; the link alone needs %s s", seconds(time.Duration(float64(t.set.bytes)*8/o.BitsPerSecond*1e9)))
 	}
-	fmt.Printf("\n\n| | wall s | on disk s | CPU s | memory MiB | written MB | wire MB | requests |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Println()
+	g := newGrid(append(pretty.Row{"", "wall s", "on disk s"}, costs...)...)
 	for _, row := range rows {
-		head := fmt.Sprintf("| *%s* | | | | | | | |\n", row)
+		first := true
 		for _, tool := range t.tools {
-			if r := t.cells[cell{row, tool}]; r != nil {
-				fmt.Print(head)
-				fmt.Println(r.line(tool))
-				head = ""
+			r := t.cells[cell{row, tool}]
+			if r == nil {
+				continue
 			}
+			if first {
+				g.AppendRow(pretty.Row{"*" + row + "*"})
+			}
+			g.AppendRow(r.row(tool))
+			first = false
 		}
 	}
+	printGrid(g)
 	busy, runs, most := t.others()
 	if busy > 0 {
 		fmt.Printf("\nThe machine was busy during %d of %d runs: at most %s.\n", busy, runs, most)
@@ -198,4 +228,8 @@ func mb(n int64) string {
 	}
 	return fmt.Sprintf("%.0f", float64(n)/1e6)
 }
-func mib(n int64) string { return fmt.Sprintf("%d", n>>20) }
+
+// bytesText is a number of bytes in running text.
+func bytesText(n int64) string { return humanize.Bytes(unsigned(n)) }
+func unsigned(n int64) uint64  { return uint64(max(n, 0)) }
+func mib(n int64) string       { return fmt.Sprintf("%d", n>>20) }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	pretty "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,15 +19,21 @@ func TestARowIsTheMedianOfItsRoundsWithTheirSpread(t *testing.T) {
 		table.add(rowPush, tool{name: beforeName}, sample{wall: 6 * time.Second})
 	}
 	table.fail(rowPush, crane, errors.New("refused"))
-	require.Equal(t, "| vdo-bundle | 1.00 (1.00–1.00) | 3.00 (2.00–9.00) | 0.00 | 9 | 0.00 | 0.00 | 0 |", table.cells[cell{rowPull, ourName}].line(ourName))
+	g := newGrid("tool")
+	g.AppendRow(table.cells[cell{rowPull, ourName}].row(ourName))
+	g.AppendRow(table.cells[cell{rowPush, "crane"}].row("crane"))
+	require.Equal(t, []string{
+		"| vdo-bundle | 1.00 (1.00–1.00) | 3.00 (2.00–9.00) | 0.00 | 9 | 0.00 | 0.00 | 0 |",
+		"| crane | failed |  |  |  |  |  |  |",
+	}, strings.Split(g.RenderMarkdown(), "\n")[2:])
 
-	line, any := table.times(rowPull, []string{ourName, "crane"}, false)
-	require.True(t, any)
-	require.Equal(t, " 3.00 | – |", line, "a pull counts with its sync")
-	line, _ = table.times(rowPush, []string{ourName, "crane"}, true)
-	require.Equal(t, " 3.00 | failed | -50 % |", line)
-	_, any = table.times(rowVerify, []string{ourName, "crane"}, true)
-	require.False(t, any)
+	figures, found := table.times(rowPull, []string{ourName, "crane"}, false)
+	require.True(t, found)
+	require.Equal(t, pretty.Row{"3.00", none}, figures, "a pull counts with its sync")
+	figures, _ = table.times(rowPush, []string{ourName, "crane"}, true)
+	require.Equal(t, pretty.Row{"3.00", "failed", "-50 %"}, figures)
+	_, found = table.times(rowVerify, []string{ourName, "crane"}, true)
+	require.False(t, found)
 }
 
 func TestTwoRoundsAreNoMedian(t *testing.T) {
@@ -33,7 +41,7 @@ func TestTwoRoundsAreNoMedian(t *testing.T) {
 	require.ErrorContains(t, err, "2 rounds give no median")
 }
 
-func TestABusyMachineIsSaid(t *testing.T) {
+func TestABusyMachineIsShown(t *testing.T) {
 	table := newTable(&set{newer: &set{}}, "loopback")
 	table.add(rowPull, tool{name: ourName}, sample{others: others{used: 0.05}})
 	table.add(rowPull, tool{name: ourName}, sample{others: others{used: 0.4}})

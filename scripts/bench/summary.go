@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
+
+	pretty "github.com/jedib0t/go-pretty/v6/table"
 )
 
 // memoryBound is what vdo-bundle may take, whatever its flags are.
@@ -26,39 +27,42 @@ func printSummary(tables []*table, tools []tool) {
 // printTimes prints medians; with the change where an older vdo-bundle took part.
 func printTimes(tables []*table, tools []string) {
 	change := slices.Contains(tools, beforeName)
-	head := "| wall, seconds | | " + strings.Join(tools, " | ") + " |"
-	if change {
-		head += " change |"
+	head := pretty.Row{"wall, seconds", ""}
+	for _, tool := range tools {
+		head = append(head, tool)
 	}
-	fmt.Printf("\n%s\n%s\n", head, strings.Repeat("|---", strings.Count(head, "|")-1)+"|")
+	if change {
+		head = append(head, "change")
+	}
+	g := newGrid(head...)
 	for _, t := range tables {
 		name := t.set.name + ", " + t.over
 		for _, row := range rows[:slices.Index(rows, rowMostPull)] {
-			line, any := t.times(row, tools, change)
-			if any {
-				fmt.Printf("| %s | %s |%s\n", name, row, line)
+			if figures, found := t.times(row, tools, change); found {
+				g.AppendRow(append(pretty.Row{name, row}, figures...))
 				name = ""
 			}
 		}
 	}
+	printGrid(g)
 }
 
-// times is one line of that table, and whether anything is in it.
-func (t *table) times(row string, tools []string, change bool) (line string, any bool) {
+// times are the figures of one row of that table, and whether there are any.
+func (t *table) times(row string, tools []string, change bool) (figures pretty.Row, found bool) {
 	for _, tool := range tools {
 		text := none
 		if r := t.cells[cell{row, tool}]; r != nil && (len(r.samples) > 0 || r.failed != "") {
-			any = true
+			found = true
 			if text = r.failed; text == "" {
 				text = seconds(median(r.samples, counted(row)))
 			}
 		}
-		line += " " + text + " |"
+		figures = append(figures, text)
 	}
 	if change {
-		line += " " + t.change(row) + " |"
+		figures = append(figures, t.change(row))
 	}
-	return line, any
+	return figures, found
 }
 
 // change is how much longer this vdo-bundle takes than the one before.
@@ -73,7 +77,7 @@ func (t *table) change(row string) string {
 
 // printCost prints what a row costs over loopback.
 func printCost(tables []*table, tools []string, row string) {
-	fmt.Printf("\n| a %s, loopback | | CPU s | memory MiB | written MB | wire MB | requests |\n|---|---|---|---|---|---|---|\n", strings.Split(row, ",")[0])
+	g := newGrid(append(pretty.Row{fmt.Sprintf("a %s, loopback", strings.Split(row, ",")[0]), ""}, costs...)...)
 	for _, t := range tables {
 		name := t.set.name
 		for _, tool := range tools {
@@ -81,13 +85,11 @@ func printCost(tables []*table, tools []string, row string) {
 			if t.over != "loopback" || r == nil || len(r.samples) == 0 {
 				continue
 			}
-			fmt.Printf("| %s | %s | %s | %s | %s | %s | %d |\n", name, tool,
-				seconds(median(r.samples, func(s sample) time.Duration { return s.cpu })), mib(r.memory()),
-				mb(median(r.samples, func(s sample) int64 { return s.written })), mb(median(r.samples, func(s sample) int64 { return s.wire })),
-				median(r.samples, func(s sample) int { return s.requests }))
+			g.AppendRow(append(pretty.Row{name, tool}, r.cost()...))
 			name = ""
 		}
 	}
+	printGrid(g)
 }
 
 // printMemory prints the most of each table against the bound.
@@ -95,7 +97,7 @@ func printMemory(tables []*table, tools []string) {
 	if !slices.Contains(tools, ourName) {
 		return
 	}
-	fmt.Printf("\n| memory of vdo-bundle, MiB | any row above | %s | %s | bound of %s |\n|---|---|---|---|---|\n", rowMostPull, rowMostPush, mib(memoryBound))
+	g := newGrid("memory of vdo-bundle, MiB", "any row above", rowMostPull, rowMostPush, "bound of "+mib(memoryBound))
 	for _, t := range tables {
 		var usual, pull, push int64
 		for _, row := range rows {
@@ -114,6 +116,7 @@ func printMemory(tables []*table, tools []string) {
 		if max(usual, pull, push) > memoryBound {
 			verdict = "**not kept**"
 		}
-		fmt.Printf("| %s, %s | %s | %s | %s | %s |\n", t.set.name, t.over, mib(usual), mib(pull), mib(push), verdict)
+		g.AppendRow(pretty.Row{t.set.name + ", " + t.over, mib(usual), mib(pull), mib(push), verdict})
 	}
+	printGrid(g)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
@@ -91,7 +93,7 @@ func (d *demo) carry(context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.out.say("drivers.tar, %.1f MiB", float64(info.Size())/(1<<20))
+	d.out.say("drivers.tar, %s", humanize.Bytes(uint64(info.Size()))) //nolint:gosec // a size is not negative
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // The images of every upstream release that tests have, as its manifests write
-// them. Two tags of one name are two images (csi 3.3.1: the Windows registrar).
+// them. Two tags of one name are two images (csi@3.3.1: the Windows registrar).
 var upstreamImages = map[string]string{
 	"cpi/v1.27.0": "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.27.0",
 	"cpi/v1.30.2": "registry.k8s.io/cloud-pv-vsphere/cloud-provider-vsphere:v1.30.2",

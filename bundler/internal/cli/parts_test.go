@@ -63,23 +63,6 @@ func FuzzParsePlace(f *testing.F) {
 	})
 }
 
-func TestMinors(t *testing.T) {
-	for s, want := range map[string]string{
-		"1.33": "[1.33]", "v1.33.4+k3s1": "[1.33]", "1.32-1.34": "[1.32 1.33 1.34]", "1.34-1.34": "[1.34]",
-		"": "error", "1.34-1.32": "error", "x": "error", "1.32-": "error", "1.0-1.500": "error", "1.2.3.4": "error",
-	} {
-		t.Run(s, func(t *testing.T) {
-			got, err := minors(s)
-			if want == "error" {
-				require.Error(t, err)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, want, fmt.Sprint(got))
-		})
-	}
-}
-
 func TestEveryReasonHasAnExitCode(t *testing.T) {
 	for _, r := range []fault.Reason{
 		fault.Internal, fault.InvalidInput, fault.NotFound, fault.Conflict, fault.Unreachable, fault.Throttled,

@@ -138,7 +138,7 @@ func (b *bars) Phase(name string, items int, bytes int64) {
 	b.container = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(barWidth), mpb.WithAutoRefresh())
 	total, counters := int64(items), decor.CountersNoUnit("%d of %d")
 	if bytes > 0 {
-		total, counters = bytes, decor.CountersKibiByte("% .1f of % .1f")
+		total, counters = bytes, decor.CountersKiloByte("% .1f of % .1f")
 	}
 	b.bar = b.container.AddBar(total,
 		mpb.PrependDecorators(decor.Name(name, decor.WC{W: 18, C: decor.DindentRight}), decor.Percentage(decor.WC{W: 5})),

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -55,7 +53,7 @@ func (f *selectionFlags) request() (catalog.Request, image.Platform, error) {
 		req.Drivers = append(req.Drivers, d)
 	}
 	for _, s := range f.kubernetes {
-		minors, err := minors(s)
+		minors, err := matrix.ParseMinors(s)
 		if err != nil {
 			problems = append(problems, flags.Bad("--k8s", s, err, "write 1.33, a range 1.32-1.34, or a list 1.31,1.33"))
 		}
@@ -80,37 +78,6 @@ func (f *selectionFlags) request() (catalog.Request, image.Platform, error) {
 		problems = append(problems, flags.Bad("--platform", f.platform, errors.New("not a platform"), fault.HintOf(err)))
 	}
 	return req, platform, fault.Join(problems...)
-}
-
-const maxMinors = 100 // of one range
-
-// minors reads 1.33 or 1.32-1.34.
-func minors(s string) ([]matrix.Minor, error) {
-	first, last, isRange := strings.Cut(s, "-")
-	from, err := minor(first)
-	if err != nil || !isRange {
-		return []matrix.Minor{from}, err
-	}
-	to, err := minor(last)
-	if err != nil {
-		return nil, err
-	}
-	var out []matrix.Minor
-	for m := from; m.Compare(to) <= 0; m = m.Next() {
-		if len(out) == maxMinors {
-			return nil, fmt.Errorf("the range has more than %d versions", maxMinors)
-		}
-		out = append(out, m)
-	}
-	if len(out) == 0 {
-		return nil, errors.New("the range ends before it starts")
-	}
-	return out, nil
-}
-
-func minor(s string) (matrix.Minor, error) {
-	v, err := matrix.ParseKubernetes(s)
-	return v.Minor(), err
 }
 
 // operatorInput reads --operator; nil where it was not given.

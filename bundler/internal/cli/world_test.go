@@ -58,14 +58,14 @@ type world struct {
 
 // files are the upstream manifests of the tests' matrix, by release and name.
 var files = map[string]map[string]string{
-	"cpi 1.33.1": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.33.1")},
-	"cpi 1.34.0": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.34.0")},
-	"csi 3.5.1": {
+	"cpi@1.33.1": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.33.1")},
+	"cpi@1.34.0": {"ccm.yaml": workload("DaemonSet", "ccm", "registry.test/cloud/ccm:v1.34.0")},
+	"csi@3.5.1": {
 		"driver.yaml": workload("Deployment", "controller", "registry.test/csi/driver:v3.5.1", "registry.test/csi/sidecar:v2") + "---\n" +
 			workload("DaemonSet", "node-windows", "registry.test/csi/driver:v3.5.1", "registry.test/csi/sidecar:v1"),
 		"namespace.yaml": "kind: Namespace\nmetadata: {name: csi}\n",
 	},
-	"snapshot-controller 8.2.0": {"setup.yaml": workload("Deployment", "snapshot-controller", "k8s.gcr.io/snap/controller:v8.0.1")},
+	"snapshot-controller@8.2.0": {"setup.yaml": workload("Deployment", "snapshot-controller", "k8s.gcr.io/snap/controller:v8.0.1")},
 }
 
 func workload(kind, name string, images ...string) string {
@@ -88,18 +88,18 @@ releases:
     state: current
     kubernetes: {min: "1.33", max: "1.33", basis: test}
     vsphere: {min: "6.7.3", basis: test}
-    manifests: {{index .Manifests "cpi 1.33.1"}}
+    manifests: {{index .Manifests "cpi@1.33.1"}}
   - driver: cpi
     version: 1.34.0
     state: current
     kubernetes: {min: "1.34", max: "1.34", basis: test}
     vsphere: {min: "6.7.3", basis: test}
-    manifests: {{index .Manifests "cpi 1.34.0"}}
+    manifests: {{index .Manifests "cpi@1.34.0"}}
   - driver: snapshot-controller
     version: 8.2.0
     state: current
     kubernetes: {min: "1.25", max: "1.34", basis: test}
-    manifests: {{index .Manifests "snapshot-controller 8.2.0"}}
+    manifests: {{index .Manifests "snapshot-controller@8.2.0"}}
     images:
       - {from: "k8s.gcr.io/snap/controller:v8.0.1", to: "k8s.gcr.io/snap/controller:v8.2.0", basis: the manifest lags}
   - driver: csi
@@ -109,7 +109,7 @@ releases:
     vsphere: {min: "7.0.0", basis: test}
     requires:
       - {driver: snapshot-controller, version: 8.2.0}
-    manifests: {{index .Manifests "csi 3.5.1"}}
+    manifests: {{index .Manifests "csi@3.5.1"}}
 `))
 
 // matrixDocument writes the tests' matrix.

@@ -18,9 +18,9 @@ import (
 // The bundles that the connected host made, in the order of their serials: tags of the
 // repository, which the tag "site" moves between.
 const (
-	bundleFirst     = "first"     // cpi 1.33.1, snapshot-controller 8.2.0, csi 3.5.1
+	bundleFirst     = "first"     // cpi@1.33.1, snapshot-controller@8.2.0, csi@3.5.1
 	bundleRebuilt   = "rebuilt"   // the same releases under another root
-	bundleNewer     = "newer"     // csi 3.7.3 beside them
+	bundleNewer     = "newer"     // csi@3.7.3 beside them
 	bundleUnsigned  = "unsigned"  // by nobody
 	bundleStrangers = "strangers" // by somebody else's key
 )

@@ -10,28 +10,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
-// maxRange bounds a range of minors such as 1.20-1.36.
-const maxRange = 100
-
 // minors reads values such as 1.33 and 1.30-1.33.
 func minors(values []string) ([]matrix.Minor, error) {
 	var out []matrix.Minor
 	for _, value := range values {
-		first, last, isRange := strings.Cut(value, "-")
-		if !isRange {
-			last = first
-		}
-		a, err := matrix.ParseMinor(first)
-		b, err2 := matrix.ParseMinor(last)
-		if err := fault.Join(err, err2); err != nil {
+		some, err := matrix.ParseMinors(value)
+		if err != nil {
 			return nil, bad("--k8s", value, err)
 		}
-		if a.Major != b.Major || b.Minor < a.Minor || b.Minor-a.Minor >= maxRange {
-			return nil, bad("--k8s", value, fmt.Errorf("not an ascending range of minors"))
-		}
-		for m := a; m.Compare(b) <= 0; m = m.Next() {
-			out = append(out, m)
-		}
+		out = append(out, some...)
 	}
 	slices.SortFunc(out, matrix.Minor.Compare)
 	return slices.Compact(out), nil
