@@ -103,7 +103,7 @@ func TestImportRefusesWhatIsNoFormerMatrix(t *testing.T) {
 		"address of nothing":    {strings.Replace(legacy, "https://raw.githubusercontent.com/kubernetes/", "file:///kubernetes/", 1), "is not an http or https address"},
 		"no address":            {strings.Replace(legacy, "vsphere-cloud-controller-manager.yaml", "", 1), "size and sha256"},
 		"two of one name":       {strings.Replace(legacy, "validatingwebhook.yaml", "vsphere-csi-driver.yaml", 1), "a second file named vsphere-csi-driver.yaml"},
-		"large":                 {strings.Repeat(" ", matrix.MaxSize+1), "a matrix has at most"},
+		"large":                 {strings.Repeat(" ", matrix.MaxSize+1), "longer than 4194304 bytes"},
 		"CPI that is not there": {strings.Replace(withoutCPI, "\t},\n\t", "\t}\n}", 1), "cpi is not listed"},
 	} {
 		t.Run(name, func(t *testing.T) {

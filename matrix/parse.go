@@ -1,11 +1,9 @@
 package matrix
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"regexp"
 	"slices"
@@ -14,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
 // maxManifestSize bounds one upstream file; the largest known has a quarter MiB.
@@ -48,45 +48,16 @@ func Parse(name string, data []byte) (*Document, error) {
 
 // tree reads the YAML of one document and refuses what the format does without.
 func (r *reader) tree(data []byte) *yaml.Node {
-	if len(data) > MaxSize {
-		r.problem(0, "", fmt.Sprintf("is %d bytes long, and a matrix has at most %d", len(data), MaxSize), "check that the file is a compatibility matrix")
+	root, err := strictyaml.Parse(data, MaxSize)
+	var wrong *strictyaml.Error
+	if errors.As(err, &wrong) {
+		r.problem(wrong.Line, "", wrong.Why, cmp.Or(wrong.Hint, "give a compatibility matrix, as `vdo-bundle matrix show --document` prints one"))
 		return nil
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var root, more yaml.Node
-	if err := decoder.Decode(&root); err != nil {
-		r.syntax(err)
+	if !r.plain(root, "", 1) {
 		return nil
 	}
-	if err := decoder.Decode(&more); err == nil {
-		r.problem(more.Line, "", "a second YAML document begins here", "keep one matrix a file")
-		return nil
-	} else if !errors.Is(err, io.EOF) {
-		r.syntax(err)
-		return nil
-	}
-	if len(root.Content) != 1 || !r.plain(root.Content[0], "", 1) {
-		return nil
-	}
-	return root.Content[0]
-}
-
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
-func (r *reader) syntax(err error) {
-	const hint = "correct the YAML"
-	if errors.Is(err, io.EOF) {
-		r.problem(0, "", "is empty", "give a compatibility matrix, as `vdo-bundle matrix show --document` prints one")
-		return
-	}
-	text, line := err.Error(), 0
-	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		text = strings.TrimPrefix(text, m[0])
-		if n, convErr := strconv.Atoi(m[1]); convErr == nil {
-			line = n
-		}
-	}
-	r.problem(line, "", strings.TrimPrefix(text, "yaml: "), hint)
+	return root
 }
 
 // plain tells whether a tree has neither anchors nor tags and is not too deep.

@@ -167,8 +167,8 @@ func TestParseRefusesWhatIsNoDocument(t *testing.T) {
 		bomb += fmt.Sprintf("%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":           {"", "m.yaml: is empty"},
-		"comment":         {"# nothing\n", "m.yaml: is empty"},
+		"empty":           {"", "m.yaml: it is empty"},
+		"comment":         {"# nothing\n", "m.yaml: it is empty"},
 		"null":            {"~", "is not a mapping"},
 		"text":            {"hello", "m.yaml:1: is not a mapping of keys"},
 		"broken":          {"a: [", "m.yaml:"},
@@ -179,7 +179,7 @@ func TestParseRefusesWhatIsNoDocument(t *testing.T) {
 		"deep":            {strings.Repeat("[", 500), "m.yaml"},
 		"deep and closed": {strings.Repeat("[", 500) + strings.Repeat("]", 500), "nested more than 10 levels deep"},
 		"many releases":   {"releases:\n" + strings.Repeat("  - 1\n", 5001), "releases: has 5001 elements, and at most 5000 are allowed"},
-		"large":           {strings.Repeat("#", matrix.MaxSize+1), "a matrix has at most"},
+		"large":           {strings.Repeat("#", matrix.MaxSize+1), "longer than 4194304 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := matrix.Parse("m.yaml", []byte(c.text))

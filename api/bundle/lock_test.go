@@ -56,7 +56,7 @@ func TestBadLocksNameFileLineAndKey(t *testing.T) {
 		{"no list", "platforms:\n  - all", "platforms: all", "platforms: is not a list"},
 		{"null", "kind: BundleLock", "kind:", "kind: is not a single value"},
 		{"alias", "kind: BundleLock", "kind: &a BundleLock\nextra: *a", "extra: there is no such key"},
-		{"two documents", "apiVersion", "a: 1\n---\napiVersion", "after the first document"},
+		{"two documents", "apiVersion", "a: 1\n---\napiVersion", "a second YAML document begins here"},
 		{"not YAML", "kind: BundleLock", "kind: [", "lock.yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,11 +1,10 @@
 package bundle
 
 import (
-	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
 // ParseLock reads a lock, YAML or JSON; name is the file's name, for errors. It is
@@ -57,27 +57,15 @@ func checkKind(name string, root *yaml.Node) error {
 }
 
 func parseYAML(name string, data []byte) (*yaml.Node, error) {
-	bad := func(err error, hint string) (*yaml.Node, error) {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "parse lock", Subject: name, Hint: hint, Err: err}
+	root, err := strictyaml.Parse(data, MaxLockSize)
+	var wrong *strictyaml.Error
+	if errors.As(err, &wrong) {
+		return nil, &fault.Error{
+			Reason: fault.InvalidInput, Op: "parse lock", Subject: name, Err: wrong,
+			Hint: cmp.Or(wrong.Hint, "give the lock that `vdo-bundle lock` wrote"),
+		}
 	}
-	if len(data) > MaxLockSize {
-		return bad(fmt.Errorf("larger than %d bytes", MaxLockSize), "give the lock that `vdo-bundle lock` wrote")
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		return bad(errors.New("it is empty"), "give the lock that `vdo-bundle lock` wrote")
-	case err != nil:
-		return bad(errors.New(strings.TrimPrefix(err.Error(), "yaml: ")), "correct the YAML")
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return bad(errors.New("there is more after the first document"), "keep one document in the file")
-	}
-	if len(doc.Content) != 1 {
-		return bad(errors.New("it is empty"), "give the lock that `vdo-bundle lock` wrote")
-	}
-	return doc.Content[0], nil
+	return root, err
 }
 
 // A decoder turns nodes into values and collects problems with the key they are

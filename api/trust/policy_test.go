@@ -62,7 +62,7 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 	}{
 		{"empty", "", []string{"it is empty"}},
 		{"no YAML", "a: [", []string{"line 1"}},
-		{"two documents", header + "keys:\n" + good + "---\n{}\n", []string{"after the first YAML document"}},
+		{"two documents", header + "keys:\n" + good + "---\n{}\n", []string{"a second YAML document begins here"}},
 		{"unknown key", header + "keys:\n" + good + "treshold: 2\n", []string{"line 10", "the key treshold is not known"}},
 		{"unknown key of a key", header + "keys:\n- id: a\n  pem: x\n", []string{"line 5", "the key pem is not known"}},
 		{"version and kind", "apiVersion: v1\nkind: Policy\nkeys:\n" + good, []string{"apiVersion", "kind", `"v1" is not`}},

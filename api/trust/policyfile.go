@@ -1,19 +1,16 @@
 package trust
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"sort"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 )
 
 // The header of a policy file.
@@ -124,35 +121,17 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	return p.WithRevokedDigests(revoked...), nil
 }
 
-var yamlType = regexp.MustCompile(`field (\S+) not found in type trust\.\w+`)
-
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
-	bad := func(err error) (policyFile, error) {
-		text := strings.TrimPrefix(err.Error(), "yaml: ")
-		text = strings.Join(strings.Fields(strings.TrimPrefix(text, "unmarshal errors:")), " ")
+	err := strictyaml.Decode(data, maxPolicy, &f)
+	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); err == nil && n > maxKeys { // before a file is read for each
+		err = fmt.Errorf("%d keys are more than %d", n, maxKeys)
+	}
+	if err != nil {
 		return policyFile{}, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name,
+			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name, Err: err,
 			Hint: "see the format in `go doc api/trust`: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
-			Err:  errors.New(yamlType.ReplaceAllString(text, "the key $1 is not known")),
 		}
-	}
-	if len(data) > maxPolicy {
-		return bad(fmt.Errorf("longer than %d bytes", maxPolicy))
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	switch err := dec.Decode(&f); {
-	case errors.Is(err, io.EOF):
-		return bad(errors.New("it is empty"))
-	case err != nil:
-		return bad(err)
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return bad(errors.New("there is something after the first YAML document"))
-	}
-	if n := len(f.Keys) + len(f.Certificates) + len(f.Keyless); n > maxKeys { // before a file is read for each
-		return bad(fmt.Errorf("%d keys are more than %d", n, maxKeys))
 	}
 	return f, nil
 }

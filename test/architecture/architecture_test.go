@@ -23,6 +23,7 @@ const (
 // lower floors only. An entry ending in /... holds the package and all below it.
 var floors = [][]string{
 	{"api/fault", "deploy"},
+	{"api/strictyaml"},
 	{"api/image", "api/v1alpha1", "matrix"},
 	{"api/trust", "matrix/needs"},
 	{"api/bundle"},

@@ -1,19 +1,14 @@
 package registry
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
@@ -50,8 +45,6 @@ type hostSection struct {
 	Mirror      string `yaml:"mirror"`
 }
 
-var unknownKey = regexp.MustCompile(`field (\S+) not found in type registry\.\w+`)
-
 // ParseConfig reads settings of single hosts; name is the file's, and the files
 // that it names are found from its folder. All that is wrong is told together.
 func ParseConfig(name string, data []byte) (*Config, error) {
@@ -65,13 +58,8 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 		}
 	}
 	var doc configDocument
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&doc); err != nil {
-		return nil, bad("", errors.New(unknownKey.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "the key $1 is not known")))
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, bad("", errors.New("there is more than one document"))
+	if err := strictyaml.Decode(data, MaxConfigSize, &doc); err != nil {
+		return nil, bad("", err)
 	}
 	if doc.APIVersion != configAPIVersion || doc.Kind != configKind {
 		return nil, bad("", fmt.Errorf("it is a %.100q of %.100q", doc.Kind, doc.APIVersion))

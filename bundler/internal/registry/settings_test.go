@@ -32,7 +32,7 @@ func TestSettingsOfHosts(t *testing.T) {
 
 func TestBadSettingsOfHosts(t *testing.T) {
 	for text, want := range map[string][]string{
-		"":                             {"EOF"},
+		"":                             {"it is empty"},
 		"a: [b":                        {"did not find"},
 		"apiVersion: v1\nkind: Secret": {`it is a "Secret" of "v1"`},
 		configHead + "host: {}":        {"the key host is not known"},
@@ -43,7 +43,7 @@ func TestBadSettingsOfHosts(t *testing.T) {
 		configHead + "hosts: {a.b: {chunkSize: 1kB}}":                   {"less than 262144 bytes"},
 		configHead + "hosts: {a.b: {clientKey: x}}":                     {"clientCert and clientKey come together"},
 		configHead + "hosts: {https://a.b: {}, c.d: {concurrency: 99}}": {"it is not a registry host", "hosts.c.d: concurrency 99"},
-		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                 {"more than one document"},
+		configHead + "hosts: {a.b: {}}\n---\nhosts: {}":                 {"a second YAML document begins here"},
 		configHead + "hosts: {a.b: {}, a.b: {}}":                        {"already defined"},
 		configHead + "hosts:\n  a.b: {chunkSize: 99999999999999999TB}":  {"not a size such as 4GB, 16MiB or 1048576"},
 		configHead + "hosts:\n  a.b: {plainHTTP: perhaps}":              {"perhaps"},

@@ -1,22 +1,20 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/strictyaml"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 )
 
@@ -111,17 +109,10 @@ func ParsePolicy(name string, data []byte, load func(path string) (*trust.Policy
 
 func decodePolicy(data []byte) (policyFile, error) {
 	var f policyFile
-	if len(data) > maxPolicy {
-		return f, fmt.Errorf("longer than %d bytes", maxPolicy)
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&f); err != nil {
-		return f, errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
+	if err := strictyaml.Decode(data, maxPolicy, &f); err != nil {
+		return f, err
 	}
 	switch {
-	case !errors.Is(dec.Decode(new(yaml.Node)), io.EOF):
-		return f, errors.New("there is something after the first YAML document")
 	case f.APIVersion != PolicyAPIVersion || f.Kind != PolicyKind:
 		return f, fmt.Errorf("it is %q %q, not %s %s", f.APIVersion, f.Kind, PolicyAPIVersion, PolicyKind)
 	case len(f.Rules) == 0:

@@ -18,7 +18,7 @@ func noPolicies(string) (*trust.Policy, error) { return nil, errors.New("no such
 
 func TestBadUpstreamPoliciesAreExplained(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                       "EOF",
+		"":                       "it is empty",
 		"a: [":                   "line 1",
 		"kind: UpstreamPolicy\n": "not vdo.vmware.com/upstream/v1",
 		upstreamHeader:           "it has no rules",
@@ -29,7 +29,7 @@ func TestBadUpstreamPoliciesAreExplained(t *testing.T) {
 		upstreamHeader + "rules:\n- {images: a.b, unsigned: false}\n":                        "exactly one of",
 		upstreamHeader + "rules:\n- {images: a.b, policy: x}\n":                              "no such policy",
 		upstreamHeader + "rules:\n- {images: a.b, sinigned: true}\n":                         "sinigned",
-		upstreamHeader + "rules:\n- {images: a.b, unsigned: true}\n---\nx: y\n":              "after the first YAML document",
+		upstreamHeader + "rules:\n- {images: a.b, unsigned: true}\n---\nx: y\n":              "a second YAML document begins here",
 		upstreamHeader + "rules:\n" + strings.Repeat("- {images: a, unsigned: true}\n", 300): "more than 256",
 		upstreamHeader + "#" + strings.Repeat("x", 1<<20):                                    "longer than",
 	} {

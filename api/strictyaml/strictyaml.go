@@ -1,0 +1,132 @@
+// Package strictyaml reads the YAML that people write for this project: locks, matrices,
+// policies, settings of registries. A file holds one document of a bounded size. What is
+// wrong is told with its line, and nothing is passed over: a key that the format does not
+// have is an error, since it may be one that was misspelt.
+//
+//	root, err := strictyaml.Parse(data, 1<<20)     // a tree, for who reads it key by key
+//	err := strictyaml.Decode(data, 1<<20, &value)  // into a struct with yaml tags
+//
+// Manifests of Kubernetes, which hold many documents, are read elsewhere.
+package strictyaml
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Error is why a file is not one YAML document of the expected form.
+type Error struct {
+	Line int // from 1; 0 where it is about the file as a whole, or about several lines
+	Why  string
+	Hint string // what to do; empty where only the format's owner knows
+}
+
+func (e *Error) Error() string {
+	if e.Line > 0 {
+		return fmt.Sprintf("line %d: %s", e.Line, e.Why)
+	}
+	return e.Why
+}
+
+// Parse returns the root of the one document in data, of at most limit bytes. Aliases are
+// not expanded. Errors are an *[Error].
+func Parse(data []byte, limit int) (*yaml.Node, error) {
+	if len(data) > limit {
+		return nil, &Error{Why: fmt.Sprintf("longer than %d bytes", limit)}
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	switch err := decoder.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, &Error{Why: "it is empty"}
+	case err != nil:
+		return nil, syntax(err)
+	}
+	switch err := decoder.Decode(&more); {
+	case err == nil:
+		return nil, &Error{Line: more.Line, Why: "a second YAML document begins here", Hint: "keep one document in the file"}
+	case !errors.Is(err, io.EOF):
+		return nil, syntax(err)
+	}
+	if len(doc.Content) != 1 {
+		return nil, &Error{Why: "it is empty"}
+	}
+	return doc.Content[0], nil
+}
+
+// Decode reads the one document in data, of at most limit bytes, into v, which has yaml
+// tags. Keys that v does not have, and keys that are there twice, are refused. Errors are
+// an *[Error].
+func Decode(data []byte, limit int, v any) error {
+	if _, err := Parse(data, limit); err != nil {
+		return err
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true) // a tree that is decoded does not know the option
+	if err := decoder.Decode(v); err != nil {
+		return syntax(err)
+	}
+	return nil
+}
+
+var (
+	atLine     = regexp.MustCompile(`^line (\d+): `)
+	unknownKey = regexp.MustCompile(`field (\S+) not found in type [\w.]+`)
+	wrongType  = regexp.MustCompile("cannot unmarshal !!(\\w+)(?: (`[^`]*`))? into (\\S+)")
+)
+
+// wrong says what was expected in the place of what was given.
+func wrong(text string) string {
+	m := wrongType.FindStringSubmatch(text)
+	expected, got := "another kind of value", m[2]
+	switch into := strings.TrimLeft(m[3], "*"); {
+	case into == "string":
+		expected = "text"
+	case into == "bool":
+		expected = "true or false"
+	case into == "time.Time":
+		expected = "a time such as 2026-09-01T00:00:00Z"
+	case strings.HasPrefix(into, "[]"):
+		expected = "a list"
+	case strings.HasPrefix(into, "int"), strings.HasPrefix(into, "uint"):
+		expected = "a whole number"
+	case strings.HasPrefix(into, "map["), strings.Contains(into, "."):
+		expected = "a mapping of keys"
+	}
+	if got == "" {
+		got = map[string]string{"seq": "a list", "map": "a mapping of keys"}[m[1]]
+	}
+	return fmt.Sprintf("expected %s, got %s", expected, cmp.Or(got, m[1]))
+}
+
+// syntax says in one line, without names of Go, what the library found.
+func syntax(err error) error {
+	const hint = "correct the YAML"
+	text := unknownKey.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "the key $1 is not known")
+	text = wrongType.ReplaceAllStringFunc(text, wrong)
+	if several, ok := strings.CutPrefix(text, "unmarshal errors:\n"); ok {
+		lines := strings.Split(several, "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		text = strings.Join(lines, "; ")
+		if len(lines) > 1 {
+			return &Error{Why: text, Hint: hint}
+		}
+	}
+	line := 0
+	if m := atLine.FindStringSubmatch(text); m != nil {
+		if n, convErr := strconv.Atoi(m[1]); convErr == nil {
+			line, text = n, strings.TrimPrefix(text, m[0])
+		}
+	}
+	return &Error{Line: line, Why: strings.Join(strings.Fields(text), " "), Hint: hint}
+}
