@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // partialDir holds the blobs of a folder that are not whole yet.
@@ -37,7 +38,7 @@ type Dir struct {
 
 // OpenDir opens a folder for reading.
 func OpenDir(path string) (*Dir, error) {
-	root, err := openRoot(path)
+	root, err := atomicfile.OpenRoot(path)
 	if err != nil {
 		return nil, openFault(path, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // A folder is where the files of an archive are made, changed and named: the one way
@@ -27,7 +28,7 @@ type folder struct {
 
 // openFolder opens a folder that the user named; links in its own path are the user's.
 func openFolder(path string) (*folder, error) {
-	root, err := openRoot(path)
+	root, err := atomicfile.OpenRoot(path)
 	if err != nil {
 		return nil, storageFault("write into", path, err)
 	}
@@ -38,18 +39,6 @@ func openFolder(path string) (*folder, error) {
 func folderOf(path string) (*folder, string, error) {
 	d, err := openFolder(filepath.Dir(path))
 	return d, filepath.Base(path), err
-}
-
-// openRoot is os.OpenRoot, which would wait for ever where a pipe has the name.
-func openRoot(path string) (*os.Root, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.IsDir() {
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.OpenRoot(path)
 }
 
 func (d *folder) close() error { return d.root.Close() }
@@ -143,17 +132,7 @@ func (d *folder) write(name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := storageFault("write", d.at(tmp), errors.Join(err, f.Close())); err != nil {
-		return errors.Join(err, d.remove(tmp))
-	}
-	if err := d.rename(tmp, name); err != nil {
-		return errors.Join(err, d.remove(tmp))
-	}
-	return d.sync(filepath.Dir(name))
+	return storageFault("write", d.at(name), atomicfile.Finish(d.root, atomicfile.Temporary{File: f, Name: tmp}, name, data))
 }
 
 // rename gives a file another name. What has that name loses it; a link there is
@@ -178,15 +157,7 @@ func (d *folder) has(name string) bool {
 
 // sync makes the names in a folder below, "." for the folder itself, last.
 func (d *folder) sync(below string) error {
-	f, err := d.root.Open(below)
-	if err != nil {
-		return storageFault("flush", d.at(below), err)
-	}
-	defer f.Close() //nolint:errcheck // nothing was written through it
-	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
-		return storageFault("flush", d.at(below), err)
-	}
-	return nil
+	return storageFault("flush", d.at(below), atomicfile.SyncFolder(d.root, below))
 }
 
 // mkdir makes the folders of a path below, which are no links.

@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
@@ -90,7 +91,7 @@ func (w *DirWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Descri
 	if err := w.checkFolder(g); err != nil {
 		return nil, err
 	}
-	root, err := openRoot(w.path)
+	root, err := atomicfile.OpenRoot(w.path)
 	if err == nil {
 		defer root.Close() //nolint:errcheck // only read
 	}

@@ -11,7 +11,6 @@
 package userfile
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"syscall"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
 )
 
 // Open opens a file for reading, without waiting for anybody.
@@ -92,12 +92,12 @@ func Write(name string, data []byte, mode os.FileMode) error {
 
 // WriteNew writes a file that is not there yet, and never another one.
 func WriteNew(name string, data []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) //nolint:gosec // the user names the file
-	if err == nil {
-		if err = finish(f, data, mode); err != nil {
-			err = errors.Join(err, os.Remove(name))
-		}
+	root, err := atomicfile.OpenRoot(filepath.Dir(name))
+	if err != nil {
+		return unwritable(name, err)
 	}
+	defer root.Close() //nolint:errcheck // nothing is written through it any more
+	err = atomicfile.Create(root, filepath.Base(name), data, mode)
 	if errors.Is(err, fs.ErrExist) {
 		return &fault.Error{
 			Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name, or move the file away",
@@ -113,7 +113,7 @@ func WriteBelow(dir, name string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return unwritable(dir, err)
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := atomicfile.OpenRoot(dir)
 	if err != nil {
 		return unwritable(dir, err)
 	}
@@ -128,22 +128,7 @@ func replaceBelow(root *os.Root, name string, data []byte, mode os.FileMode) err
 	if info, err := root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is there and not a regular file")
 	}
-	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer root.Remove(tmp) //nolint:errcheck // gone after the rename
-	if err := finish(f, data, mode); err != nil {
-		return err
-	}
-	return root.Rename(tmp, name)
-}
-
-// finish writes a new file to its end.
-func finish(f *os.File, data []byte, mode os.FileMode) error {
-	_, err := f.Write(data)
-	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	return atomicfile.Replace(root, name, data, mode)
 }
 
 // unwritable is the error of a file or folder that cannot be written.
@@ -162,15 +147,12 @@ func replace(name string, data []byte, mode os.FileMode) error {
 		return err
 	}
 	to := behind(name)
-	f, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".*")
+	root, err := atomicfile.OpenRoot(filepath.Dir(to))
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // gone after the rename
-	if err := finish(f, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), to)
+	defer root.Close() //nolint:errcheck // nothing is written through it any more
+	return atomicfile.Replace(root, filepath.Base(to), data, mode)
 }
 
 // inPlace writes into what is there under a name and is no regular file: a pipe, a

@@ -1,0 +1,101 @@
+// Package atomicfile writes small files so that they are there whole, or not at all,
+// after a crash too: a temporary file in the same folder, its bytes flushed, a rename, the
+// folder flushed. Who reads the name meanwhile sees the old file or the new one.
+//
+//	err := atomicfile.Replace(root, "hosts.toml", data, 0o644)
+//	err := atomicfile.Create(root, "release.key", data, 0o600) // never over another file
+//
+// All names are below an [os.Root], and no link leads out of it. Every file is made with
+// O_EXCL: what somebody put under the name before is not written through.
+package atomicfile
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const newFile = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+
+// OpenRoot is [os.OpenRoot], which would wait for ever where a pipe has the name.
+func OpenRoot(dir string) (*os.Root, error) {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
+// Replace writes data under a name. What had the name loses it; a link that has it is
+// replaced, not followed.
+func Replace(root *os.Root, name string, data []byte, mode fs.FileMode) error {
+	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
+	f, err := root.OpenFile(tmp, newFile, 0o600)
+	if err != nil {
+		return err
+	}
+	return Finish(root, Temporary{File: f, Name: tmp, Mode: mode}, name, data)
+}
+
+// Create writes data under a name that nothing has yet; else the error is fs.ErrExist.
+func Create(root *os.Root, name string, data []byte, mode fs.FileMode) error {
+	f, err := root.OpenFile(name, newFile, mode)
+	if err != nil {
+		return err
+	}
+	if err := write(Temporary{File: f, Mode: mode}, data); err != nil {
+		return errors.Join(err, root.Remove(name))
+	}
+	return SyncFolder(root, filepath.Dir(name))
+}
+
+// Temporary is a new, empty file, made with O_EXCL, and its name below the root.
+type Temporary struct {
+	File *os.File // open for writing
+	Name string
+	Mode fs.FileMode // that it gets, whatever the umask is; 0: it keeps its own
+}
+
+// Finish writes data into a temporary file that the caller has made, for those whose
+// temporary files have a name of their own, and renames it. On an error it is removed.
+func Finish(root *os.Root, tmp Temporary, name string, data []byte) error {
+	err := write(tmp, data)
+	if err == nil {
+		err = root.Rename(tmp.Name, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(tmp.Name))
+	}
+	return SyncFolder(root, filepath.Dir(name))
+}
+
+func write(tmp Temporary, data []byte) error {
+	_, err := tmp.File.Write(data)
+	if err == nil && tmp.Mode != 0 {
+		err = tmp.File.Chmod(tmp.Mode)
+	}
+	if err == nil {
+		err = tmp.File.Sync()
+	}
+	return errors.Join(err, tmp.File.Close())
+}
+
+// SyncFolder makes the names in a folder below the root last; "." is the root itself.
+// File systems that cannot flush a folder are taken at their word.
+func SyncFolder(root *os.Root, below string) error {
+	f, err := root.Open(below)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written through it
+	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return err
+	}
+	return nil
+}

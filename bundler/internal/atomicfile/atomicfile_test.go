@@ -1,0 +1,114 @@
+package atomicfile_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/atomicfile"
+)
+
+func folder(t *testing.T) (string, *os.Root) {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	return dir, root
+}
+
+func read(t *testing.T, parts ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(parts...))
+	require.NoError(t, err)
+	return string(data)
+}
+
+func names(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func TestReplaceLeavesOneFileWithItsMode(t *testing.T) {
+	dir, root := folder(t)
+	for _, text := range []string{"old", "new"} {
+		require.NoError(t, atomicfile.Replace(root, "a", []byte(text), 0o640))
+		require.Equal(t, text, read(t, dir, "a"))
+	}
+	info, err := os.Stat(filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o640), info.Mode())
+	require.Equal(t, []string{"a"}, names(t, dir))
+}
+
+// A link under the name is replaced, and what it leads to stays as it is; a name or a
+// folder that leads out of the root is refused.
+func TestNothingIsWrittenThroughALinkOrOutside(t *testing.T) {
+	dir, root := folder(t)
+	outside := filepath.Join(t.TempDir(), "other")
+	require.NoError(t, os.WriteFile(outside, []byte("other"), 0o600))
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "a")))
+	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "out")))
+	require.ErrorIs(t, atomicfile.Create(root, "a", []byte("x"), 0o644), fs.ErrExist)
+	require.Equal(t, "other", read(t, outside))
+	require.NoError(t, atomicfile.Replace(root, "a", []byte("x"), 0o644))
+	require.Equal(t, "other", read(t, outside))
+	require.Equal(t, "x", read(t, dir, "a"))
+	for _, name := range []string{"out/other", "../b"} {
+		require.Error(t, atomicfile.Replace(root, name, []byte("x"), 0o644), name)
+		require.Error(t, atomicfile.Create(root, name, []byte("x"), 0o644), name)
+	}
+	require.Equal(t, "other", read(t, outside))
+	require.Equal(t, []string{"other"}, names(t, filepath.Dir(outside)))
+}
+
+func TestAFailureLeavesTheOldFileAndNoTemporaryOne(t *testing.T) {
+	dir, root := folder(t)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "a"), 0o755)) // a rename onto it fails
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "in"), nil, 0o600))
+	require.Error(t, atomicfile.Replace(root, "a", []byte("x"), 0o644))
+	require.Equal(t, []string{"a"}, names(t, dir))
+
+	f, err := root.Create("closed")
+	require.NoError(t, err)
+	require.NoError(t, f.Close()) // so that it cannot be written
+	require.Error(t, atomicfile.Finish(root, atomicfile.Temporary{File: f, Name: "closed", Mode: 0o644}, "b", []byte("x")))
+	require.Equal(t, []string{"a"}, names(t, dir))
+}
+
+func TestAPipeIsNoFolder(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	_, err := atomicfile.OpenRoot(pipe)
+	require.ErrorIs(t, err, syscall.ENOTDIR)
+}
+
+func TestReadersSeeOneOrTheOther(t *testing.T) {
+	dir, root := folder(t)
+	long, short := string(make([]byte, 1<<16)), "short"
+	require.NoError(t, atomicfile.Replace(root, "a", []byte(short), 0o644))
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := range 100 {
+			text := []string{long, short}[i%2]
+			if err := atomicfile.Replace(root, "a", []byte(text), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 200 {
+		got := read(t, dir, "a")
+		require.True(t, got == long || got == short, "%d bytes", len(got))
+	}
+	writer.Wait()
+}
