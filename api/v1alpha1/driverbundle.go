@@ -61,7 +61,8 @@ type DriverBundleSpec struct {
 	// acceptable. Default: the bundle's signature is enough.
 	// +optional
 	MatrixTrust *TrustPolicy `json:"matrixTrust,omitempty"`
-	// Interval between looks at the mirror. A moved tag is seen at the next one.
+	// Interval between looks at the mirror, 10m by default. A moved tag is seen at
+	// the next one, or when the annotation reconcile.vdo.vmware.com/requestedAt changes.
 	// +optional
 	// +kubebuilder:default="10m"
 	// +kubebuilder:validation:Type=string

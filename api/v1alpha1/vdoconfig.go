@@ -29,7 +29,7 @@ type VDOConfig struct {
 // +kubebuilder:validation:XValidation:rule="has(self.storageProvider) || (has(self.cloudProvider) && has(self.cloudProvider.vsphereCloudConfigs) && size(self.cloudProvider.vsphereCloudConfigs) > 0)",message="name a storageProvider, a cloudProvider, or both: a cloudProvider is one that names vCenters in vsphereCloudConfigs"
 type VDOConfigSpec struct {
 	// CloudProvider settings; without them, or without a vCenter in them, no cloud
-	// provider (CPI) is installed. [VDOConfigSpec.Cloud] reads them.
+	// provider (CPI) is installed.
 	// +optional
 	CloudProvider *CloudProvider `json:"cloudProvider,omitempty"`
 	// StorageProvider settings; without them no storage driver (CSI) is installed.
@@ -171,7 +171,7 @@ type StorageProvider struct {
 	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}|^\s|\s$')`,message="a cluster id is one line, without space around it"
 	ClusterID string `json:"clusterID,omitempty"`
 	// CustomKubeletPath is the kubelet's root folder where it is not /var/lib/kubelet.
-	// A slash at its end means nothing. [StorageProvider.KubeletPath] reads it.
+	// A slash at its end means nothing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule=`self == '' || (self.matches(r'^/[^\s:\\\x22\x27$]*[^\s:\\\x22\x27$/]/*$') && !self.matches(r'/[.][.]?(/|$)|//[^/]|\p{Cc}'))`,message="write the full path of a folder, such as /var/lib/kubelet: no spaces, colons, quotes, backslashes, . or .. in it"

@@ -51,7 +51,7 @@ type VsphereCloudConfigSpec struct {
 	Credentials string `json:"credentials"`
 	// Datacenters to use; all where none is named. A name in a folder is FOLDER/NAME.
 	// A comma at the end of a name means nothing: the predecessor's command line kept
-	// those that a list was typed with. [VsphereCloudConfigSpec.DatacenterNames] reads them.
+	// those that a list was typed with.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1

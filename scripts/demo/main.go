@@ -126,7 +126,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	d.out.heading("Done in %s", time.Since(d.began).Round(time.Second))
 	if d.keep {
-		d.wait(ctx)
+		return d.wait(ctx)
 	}
 	return nil
 }

@@ -138,7 +138,6 @@ func (l *job) nodesAreInitialised() {
 func (l *job) removed(commands []readme.Command) {
 	l.t.Helper()
 	admin := l.kubectl()
-	admin.Dir = toolchain.Root()
 	l.typed(admin, commands[0])
 	l.stopOperator() // as its Deployment is gone
 	for _, c := range commands[1:] {
