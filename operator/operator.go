@@ -131,7 +131,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {
+	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {
 		return err
 	}
 	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles}); err != nil {

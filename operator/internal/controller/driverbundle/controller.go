@@ -92,8 +92,9 @@ type Store interface {
 	Forget(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
 
-// Options of the controller. Open and Store are required.
+// Options of the controller. Namespace, Open and Store are required.
 type Options struct {
+	Namespace string // the operator's
 	// Open starts a session. Errors are faults.
 	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
 	Store Store
@@ -140,7 +141,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	return setupLegacy(mgr, recorder)
+	return setupLegacy(mgr, recorder, o.Namespace, compatibilityRetry)
 }
 
 // Reconcile is one pass over one resource.

@@ -132,6 +132,7 @@ func (w *world) start() {
 	require.NoError(w.t, err)
 	st := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Timeout: 5 * time.Second})
 	require.NoError(w.t, driverbundle.SetupWithManager(mgr, driverbundle.Options{
+		Namespace: w.ns,
 		Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 			return st.Open(ctx, b)
 		},

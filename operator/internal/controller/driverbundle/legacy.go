@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,21 +59,23 @@ type legacy struct {
 	recorder condition.Recorder
 }
 
-func setupLegacy(mgr manager.Manager, recorder condition.Recorder) error {
+func setupLegacy(mgr manager.Manager, recorder condition.Recorder, namespace string, retry time.Duration) error {
 	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: recorder}
+	compatibility, err := newCompatibility(mgr, namespace, retry)
+	if err != nil {
+		return err
+	}
 	toOne := func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}}}
 	}
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == v1alpha1.LegacyMatrixName })
-	b := builder.ControllerManagedBy(mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(own, predicate.GenerationChangedPredicate{}))
-	if _, err := mgr.GetRESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind(kindCompatibility).GroupKind()); err == nil {
-		b = b.Watches(&v1alpha1.CompatibilityConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
-	} // CRDs of an earlier release do not have it; nor then has the cluster any
-	return b.Complete(r)
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(own, predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(compatibility).
+		Complete(r)
 }
 
 const kindCompatibility = "CompatibilityConfig"
