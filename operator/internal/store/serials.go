@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -47,8 +48,14 @@ func (s *Store) HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (in
 	return highest, nil
 }
 
-// RecordSerial notes a serial that was accepted, where it is the highest.
+// RecordSerial notes a serial that was accepted, where it is the highest. The ConfigMap
+// is shared: what another DriverBundle's pass wrote meanwhile is kept.
 func (s *Store) RecordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error {
+	lost := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	return retry.OnError(retry.DefaultRetry, lost, func() error { return s.recordSerial(ctx, b, serial) })
+}
+
+func (s *Store) recordSerial(ctx context.Context, b *v1alpha1.DriverBundle, serial int64) error {
 	cm, err := s.serials(ctx, b.Namespace)
 	if err != nil {
 		return err

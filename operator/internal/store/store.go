@@ -73,6 +73,9 @@ type Options struct {
 	UserAgent string
 	// Timeout is how long the registry may be silent. Default: 30 seconds.
 	Timeout time.Duration
+	// ReadTimeout is how long Contents may take to read a mirror whose every answer comes in
+	// time, since callers have more to do. Default: 1 minute.
+	ReadTimeout time.Duration
 	// Transport replaces the network below TLS in tests; nil: the network, with the
 	// proxy of the environment.
 	Transport *http.Transport
@@ -100,6 +103,9 @@ func New(o Options) *Store {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
+	}
+	if o.ReadTimeout == 0 {
+		o.ReadTimeout = time.Minute
 	}
 	return &Store{opts: o, memory: map[image.Digest]*bundle.Contents{}}
 }
@@ -149,6 +155,8 @@ func (s *Store) contentsOfCopy(ctx context.Context, b *v1alpha1.DriverBundle, di
 }
 
 func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, digest image.Digest) (*bundle.Contents, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.ReadTimeout)
+	defer cancel()
 	ref, err := image.ParseReference(b.Status.Repository + "@" + digest.String())
 	if err != nil {
 		return nil, err

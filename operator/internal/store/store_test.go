@@ -315,6 +315,63 @@ func TestTimeout(t *testing.T) {
 	require.Equal(t, fault.Interrupted, fault.ReasonOf(err))
 }
 
+// Where the copy is lost the mirror is read on behalf of who has more to do.
+func TestContentsAreReadFromASlowMirrorForABoundedTime(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	s.accept(store.New(s.opts))
+	require.NoError(t, s.Delete(t.Context(), &s.parts()[0]))
+	never := make(chan struct{})
+	defer close(never)
+	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/blobs/"}, Wait: never})
+	s.opts.Timeout, s.opts.ReadTimeout = time.Minute, 200*time.Millisecond
+	began := time.Now()
+	_, err := store.New(s.opts).Contents(t.Context(), s.bundle)
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
+	require.ErrorContains(t, err, "does not answer in time")
+	require.Less(t, time.Since(began), 30*time.Second)
+}
+
+// rival writes the ConfigMap of serials between a read and a write of another one.
+type rival struct {
+	client.Client
+	before func()
+}
+
+func (r *rival) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	r.once()
+	return r.Client.Create(ctx, o, opts...)
+}
+
+func (r *rival) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	r.once()
+	return r.Client.Update(ctx, o, opts...)
+}
+
+func (r *rival) once() {
+	if f := r.before; f != nil {
+		r.before = nil
+		f()
+	}
+}
+
+func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	other := s.bundle.DeepCopy()
+	other.Name, other.Spec.Reference = "other", "elsewhere.site/vdo:1"
+	for serial := range int64(2) { // the ConfigMap is made, then changed
+		r := &rival{Client: s.Client, before: func() {
+			require.NoError(t, store.New(store.Options{Client: s.Client}).RecordSerial(t.Context(), other, 10+serial))
+		}}
+		require.NoError(t, store.New(store.Options{Client: r}).RecordSerial(t.Context(), s.bundle, 20+serial))
+		for b, want := range map[*v1alpha1.DriverBundle]int64{other: 10 + serial, s.bundle: 20 + serial} {
+			got, err := store.New(s.opts).HighestSerial(t.Context(), b)
+			require.NoError(t, err)
+			require.Equal(t, want, got, b.Name)
+		}
+	}
+}
+
 func TestATamperedByteAnywhereIsFound(t *testing.T) {
 	for name, path := range map[string]string{"manifests": "/manifests/sha256:", "blobs": "/blobs/sha256:"} {
 		t.Run(name, func(t *testing.T) {

@@ -53,6 +53,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -99,6 +100,9 @@ type Options struct {
 	Open  func(ctx context.Context, b *v1alpha1.DriverBundle) (Mirror, error)
 	Store Store
 	Now   func() time.Time // default time.Now
+	// Timeout is what one pass may take, whatever the mirror does: one that drips is never
+	// silent. Default: 5 minutes.
+	Timeout time.Duration
 	// Floor is what every bundle has to satisfy besides the policy of its DriverBundle,
 	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
 	Floor   *trust.Policy
@@ -114,7 +118,10 @@ type Reconciler struct {
 
 const (
 	defaultInterval = 10 * time.Minute
-	passTimeout     = 5 * time.Minute // of one look at the mirror
+	defaultTimeout  = 5 * time.Minute
+	// concurrent is how many DriverBundles are looked at at once: a mirror that is slow
+	// holds back nobody else's.
+	concurrent = 4
 )
 
 // SetupWithManager adds the controllers for DriverBundles and for the predecessor's
@@ -137,6 +144,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindSecret)), changed).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindConfigMap)), changed).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 	if err != nil {
 		return err

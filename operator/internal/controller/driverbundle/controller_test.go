@@ -50,6 +50,8 @@ type world struct {
 	public string
 	stop   func()
 	floor  *trust.Policy // from the next start on
+	stall  time.Duration // likewise: how long a mirror may be silent
+	limit  time.Duration // likewise: how long a pass may take; 0: as usual
 	clock  *clock
 	log    *logs
 	asked  int
@@ -103,7 +105,7 @@ func newWorld(t *testing.T) *world {
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	w := &world{
-		Client: c, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{},
+		Client: c, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
 		reg: registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic, Password: password}),
 	}
 	w.repo = mirror.New(t, w.reg, "vdo/drivers")
@@ -130,13 +132,13 @@ func (w *world) start() {
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 	})
 	require.NoError(w.t, err)
-	st := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Timeout: 5 * time.Second})
+	st := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Timeout: w.stall})
 	require.NoError(w.t, driverbundle.SetupWithManager(mgr, driverbundle.Options{
 		Namespace: w.ns,
 		Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 			return st.Open(ctx, b)
 		},
-		Store: st, Now: w.clock.Now, Floor: w.floor,
+		Store: st, Now: w.clock.Now, Floor: w.floor, Timeout: w.limit,
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -555,6 +557,32 @@ func TestFailuresOfTheMirrorAreTold(t *testing.T) {
 			require.Equal(t, "True Succeeded", condition(w.poke(), v1alpha1.ConditionReady))
 		})
 	}
+}
+
+// A mirror may answer so that it is never silent for long, and never done.
+func TestASlowMirrorHoldsBackNobodyElseAndIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	w.stop()
+	w.stall = time.Minute
+	w.start()
+	asked, never := make(chan string, 1), make(chan struct{})
+	defer close(never)
+	w.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/slow"}, Wait: never, Seen: asked})
+	slow := &v1alpha1.DriverBundle{ObjectMeta: w.named("slow"), Spec: v1alpha1.DriverBundleSpec{Reference: w.repo.Reference("slow")}}
+	w.create(slow)
+	<-asked
+	w.accepted(mirror.Bundle{Seed: 1})
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(slow), slow))
+	require.Empty(t, slow.Status.Conditions, "its pass goes on meanwhile")
+
+	w.stop()
+	w.limit = time.Second
+	w.start()
+	w.eventually("given up", func() bool {
+		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(slow), slow))
+		return condition(slow, v1alpha1.ConditionReady) == "False Unreachable"
+	})
+	require.Contains(t, message(slow, v1alpha1.ConditionReady), "does not answer in time")
 }
 
 func TestATamperedBundleIsRefused(t *testing.T) {

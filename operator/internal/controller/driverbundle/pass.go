@@ -1,6 +1,7 @@
 package driverbundle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ type policies struct {
 // look looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
 // outcome. Where it is unknown what was accepted before, nothing is.
 func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
-	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, defaultTimeout))
 	defer cancel()
 	// The version first: where a policy changes in between, it is that of the one before.
 	version, errVersion := source.PolicyVersion(ctx, r.Reader, b, r.FloorID)
