@@ -2,18 +2,19 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
 )
 
 const (
@@ -21,48 +22,110 @@ const (
 	opLogout = "log out of"
 )
 
+// LoggedIn is a login that is kept.
+type LoggedIn struct {
+	Where string // the file, or the program of the credential helper
+	// Checked tells whether the host looks at logins where it was shown this one. Some
+	// let everybody in there, and ask for a login only at a repository.
+	Checked bool
+}
+
 // Login checks a login with a host, named as references write it, and keeps it where
 // DefaultCredentials finds it: in the file, or with the credential helper that the file
-// names. No file is the first one that DefaultCredentials looks into. It returns where
-// the login is kept now. What the file has of an older login for the host is removed; other
-// entries stay as they are.
-func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (where string, err error) {
+// names. No file is the first one that DefaultCredentials looks into. What the file has
+// of an older login for the host is removed; other entries stay as they are. A login
+// that the host refuses is not kept.
+func (c *Client) Login(ctx context.Context, host string, login Credential, file string) (LoggedIn, error) {
 	if err := CheckHost(opLogin, host); err != nil {
-		return "", err
+		return LoggedIn{}, err
 	}
 	if login == (Credential{}) {
-		return "", &fault.Error{Reason: fault.InvalidInput, Op: opLogin, Subject: host, Hint: "give a user and a password", Err: errors.New("there is no login to check")}
+		return LoggedIn{}, &fault.Error{Reason: fault.InvalidInput, Op: opLogin, Subject: host, Hint: "give a user and a password", Err: errors.New("there is no login to check")}
 	}
-	if err := c.checkLogin(ctx, host, login); err != nil {
-		return "", err
+	checked, err := c.checkLogin(ctx, host, login)
+	if err != nil {
+		return LoggedIn{}, err
 	}
 	s, err := openStore(opLogin, host, file)
 	if err != nil {
-		return "", err
+		return LoggedIn{}, err
 	}
 	if err := s.Put(ctx, s.server, login); err != nil {
-		return "", s.fault(err)
+		return LoggedIn{}, s.fault(err)
 	}
-	return s.where, s.forgetOlder(ctx)
+	return LoggedIn{s.where, checked}, s.forgetOlder(ctx)
 }
 
-// checkLogin is a fault where the host does not let the login in.
-func (c *Client) checkLogin(ctx context.Context, host string, login Credential) error {
-	o := c.opts
-	o.Credentials = func(context.Context, string, string) (Credential, error) { return login, nil }
-	probe, err := NewClient(o)
+// checkLogin is a fault where the host does not let the login in, and tells whether it
+// looked at it. A host that asks nobody for a login is shown it nevertheless, by Basic:
+// it may refuse a wrong one. That it takes this one says something only if it refuses
+// one that nobody has.
+func (c *Client) checkLogin(ctx context.Context, host string, login Credential) (checked bool, err error) {
+	probe, err := c.probe(login)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer probe.Close() //nolint:errcheck // idle connections only
 	h := probe.Host(host)
-	return probe.Retry(ctx, h, opLogin, host, func(int) error {
-		resp, err := probe.Send(ctx, h, Request{Method: http.MethodGet, URL: h.base.JoinPath("/v2/"), OK: []int{200}}) //nolint:bodyclose // Drain closes it
-		if err == nil {
-			Drain(resp.Body)
-		}
-		return err
-	})
+	enter := func(int) error { return probe.enter(ctx, h) }
+	if err := probe.Retry(ctx, h, opLogin, host, enter); err != nil || h.asksForLogin() {
+		return err == nil, err
+	}
+	h.presume(challenge{scheme: "basic"})
+	if err := probe.Retry(ctx, h, opLogin, host, enter); err != nil || h.wantsToken() {
+		return err == nil, err
+	}
+	return c.refusesStrangers(ctx, host)
+}
+
+// refusesStrangers tells whether a host refuses a login by Basic that nobody has. One
+// that cannot be asked does not tell.
+func (c *Client) refusesStrangers(ctx context.Context, host string) (bool, error) {
+	stranger, err := c.probe(Credential{Username: "nobody-" + rand.Text(), Password: rand.Text()})
+	if err != nil {
+		return false, err
+	}
+	defer stranger.Close() //nolint:errcheck // idle connections only
+	h := stranger.Host(host)
+	h.presume(challenge{scheme: "basic"})
+	var a *AnswerError
+	refused := errors.As(stranger.enter(ctx, h), &a) && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden)
+	return refused, context.Cause(ctx)
+}
+
+// probe is a client with one login for everything.
+func (c *Client) probe(login Credential) (*Client, error) {
+	o := c.opts
+	o.Credentials = func(context.Context, string, string) (Credential, error) { return login, nil }
+	return NewClient(o)
+}
+
+// enter asks once to be let in.
+func (c *Client) enter(ctx context.Context, h *Host) error {
+	resp, err := c.Send(ctx, h, Request{Method: http.MethodGet, URL: h.base.JoinPath(apiPath), OK: []int{http.StatusOK}}) //nolint:bodyclose // Drain closes it
+	if err == nil {
+		Drain(resp.Body)
+	}
+	return err
+}
+
+// presume takes it that the host has asked for a login in a way.
+func (h *Host) presume(ch challenge) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.challenge, h.pinged = ch, true
+}
+
+// asksForLogin tells whether the host, which has answered, wants a login.
+func (h *Host) asksForLogin() bool {
+	ch, _ := h.challenged()
+	return ch.scheme != ""
+}
+
+// wantsToken tells whether the host, which has answered, wants a token.
+func (h *Host) wantsToken() bool {
+	ch, _ := h.challenged()
+	return ch.scheme == "bearer"
 }
 
 // Logout forgets the login for a host, in the same file and its helper. It returns where
@@ -136,17 +199,9 @@ type store struct {
 // openStore opens what docker would use: the helper of the host, or that of all, or
 // the file itself.
 func openStore(op, host, file string) (*store, error) {
-	if file == "" {
-		for _, name := range configFiles(os.Getenv) {
-			file = name
-			break
-		}
-	}
-	if file == "" {
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: host, Hint: "name a file with --authfile", Err: errors.New("neither HOME nor REGISTRY_AUTH_FILE is set")}
-	}
-	if real, err := filepath.EvalSymlinks(file); err == nil {
-		file = real // what a link names is written, and the link stays
+	file, err := storeFile(op, host, file)
+	if err != nil {
+		return nil, err
 	}
 	data, err := readFile(file, maxConfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -172,6 +227,22 @@ func openStore(op, host, file string) (*store, error) {
 	}
 	s.Store, err = openFile(file)
 	return s, err
+}
+
+// storeFile is the file that a user named, or else the first of DefaultCredentials. Where
+// it is a link, what that leads to is written, and the link stays.
+func storeFile(op, host, named string) (string, error) {
+	if files := configFiles(os.Getenv); named == "" && len(files) > 0 {
+		named = files[0]
+	}
+	if named == "" {
+		return "", &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: host, Hint: "name a file with --authfile", Err: errors.New("neither HOME nor REGISTRY_AUTH_FILE is set")}
+	}
+	file, err := userfile.Behind(named)
+	if err != nil {
+		return "", badConfig(named, userfile.WithoutPath(err))
+	}
+	return file, nil
 }
 
 // keysOf are the keys of auths that are a host's, sorted.

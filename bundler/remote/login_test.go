@@ -2,6 +2,8 @@ package remote_test
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,9 +49,9 @@ func TestALoginIsCheckedKeptFoundAndForgotten(t *testing.T) {
 			require.Equal(t, other, string(data), "what was refused is not kept")
 
 			login := remote.Credential{Username: reg.Username, Password: reg.Password}
-			where, err := c.Login(t.Context(), reg.Host, login, file)
+			in, err := c.Login(t.Context(), reg.Host, login, file)
 			require.NoError(t, err)
-			require.Equal(t, file, where)
+			require.Equal(t, remote.LoggedIn{Where: file, Checked: true}, in)
 			info, err := os.Stat(file)
 			require.NoError(t, err)
 			require.EqualValues(t, 0o600, info.Mode().Perm())
@@ -94,9 +96,9 @@ esac`
 	file := filepath.Join(dir, "config.json")
 	text := `{"credHelpers":{"` + reg.Host + `":"drawer"}}`
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	where, err := c.Login(t.Context(), reg.Host, login, file)
+	in, err := c.Login(t.Context(), reg.Host, login, file)
 	require.NoError(t, err)
-	require.Equal(t, "docker-credential-drawer", where)
+	require.Equal(t, "docker-credential-drawer", in.Where)
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, text, string(data))
@@ -110,14 +112,119 @@ esac`
 	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
 	link := filepath.Join(dir, "link.json")
 	require.NoError(t, os.Symlink(file, link))
-	_, err = c.Login(t.Context(), reg.Host, login, link)
-	require.NoError(t, err)
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeSymlink)
-	data, err = os.ReadFile(file)
-	require.NoError(t, err)
-	require.Contains(t, string(data), reg.Host)
+	for _, led := range []string{"to a file", "to nothing yet"} {
+		in, err = c.Login(t.Context(), reg.Host, login, link)
+		require.NoError(t, err, led)
+		require.Equal(t, file, in.Where, led)
+		info, err := os.Lstat(link)
+		require.NoError(t, err)
+		require.NotZero(t, info.Mode()&os.ModeSymlink, led)
+		data, err = os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(data), reg.Host)
+		require.NoError(t, os.Remove(file))
+	}
+
+	circle := filepath.Join(dir, "circle.json")
+	require.NoError(t, os.Symlink("circle.json", circle))
+	_, err = c.Login(t.Context(), reg.Host, login, circle)
+	wantFault(t, err, fault.InvalidInput, circle)
+}
+
+// A registry that asks nobody for a login at /v2/ is shown it nevertheless: what it
+// refuses is not kept, and what it would take from anybody is not called checked.
+func TestALoginIsShownToARegistryThatAsksForNone(t *testing.T) {
+	const user, password = "anna", "right-canary"
+	for name, c := range map[string]struct {
+		answer         func(w http.ResponseWriter, user, password string, ok bool) // to a login, if there is one
+		checked, wrong bool                                                        // what is said of the right login; whether a wrong one is taken
+	}{
+		"looks at none":        {answer: func(http.ResponseWriter, string, string, bool) {}, wrong: true},
+		"refuses a wrong one":  {answer: refuse(http.StatusUnauthorized, `Basic realm="x"`), checked: true},
+		"forbids a wrong one":  {answer: refuse(http.StatusForbidden, ""), checked: true},
+		"refuses, with no way": {answer: refuse(http.StatusUnauthorized, ""), checked: true},
+		"wants a token for it": {answer: func(w http.ResponseWriter, _, _ string, ok bool) {
+			if ok {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="http://HOST/token",service="x"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}, checked: true},
+		"breaks at a stranger": {answer: func(w http.ResponseWriter, user, _ string, _ bool) {
+			if strings.HasPrefix(user, "nobody-") {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, wrong: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var shown []string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				u, p, ok := req.BasicAuth()
+				if ok {
+					shown = append(shown, u+":"+p)
+				}
+				if req.URL.Path == "/token" {
+					if u != user || p != password {
+						w.WriteHeader(http.StatusUnauthorized)
+						return
+					}
+					_, _ = w.Write([]byte(`{"token":"t"}`))
+					return
+				}
+				c.answer(hosted{w, req.Host}, u, p, ok)
+			}))
+			t.Cleanup(server.Close)
+			host := strings.TrimPrefix(server.URL, "http://")
+			cl, err := remote.NewClient(remote.Options{PlainHTTP: []string{host}, Attempts: 1})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, cl.Close()) })
+			file := filepath.Join(t.TempDir(), "auth.json")
+
+			in, err := cl.Login(t.Context(), host, remote.Credential{Username: user, Password: "wrong-canary"}, file)
+			if c.wrong {
+				require.NoError(t, err)
+				require.False(t, in.Checked)
+			} else {
+				require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Forbidden}, fault.ReasonOf(err), err)
+				require.NotContains(t, fault.Text(err), "canary")
+				require.NoFileExists(t, file)
+			}
+			shown = nil
+			in, err = cl.Login(t.Context(), host, remote.Credential{Username: user, Password: password}, file)
+			require.NoError(t, err)
+			require.Equal(t, remote.LoggedIn{Where: file, Checked: c.checked}, in)
+			require.Contains(t, shown, user+":"+password)
+			for _, s := range shown {
+				u, p, _ := strings.Cut(s, ":")
+				require.Equal(t, u == user, p == password, "a login that nobody has is one that nobody has")
+			}
+		})
+	}
+}
+
+// refuse answers a login that is not the right one.
+func refuse(status int, challenge string) func(http.ResponseWriter, string, string, bool) {
+	return func(w http.ResponseWriter, user, password string, ok bool) {
+		if !ok || user == "anna" && password == "right-canary" {
+			return
+		}
+		if challenge != "" {
+			w.Header().Set("WWW-Authenticate", challenge)
+		}
+		w.WriteHeader(status)
+	}
+}
+
+// hosted writes the host into a challenge.
+type hosted struct {
+	http.ResponseWriter
+	host string
+}
+
+func (h hosted) WriteHeader(status int) {
+	for _, v := range h.Header() {
+		v[0] = strings.ReplaceAll(v[0], "HOST", h.host)
+	}
+	h.ResponseWriter.WriteHeader(status)
 }
 
 // What a file holds of an older login for a host is not in force beside its helper, which
@@ -152,9 +259,9 @@ esac`
 		}
 		write()
 		require.Equal(t, "old", user("x"), "the helper has none")
-		where, err := c.Login(t.Context(), reg.Host, login, "")
+		in, err := c.Login(t.Context(), reg.Host, login, "")
 		require.NoError(t, err)
-		require.Equal(t, "docker-credential-drawer", where)
+		require.Equal(t, "docker-credential-drawer", in.Where)
 		require.Equal(t, reg.Username, user("x"))
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -167,7 +274,7 @@ esac`
 		require.Empty(t, user("x"))
 
 		write()
-		where, err = remote.Logout(t.Context(), reg.Host, "")
+		where, err := remote.Logout(t.Context(), reg.Host, "")
 		require.NoError(t, err)
 		require.Equal(t, file, where, "the helper had none")
 		require.Empty(t, user("x"))

@@ -33,7 +33,8 @@ func newLoginCommand(a *app) *cobra.Command {
 		Long: `login checks a user and a password with a registry, and keeps them where docker and
 podman do: in the file of --authfile, else $REGISTRY_AUTH_FILE, else docker's
 config.json, or in the credential helper that this file names. docker login and podman
-login do the same; either is enough.
+login do the same; either is enough. Where the registry lets in whoever asks, so that
+the login cannot be checked, it is kept, and that is said.
 
 The password is asked for, or read from standard input; it is never an argument, which
 other users of the machine can see.`,
@@ -65,11 +66,15 @@ func (o *loginOptions) run(cmd *cobra.Command, host string) error {
 	if err != nil {
 		return err
 	}
-	where, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
+	in, err := client.Login(cmd.Context(), host, remote.Credential{Username: o.username, Password: secret}, o.authFile)
 	if err != nil {
 		return err
 	}
-	o.say("logged in to %s; the login is in %s", host, where)
+	if !in.Checked {
+		o.say("the login for %s is in %s; it was not checked: the registry lets everybody in at /v2/, whatever the login", host, in.Where)
+		return nil
+	}
+	o.say("logged in to %s; the login is in %s", host, in.Where)
 	return nil
 }
 

@@ -146,7 +146,10 @@ func replace(name string, data []byte, mode os.FileMode) error {
 	if done, err := inPlace(name, data); done {
 		return err
 	}
-	to := behind(name)
+	to, err := Behind(name)
+	if err != nil {
+		return err
+	}
 	root, err := atomicfile.OpenRoot(filepath.Dir(to))
 	if err != nil {
 		return err
@@ -171,12 +174,30 @@ func inPlace(name string, data []byte) (bool, error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// behind returns what a link leads to, so that the link stays.
-func behind(name string) string {
-	if to, err := filepath.EvalSymlinks(name); err == nil {
-		return to
+// maxLinks is how many links are followed, as the kernel has it.
+const maxLinks = 40
+
+// Behind returns what a link leads to, also where nothing is there yet: who replaces
+// that leaves the link as it is. A name that is no link is returned as it came.
+func Behind(name string) (string, error) {
+	to := name
+	for range maxLinks {
+		target, err := os.Readlink(to)
+		if err != nil {
+			return to, nil //nolint:nilerr // it is no link, or not there: whoever uses the name learns what else is wrong
+		}
+		if !filepath.IsAbs(target) {
+			dir, _ := filepath.Split(to)
+			target = dir + target // not cleaned: a folder on the way may be a link, and .. is of where that leads
+		}
+		to = target
+		if dir, base := filepath.Split(target); dir != "" {
+			if real, err := filepath.EvalSymlinks(dir); err == nil {
+				to = filepath.Join(real, base)
+			}
+		}
 	}
-	return name
+	return "", &fs.PathError{Op: "follow", Path: name, Err: syscall.ELOOP}
 }
 
 // WithoutPath drops the path of an error of package os, where a fault names it.

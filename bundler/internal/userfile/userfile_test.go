@@ -115,3 +115,50 @@ func TestPipesAndDevicesAreNotWaitedFor(t *testing.T) {
 		require.Equal(t, "give a file that is on a disk with --key", fault.HintOf(err))
 	}
 }
+
+// A link goes on leading where it led, also where nothing is there yet, and by way of
+// other links. One that leads to itself leads to no file, and stays.
+func TestALinkIsWrittenThrough(t *testing.T) {
+	for name, c := range map[string]struct {
+		links  map[string]string // by name
+		file   string            // what is written; empty: nothing is
+		exists bool
+	}{
+		"to a file":                 {links: map[string]string{"link": "real/file"}, file: "real/file", exists: true},
+		"to nothing yet":            {links: map[string]string{"link": "real/file"}, file: "real/file"},
+		"to nothing yet, by steps":  {links: map[string]string{"link": "other/second", "real/second": "../real/third", "real/third": "file"}, file: "real/file"},
+		"through a folder, and out": {links: map[string]string{"link": "deep/../file"}, file: "real/file"}, // deep/.. is real
+		"to an absolute name":       {links: map[string]string{"link": "DIR/real/file"}, file: "real/file"},
+		"to no folder":              {links: map[string]string{"link": "none/file"}},
+		"to itself":                 {links: map[string]string{"link": "link"}},
+		"in a circle":               {links: map[string]string{"link": "real/a", "real/a": "../link"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.MkdirAll(filepath.Join(dir, "real/inner"), 0o700))
+			require.NoError(t, os.Symlink("real", filepath.Join(dir, "other")))
+			require.NoError(t, os.Symlink("real/inner", filepath.Join(dir, "deep")))
+			for link, to := range c.links {
+				require.NoError(t, os.Symlink(strings.Replace(to, "DIR", dir, 1), filepath.Join(dir, link)))
+			}
+			if c.exists {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, c.file), []byte("old"), 0o600))
+			}
+			err := userfile.Write(filepath.Join(dir, "link"), []byte("new"), 0o600)
+			if c.file == "" {
+				require.Equal(t, fault.Storage, fault.ReasonOf(err))
+				require.ErrorContains(t, err, filepath.Join(dir, "link"))
+			} else {
+				require.NoError(t, err)
+				data, err := os.ReadFile(filepath.Join(dir, c.file))
+				require.NoError(t, err)
+				require.Equal(t, "new", string(data))
+			}
+			for link := range c.links {
+				info, err := os.Lstat(filepath.Join(dir, link))
+				require.NoError(t, err)
+				require.NotZero(t, info.Mode()&os.ModeSymlink, "%s is a link still", link)
+			}
+		})
+	}
+}
