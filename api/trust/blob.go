@@ -79,15 +79,9 @@ func (p *Policy) VerifyBlob(data, signatures []byte, now time.Time) (Verified, e
 		return Verified{}, untrusted(subject, fmt.Errorf("there are more than %d signatures", maxSignatures),
 			"give the file that holds the signatures")
 	}
-	t := newTally(subject)
+	t, j := newTally(subject), newJudge(p, subject, now)
 	for _, text := range found {
-		t.total++
-		e, err := readBlobSignature(data, text)
-		if err != nil {
-			t.found["damaged: it "+err.Error()]++
-			continue
-		}
-		t.addSigned(p, e, now)
+		t.add(j.judge(readBlobSignature(subject, data, text)))
 	}
 	return t.verdict(p, now)
 }
@@ -115,11 +109,21 @@ func splitSignatures(data []byte) [][]byte {
 	return out
 }
 
-// readBlobSignature reads one signature of a file.
-func readBlobSignature(data, text []byte) (Evidence, error) {
+// readBlobSignature reads one signature of a file, which is the subject.
+func readBlobSignature(subject image.Digest, data, text []byte) Evidence {
+	read := readBlobText
 	if text[0] == '{' {
-		return readBlobBundle(data, text)
+		read = readBlobBundle
 	}
+	e, err := read(data, text)
+	if err != nil {
+		e.problem = "damaged: it " + err.Error()
+	}
+	e.origin, e.subjects = originOf("file", string(text), nil), []image.Digest{subject}
+	return e
+}
+
+func readBlobText(data, text []byte) (Evidence, error) {
 	raw, err := decodeSignature(string(text))
 	return Evidence{candidate: candidate{form: fileForm, payload: data, text: base64.StdEncoding.EncodeToString(raw)}, stamped: raw}, err
 }

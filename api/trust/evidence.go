@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -26,12 +27,29 @@ import (
 // cannot count in any case (another predicate, a damaged claim) is kept, so that a
 // refusal can say what was found.
 type Evidence struct {
+	origin    origin
 	subjects  []image.Digest // that the claim names
 	candidate candidate
 	stamped   []byte     // what time stamps are of
 	holder    *certified // the certificate of the key that signed, or nil
 	doubt     string     // why the certificate that came along cannot count, or ""
 	problem   string     // why it cannot count, or ""
+}
+
+// origin is the digest of all that a piece of evidence was made of: two of one origin
+// are the same. The zero value is that of none.
+type origin [sha256.Size]byte
+
+// originOf is the origin of a blob, with what belongs to it of the annotations of its
+// layer; kind is how they are read.
+func originOf(kind, blob string, annotations map[string]string) (o origin) {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%q %q", kind, blob)
+	for _, name := range []string{SignatureAnnotation, CertificateAnnotation, ChainAnnotation, TimestampAnnotation, LogAnnotation} {
+		_, _ = fmt.Fprintf(h, " %q", annotations[name])
+	}
+	h.Sum(o[:0])
+	return o
 }
 
 const (
@@ -96,6 +114,7 @@ func (c *claimText) evidence(layer ocispec.Descriptor) Evidence {
 	if layer.MediaType != SimpleSigningMediaType {
 		if c.bundle == nil {
 			e := readSigstoreBundle(c.data, acceptingStatement)
+			e.origin = originOf(bundleMediaPrefix, layer.Digest.String(), nil)
 			c.bundle = &e
 		}
 		return *c.bundle
@@ -106,6 +125,7 @@ func (c *claimText) evidence(layer ocispec.Descriptor) Evidence {
 	}
 	e := c.simple.signedBy(layer.Annotations[SignatureAnnotation])
 	e.addCertificate(layer.Annotations)
+	e.origin = originOf(SimpleSigningMediaType, layer.Digest.String(), layer.Annotations)
 	return e
 }
 

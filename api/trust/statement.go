@@ -49,6 +49,7 @@ func ReadStatements(ctx context.Context, fetcher Fetcher, manifests []ocispec.De
 			switch reason := fault.ReasonOf(err); {
 			case err == nil:
 				if s, ok := readAttestation(layer, text, predicateType); ok {
+					s.evidence.origin = originOf(layer.MediaType, layer.Digest.String(), layer.Annotations)
 					out = append(out, s)
 				}
 			case reason == fault.Corrupt || reason == fault.NotFound:
@@ -168,9 +169,10 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 			"remove attestations that are out of use from the repository")
 	}
 	all, same := newTally(subject), map[string]*tally{}
-	best := &all
+	best, j := &all, newJudge(p, subject, now)
 	for _, s := range statements {
-		all.add(p, s.evidence, now)
+		found := j.judge(s.evidence)
+		all.add(found)
 		if s.payload == nil {
 			continue
 		}
@@ -180,7 +182,7 @@ func (p *Policy) VerifyStatement(subject image.Digest, statements []Statement, n
 			t = &fresh
 			same[string(s.payload)] = t
 		}
-		t.add(p, s.evidence, now)
+		t.add(found)
 		if v, err := t.verdict(p, now); err == nil {
 			predicate, err := predicateOf(s.payload)
 			return v, predicate, err

@@ -24,9 +24,9 @@ func (p *Policy) Verify(subject image.Digest, evidence []Evidence, now time.Time
 		return Verified{}, untrusted(subject, fmt.Errorf("%d signatures are more than are looked at (%d)", len(evidence), maxEvidence),
 			"remove signatures that are out of use from the repository")
 	}
-	t := newTally(subject)
+	t, j := newTally(subject), newJudge(p, subject, now)
 	for _, e := range evidence {
-		t.add(p, e, now)
+		t.add(j.judge(e))
 	}
 	return t.verdict(p, now)
 }
@@ -48,6 +48,32 @@ func untrusted(subject image.Digest, why error, hint string) error {
 	return &fault.Error{Reason: fault.Untrusted, Op: "verify", Subject: subject.String(), Hint: hint, Err: why}
 }
 
+// judge looks at each signature once, however often it is listed: to verify one costs a
+// thousand times what it costs to list it.
+type judge struct {
+	policy  *Policy
+	subject image.Digest
+	now     time.Time
+	known   map[origin]*tally
+}
+
+func newJudge(p *Policy, subject image.Digest, now time.Time) *judge {
+	return &judge{policy: p, subject: subject, now: now, known: map[origin]*tally{}}
+}
+
+// judge returns what one signature shows.
+func (j *judge) judge(e Evidence) *tally {
+	if t := j.known[e.origin]; t != nil {
+		return t
+	}
+	t := newTally(j.subject)
+	t.look(j.policy, e, j.now)
+	if e.origin != (origin{}) {
+		j.known[e.origin] = &t
+	}
+	return &t
+}
+
 // tally is what a look at the evidence found.
 type tally struct {
 	subject image.Digest
@@ -61,7 +87,22 @@ func newTally(subject image.Digest) tally {
 	return tally{subject: subject, found: map[string]int{}, counts: count{}}
 }
 
-func (t *tally) add(p *Policy, e Evidence, now time.Time) {
+// add adds what another look found.
+func (t *tally) add(other *tally) {
+	t.total += other.total
+	for what, n := range other.found {
+		t.found[what] += n
+	}
+	for print, ids := range other.counts {
+		for _, id := range ids {
+			t.counts.add(print, id)
+		}
+	}
+	t.invalid = t.invalid || other.invalid
+}
+
+// look looks at one signature.
+func (t *tally) look(p *Policy, e Evidence, now time.Time) {
 	t.total++
 	switch {
 	case e.problem != "":
