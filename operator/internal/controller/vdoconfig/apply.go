@@ -20,7 +20,7 @@ import (
 // applier applies a plan as far as it may go in this pass.
 type applier struct {
 	*pass
-	live    plan.Live
+	planned
 	blocked map[matrix.Driver]error // by conflicts: as if they were not asked for
 	failed  map[matrix.Driver]error // in this pass: what comes later may need them
 	errs    []error
@@ -29,16 +29,16 @@ type applier struct {
 // apply goes through the stages: records first, then each stage's steps, then what
 // the next stage waits for. A driver that has a conflict is left out. One that fails
 // goes no further in this pass, and its gates stay closed; the others go on.
-func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.Live) error {
-	a := &applier{pass: p, live: live, blocked: p.blocked(), failed: map[matrix.Driver]error{}}
+func (p *pass) apply(ctx context.Context, in planned) error {
+	a := &applier{pass: p, planned: in, blocked: blocked(p.outcome.plan, p.inventory), failed: map[matrix.Driver]error{}}
 	if err := p.outcome.plan.Conflicts(); err != nil {
 		a.errs = append(a.errs, err)
 	}
 	if err := a.recordAhead(ctx); err != nil {
 		return fault.Join(append(a.errs, err)...)
 	}
-	untried := p.untried(rendered, live)
-	for i, stage := range rendered.Stages {
+	untried := a.untried()
+	for i, stage := range a.Stages {
 		if err := a.stage(ctx, stage); err != nil {
 			return fault.Join(append(a.errs, err)...)
 		}
@@ -47,7 +47,7 @@ func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.L
 			return fault.Join(a.errs...)
 		}
 	}
-	if a.frozen != "" {
+	if a.site.frozen != "" || a.rendering.frozen != "" {
 		return fault.Join(a.errs...)
 	}
 	if err := a.removals(ctx); err != nil {
@@ -58,9 +58,9 @@ func (p *pass) apply(ctx context.Context, rendered *render.Rendered, live plan.L
 
 // blocked returns the drivers that must not be touched. A storage driver whose
 // snapshot-controller cannot be had is not installed anew.
-func (p *pass) blocked() map[matrix.Driver]error {
-	blocked := p.outcome.plan.Blocked()
-	if err := blocked[matrix.SnapshotController]; err != nil && !p.site.inventory.Has(matrix.CSI) {
+func blocked(made *plan.Plan, inv inventory.Inventory) map[matrix.Driver]error {
+	blocked := made.Blocked()
+	if err := blocked[matrix.SnapshotController]; err != nil && !inv.Has(matrix.CSI) {
 		blocked[matrix.CSI] = fault.Join(blocked[matrix.CSI], err)
 	}
 	return blocked
@@ -69,12 +69,12 @@ func (p *pass) blocked() map[matrix.Driver]error {
 // untried tells whether objects could not be tried because their namespace is not
 // there yet. Then nothing but namespaces and kinds is written in this pass: nothing
 // of the rest before all of it was tried.
-func (p *pass) untried(rendered *render.Rendered, live plan.Live) bool {
-	if len(rendered.Stages) == 0 || rendered.Stages[0].Name != render.StageBase {
+func (in *planned) untried() bool {
+	if len(in.Stages) == 0 || in.Stages[0].Name != render.StageBase {
 		return false
 	}
-	for _, o := range rendered.Stages[0].Objects {
-		if live[plan.IDOf(o.Unstructured).Key] == nil {
+	for _, o := range in.Stages[0].Objects {
+		if in.live[plan.IDOf(o.Unstructured).Key] == nil {
 			return true
 		}
 	}
@@ -91,8 +91,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			return err
 		}
 	}
-	a.site.newHash, a.site.hashMissing = false, nil
-	wide := a.site.inventory
+	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
 		if s.Object == nil || a.blocked[s.Driver] != nil {
 			continue
@@ -103,25 +102,25 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			wide = wide.With(was)
 		}
 	}
-	return a.record(ctx, a.remember(wide))
+	return a.record(ctx, a.site.remember(wide, a.rendering))
 }
 
 // record writes the inventory where it differs.
 func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
-	if inv.Equal(p.site.inventory) {
+	if inv.Equal(p.inventory) {
 		return nil
 	}
 	if err := p.Cluster.SaveInventory(ctx, p.name, inv); err != nil {
 		return err
 	}
-	p.site.inventory = inv
+	p.inventory = inv
 	return nil
 }
 
 // stage applies a stage's steps, notes what was applied, and sees what the next
 // stage waits for. Once something is waited for, only repairs go on.
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
-	inv := a.site.inventory
+	inv := a.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
 		if a.out(s.Driver) || s.Object == nil || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
@@ -255,9 +254,9 @@ func (a *applier) open(g render.Gate, live *unstructured.Unstructured, written b
 	case render.Exists:
 		return live != nil
 	case render.RolledOut:
-		return !written && rolledOut(&a.site.observed, g.Object)
+		return !written && rolledOut(a.site.observed, g.Object)
 	case render.NodesInitialized:
-		return initialized(&a.site.observed, g.Nodes)
+		return initialized(a.site.observed, g.Nodes)
 	}
 	return false
 }
@@ -298,7 +297,7 @@ func initialized(o *assess.Observed, names []string) bool {
 // and healthy; and forgets what is gone. Of a driver that is at fault nothing goes.
 func (a *applier) removals(ctx context.Context) error {
 	steps := a.outcome.plan.Removals()
-	inv := a.site.inventory
+	inv := a.inventory
 	unfinished := map[matrix.Driver]bool{}
 	for _, s := range steps {
 		unfinished[s.Driver] = unfinished[s.Driver] || s.Action == plan.Prune

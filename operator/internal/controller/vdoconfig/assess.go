@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -14,38 +16,40 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// assess judges how the drivers fare that are asked for and installed, after what
+// assess judges the drivers that are asked for and installed, after what
 // this pass changed. Where that cannot be seen nothing is judged.
-func (p *pass) assess(ctx context.Context) error {
-	if !p.site.looked {
-		return nil // observe has said why
+func (p *pass) assess(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
+	observed := p.site.observed
+	if observed == nil {
+		return nil // why is known
 	}
 	if p.outcome.changed > 0 {
 		fresh, err := p.Cluster.Observe(ctx)
 		if err != nil {
 			return err
 		}
-		p.site.observed = fresh
+		observed = &fresh
 	}
-	certificate, err := p.servedCertificate(ctx)
+	certificate, err := p.servedCertificate(ctx, spec)
 	if err != nil {
 		return err
 	}
+	judged := p.judged(observed)
 	report := assess.Assess(assess.Input{
-		Observed: p.site.observed, Now: p.now, Wanted: p.judged(),
-		Topology:           p.spec.StorageProvider != nil && len(p.spec.StorageProvider.TopologyCategories) > 0,
-		WebhookCertificate: certificate, Missing: p.missing(),
+		Observed: *observed, Now: p.now, Wanted: judged,
+		Topology:           spec.StorageProvider != nil && len(spec.StorageProvider.TopologyCategories) > 0,
+		WebhookCertificate: certificate, Missing: p.missing(observed),
 	})
 	p.outcome.report = &report
-	return p.noteComplete(ctx)
+	return p.noteComplete(ctx, judged)
 }
 
 // judged are the drivers to judge: those decided for, and those that are asked for, or
 // that have to stay, and are there or were installed. A snapshot-controller that the
 // site cares for is not ours to judge.
-func (p *pass) judged() []matrix.Driver {
+func (p *result) judged(observed *assess.Observed) []matrix.Driver {
 	rules, _, _ := policies(p.config.Spec) //nolint:errcheck // what is wrong with pins was reported by deciding
-	there := installed(&p.site.observed, p.site.inventory)
+	there := installed(observed, p.inventory)
 	var all []matrix.Driver
 	for _, d := range inOrder {
 		if !slices.Contains(asked(rules), d) && !slices.Contains(p.site.retained, d) {
@@ -62,9 +66,9 @@ func (p *pass) judged() []matrix.Driver {
 
 // missing are the workloads that the inventory has and the cluster has not, but for
 // those that shall not be there any more.
-func (p *pass) missing() []assess.Missing {
+func (p *result) missing(observed *assess.Observed) []assess.Missing {
 	there := map[inventory.Key]bool{}
-	for _, w := range p.site.observed.All() {
+	for _, w := range observed.All() {
 		there[inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}] = true
 	}
 	steps := map[inventory.Key]plan.Step{}
@@ -74,9 +78,9 @@ func (p *pass) missing() []assess.Missing {
 		}
 	}
 	var all []assess.Missing
-	for _, e := range p.site.inventory.Entries() {
+	for _, e := range p.inventory.Entries() {
 		s := steps[e.Key]
-		if p.site.observed.Unread[e.Driver] != nil {
+		if observed.Unread[e.Driver] != nil {
 			continue // nobody knows
 		}
 		if !isWorkload(e.Key) || e.Release == "" || there[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
@@ -91,27 +95,30 @@ func isWorkload(k inventory.Key) bool {
 	return k.Group == "apps" && (k.Kind == "DaemonSet" || k.Kind == "Deployment")
 }
 
-func (p *pass) plansFor(d matrix.Driver) bool {
+func (p *result) plansFor(d matrix.Driver) bool {
 	return p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Driver == d && s.Object != nil })
 }
 
 // servedCertificate returns the webhook's certificate as it is on the cluster.
-func (p *pass) servedCertificate(ctx context.Context) ([]byte, error) {
-	if sp := p.spec.StorageProvider; sp == nil || !sp.Webhook {
+func (p *pass) servedCertificate(ctx context.Context, spec *v1alpha1.VDOConfigSpec) ([]byte, error) {
+	if !wantsWebhook(spec) {
 		return nil, nil
 	}
 	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
-	if err := p.at(matrix.CSI, err); err != nil {
+	if fault.ReasonOf(err) == fault.Forbidden {
+		p.outcome.faults, err = joined(p.outcome.faults, matrix.CSI, err), nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return data[webhookcert.KeyCert], nil
 }
 
 // noteComplete keeps which versions were seen rolled out, and tells of new ones.
-func (p *pass) noteComplete(ctx context.Context) error {
-	inv := p.site.inventory
+func (p *pass) noteComplete(ctx context.Context, judged []matrix.Driver) error {
+	inv := p.inventory
 	var done []matrix.ReleaseID
-	for _, d := range p.judged() {
+	for _, d := range judged {
 		h := p.outcome.report.Drivers[d]
 		if !h.Complete || h.Version == "" || !inv.Has(d) || inv.Complete(d) == h.Version {
 			continue

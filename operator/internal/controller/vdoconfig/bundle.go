@@ -14,78 +14,77 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
-// observeBundle finds the bundle and opens it. Where that cannot be done, what is
+// gatherBundle finds the bundle and opens it. Where that cannot be done, what is
 // installed is repaired from the bundle that was last installed from.
-func (p *pass) observeBundle(ctx context.Context) error {
-	b, err := p.findBundle(ctx)
+func (g *gatherer) gatherBundle(ctx context.Context) error {
+	b, err := g.findBundle(ctx)
 	if err == nil {
-		p.site.bundle = b
-		err = p.openBundle(ctx, b)
+		g.bundle, err = g.openAccepted(ctx, b)
 	}
-	if p.site.contents != nil {
-		return p.observeLogin(ctx)
+	if g.bundle != nil {
+		return g.gatherLogin(ctx)
 	}
-	if !p.openLast(ctx) {
-		return p.notResolved(err)
+	if g.bundle = g.openLastBut(ctx, b); g.bundle == nil {
+		g.unresolved = err // the pass goes on to assess
+		return nil
 	}
-	p.hold(err)
-	p.site.login, err = p.installedLogin(ctx)
+	g.hold(err)
+	g.login, err = g.installedLogin(ctx)
 	return err
 }
 
-// openBundle reads the contents of the accepted bundle, where there is one; else it
-// is waited for.
-func (p *pass) openBundle(ctx context.Context, b *v1alpha1.DriverBundle) error {
+// openAccepted reads the accepted bundle, where there is one; else it is waited for.
+func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	if b.Status.Digest == "" {
-		return p.notAccepted(b)
+		return nil, g.notAccepted(b)
 	}
-	policy, err := p.Cluster.PolicyVersion(ctx, b)
+	policy, err := g.Cluster.PolicyVersion(ctx, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.verifiedBundle(b, policy)
+	g.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		p.hold(&fault.Error{
+		g.hold(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
 		})
 	}
-	return p.readContents(ctx, b)
+	return g.open(ctx, b)
 }
 
-func (p *pass) readContents(ctx context.Context, b *v1alpha1.DriverBundle) error {
-	contents, err := p.Store.Contents(ctx, b)
+func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
+	contents, err := g.Store.Contents(ctx, b)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	doc, err := p.matrices.parse("matrix of "+b.Status.Digest, contents.Matrix)
+	doc, err := g.matrices.parse("matrix of "+b.Status.Digest, contents.Matrix)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.site.bundle, p.site.contents, p.site.matrix = b, contents, doc
-	return nil
+	return &opened{source: b, contents: contents, matrix: doc}, nil
 }
 
-// openLast opens the bundle that was last installed from, while anything is installed. Its
-// DriverBundle may have been deleted, or have accepted another one since: then it is
-// read as its digest says, from memory, from a copy that is left or from the mirror.
-func (p *pass) openLast(ctx context.Context) bool {
-	reference := cmp.Or(p.config.Status.Bundle, p.site.inventory.Memory().Bundle)
+// openLastBut opens the bundle that was last installed from, while anything is installed, if
+// it is not the one given. Its DriverBundle may have been deleted, or have accepted another
+// one since: then it is read as its digest says, from memory, from a copy that is left or
+// from the mirror.
+func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *opened {
+	reference := lastFrom(g.config, g.inventory)
 	repository, digest, ok := strings.Cut(reference, "@")
-	if b := p.site.bundle; !ok || p.site.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
-		return false // it is the one that could not be opened
+	if !ok || g.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
+		return nil // it is the one that could not be opened
 	}
 	last := &v1alpha1.DriverBundle{}
-	last.Namespace, last.Spec.Reference = p.name.Namespace, reference
-	if ref := p.config.Spec.Bundle; ref != nil {
+	last.Namespace, last.Spec.Reference = g.name.Namespace, reference
+	if ref := g.config.Spec.Bundle; ref != nil {
 		last.Name = ref.Name
 	}
 	var all v1alpha1.DriverBundleList
-	if err := p.Client.List(ctx, &all, client.InNamespace(p.name.Namespace)); err != nil {
-		return false
+	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
+		return nil
 	}
 	for i := range all.Items {
 		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
@@ -93,65 +92,49 @@ func (p *pass) openLast(ctx context.Context) bool {
 		}
 	}
 	last.Status.Digest, last.Status.Repository = digest, repository
-	return p.readContents(ctx, last) == nil
+	o, err := g.open(ctx, last)
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+// lastFrom is the bundle that the drivers were last installed from, "" before there are
+// any. It is kept in the status and in the inventory: either may be lost.
+func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
+	return cmp.Or(config.Status.Bundle, inv.Memory().Bundle)
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
 // signature is not good under the trust policy of now, or was not held against it yet.
-func (p *pass) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
+func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
 	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	switch {
 	case verified == nil || verified.ObservedGeneration != b.Generation,
 		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
-		p.outcome.waiting = "DriverBundle " + b.Name + " is being verified"
+		g.waiting = "DriverBundle " + b.Name + " is being verified"
 	case verified.Status != metav1.ConditionTrue:
-		p.hold(&fault.Error{
+		g.hold(&fault.Error{
 			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
 			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
 		})
 	}
 }
 
-// notResolved notes why nothing can be chosen; the pass goes on to assess.
-func (p *pass) notResolved(err error) error {
-	p.outcome.resolved = fault.Join(p.outcome.resolved, err)
-	return nil
-}
-
-// at notes an error of reading a driver's place as that driver's fault, where it is
-// about the place; else it is returned.
-func (p *pass) at(d matrix.Driver, err error) error {
-	if fault.ReasonOf(err) != fault.Forbidden {
-		return err
-	}
-	p.fault(d, err)
-	return nil
-}
-
-func (p *pass) fault(d matrix.Driver, err error) {
-	if p.site.faults == nil {
-		p.site.faults = map[matrix.Driver]error{}
-	}
-	p.site.faults[d] = fault.Join(p.site.faults[d], err)
-}
-
-// hold keeps new installations and upgrades back.
-func (p *pass) hold(err error) { p.site.hold = fault.Join(p.site.hold, err) }
-
 // findBundle returns the bundle named, or the only one there is.
-func (p *pass) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
+func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	var all v1alpha1.DriverBundleList
-	if err := p.Client.List(ctx, &all, client.InNamespace(p.name.Namespace)); err != nil {
+	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
 	}
-	if ref := p.config.Spec.Bundle; ref != nil {
+	if ref := g.config.Spec.Bundle; ref != nil {
 		for i := range all.Items {
 			if all.Items[i].Name == ref.Name {
 				return &all.Items[i], nil
 			}
 		}
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has none of that name", g.name.Namespace),
 			Hint: "correct spec.bundle.name, or create the DriverBundle",
 		}
 	}
@@ -160,7 +143,7 @@ func (p *pass) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 		return &all.Items[0], nil
 	case 0:
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has none", p.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has none", g.name.Namespace),
 			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
 		}
 	}
@@ -177,10 +160,10 @@ func (p *pass) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 
 // notAccepted says why a bundle cannot be installed from; one that was not looked
 // at yet is only waited for.
-func (p *pass) notAccepted(b *v1alpha1.DriverBundle) error {
+func (g *gatherer) notAccepted(b *v1alpha1.DriverBundle) error {
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
-		p.outcome.waiting = "DriverBundle " + b.Name + " is being verified"
+		g.waiting = "DriverBundle " + b.Name + " is being verified"
 		return nil
 	}
 	return &fault.Error{

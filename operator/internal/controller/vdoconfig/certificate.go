@@ -29,13 +29,13 @@ var (
 
 // keepCertificate sees to the certificate of a webhook that is registered: it is
 // renewed when that is due, and what the API server trusts, the Secret and the pods
-// are brought in line, in this order, so that at every moment the API server trusts
+// are changed, in this order, so that at every moment the API server trusts
 // what the pods serve. It writes nothing else, and so is done while suspended, held
 // or gated as well, and for as long as it is registered, whatever the VDOConfig says of
 // it: a webhook whose certificate has ended refuses all changes of StorageClasses and
 // claims. An interruption anywhere is made good by the next pass.
 func (p *pass) keepCertificate(ctx context.Context) error {
-	inv := p.site.inventory
+	inv := p.inventory
 	if _, installed := inv.Get(webhookRegistration.Key); !installed {
 		return nil
 	}
@@ -52,12 +52,12 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 		return err
 	}
 	if kept, err := webhookcert.Parse(secretData(secret)); err == nil {
-		p.site.certificate = kept // until the new one is in place
+		p.certificate = kept // until the new one is in place
 	}
 	if err := p.applyCertificate(ctx, cert, registration, secret); err != nil {
 		return err
 	}
-	p.site.certificate = cert
+	p.certificate = cert
 	if renewed {
 		p.Recorder.Eventf(p.config, nil, corev1.EventTypeNormal, "CertificateRenewed", "Renew",
 			"the certificate of the storage driver's webhook was renewed: it counts until %s", cert.EndsAt().UTC().Format(time.RFC3339))
@@ -97,12 +97,12 @@ func (p *pass) applyCertificate(ctx context.Context, cert *webhookcert.Certifica
 	if err != nil || !made {
 		return err
 	}
-	e, ok := p.site.inventory.Get(webhookSecret.Key)
+	e, ok := p.inventory.Get(webhookSecret.Key)
 	if !ok {
 		e = inventory.Entry{ID: webhookSecret, Driver: matrix.CSI, Created: true}
 	}
 	e.UID = string(written.GetUID())
-	return p.record(ctx, p.site.inventory.With(e))
+	return p.record(ctx, p.inventory.With(e))
 }
 
 // rollWebhook has the pods start anew that began with another certificate.
@@ -110,7 +110,7 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	if deployment == nil {
 		return nil
 	}
-	key, _, err := p.hashKeyThere(ctx)
+	key, _, err := p.hashKeyThere(ctx, p.name.Namespace)
 	if err != nil || key == nil {
 		return err
 	}

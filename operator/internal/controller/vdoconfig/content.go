@@ -27,25 +27,25 @@ var program = func() string {
 // content identifies, for each driver decided for, what its objects are made of
 // beside the site's configuration: the mirror, the release in the bundle with its
 // images, and the program.
-func (p *pass) content() (map[matrix.Driver]string, error) {
+func content(d decision) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
-	if p.site.contents == nil {
+	if d.from == nil {
 		return all, nil
 	}
-	lock := p.site.contents.Lock
+	lock := d.from.contents.Lock
 	digests := map[string]string{}
 	for _, i := range lock.Images {
 		digests[i.Reference.String()] = i.Digest.String()
 	}
 	for _, r := range lock.Releases {
-		if p.decision.version(r.Driver) != r.Version.String() {
+		if d.version(r.Driver) != r.Version.String() {
 			continue
 		}
 		images := map[string]string{}
 		for _, ref := range r.Images {
 			images[ref] = digests[ref]
 		}
-		data, err := json.Marshal([]any{program, p.site.bundle.Status.Repository, r, images})
+		data, err := json.Marshal([]any{program, d.from.source.Status.Repository, r, images})
 		if err != nil {
 			return nil, err
 		}

@@ -1,12 +1,18 @@
 // Package vdoconfig installs, upgrades, repairs and removes the drivers that a
 // VDOConfig asks for.
 //
-// One pass observes (observe.go), resolves which releases shall be there
-// (resolve.go), plans what that changes (plan.go), applies it stage by stage
-// (apply.go), assesses how the drivers fare (assess.go), and writes the outcome
-// once (status.go). Removal is in remove.go. A pass never waits: where a stage has
-// to be healthy before the next one, the pass ends, and what it waits for starts
-// another one.
+// One pass gathers, then decides, then acts:
+//
+//	gather.go   fills a site (site.go), once: what is installed, the bundle, the vCenters
+//	resolve.go  site → decision: which releases shall be there; pure
+//	repair.go   site, decision → rendering: their objects, or what can be of them; pure
+//	plan.go     site, rendering, what the API server says of it → plan; pure
+//	apply.go    applies the plan, stage by stage
+//	assess.go   judges the drivers, after what was changed
+//	status.go   all of it → status; pure. Package reconciler writes it
+//
+// Removal is in remove.go. A pass never waits: where a stage has to be healthy before the
+// next one, the pass ends, and what it waits for starts another one.
 //
 // # What is never at stake
 //
@@ -22,12 +28,12 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -140,109 +146,86 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // finalizer is on.
 func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, err := p.inForce(ctx)
+	other, _, err := r.inForce(ctx, config)
 	switch {
 	case err != nil:
 		return nil, err
 	case other != nil:
-		p.outcome = outcome{resolved: notInForce(other)}
+		p.outcome.resolved = notInForce(other)
 	case !config.Spec.Suspend && !controllerutil.ContainsFinalizer(config, Finalizer):
 		return reconciler.Hold[*v1alpha1.VDOConfig]{}, nil
 	default:
-		p.run(ctx)
+		p.run(ctx, "")
 	}
-	return p, nil
+	return p.result, nil
 }
 
 func (r *Reconciler) newPass(config *v1alpha1.VDOConfig) *pass {
-	return &pass{Reconciler: r, now: r.Now(), name: client.ObjectKeyFromObject(config), config: config, spec: *config.Spec.DeepCopy()}
+	return &pass{Reconciler: r, name: client.ObjectKeyFromObject(config), result: result{config: config, now: r.Now(), site: site{config: config}}}
 }
 
-// Next is at the interval, at once where work was only begun, and sooner while it is not
-// Ready.
-func (p *pass) Next(config *v1alpha1.VDOConfig) reconciler.Next {
-	next := reconciler.Next{Interval: config.Spec.Interval.Duration}
-	if next.Interval <= 0 {
-		next.Interval = defaultInterval
-	}
-	switch {
-	case p.outcome.again:
-		next.AtMost = reconciler.Soon
-	case !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionReady):
-		next.AtMost = notReadyInterval
-	}
-	return next
-}
-
-// pass is the state of one pass.
+// pass is one pass while it is made.
 type pass struct {
 	*Reconciler
-	now    time.Time
-	name   types.NamespacedName
-	config *v1alpha1.VDOConfig // as it was found; never changed
-	// spec is the VDOConfig's, but for providers that are taken from the inventory: of
-	// drivers that have to stay, or that cannot be rendered as the VDOConfig has them.
-	spec   v1alpha1.VDOConfigSpec
-	alone  bool   // there is no other VDOConfig
-	frozen string // why nothing but repairs is done
-	// leavesOut lets drivers that cannot be rendered at all be left out.
-	leavesOut bool
-	lost      bool // the inventory is
-
-	site     site
-	decision decision
-	outcome  outcome
+	name types.NamespacedName
+	result
 }
 
-// outcome is what a pass came to.
-type outcome struct {
-	resolved error  // why releases could not be chosen, or may not be
-	waiting  string // what is not there yet, for which nobody is at fault
-	applied  error  // why objects could not be applied
-	renewed  error  // why the webhook's certificate could not be kept
-	gate     string // what the next stage waits for
-	again    bool   // go on at once
-	changed  int    // objects written
-	plan     *plan.Plan
-	report   *assess.Report
-	notes    []string
-	leaving  error // why what is not wanted cannot be removed
-	volumes  error // the volumes that the removal waits for
-}
-
-// run is the pass over a VDOConfig that is in force.
-func (p *pass) run(ctx context.Context) {
-	if err := p.settle(ctx); err != nil {
+// run is the pass over a VDOConfig that is in force: gather, decide, act, judge. Where it
+// is frozen nothing but repairs is done.
+func (p *pass) run(ctx context.Context, frozen string) {
+	g := p.gatherer(p.config, p.now, frozen)
+	err := g.settle(ctx)
+	if p.site, p.inventory = g.site, g.inventory; err != nil {
 		p.outcome.applied = err
 		return
 	}
 	p.outcome.renewed = p.keepCertificate(ctx)
-	err := p.observe(ctx)
+	g.inventory, g.certificate = p.inventory, p.certificate
+	err = g.gather(ctx)
+	p.site = g.site
+	p.outcome.faults, p.outcome.notes = maps.Clone(g.faults), g.notes
+	p.outcome.resolved, p.outcome.volumes = g.unresolved, cmp.Or(g.volumes, p.outcome.volumes)
+	spec := p.site.spec
 	if err == nil {
-		p.resolve(ctx)
-		err = p.install(ctx)
+		spec, err = p.install(ctx)
 	}
-	err = fault.Join(err, p.assess(ctx))
-	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.site.faults)), err)...)
+	err = fault.Join(err, p.assess(ctx, &spec))
+	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.outcome.faults)), err)...)
 }
 
-// install plans and applies.
-func (p *pass) install(ctx context.Context) error {
-	if p.site.contents == nil {
-		return nil // there is nothing to install from, and observe has said why
+// install decides, renders, plans and applies. It returns the spec that was rendered from.
+func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
+	s := &p.site
+	p.decision = s.resolve()
+	if s.bundle == nil {
+		return s.spec, nil // there is nothing to install from
 	}
-	rendered, err := p.renderAny(ctx)
+	p.outcome.resolved = fault.Join(s.held, p.decision.refused)
+	rendered, err := s.render(p.decision)
+	p.rendered(rendered)
 	if err != nil {
-		return err
+		return rendered.spec, err
 	}
-	live, err := p.plan(ctx, rendered)
+	tried, err := p.dryRun(ctx, rendered)
 	if err != nil {
-		return err
+		return rendered.spec, err
 	}
-	if p.config.Spec.Suspend {
-		return p.outcome.plan.Conflicts()
+	made := s.plan(tried)
+	if p.outcome.plan = &made; p.config.Spec.Suspend {
+		return rendered.spec, made.Conflicts()
 	}
-	return p.apply(ctx, rendered, live)
+	return rendered.spec, p.apply(ctx, tried)
+}
+
+// rendered notes what came of rendering.
+func (p *pass) rendered(r rendering) {
+	p.decision = r.decision
+	p.outcome.resolved = fault.Join(p.outcome.resolved, r.refused)
+	p.outcome.notes = append(p.outcome.notes, r.Notes...)
+	for d, why := range r.malformed {
+		p.outcome.faults = joined(p.outcome.faults, d, why)
+	}
 }
 
 // changed logs and tells what was done to an object.

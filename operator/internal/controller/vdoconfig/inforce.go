@@ -12,42 +12,42 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// inForce returns the VDOConfig that is in force instead of this one, or nil.
+// inForce returns the VDOConfig that is in force instead of this one, or nil, and whether
+// this one is the only one.
 //
 // Who has installed something stays in force: the inventories say so, which are
 // written before anything else is and read past every cache, and passes are made one
 // at a time. Of several, or of none, it is who has the finalizer, then the oldest,
 // then the first by name: creation times have seconds.
-func (p *pass) inForce(ctx context.Context) (*v1alpha1.VDOConfig, error) {
+func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (other *v1alpha1.VDOConfig, alone bool, err error) {
 	var all v1alpha1.VDOConfigList
-	if err := p.Client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("list VDOConfigs: %w", err)
+	if err := r.Client.List(ctx, &all); err != nil {
+		return nil, false, fmt.Errorf("list VDOConfigs: %w", err)
 	}
-	p.alone = len(all.Items) < 2
-	if p.alone {
-		return nil, nil //nolint:nilnil // none is an answer
+	if len(all.Items) < 2 {
+		return nil, true, nil
 	}
-	first, err := p.claim(ctx, p.config)
+	first, err := r.claim(ctx, config)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i := range all.Items {
 		o := &all.Items[i]
-		if client.ObjectKeyFromObject(o) == p.name {
+		if client.ObjectKeyFromObject(o) == client.ObjectKeyFromObject(config) {
 			continue
 		}
-		other, err := p.claim(ctx, o)
+		other, err := r.claim(ctx, o)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if other.before(first) {
 			first = other
 		}
 	}
-	if first.config == p.config {
-		return nil, nil //nolint:nilnil // none is an answer
+	if first.config == config {
+		return nil, false, nil
 	}
-	return first.config, nil
+	return first.config, false, nil
 }
 
 // claim is what a VDOConfig's right to be in force rests on.
@@ -58,8 +58,8 @@ type claim struct {
 }
 
 // claim fails where the inventory cannot be read now: who has installed is not guessed.
-func (p *pass) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
-	inv, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(o))
+func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
+	inv, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(o))
 	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
 		return claim{}, err
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-func leftoversOf(p *pass) map[string]matrix.Driver {
+func leftoversOf(s *site, d decision) map[string]matrix.Driver {
 	all := map[string]matrix.Driver{}
-	for _, l := range p.leftovers() {
+	for _, l := range s.leftovers(rendering{spec: s.spec, decision: d}) {
 		all[l.Key.String()] = l.Driver
 	}
 	return all
@@ -23,9 +24,9 @@ func decided(driver matrix.Driver, version string) decision {
 }
 
 func TestTheSnapshotWebhookGoesFromCSI34On(t *testing.T) {
-	require.Empty(t, leftoversOf(&pass{decision: decided(matrix.CSI, "3.3.1")}))
+	require.Empty(t, leftoversOf(&site{}, decided(matrix.CSI, "3.3.1")))
 	for _, version := range []string{"3.4.0", "3.5.1", "3.10.0"} {
-		all := leftoversOf(&pass{decision: decided(matrix.CSI, version)})
+		all := leftoversOf(&site{}, decided(matrix.CSI, version))
 		require.Len(t, all, 7, version)
 		require.Contains(t, all, "ValidatingWebhookConfiguration validation-webhook.snapshot.storage.k8s.io")
 		require.Contains(t, all, "Deployment kube-system/snapshot-validation-deployment")
@@ -35,8 +36,11 @@ func TestTheSnapshotWebhookGoesFromCSI34On(t *testing.T) {
 
 // The earlier operator's Secret goes only where nothing is in it that we have not.
 func TestTheEarlierOperatorsCredentialsGoOnlyAsACopy(t *testing.T) {
-	p := &pass{decision: decided(matrix.CPI, "1.33.1"), site: site{vcenters: map[string]render.VCenter{
-		"one": {Server: "vc1.site", Credentials: render.Credentials{Username: "u", Password: "p"}}}}}
+	cpi := decided(matrix.CPI, "1.33.1")
+	one := render.VCenter{Server: "vc1.site", Credentials: render.Credentials{Username: "u", Password: "p"}}
+	s := &site{vcenters: map[string]vcenter{"one": {VCenter: one, proven: true}}}
+	s.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"one"}}
+	proven, _ := s.proven(&s.spec)
 	for name, c := range map[string]struct {
 		data map[string]any
 		same bool
@@ -47,9 +51,9 @@ func TestTheEarlierOperatorsCredentialsGoOnlyAsACopy(t *testing.T) {
 		"another vCenter too": {map[string]any{"vc1.site.password": "cA==", "vc2.site.password": "cA=="}, false},
 		"no base64":           {map[string]any{"vc1.site.password": "%"}, false},
 	} {
-		require.Equal(t, c.same, p.copyOfCredentials(&unstructured.Unstructured{Object: map[string]any{"data": c.data}}), name)
+		require.Equal(t, c.same, copyOfCredentials(&unstructured.Unstructured{Object: map[string]any{"data": c.data}}, proven), name)
 	}
-	require.Contains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret")
-	p.site.unproven = map[string]bool{"vc": true}
-	require.NotContains(t, leftoversOf(p), "Secret kube-system/cpi-global-secret", "not while its replacement is in doubt")
+	require.Contains(t, leftoversOf(s, cpi), "Secret kube-system/cpi-global-secret")
+	s.vcenters["one"] = vcenter{VCenter: one}
+	require.NotContains(t, leftoversOf(s, cpi), "Secret kube-system/cpi-global-secret", "not while its replacement is in doubt")
 }

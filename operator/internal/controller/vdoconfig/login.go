@@ -38,54 +38,54 @@ var copies = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CSINamespace, Name: render.PullSecret},
 }
 
-// observeLogin reads the mirror's login. A Secret that is gone, or that the mirror did
+// gatherLogin reads the mirror's login. A Secret that is gone, or that the mirror did
 // not let in, changes nothing at pods that have one.
-func (p *pass) observeLogin(ctx context.Context) error {
-	b := p.site.bundle
+func (g *gatherer) gatherLogin(ctx context.Context) error {
+	b := g.bundle.source
 	name, named := b.PullSecretName()
-	data, version, err := p.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name})
+	data, version, err := g.Cluster.VersionedSecret(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name})
 	if err != nil {
 		return err
 	}
 	given := data[corev1.DockerConfigJsonKey]
 	if len(given) > 0 && version == b.Status.VerifiedLogin {
-		p.site.login = login{data: given}
+		g.login = login{data: given}
 		return nil
 	}
-	if p.site.login, err = p.installedLogin(ctx); err != nil {
+	if g.login, err = g.installedLogin(ctx); err != nil {
 		return err
 	}
-	secret := p.name.Namespace + "/" + name
+	secret := g.name.Namespace + "/" + name
 	switch {
 	case len(given) > 0:
-		p.unverifiedLogin(secret)
+		g.unverifiedLogin(secret)
 	case named || data != nil:
-		p.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, p.site.login.note()),
+		g.hold(loginFault(secret, fmt.Errorf("it is not there, or has no key %s%s", corev1.DockerConfigJsonKey, g.login.note()),
 			"create it with `kubectl create secret docker-registry`, or correct spec.pullSecret of the DriverBundle"))
 	case b.Status.VerifiedLogin != v1alpha1.NoLogin:
-		p.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", p.site.login.note()),
+		g.hold(loginFault(secret, fmt.Errorf("it is not there, and the mirror was not read without it%s", g.login.note()),
 			"create it with `kubectl create secret docker-registry`"))
-	case p.site.login.kept:
-		p.outcome.notes = append(p.outcome.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(p.site.login.note(), "; ")))
+	case g.login.kept:
+		g.notes = append(g.notes, fmt.Sprintf("Secret %s is gone and the mirror needs none: %s", secret, strings.TrimPrefix(g.login.note(), "; ")))
 	}
 	return nil
 }
 
 // unverifiedLogin says why a login that is there is not given to pods.
-func (p *pass) unverifiedLogin(secret string) {
-	b := p.site.bundle
+func (g *gatherer) unverifiedLogin(secret string) {
+	b := g.bundle.source
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
-		p.hold(&fault.Error{
+		g.hold(&fault.Error{
 			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "see to the DriverBundle " + b.Name + " first",
-			Err: errors.New("the mirror has not let it in" + p.site.login.note() + ": " + ready.Message),
+			Err: errors.New("the mirror has not let it in" + g.login.note() + ": " + ready.Message),
 		})
 	case b.Spec.Suspend:
-		p.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+p.site.login.note()),
+		g.hold(loginFault(secret, errors.New("it was not tried at the mirror, since the DriverBundle is suspended"+g.login.note()),
 			"set spec.suspend of the DriverBundle to false"))
 	default:
-		p.outcome.waiting = "the login in Secret " + secret + " is being tried at the mirror"
+		g.waiting = "the login in Secret " + secret + " is being tried at the mirror"
 	}
 }
 
@@ -105,15 +105,15 @@ func (l login) note() string {
 }
 
 // installedLogin is what the drivers' pods have.
-func (p *pass) installedLogin(ctx context.Context) (login, error) {
+func (g *gatherer) installedLogin(ctx context.Context) (login, error) {
 	recorded := false
 	for i, key := range copies {
-		if _, is := p.site.inventory.Get(key); !is {
+		if _, is := g.inventory.Get(key); !is {
 			continue
 		}
 		recorded = true
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
-		if err := p.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
+		data, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name})
+		if err := g.at([]matrix.Driver{matrix.CPI, matrix.CSI}[i], err); err != nil {
 			return login{}, err
 		}
 		if have := data[corev1.DockerConfigJsonKey]; len(have) > 0 {

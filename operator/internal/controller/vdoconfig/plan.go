@@ -3,16 +3,13 @@ package vdoconfig
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -20,135 +17,44 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// render makes the objects of the releases decided for.
-func (p *pass) render(ctx context.Context) (*render.Rendered, error) {
-	if len(p.decision.releases) == 0 {
-		return &render.Rendered{}, nil
-	}
-	in := render.Input{
-		Lock: p.site.contents.Lock, Manifests: p.site.contents.Manifests, Matrix: p.site.matrix, Installed: p.site.installed,
-		Repository: p.site.bundle.Status.Repository,
-		Releases:   p.decision.releases, Spec: p.spec, VCenters: p.site.vcenters, Cluster: p.site.cluster,
-		PullSecret: p.site.login.data, HashKey: p.site.hash,
-	}
-	in.Cluster.ForeignSnapshotController = p.foreignSnapshotController()
+// planned is what a plan is made from beside the site: what was rendered, and what the
+// API server has of it and would make of it.
+type planned struct {
+	rendering
+	live    plan.Live
+	refused map[inventory.Key]error
+	dry     map[inventory.Key]plan.Outcome
+	content map[matrix.Driver]string
+}
+
+// dryRun reads what the plan is about, and has the API server try what was rendered.
+func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
+	in := planned{rendering: r}
 	var err error
-	if in.Webhook, err = p.webhook(ctx); err != nil {
-		if err := p.at(matrix.CSI, err); err != nil {
-			return nil, err
-		}
-		p.decision.leave(matrix.CSI, err.Error())
-		in.Releases = p.decision.releases
-	}
-	rendered, err := p.renderable(in)
-	if err != nil {
-		return nil, err
-	}
-	p.outcome.notes = append(p.outcome.notes, rendered.Notes...)
-	return rendered, nil
-}
-
-// renderable renders what can be. Where a driver's configuration cannot be made, or is not
-// proven, it is kept as it is, and all else of the driver goes on. Where that cannot be
-// rendered either it is an error, or, as the last resort, the driver is left as it is.
-func (p *pass) renderable(in render.Input) (*render.Rendered, error) {
-	malformed := map[matrix.Driver]error{}
-	in.Keep = map[matrix.Driver]bool{matrix.CPI: p.unproven(matrix.CPI), matrix.CSI: p.unproven(matrix.CSI)}
-	for {
-		rendered, err := render.Render(in)
-		var failed render.Failed
-		if !errors.As(err, &failed) {
-			p.site.malformed = malformed
-			for d, why := range malformed {
-				p.fault(d, why)
-			}
-			return rendered, err
-		}
-		for d, why := range failed {
-			switch {
-			case !in.Keep[d]:
-				malformed[d], in.Keep[d] = why, true
-			case p.leavesOut:
-				p.decision.leave(d, why.Error())
-			default:
-				return nil, err
-			}
-		}
-		in.Releases = p.decision.releases
-	}
-}
-
-// webhook returns the webhook's certificate: the one that was seen to, or, before the
-// webhook is registered, one from its Secret or a new one, which is kept by being
-// applied.
-func (p *pass) webhook(ctx context.Context) (*webhookcert.Certificate, error) {
-	sp := p.spec.StorageProvider
-	if sp == nil || !sp.Webhook || p.decision.version(matrix.CSI) == "" {
-		return nil, nil
-	}
-	if p.site.certificate != nil {
-		return p.site.certificate, nil
-	}
-	data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
-	if err != nil {
-		return nil, err
-	}
-	cert, _, err := webhookcert.Ensure(data, nil, p.now, rand.Reader)
-	return cert, err
-}
-
-// others splits the foreign workloads: one snapshot-controller of the version wanted
-// serves as well as ours, any other is a conflict.
-func (p *pass) others() (conflicts []plan.Other, served bool) {
-	wanted := p.decision.version(matrix.SnapshotController)
-	for _, w := range p.site.observed.Foreign() {
-		if w.Driver == matrix.SnapshotController && (p.site.distribution == openshift || w.Version == wanted) {
-			served = true
-			continue
-		}
-		conflicts = append(conflicts, plan.Other{
-			ID:     inventory.ID{Key: inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}, Version: "v1"},
-			Driver: w.Driver, Version: w.Version, Helm: w.Helm,
-		})
-	}
-	return conflicts, served
-}
-
-func (p *pass) foreignSnapshotController() bool {
-	_, served := p.others()
-	return served && p.site.distribution != openshift // there rendering knows by itself
-}
-
-// plan compares what shall be with what is. It returns what is.
-func (p *pass) plan(ctx context.Context, rendered *render.Rendered) (plan.Live, error) {
-	leftovers := p.leftovers()
-	live, refused, err := p.Cluster.Read(ctx, ids(rendered, p.site.inventory, leftovers))
-	if err != nil {
-		return nil, err
+	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers(r))); err != nil {
+		return in, err
 	}
 	if p.site.login.kept {
-		p.site.login.keep(rendered, live)
+		p.site.login.keep(r.Rendered, in.live)
 	}
-	keepConfiguration(rendered, live)
-	dry, err := p.Cluster.DryRun(ctx, rendered.Objects(), live)
-	if err != nil {
-		return nil, err
+	keepConfiguration(r.Rendered, in.live)
+	if in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live); err != nil {
+		return in, err
 	}
-	others, _ := p.others()
-	content, err := p.content()
-	if err != nil {
-		return nil, err
-	}
-	made := plan.Make(plan.Input{
-		Key: p.site.hash, Content: content,
-		Stages: rendered.Stages, Live: live, Refused: refused, DryRun: dry, Inventory: p.site.inventory,
-		Held: p.decision.held, Leaving: p.leaving(), Leftovers: leftovers, Others: others,
+	in.content, err = content(r.decision)
+	return in, err
+}
+
+// plan compares what shall be with what is: pure.
+func (s *site) plan(in planned) plan.Plan {
+	others, _ := s.others(in.decision)
+	return plan.Make(plan.Input{
+		Key: s.hash, Content: in.content,
+		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
+		Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
-	p.outcome.plan = &made
-	return live, nil
 }
 
 // ids names everything that the plan is about, each once.
@@ -206,25 +112,25 @@ func keepPart(o render.Object, was *unstructured.Unstructured) {
 }
 
 // leaving says what becomes of drivers that are installed and not asked for any more.
-func (p *pass) leaving() map[matrix.Driver]plan.Leave {
+func (s *site) leaving() map[matrix.Driver]plan.Leave {
 	all := map[matrix.Driver]plan.Leave{}
-	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		for _, d := range p.unasked() {
+	if s.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		for _, d := range s.unasked() {
 			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan"}
 		}
 	}
-	for _, d := range p.site.retained {
+	for _, d := range s.retained {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
-	maps.Copy(all, p.retainNetwork())
+	maps.Copy(all, retainNetwork(s.config.Spec.OnDelete))
 	return all
 }
 
 // retainNetwork leaves the network plug-in where it is, unless spec.onDelete asks for
 // the removal of everything: without it no pod of the cluster has a network, the
 // operator's own among them.
-func (p *pass) retainNetwork() map[matrix.Driver]plan.Leave {
-	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove {
+func retainNetwork(onDelete v1alpha1.DeleteMode) map[matrix.Driver]plan.Leave {
+	if onDelete == v1alpha1.DeleteRemove {
 		return nil
 	}
 	return map[matrix.Driver]plan.Leave{matrix.CNI: {Action: plan.Forget, Reason: "all pods of the cluster need the network: spec.onDelete Remove removes it, after the rest"}}
@@ -240,17 +146,19 @@ func volumesFault(volumes, attachments int) error {
 }
 
 // leftovers are objects of earlier installations that may go once all is healthy.
-func (p *pass) leftovers() []plan.Leftover {
+func (s *site) leftovers(r rendering) []plan.Leftover {
 	var all []plan.Leftover
-	if csi, err := matrix.ParseVersion(p.decision.version(matrix.CSI)); err == nil && !csi.LessThan(withoutSnapshotWebhook) {
+	if csi, err := matrix.ParseVersion(r.decision.version(matrix.CSI)); err == nil && !csi.LessThan(withoutSnapshotWebhook) {
 		for _, id := range snapshotWebhook {
 			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
 		}
 	}
-	if p.decision.version(matrix.CPI) != "" && len(p.site.unproven) == 0 {
+	proven, unproven := s.proven(&r.spec)
+	if r.decision.version(matrix.CPI) != "" && len(unproven) == 0 {
 		all = append(all, plan.Leftover{
 			ID: core("Secret", render.CPINamespace, "cpi-global-secret"), Driver: matrix.CPI,
-			Reason: "the earlier operator's copy of the credentials is not read any more", Only: p.copyOfCredentials,
+			Reason: "the earlier operator's copy of the credentials is not read any more",
+			Only:   func(live *unstructured.Unstructured) bool { return copyOfCredentials(live, proven) },
 		})
 	}
 	return all
@@ -287,20 +195,20 @@ func rights(kind, name string) inventory.ID {
 }
 
 // copyOfCredentials tells whether a Secret has nothing but what we have too: the
-// accounts of the vCenters of this VDOConfig, with the same values.
-func (p *pass) copyOfCredentials(live *unstructured.Unstructured) bool {
+// accounts of these vCenters, with the same values.
+func copyOfCredentials(live *unstructured.Unstructured, vcenters map[string]render.VCenter) bool {
 	data, _, _ := unstructured.NestedStringMap(live.Object, "data")
 	for key, encoded := range data {
 		value, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil || !p.knows(key, value) {
+		if err != nil || !knows(vcenters, key, value) {
 			return false
 		}
 	}
 	return true
 }
 
-func (p *pass) knows(key string, value []byte) bool {
-	for _, vc := range p.site.vcenters {
+func knows(vcenters map[string]render.VCenter, key string, value []byte) bool {
+	for _, vc := range vcenters {
 		for suffix, ours := range map[string]string{".username": vc.Credentials.Username, ".password": vc.Credentials.Password} {
 			if strings.EqualFold(key, vc.Server+suffix) && bytes.Equal(bytes.TrimRight(value, "\r\n"), bytes.TrimRight([]byte(ours), "\r\n")) {
 				return true

@@ -25,11 +25,11 @@ import (
 // and the cluster id.
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
-	other, err := p.inForce(ctx)
+	other, alone, err := r.inForce(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	done, err := p.clear(ctx, other)
+	done, err := p.clear(ctx, other, alone)
 	if err == nil && done {
 		note := "the drivers were removed"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
@@ -38,16 +38,15 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
 	p.outcome.leaving = err
-	if other == nil && (p.outcome.volumes != nil || p.lost || config.Spec.Suspend) {
-		p.frozen = "the VDOConfig is being deleted"
-		p.run(ctx) // what cannot be removed yet is repaired, also where its removal had begun
+	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || config.Spec.Suspend) {
+		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
 	}
-	return p, nil
+	return p.result, nil
 }
 
 // clear does what can be done now, and tells whether that was all. The other one is
 // the VDOConfig in force, if it is not this one.
-func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool, err error) {
+func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool) (done bool, err error) {
 	if p.config.Spec.Suspend {
 		return false, &fault.Error{
 			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New("spec.suspend is set"), Hint: "set spec.suspend to false"}
@@ -56,13 +55,13 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 	if err != nil {
 		return false, err
 	}
-	if p.site.inventory = inv; other != nil {
+	if p.inventory = inv; other != nil {
 		theirs, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(other))
 		if err != nil {
 			return false, err
 		}
 		for _, e := range theirs.Entries() { // what is of the one in force is not ours to remove
-			p.site.inventory = p.site.inventory.Without(e.Key)
+			p.inventory = p.inventory.Without(e.Key)
 		}
 	}
 	if err := p.lostInventory(ctx, inv, other != nil); err != nil {
@@ -76,7 +75,7 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
 		return false, err
 	}
-	if !p.alone {
+	if !alone {
 		return true, nil // the other one goes on using the key
 	}
 	for _, name := range hashSecrets {
@@ -86,6 +85,8 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig) (done bool,
 	}
 	return true, nil
 }
+
+var errInventoryLost = errors.New("the inventory of what was installed is lost")
 
 // lostInventory refuses a removal by an inventory that has nothing, where the status
 // says that drivers were installed and they are there: they would be left behind, and
@@ -99,9 +100,8 @@ func (p *pass) lostInventory(ctx context.Context, inv inventory.Inventory, other
 	if err := fault.Join(append(slices.Collect(maps.Values(observed.Unread)), err)...); err != nil || len(installed(&observed, inv)) == 0 {
 		return err
 	}
-	p.lost = true
 	return &fault.Error{
-		Reason: fault.Conflict, Op: "remove", Subject: "drivers", Err: errors.New("the inventory of what was installed is lost"),
+		Reason: fault.Conflict, Op: "remove", Subject: "drivers", Err: errInventoryLost,
 		Hint: "it is made again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
 	}
 }
@@ -110,11 +110,11 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err := p.mayRemove(ctx); err != nil || p.outcome.volumes != nil {
 		return false, err
 	}
-	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.site.inventory, nil))
+	live, refused, err := p.Cluster.Read(ctx, ids(&render.Rendered{}, p.inventory, nil))
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.site.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.site.inventory)), p.retainNetwork())
+	removal := plan.Removal(p.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.inventory)), retainNetwork(p.config.Spec.OnDelete))
 	wave := removal.Without(p.unseen(refused)).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
 		return false, err
@@ -130,7 +130,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 func (p *pass) unseen(refused map[inventory.Key]error) map[matrix.Driver]bool {
 	all := map[matrix.Driver]bool{}
 	for key := range refused {
-		e, _ := p.site.inventory.Get(key)
+		e, _ := p.inventory.Get(key)
 		all[e.Driver] = true
 	}
 	return all
@@ -159,7 +159,7 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 // mayRemove refuses while volumes need the storage driver, unless told otherwise.
 // Once its workloads are gone there is nothing left to refuse.
 func (p *pass) mayRemove(ctx context.Context) error {
-	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove || !p.site.inventory.Has(matrix.CSI) {
+	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove || !p.inventory.Has(matrix.CSI) {
 		return nil
 	}
 	volumes, attachments, err := p.Cluster.Volumes(ctx)

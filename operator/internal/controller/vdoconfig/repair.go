@@ -1,123 +1,155 @@
 package vdoconfig
 
 import (
-	"cmp"
-	"context"
+	"errors"
+	"maps"
 	"reflect"
 	"slices"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// settle reads what was installed, and finds the drivers that have to stay though they
-// are not asked for any more: the storage driver goes only as the deletion of the
-// VDOConfig would let it. Those are cared for as they were last asked for.
-func (p *pass) settle(ctx context.Context) error {
-	var err error
-	if p.site.inventory, err = p.Cluster.LoadInventory(ctx, p.name); err != nil {
-		return err
-	}
-	gone := slices.DeleteFunc(p.unasked(), func(d matrix.Driver) bool { return !p.runs(d) })
-	if !slices.Contains(gone, matrix.CSI) || p.config.Spec.OnDelete == v1alpha1.DeleteOrphan || p.config.Spec.OnDelete == v1alpha1.DeleteRemove {
-		return nil
-	}
-	volumes, attachments, err := p.Cluster.Volumes(ctx)
-	if err != nil || volumes+attachments == 0 {
-		return err
-	}
-	p.outcome.volumes = volumesFault(volumes, attachments)
-	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
-		if slices.Contains(gone, d) {
-			p.site.retained = append(p.site.retained, d)
-		}
-	}
-	if p.spec.StorageProvider == nil {
-		p.spec.StorageProvider = p.site.inventory.Memory().StorageProvider
-	}
-	return nil
+// rendering is what came of rendering a decision.
+type rendering struct {
+	*render.Rendered
+	spec     v1alpha1.VDOConfigSpec // that it was rendered from
+	decision decision               // without the drivers that had to be left as they are
+	// malformed are drivers whose configuration cannot be made from what is asked for, and
+	// why: it is kept as it is.
+	malformed map[matrix.Driver]error
+	refused   error  // why what was decided first could not be rendered
+	frozen    string // likewise: nothing but repairs is done
 }
 
-// runs tells whether a driver's pods were installed, and their removal has not ended:
-// kinds and namespaces stay in the inventory longer.
-func (p *pass) runs(d matrix.Driver) bool {
-	return slices.ContainsFunc(p.site.inventory.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
+// attempt is one way to render.
+type attempt struct {
+	spec     v1alpha1.VDOConfigSpec
+	decision decision
+	// leavesOut lets drivers that cannot be rendered at all be left as they are.
+	leavesOut bool
 }
 
-// unasked are the drivers that are installed and not asked for.
-func (p *pass) unasked() []matrix.Driver {
-	rules, _, _ := policies(p.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	wanted := asked(rules)
-	return slices.DeleteFunc(p.site.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
-}
-
-// renderAny renders what was decided. Where that cannot be done (a field of the spec
+// render renders what was decided. Where that cannot be done (a field of the spec
 // that makes no sense, a new release that is refused) it renders what is installed, so
 // that it is repaired: as the spec has it, else as it was last rendered. Where there is
 // no way for a driver at all, the others go on without it.
-func (p *pass) renderAny(ctx context.Context) (*render.Rendered, error) {
-	rendered, err := p.render(ctx)
+func (s *site) render(d decision) (rendering, error) {
+	first, err := s.try(attempt{spec: s.spec, decision: d})
 	if err == nil {
-		return rendered, nil
+		return first, nil
 	}
-	if p.site.inventory.Len() == 0 {
-		return p.withoutFailed(ctx)
+	if s.inventory.Len() == 0 {
+		return s.try(attempt{spec: s.spec, decision: d, leavesOut: true})
 	}
-	p.freeze(err)
-	if rendered, again := p.render(ctx); again == nil {
-		p.outcome.resolved = fault.Join(p.outcome.resolved, err)
-		return rendered, nil
+	faults := maps.Clone(s.faults)
+	for driver, why := range first.malformed {
+		faults = joined(faults, driver, why)
 	}
-	was := p.site.inventory.Memory()
-	p.spec.CloudProvider, p.spec.StorageProvider = was.CloudProvider, was.StorageProvider
-	if e := p.observeVCenters(ctx); e != nil {
-		return nil, fault.Join(err, e)
+	installed := s.choose(d.from, err, faults)
+	remembered := s.remembered()
+	for _, a := range []attempt{{spec: s.spec, decision: installed}, {spec: remembered, decision: installed}} {
+		if r, again := s.try(a); again == nil {
+			r.refused, r.frozen = err, err.Error()
+			return r, nil
+		}
 	}
-	if rendered, again := p.render(ctx); again == nil {
-		p.outcome.resolved = fault.Join(p.outcome.resolved, err)
-		return rendered, nil
-	}
-	return p.withoutFailed(ctx)
+	last, again := s.try(attempt{spec: remembered, decision: installed, leavesOut: true})
+	last.frozen = err.Error()
+	return last, again
 }
 
-func (p *pass) withoutFailed(ctx context.Context) (*render.Rendered, error) {
-	p.leavesOut = true
-	return p.render(ctx)
+// try renders in one way. Where a driver's configuration cannot be made, or is not
+// proven, it is kept as it is, and all else of the driver goes on. Where that cannot be
+// rendered either it is an error, or, as the last resort, the driver is left as it is.
+func (s *site) try(a attempt) (rendering, error) {
+	r := rendering{Rendered: &render.Rendered{}, spec: a.spec, decision: a.decision, malformed: map[matrix.Driver]error{}}
+	if len(a.decision.releases) == 0 {
+		return r, nil
+	}
+	in, err := s.input(a)
+	if err != nil {
+		return r, err
+	}
+	for {
+		rendered, err := render.Render(in)
+		var failed render.Failed
+		if !errors.As(err, &failed) {
+			if err == nil {
+				r.Rendered = rendered
+			}
+			return r, err
+		}
+		for d, why := range failed {
+			switch {
+			case !in.Keep[d]:
+				r.malformed[d], in.Keep[d] = why, true
+			case a.leavesOut:
+				r.decision = r.decision.without(d, why.Error())
+			default:
+				r.malformed = nil
+				return r, err
+			}
+		}
+		in.Releases = r.decision.releases
+	}
 }
 
-// freeze decides anew, for what is installed alone.
-func (p *pass) freeze(why error) {
-	p.frozen = why.Error()
-	p.choose(why)
+// input is what an attempt renders from.
+func (s *site) input(a attempt) (render.Input, error) {
+	from := a.decision.from
+	vcenters, unproven := s.proven(&a.spec)
+	in := render.Input{
+		Lock: from.contents.Lock, Manifests: from.contents.Manifests, Matrix: from.matrix, Installed: s.installed,
+		Repository: from.source.Status.Repository,
+		Releases:   a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
+		PullSecret: s.login.data, HashKey: s.hash,
+		Keep: map[matrix.Driver]bool{},
+	}
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		in.Keep[d] = slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })
+	}
+	_, served := s.others(a.decision)
+	in.Cluster.ForeignSnapshotController = served && s.distribution != openshift // there rendering knows by itself
+	var err error
+	in.Webhook, err = s.webhook(a)
+	return in, err
 }
 
-// installedFrom is the bundle that the drivers come from, "" before there are any. It is
-// kept in the status and in the inventory: either may be lost.
-func (p *pass) installedFrom() string {
-	was := cmp.Or(p.config.Status.Bundle, p.site.inventory.Memory().Bundle)
-	if b := p.site.bundle; b != nil && p.site.contents != nil && (was == "" || len(p.stranded()) == 0) {
-		return b.Status.Repository + "@" + b.Status.Digest
+// webhook is the certificate of the storage driver's webhook, where it is rendered.
+func (s *site) webhook(a attempt) (*webhookcert.Certificate, error) {
+	if !wantsWebhook(&a.spec) || a.decision.version(matrix.CSI) == "" {
+		return nil, nil
+	}
+	return s.certificate, s.certificateErr
+}
+
+// installedFrom is the bundle that the drivers come from after a decision, as it was ""
+// before there are any.
+func (s *site) installedFrom(d decision, was string) string {
+	if d.from != nil && (was == "" || len(s.stranded(d.from)) == 0) {
+		return d.from.reference()
 	}
 	return was
 }
 
 // remember notes in the inventory what the drivers are rendered from.
-func (p *pass) remember(inv inventory.Inventory) inventory.Inventory {
+func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventory {
 	was := inv.Memory()
 	now := was
-	if p.frozen == "" {
-		if p.site.malformed[matrix.CPI] == nil && (p.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
-			now.CloudProvider = p.spec.CloudProvider.DeepCopy()
+	if s.frozen == "" && r.frozen == "" {
+		if r.malformed[matrix.CPI] == nil && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
+			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}
-		if p.site.malformed[matrix.CSI] == nil && (p.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
-			now.StorageProvider = p.spec.StorageProvider.DeepCopy()
+		if r.malformed[matrix.CSI] == nil && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
+			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 	}
-	now.Kubernetes, now.Bundle = p.site.kubernetes.reported, p.installedFrom()
-	switch c := p.site.cluster; {
+	now.Kubernetes, now.Bundle = s.kubernetes.reported, s.installedFrom(r.decision, lastFrom(s.config, inv))
+	switch c := s.cluster; {
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID
 	case now.ClusterID == "":

@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,6 +27,7 @@ type question struct {
 // decision is what shall be there.
 type decision struct {
 	made     bool               // false where nothing could be asked
+	from     *opened            // the bundle that the releases are in; nil where none was made
 	releases []matrix.ReleaseID // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
 	// held are drivers that are asked for and left as they are, and why.
@@ -54,62 +54,65 @@ func (d decision) version(driver matrix.Driver) string {
 
 // resolve asks the matrix. Where what is installed has to stay and the bundle does not
 // hold it, the one that it was installed from is used.
-func (p *pass) resolve(ctx context.Context) {
-	if p.site.contents == nil {
-		p.decision = decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
-		return
+func (s *site) resolve() decision {
+	if s.bundle == nil {
+		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
-	hold := p.site.hold
+	d := s.choose(s.bundle, s.hold(), s.faults)
+	if s.last == nil || !s.strands(d) || len(s.stranded(s.last)) > 0 {
+		return d
+	}
+	again := s.choose(s.last, fault.Join(s.hold(), d.refused), s.faults)
+	again.refused = d.refused
+	return again
+}
+
+// hold is why nothing new may be installed now, or nil.
+func (s *site) hold() error {
 	switch {
-	case hold != nil:
-	case p.outcome.waiting != "":
-		hold = &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(p.outcome.waiting)}
-	case p.frozen != "":
-		hold = &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(p.frozen)}
+	case s.held != nil:
+		return s.held
+	case s.waiting != "":
+		return &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(s.waiting)}
+	case s.frozen != "":
+		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
-	p.choose(hold)
-	if len(p.stranded()) > 0 && (hold != nil || p.decision.refused != nil) {
-		why := fault.Join(hold, p.decision.refused)
-		if now := p.site; p.openLast(ctx) && len(p.stranded()) == 0 {
-			refused := p.decision.refused
-			p.choose(why)
-			p.decision.refused = refused
-		} else {
-			p.site = now
-		}
-	}
-	p.outcome.resolved = fault.Join(p.outcome.resolved, p.site.hold, p.decision.refused)
+	return nil
+}
+
+// strands tells whether a decision leaves without its release what has to stay.
+func (s *site) strands(d decision) bool {
+	return (s.hold() != nil || d.refused != nil) && len(s.stranded(s.bundle)) > 0
 }
 
 // stranded are the installed releases of drivers that are asked for, or have to stay,
-// which the bundle does not hold.
-func (p *pass) stranded() []matrix.ReleaseID {
-	if p.site.contents == nil {
-		return nil
-	}
-	holds, unasked := available(p.site.contents.Lock), p.unasked()
+// which a bundle does not hold.
+func (s *site) stranded(b *opened) []matrix.ReleaseID {
+	holds, unasked := available(b.contents.Lock), s.unasked()
 	var all []matrix.ReleaseID
 	for _, d := range inOrder {
-		id := matrix.ReleaseID{Driver: d, Version: p.site.installed[d]}
-		wanted := !slices.Contains(unasked, d) || slices.Contains(p.site.retained, d)
-		if _, there := p.site.installed[d]; there && wanted && p.runs(d) && !holds[id.String()] {
+		id := matrix.ReleaseID{Driver: d, Version: s.installed[d]}
+		wanted := !slices.Contains(unasked, d) || slices.Contains(s.retained, d)
+		if _, there := s.installed[d]; there && wanted && s.runs(d) && !holds[id.String()] {
 			all = append(all, id)
 		}
 	}
 	return all
 }
 
-// choose decides; drivers at fault are left as they are.
-func (p *pass) choose(hold error) {
+// choose decides from a bundle; drivers at fault are left as they are.
+func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
 	q := question{
-		spec: p.config.Spec, manual: p.manual(), hold: hold, document: p.site.matrix, available: available(p.site.contents.Lock),
-		refused: p.unlisted(),
-		facts:   matrix.Facts{Kubernetes: p.site.kubernetes.version, VCenters: p.site.versions, Distribution: p.site.distribution, Installed: p.site.installed},
+		spec: s.config.Spec, manual: manual(&s.config.Spec, b.source), hold: hold, document: b.matrix, available: available(b.contents.Lock),
+		refused: s.unlisted(b),
+		facts:   matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution, Installed: s.installed},
 	}
-	p.decision = decide(q).with(p.site.retained, q)
-	for d, why := range p.site.faults {
-		p.decision.leave(d, why.Error())
+	d := decide(q).with(s.retained, q)
+	d.from = b
+	for driver, why := range faults {
+		d = d.without(driver, why.Error())
 	}
+	return d
 }
 
 // with adds drivers that have to stay as they are, in order of installation.
@@ -124,31 +127,35 @@ func (d decision) with(retained []matrix.Driver, q question) decision {
 	return d
 }
 
-// leave leaves a driver as it is, and says why.
-func (d *decision) leave(driver matrix.Driver, why string) {
-	d.releases = slices.DeleteFunc(d.releases, func(id matrix.ReleaseID) bool { return id.Driver == driver })
+// without leaves a driver as it is, and says why.
+func (d decision) without(driver matrix.Driver, why string) decision {
+	d.releases = slices.DeleteFunc(slices.Clone(d.releases), func(id matrix.ReleaseID) bool { return id.Driver == driver })
+	if d.held = maps.Clone(d.held); d.held == nil {
+		d.held = map[matrix.Driver]string{}
+	}
 	d.held[driver] = why
+	return d
 }
 
 // manual tells whether upgrades wait for a person: as the VDOConfig says, else as
 // the predecessor's matrix ConfigMap does.
-func (p *pass) manual() bool {
-	mode := p.config.Spec.Upgrade
-	if mode == "" && p.site.bundle != nil {
-		mode = v1alpha1.UpgradeMode(p.site.bundle.Annotations[v1alpha1.AnnotationUpgrade])
+func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
+	mode := spec.Upgrade
+	if mode == "" {
+		mode = v1alpha1.UpgradeMode(b.Annotations[v1alpha1.AnnotationUpgrade])
 	}
 	return mode == v1alpha1.UpgradeManual
 }
 
-// unlisted are the releases whose needs no matrix lists; those that are installed may
-// stay.
-func (p *pass) unlisted() map[string]string {
+// unlisted are the releases of a bundle whose needs no matrix lists; those that are
+// installed may stay.
+func (s *site) unlisted(b *opened) map[string]string {
 	refused := map[string]string{}
-	for _, r := range p.site.contents.Lock.Releases {
-		if r.Driver == bundle.Operator || p.site.installed[r.Driver].Equal(r.Version) {
+	for _, r := range b.contents.Lock.Releases {
+		if r.Driver == bundle.Operator || s.installed[r.Driver].Equal(r.Version) {
 			continue
 		}
-		if err := render.Listed(p.site.contents.Lock, matrix.ReleaseID{Driver: r.Driver, Version: r.Version}, p.site.matrix); err != nil {
+		if err := render.Listed(b.contents.Lock, matrix.ReleaseID{Driver: r.Driver, Version: r.Version}, b.matrix); err != nil {
 			refused[r.ID()] = err.Error()
 		}
 	}

@@ -50,7 +50,8 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 		}
 	}
 	report := assess.Assess(in)
-	p := &pass{config: &v1alpha1.VDOConfig{}}
+	p := &result{config: &v1alpha1.VDOConfig{}}
+	p.site.config = p.config
 	p.config.Spec.Suspend = true
 	p.outcome.report, p.outcome.plan = &report, &plan.Plan{}
 	p.decision = decision{reasons: map[matrix.Driver][]string{}, withdrawn: map[matrix.Driver]string{}}

@@ -14,6 +14,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -40,15 +43,60 @@ var partOf = []struct {
 	{matrix.CSI, v1alpha1.ConditionCSI},
 }
 
+// result is what a pass found, decided and did: all that the status is made of.
+type result struct {
+	config *v1alpha1.VDOConfig // as it was found; never changed
+	now    time.Time
+
+	site     site     // gathered once
+	decision decision // with what rendering had to leave out
+	outcome  outcome
+
+	inventory   inventory.Inventory      // as it is recorded now
+	certificate *webhookcert.Certificate // of the registered webhook, as it is kept now
+}
+
+// outcome is what a pass came to.
+type outcome struct {
+	resolved error                   // why releases could not be chosen, or may not be
+	faults   map[matrix.Driver]error // of one driver each
+	applied  error                   // why objects could not be applied
+	renewed  error                   // why the webhook's certificate could not be kept
+	gate     string                  // what the next stage waits for
+	again    bool                    // go on at once
+	changed  int                     // objects written
+	plan     *plan.Plan
+	report   *assess.Report
+	notes    []string
+	leaving  error // why what is not wanted cannot be removed
+	volumes  error // the volumes that the removal waits for
+}
+
+// Next is at the interval, at once where work was only begun, and sooner while it is not
+// Ready.
+func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
+	next := reconciler.Next{Interval: config.Spec.Interval.Duration}
+	if next.Interval <= 0 {
+		next.Interval = defaultInterval
+	}
+	switch {
+	case p.outcome.again:
+		next.AtMost = reconciler.Soon
+	case !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionReady):
+		next.AtMost = notReadyInterval
+	}
+	return next
+}
+
 // Record makes the status of what the pass came to: the one place that does.
-func (p *pass) Record(config *v1alpha1.VDOConfig) {
+func (p result) Record(config *v1alpha1.VDOConfig) {
 	st := &config.Status
 	st.ObservedGeneration = config.Generation
 	st.HandledReconcileAt = p.config.Annotations[v1alpha1.AnnotationRequestedAt]
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
-	st.Bundle = p.installedFrom()
+	st.Bundle = p.site.installedFrom(p.decision, lastFrom(p.config, p.inventory))
 	st.Pending = p.pending()
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
@@ -59,12 +107,12 @@ func (p *pass) Record(config *v1alpha1.VDOConfig) {
 			st.Drivers[i].Ready = false // nobody knows
 		}
 	}
-	p.conditions(config)
+	p.conditions(config).Set(&st.Conditions, config.Generation)
 }
 
 // pending is what is held back: upgrades that wait for a person; under suspend
 // everything that a pass would change.
-func (p *pass) pending() []string {
+func (p *result) pending() []string {
 	all := slices.Clone(p.decision.pending[:min(len(p.decision.pending), maxPending)])
 	count := len(p.decision.pending)
 	if p.config.Spec.Suspend && p.outcome.plan != nil {
@@ -92,7 +140,7 @@ func cut(all []string) []string {
 	return all
 }
 
-func (p *pass) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
+func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	var all []v1alpha1.DriverStatus
 	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
@@ -110,12 +158,12 @@ func (p *pass) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 
 // running is the version whose roll-out is complete: the one seen now, else the last
 // that was, as long as another is rolled out.
-func (p *pass) running(d matrix.Driver, h assess.Health) string {
+func (p *result) running(d matrix.Driver, h assess.Health) string {
 	if h.Complete && h.Version != "" {
 		return h.Version
 	}
 	if _, there := p.site.installed[d]; there {
-		return p.site.inventory.Complete(d)
+		return p.inventory.Complete(d)
 	}
 	return ""
 }
@@ -136,54 +184,67 @@ func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
 	return all
 }
 
-// conditions sets all of them, parts first, Ready from all of them.
-func (p *pass) conditions(config *v1alpha1.VDOConfig) {
-	conds, gen := &config.Status.Conditions, config.Generation
-	p.resolvedCondition(conds, gen)
-	p.appliedCondition(conds, gen, config.Status.Pending)
-	p.nextCondition(conds, gen)
-	p.certificateCondition(conds, gen)
-	var errs []error
-	var waits []string
+// conditions says what the pass means for a VDOConfig whose status has the rest of it:
+// pure. Conditions that it has are looked at for whether there is one.
+func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
+	st := &config.Status
+	parts := []metav1.Condition{p.resolvedCondition()}
+	parts = append(parts, p.appliedCondition(st)...)
+	parts = append(parts, p.nextCondition()...)
+	parts = append(parts, p.certificateCondition())
 	for _, part := range partOf {
-		p.partCondition(conds, gen, part.driver, part.typ)
+		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
+	}
+	return condition.Report{Parts: parts, Phase: p.phase(st)}
+}
+
+// phase is made of everything: faults first, then what is waited for.
+func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
+	err, waits := p.problems(), p.waits()
+	switch {
+	case err != nil:
+		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes)}
+	case p.outcome.volumes != nil:
+		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
+	case p.config.Spec.Suspend && (len(waits) > 0 || len(st.Pending) > 0):
+		return condition.Phase{State: condition.StateSuspended}
+	case len(waits) > 0:
+		return condition.Phase{State: condition.StateProgressing, Message: strings.Join(waits, "; ")}
+	}
+	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
+}
+
+// problems are all faults that there are.
+func (p *result) problems() error {
+	var unhealthy []error
+	if rep := p.outcome.report; rep != nil {
+		for _, d := range inOrder {
+			unhealthy = append(unhealthy, rep.Drivers[d].Err())
+		}
+	}
+	return fault.Join(p.outcome.resolved, p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
+}
+
+// waits is what is waited for.
+func (p *result) waits() []string {
+	var all []string
+	for _, w := range []string{p.outcome.gate, p.site.waiting} {
+		if w != "" {
+			all = append(all, "waiting for "+w)
+		}
 	}
 	if rep := p.outcome.report; rep != nil {
 		for _, d := range inOrder {
-			h := rep.Drivers[d]
-			errs = append(errs, h.Err())
-			if w := h.Waits(); w != "" {
-				waits = append(waits, w)
+			if w := rep.Drivers[d].Waits(); w != "" {
+				all = append(all, w)
 			}
 		}
 	}
-	for _, w := range []string{p.outcome.waiting, p.outcome.gate} {
-		if w != "" {
-			waits = append([]string{"waiting for " + w}, waits...)
-		}
-	}
-	err := fault.Join(p.outcome.resolved, p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(errs...))
-	p.readyCondition(config, err, waits)
-}
-
-func (p *pass) readyCondition(config *v1alpha1.VDOConfig, err error, waits []string) {
-	conds, gen := &config.Status.Conditions, config.Generation
-	switch {
-	case err != nil:
-		condition.Fault(conds, gen, fault.Join(err, p.outcome.volumes))
-	case p.outcome.volumes != nil:
-		condition.Waiting(conds, gen, p.outcome.volumes)
-	case config.Spec.Suspend && (len(waits) > 0 || len(config.Status.Pending) > 0):
-		condition.Suspended(conds, gen)
-	case len(waits) > 0:
-		condition.Progressing(conds, gen, "", strings.Join(waits, "; "))
-	default:
-		condition.Ready(conds, gen, p.summary(&config.Status))
-	}
+	return all
 }
 
 // summary is what Ready says: "cpi@1.33.1, csi@3.5.1; 3 nodes".
-func (p *pass) summary(st *v1alpha1.VDOConfigStatus) string {
+func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 	var parts []string
 	for _, d := range st.Drivers {
 		if d.Version != "" {
@@ -200,25 +261,24 @@ func (p *pass) summary(st *v1alpha1.VDOConfigStatus) string {
 	return strings.TrimPrefix(text, "; ")
 }
 
-func (p *pass) resolvedCondition(conds *[]metav1.Condition, gen int64) {
+func (p *result) resolvedCondition() metav1.Condition {
+	const typ = v1alpha1.ConditionResolved
 	why := fault.Join(p.outcome.resolved, p.site.kubernetes.unread)
 	switch {
 	case why != nil:
-		condition.Part(conds, gen, v1alpha1.ConditionResolved, why, "")
-	case p.outcome.waiting != "":
-		unknown(conds, gen, v1alpha1.ConditionResolved, p.outcome.waiting)
+		return condition.False(typ, why)
+	case p.site.waiting != "":
+		return condition.Pending(typ, p.site.waiting)
 	case !p.decision.made && p.outcome.applied != nil:
-		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionResolved, Status: metav1.ConditionUnknown,
-			Reason: string(fault.ReasonOf(p.outcome.applied)), Message: "nothing was chosen: " + fault.Text(p.outcome.applied)})
+		return condition.Unseen(typ, "nothing was chosen", p.outcome.applied)
 	case !p.decision.made:
-		unknown(conds, gen, v1alpha1.ConditionResolved, "nothing is chosen: the VDOConfig is being deleted")
-	default:
-		condition.Part(conds, gen, v1alpha1.ConditionResolved, nil, p.chosen())
+		return condition.Pending(typ, "nothing is chosen: the VDOConfig is being deleted")
 	}
+	return condition.Judged(typ, nil, p.chosen())
 }
 
 // chosen is what Resolved says: "cpi@1.33.1, csi@3.5.1", and what is worth knowing.
-func (p *pass) chosen() string {
+func (p *result) chosen() string {
 	var parts []string
 	for _, id := range p.decision.releases {
 		parts = append(parts, id.String())
@@ -233,77 +293,67 @@ func (p *pass) chosen() string {
 	return text
 }
 
-func (p *pass) appliedCondition(conds *[]metav1.Condition, gen int64, pending []string) {
+func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Condition {
+	const typ = v1alpha1.ConditionApplied
 	switch {
 	case p.outcome.applied != nil:
-		condition.Part(conds, gen, v1alpha1.ConditionApplied, p.outcome.applied, "")
-	case p.config.Spec.Suspend && len(pending) > 0:
-		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionApplied, Status: metav1.ConditionFalse,
-			Reason: condition.ReasonSuspended, Message: fmt.Sprintf("%d changes are held back: see status.pending", len(pending))})
+		return []metav1.Condition{condition.False(typ, p.outcome.applied)}
+	case p.config.Spec.Suspend && len(st.Pending) > 0:
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: condition.ReasonSuspended,
+			Message: fmt.Sprintf("%d changes are held back: see status.pending", len(st.Pending))}}
 	case p.outcome.gate != "":
-		unknown(conds, gen, v1alpha1.ConditionApplied, "waiting for "+p.outcome.gate)
-	case p.outcome.plan == nil:
-		if meta.FindStatusCondition(*conds, v1alpha1.ConditionApplied) == nil {
-			unknown(conds, gen, v1alpha1.ConditionApplied, "nothing was chosen yet")
-		}
-	default:
-		condition.Part(conds, gen, v1alpha1.ConditionApplied, nil, fmt.Sprintf("%d objects", p.site.inventory.Len()))
+		return []metav1.Condition{condition.Pending(typ, "waiting for "+p.outcome.gate)}
+	case p.outcome.plan != nil:
+		return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("%d objects", p.inventory.Len()))}
+	case meta.FindStatusCondition(st.Conditions, typ) == nil:
+		return []metav1.Condition{condition.Pending(typ, "nothing was chosen yet")}
 	}
+	return nil // nothing was planned: it stays
 }
 
-func (p *pass) nextCondition(conds *[]metav1.Condition, gen int64) {
+func (p *result) nextCondition() []metav1.Condition {
 	if p.decision.nextMinor.IsZero() {
-		return
+		return nil
 	}
-	condition.Part(conds, gen, v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String())
+	return []metav1.Condition{condition.Judged(v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String())}
 }
 
 // certificateCondition warns of the end of the webhook's certificate: of one that is as
 // near to it, renewing has failed for a while.
-func (p *pass) certificateCondition(conds *[]metav1.Condition, gen int64) {
-	cert, err := p.site.certificate, p.outcome.renewed
+func (p *result) certificateCondition() metav1.Condition {
+	const typ = v1alpha1.ConditionCertificate
+	cert, err := p.certificate, p.outcome.renewed
 	switch {
 	case cert == nil && err == nil:
-		condition.Remove(conds, v1alpha1.ConditionCertificate)
+		return condition.Absent(typ)
 	case cert == nil:
-		condition.Part(conds, gen, v1alpha1.ConditionCertificate, err, "")
+		return condition.False(typ, err)
 	case cert.EndsAt().Sub(p.now) < webhookcert.WarnBefore:
 		text := fmt.Sprintf("the certificate of the storage driver's webhook ends at %s, and with it writes of StorageClasses and changes of claims", cert.EndsAt().UTC().Format(time.RFC3339))
 		if err != nil {
 			text += "; it could not be renewed: " + fault.Text(err)
 		}
-		condition.Set(conds, gen, metav1.Condition{Type: v1alpha1.ConditionCertificate, Status: metav1.ConditionFalse, Reason: reasonExpiring, Message: text})
-	default:
-		condition.Part(conds, gen, v1alpha1.ConditionCertificate, err, "it counts until "+cert.EndsAt().UTC().Format(time.RFC3339))
+		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonExpiring, Message: text}
 	}
+	return condition.Judged(typ, err, "it counts until "+cert.EndsAt().UTC().Format(time.RFC3339))
 }
 
-func (p *pass) partCondition(conds *[]metav1.Condition, gen int64, d matrix.Driver, typ string) {
+// partCondition is of one driver. Of one that this pass did not look at nothing is known
+// any more where it could not; else it stays.
+func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) []metav1.Condition {
 	rep := p.outcome.report
 	if rep == nil {
-		p.unseenCondition(conds, gen, typ)
-		return
+		if err := p.outcome.applied; err != nil && meta.FindStatusCondition(st.Conditions, typ) != nil {
+			return []metav1.Condition{condition.Unseen(typ, "it could not be looked at", err)}
+		}
+		return nil
 	}
 	h, judged := rep.Drivers[d]
 	switch {
 	case !judged:
-		condition.Remove(conds, typ)
+		return []metav1.Condition{condition.Absent(typ)}
 	case h.Err() == nil && h.Waits() != "":
-		unknown(conds, gen, typ, h.Waits())
-	default:
-		condition.Part(conds, gen, typ, h.Err(), string(d)+"@"+h.Version)
+		return []metav1.Condition{condition.Pending(typ, h.Waits())}
 	}
-}
-
-// unseenCondition is of a driver that this pass did not look at. What was known before
-// is not known any more where it could not.
-func (p *pass) unseenCondition(conds *[]metav1.Condition, gen int64, typ string) {
-	if err := p.outcome.applied; err != nil && meta.FindStatusCondition(*conds, typ) != nil {
-		condition.Set(conds, gen, metav1.Condition{Type: typ, Status: metav1.ConditionUnknown,
-			Reason: string(fault.ReasonOf(err)), Message: "it could not be looked at: " + fault.Text(err)})
-	}
-}
-
-func unknown(conds *[]metav1.Condition, gen int64, typ, message string) {
-	condition.Set(conds, gen, metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: condition.ReasonProgressing, Message: message})
+	return []metav1.Condition{condition.Judged(typ, h.Err(), string(d)+"@"+h.Version)}
 }

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,81 +31,82 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 	return names
 }
 
-// observeVCenters reads every vCenter that is named, and all that is wrong with them.
-// Those that only a driver uses which is not asked for any more hold nothing back.
-func (p *pass) observeVCenters(ctx context.Context) error {
-	p.site.vcenters, p.site.unproven, p.site.versions = map[string]render.VCenter{}, map[string]bool{}, nil
-	named := vCenterNames(&p.config.Spec)
-	for _, name := range vCenterNames(&p.spec) {
-		hold, waiting, versions := p.site.hold, p.outcome.waiting, p.site.versions
-		vc, ok, err := p.vcenter(ctx, name)
+// gatherVCenters reads every vCenter that a driver uses or was last rendered with, and all
+// that is wrong with them. Those that nobody asks for any more hold nothing back.
+func (g *gatherer) gatherVCenters(ctx context.Context) error {
+	g.vcenters = map[string]vcenter{}
+	named, remembered := vCenterNames(&g.config.Spec), g.remembered()
+	for _, name := range slices.Concat(vCenterNames(&g.spec), vCenterNames(&remembered)) {
+		if _, is := g.vcenters[name]; is {
+			continue
+		}
+		vc, err := g.vcenter(ctx, name)
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(named, name) {
-			p.site.hold, p.outcome.waiting, p.site.versions = hold, waiting, versions
+		if g.vcenters[name] = vc; !slices.Contains(named, name) {
+			continue
 		}
-		if ok {
-			p.site.vcenters[name] = vc
-		} else {
-			p.site.unproven[name] = true
+		g.hold(vc.held)
+		g.waiting = cmp.Or(vc.waiting, g.waiting)
+		if vc.version != nil {
+			g.versions = append(g.versions, *vc.version)
 		}
 	}
 	return nil
 }
 
-// vcenter reads a vCenter; it is good where what is there now was let in.
-func (p *pass) vcenter(ctx context.Context, name string) (vc render.VCenter, ok bool, err error) {
+// vcenter reads a vCenter; it is proven where what is there now was let in.
+func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 	var vcc v1alpha1.VsphereCloudConfig
-	err = p.Client.Get(ctx, types.NamespacedName{Namespace: p.name.Namespace, Name: name}, &vcc)
+	err := g.Client.Get(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name}, &vcc)
 	if client.IgnoreNotFound(err) != nil {
-		return vc, false, err
+		return vcenter{}, err
 	}
 	if err != nil {
-		p.hold(&fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", p.name.Namespace),
+		return vcenter{held: &fault.Error{
+			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", g.name.Namespace),
 			Hint: "create it, or correct the name in the VDOConfig",
-		})
-		return vc, false, nil //nolint:nilerr // it is not there, which was noted
+		}}, nil //nolint:nilerr // it is not there, which was noted
 	}
-	proven, ok := p.observeVCenter(ctx, &vcc)
-	if !ok {
-		return vc, false, nil
-	}
-	return vcenterOf(&vcc, proven), true, nil
+	read, err := g.Cluster.Credentials(ctx, &vcc)
+	return judgeVCenter(&vcc, read, err), nil
 }
 
-// observeVCenter notes what the check of a vCenter said, and returns the credentials
-// that it succeeded with, where those are the ones that are there now.
-func (p *pass) observeVCenter(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (credentials.Proven, bool) {
+// judgeVCenter says what the check of a vCenter means for the credentials that are there
+// now, or for why they cannot be read: pure.
+func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials, unread error) vcenter {
+	var vc vcenter
 	if v, err := matrix.ParseVSphere(vcc.Status.Version); err == nil {
-		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 stands for a build that is not known
-		p.site.versions = append(p.site.versions, matrix.VCenter{Name: vcc.Name, Version: v, Build: build})
+		build, _ := strconv.ParseUint(vcc.Status.Build, 10, 64) //nolint:errcheck // 0 is of a build that is not known
+		vc.version = &matrix.VCenter{Name: vcc.Name, Version: v, Build: build}
 	}
-	read, err := p.Cluster.Credentials(ctx, vcc)
-	if err != nil {
-		p.hold(err)
-		return credentials.Proven{}, false
+	if unread != nil {
+		vc.held = unread
+		return vc
 	}
 	proven, ok := read.Proven(vcc)
+	if vc.proven = ok; ok {
+		vc.VCenter = vcenterOf(vcc, proven)
+	}
 	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
 	current := ready != nil && ready.ObservedGeneration == vcc.Generation
 	switch {
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
-		p.hold(&fault.Error{
+		vc.held = &fault.Error{
 			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
 			Hint: "see to the VsphereCloudConfig first",
-		})
+		}
 	case current && ready.Status == metav1.ConditionTrue && ok:
 	case vcc.Spec.Suspend:
-		p.hold(&fault.Error{
+		vc.held = &fault.Error{
 			Reason: fault.Refused, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New("it is not checked, since its spec.suspend is set, and was changed since the last check"),
 			Hint: "set its spec.suspend to false",
-		})
+		}
 	default:
-		p.outcome.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
+		vc.waiting = "VsphereCloudConfig " + vcc.Name + " is being checked"
 	}
-	return proven, ok
+	return vc
 }
 
 func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VCenter {
@@ -122,18 +124,12 @@ func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VC
 const sha1Thumbprint = 20*3 - 1
 
 // vCentersOf returns the VsphereCloudConfigs that a driver uses.
-func (p *pass) vCentersOf(d matrix.Driver) []string {
+func vCentersOf(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
 	switch d {
 	case matrix.CPI:
-		return render.CloudVCenters(p.spec.Cloud())
+		return render.CloudVCenters(spec.Cloud())
 	case matrix.CSI:
-		return render.StorageVCenters(p.spec.StorageProvider)
+		return render.StorageVCenters(spec.StorageProvider)
 	}
 	return nil
-}
-
-// unproven tells whether a driver's configuration names a vCenter that did not let in
-// what would be written: then it stays as it is.
-func (p *pass) unproven(d matrix.Driver) bool {
-	return slices.ContainsFunc(p.vCentersOf(d), func(n string) bool { return p.site.unproven[n] })
 }

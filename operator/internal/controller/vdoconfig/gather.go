@@ -1,0 +1,252 @@
+package vdoconfig
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+const (
+	hashKey      = "key"
+	clusterIDKey = "clusterID"
+	openshift    = "openshift"
+)
+
+// hashSecrets hold the key of configuration hashes, both the same.
+var hashSecrets = []string{"vdo-config-hash", "vdo-config-hash-copy"}
+
+// gatherer fills a site. It is at hand while a site is filled, and not after.
+type gatherer struct {
+	*Reconciler
+	name types.NamespacedName
+	site
+}
+
+func (r *Reconciler) gatherer(config *v1alpha1.VDOConfig, now time.Time, frozen string) *gatherer {
+	return &gatherer{Reconciler: r, name: client.ObjectKeyFromObject(config),
+		site: site{config: config, spec: *config.Spec.DeepCopy(), now: now, frozen: frozen}}
+}
+
+// fault notes what concerns one driver.
+func (g *gatherer) fault(d matrix.Driver, err error) { g.faults = joined(g.faults, d, err) }
+
+// hold keeps new installations and upgrades back.
+func (g *gatherer) hold(err error) { g.held = fault.Join(g.held, err) }
+
+// at notes an error of reading a driver's place as that driver's fault, where it is
+// about the place; else it is returned.
+func (g *gatherer) at(d matrix.Driver, err error) error {
+	if fault.ReasonOf(err) != fault.Forbidden {
+		return err
+	}
+	g.fault(d, err)
+	return nil
+}
+
+// joined adds a driver's fault to those that there are.
+func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matrix.Driver]error {
+	if faults == nil {
+		faults = map[matrix.Driver]error{}
+	}
+	faults[d] = fault.Join(faults[d], err)
+	return faults
+}
+
+// settle reads what was installed, and finds the drivers that have to stay though they
+// are not asked for any more: the storage driver goes only as the deletion of the
+// VDOConfig would let it. Those are cared for as they were last asked for.
+func (g *gatherer) settle(ctx context.Context) error {
+	var err error
+	if g.inventory, err = g.Cluster.LoadInventory(ctx, g.name); err != nil {
+		return err
+	}
+	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
+	if onDelete := g.config.Spec.OnDelete; !slices.Contains(gone, matrix.CSI) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
+		return nil
+	}
+	volumes, attachments, err := g.Cluster.Volumes(ctx)
+	if err != nil || volumes+attachments == 0 {
+		return err
+	}
+	g.volumes = volumesFault(volumes, attachments)
+	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
+		if slices.Contains(gone, d) {
+			g.retained = append(g.retained, d)
+		}
+	}
+	if g.spec.StorageProvider == nil {
+		g.spec.StorageProvider = g.inventory.Memory().StorageProvider
+	}
+	return nil
+}
+
+// gather reads everything that decisions depend on. It fails only where the API
+// server does; what is wrong with the site is part of what is found.
+func (g *gatherer) gather(ctx context.Context) error {
+	observed, err := g.Cluster.Observe(ctx)
+	if err != nil {
+		return err
+	}
+	g.observed = &observed
+	servers, err := g.Cluster.APIServers(ctx)
+	if err != nil {
+		return err
+	}
+	if g.kubernetes, err = chosenFor(servers, g.inventory.Memory().Kubernetes); err != nil {
+		return err
+	}
+	g.notes = append(g.notes, g.kubernetes.notes...)
+	for d, why := range g.observed.Unread {
+		g.fault(d, why)
+	}
+	g.installed = installed(g.observed, g.inventory)
+	g.distribution = g.distributionOf()
+	for _, read := range []func(context.Context) error{g.gatherBundle, g.gatherVCenters, g.gatherCluster, g.gatherCertificate} {
+		if err := read(ctx); err != nil {
+			return err
+		}
+	}
+	if g.bundle != nil && len(g.stranded(g.bundle)) > 0 && g.strands(g.resolve()) {
+		g.last = g.openLastBut(ctx, g.bundle.source)
+	}
+	return nil
+}
+
+// inOrder are the drivers in order of installation.
+var inOrder = []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}
+
+// installed reads the drivers' versions from their workloads. While one is rolled
+// out the newest of its workloads counts, so that a roll-out that was begun is ended.
+// A driver whose workloads are all gone is installed in the version that the inventory
+// has of them: it is repaired.
+func installed(o *assess.Observed, inv inventory.Inventory) map[matrix.Driver]matrix.Version {
+	all := map[matrix.Driver]matrix.Version{}
+	for _, d := range inOrder {
+		for _, w := range o.Workloads(d) {
+			if v, err := matrix.ParseVersion(w.Version); err == nil && all[d].LessThan(v) {
+				all[d] = v
+			}
+		}
+	}
+	recorded := map[matrix.Driver]matrix.Version{}
+	for _, e := range inv.Entries() {
+		if id, err := matrix.ParseReleaseID(e.Release); err == nil && isWorkload(e.Key) && recorded[e.Driver].LessThan(id.Version) {
+			recorded[e.Driver] = id.Version
+		}
+	}
+	for d, v := range recorded {
+		if _, there := all[d]; !there {
+			all[d] = v
+		}
+	}
+	return all
+}
+
+func (g *gatherer) distributionOf() string {
+	if g.Cluster.Serves(schema.GroupKind{Group: "config.openshift.io", Kind: "ClusterVersion"}) {
+		return openshift
+	}
+	if sp := g.spec.StorageProvider; sp != nil {
+		return sp.ClusterDistribution
+	}
+	return ""
+}
+
+// gatherCluster reads what rendering has to know of the cluster.
+func (g *gatherer) gatherCluster(ctx context.Context) error {
+	c := &g.cluster
+	c.Distribution = g.distribution
+	for _, n := range g.observed.Nodes {
+		c.Nodes = append(c.Nodes, render.Node{Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable})
+	}
+	system := inventory.ID{Key: inventory.Key{Kind: "Namespace", Name: metav1.NamespaceSystem}, Version: "v1"}
+	live, _, err := g.Cluster.Read(ctx, []inventory.ID{system})
+	if err != nil {
+		return err
+	}
+	if ns := live[system.Key]; ns != nil {
+		c.UID = string(ns.GetUID())
+	}
+	ids, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.ClusterIDConfigMap})
+	if err := g.at(matrix.CSI, err); err != nil {
+		return err
+	}
+	c.GeneratedClusterID = ids[clusterIDKey]
+	conf, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.CSISecret})
+	if err := g.at(matrix.CSI, err); err != nil {
+		return err
+	}
+	c.ConfiguredClusterID = render.ConfiguredClusterID(conf[render.CSIConfigKey])
+	if known := g.inventory.Memory().ClusterID; known != "" {
+		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
+	}
+	return g.gatherHash(ctx)
+}
+
+// gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
+// before the webhook is registered, one from its Secret or a new one, which is kept by
+// being applied.
+func (g *gatherer) gatherCertificate(ctx context.Context) error {
+	remembered := g.remembered()
+	if g.certificate != nil || (!wantsWebhook(&g.spec) && !wantsWebhook(&remembered)) {
+		return nil
+	}
+	data, err := g.Cluster.Secret(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.WebhookSecret})
+	if err != nil {
+		return g.at(matrix.CSI, err)
+	}
+	g.certificate, _, g.certificateErr = webhookcert.Ensure(data, nil, g.now, rand.Reader)
+	return nil
+}
+
+func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
+	return spec.StorageProvider != nil && spec.StorageProvider.Webhook
+}
+
+// hashKeyThere returns the key of configuration hashes, or nil, and the Secrets that it
+// is not in.
+func (r *Reconciler) hashKeyThere(ctx context.Context, namespace string) (key []byte, missing []string, err error) {
+	for _, name := range hashSecrets {
+		data, err := r.Cluster.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+		if err != nil {
+			return nil, nil, err
+		}
+		switch have := data[hashKey]; {
+		case len(have) == 0:
+			missing = append(missing, name)
+		case key == nil:
+			key = have
+		}
+	}
+	return key, missing, nil
+}
+
+// gatherHash reads the key of configuration hashes, which is kept twice since with
+// another one all pods would roll, or makes one. What is missing is written before
+// anything else is.
+func (g *gatherer) gatherHash(ctx context.Context) error {
+	var err error
+	if g.hash, g.hashMissing, err = g.hashKeyThere(ctx, g.name.Namespace); err != nil || g.hash != nil {
+		return err
+	}
+	g.hash, g.newHash = make([]byte, 32), true
+	if _, err := rand.Read(g.hash); err != nil {
+		return fmt.Errorf("make a key: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package vdoconfig
+
+import (
+	"slices"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
+)
+
+// site is what a pass found. A [gatherer] fills it, once; nothing changes it after, and
+// all that decides is a function of it.
+type site struct {
+	config *v1alpha1.VDOConfig
+	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
+	// though it is not asked for any more: that is as it was last asked for.
+	spec   v1alpha1.VDOConfigSpec
+	frozen string // why nothing but repairs is done, besides what is found
+	now    time.Time
+
+	inventory inventory.Inventory
+	// retained are drivers that are not asked for any more and serve volumes.
+	retained []matrix.Driver
+	volumes  error // those volumes
+
+	kubernetes   kubernetes
+	distribution string
+	observed     *assess.Observed // nil where it could not be read
+	installed    map[matrix.Driver]matrix.Version
+
+	// bundle is installed from: the accepted one, or where that cannot be opened the one
+	// that was last installed from. It is nil where there is none; then unresolved or
+	// waiting says why.
+	bundle     *opened
+	unresolved error
+	// last is the one that was last installed from, where the other one does not hold
+	// what has to stay: see [site.strands].
+	last  *opened
+	login login
+
+	vcenters map[string]vcenter
+	versions []matrix.VCenter // of those that drivers are asked for with
+	cluster  render.Cluster
+	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
+	// asked for or registered.
+	certificate    *webhookcert.Certificate
+	certificateErr error
+	hash           []byte
+	newHash        bool
+	// hashMissing are the Secrets that the key of hashes is not in.
+	hashMissing []string
+
+	// faults are why what is known of a driver's place is not all there is: that driver
+	// is left as it is, and no other.
+	faults map[matrix.Driver]error
+	// held is why nothing new may be installed: a bundle that is not fresh, vCenters
+	// that were not verified.
+	held    error
+	waiting string // what is not there yet, for which nobody is at fault
+	notes   []string
+}
+
+// opened is a bundle that was read.
+type opened struct {
+	source   *v1alpha1.DriverBundle
+	contents *bundle.Contents
+	matrix   *matrix.Document
+}
+
+// reference is REPOSITORY@DIGEST.
+func (o *opened) reference() string { return o.source.Status.Repository + "@" + o.source.Status.Digest }
+
+// vcenter is one that a driver uses.
+type vcenter struct {
+	render.VCenter
+	proven  bool            // what is there now was let in; else only version, held and waiting are good
+	version *matrix.VCenter // nil where it is not known
+	held    error           // why nothing new may be installed with it
+	waiting string
+}
+
+// runs tells whether a driver's pods were installed, and their removal has not ended:
+// kinds and namespaces stay in the inventory longer.
+func (s *site) runs(d matrix.Driver) bool {
+	return slices.ContainsFunc(s.inventory.Entries(), func(e inventory.Entry) bool { return e.Driver == d && e.Release != "" && isWorkload(e.Key) })
+}
+
+// unasked are the drivers that are installed and not asked for.
+func (s *site) unasked() []matrix.Driver {
+	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
+	wanted := asked(rules)
+	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
+}
+
+// remembered is the spec with the providers that drivers were last rendered from.
+func (s *site) remembered() v1alpha1.VDOConfigSpec {
+	spec, was := s.spec, s.inventory.Memory()
+	spec.CloudProvider, spec.StorageProvider = was.CloudProvider, was.StorageProvider
+	return spec
+}
+
+// proven are the vCenters of a spec that let in what is there now, and unproven the
+// names of the others.
+func (s *site) proven(spec *v1alpha1.VDOConfigSpec) (proven map[string]render.VCenter, unproven []string) {
+	proven = map[string]render.VCenter{}
+	for _, name := range vCenterNames(spec) {
+		if vc := s.vcenters[name]; vc.proven {
+			proven[name] = vc.VCenter
+		} else {
+			unproven = append(unproven, name)
+		}
+	}
+	return proven, unproven
+}
+
+// others splits the foreign workloads: one snapshot-controller of the version decided
+// for serves as well as ours, any other is a conflict.
+func (s *site) others(d decision) (conflicts []plan.Other, served bool) {
+	wanted := d.version(matrix.SnapshotController)
+	for _, w := range s.observed.Foreign() {
+		if w.Driver == matrix.SnapshotController && (s.distribution == openshift || w.Version == wanted) {
+			served = true
+			continue
+		}
+		conflicts = append(conflicts, plan.Other{
+			ID:     inventory.ID{Key: inventory.Key{Group: "apps", Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}, Version: "v1"},
+			Driver: w.Driver, Version: w.Version, Helm: w.Helm,
+		})
+	}
+	return conflicts, served
+}

@@ -1,0 +1,217 @@
+package vdoconfig
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+func because(reason fault.Reason) error {
+	return &fault.Error{Reason: reason, Err: errors.New("why")}
+}
+
+// holding is a bundle with releases, as it was opened.
+func holding(t *testing.T, digest, releases string) *opened {
+	t.Helper()
+	doc, err := matrix.Parse("default", matrix.Default())
+	require.NoError(t, err)
+	lock := &bundle.Lock{}
+	for _, text := range split(releases) {
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		lock.Releases = append(lock.Releases, bundle.Release{Driver: id.Driver, Version: id.Version})
+	}
+	source := &v1alpha1.DriverBundle{}
+	source.Status.Repository, source.Status.Digest = "mirror.site/vdo", digest
+	return &opened{source: source, contents: &bundle.Contents{Lock: lock}, matrix: doc}
+}
+
+// withCSI is a site where csi@3.5.1 runs, with a bundle that does not hold it.
+func withCSI(t *testing.T) *site {
+	t.Helper()
+	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
+	require.NoError(t, err)
+	deployment := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}, Version: "v1"}
+	return &site{
+		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
+		inventory: inventory.Inventory{}.With(inventory.Entry{ID: deployment, Driver: matrix.CSI, Release: "csi@3.5.1"}).
+			WithMemory(inventory.Memory{Bundle: "mirror.site/vdo@sha256:last"}),
+		installed:  map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion("3.5.1")},
+		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}},
+		bundle: holding(t, "sha256:new", "csi@3.7.3"), last: holding(t, "sha256:last", "csi@3.5.1"),
+	}
+}
+
+func TestTheBundleLastInstalledFromIsUsedWhereWhatHasToStayIsNotInTheOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit    func(*site)
+		from    string
+		chosen  []string
+		reports string // as the bundle that the drivers come from
+	}{
+		"the new one is held": {func(s *site) { s.held = because(fault.Expired) }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"it is waited for":    {func(s *site) { s.waiting = "DriverBundle site is being verified" }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"it is being deleted": {func(s *site) { s.frozen = "the VDOConfig is being deleted" }, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"no release fits": {func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} },
+			"sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"the last one is gone":  {func(s *site) { s.held, s.last = because(fault.Expired), nil }, "sha256:new", nil, "mirror.site/vdo@sha256:last"},
+		"the last one has less": {func(s *site) { s.held, s.last = because(fault.Expired), holding(t, "sha256:last", "csi@3.3.1") }, "sha256:new", nil, "mirror.site/vdo@sha256:last"},
+		"the new one has it too": {func(s *site) {
+			s.held, s.bundle = because(fault.Expired), holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3")
+		}, "sha256:new", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:new"},
+		"nothing is installed": {func(s *site) {
+			s.held, s.installed, s.inventory = because(fault.Expired), nil, inventory.Inventory{}
+		}, "sha256:new", nil, "mirror.site/vdo@sha256:new"},
+		"its place is at fault": {func(s *site) {
+			s.held, s.faults = because(fault.Expired), map[matrix.Driver]error{matrix.CSI: because(fault.Forbidden)}
+		}, "sha256:last", nil, "mirror.site/vdo@sha256:last"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := withCSI(t)
+			c.edit(s)
+			faults := len(s.faults)
+			d := s.resolve()
+			require.Equal(t, c.from, d.from.source.Status.Digest)
+			require.Equal(t, c.chosen, chosen(d))
+			require.Equal(t, c.reports, s.installedFrom(d, lastFrom(s.config, s.inventory)))
+			require.Equal(t, d, s.resolve(), "it depends on the site alone")
+			require.Len(t, s.faults, faults, "and does not change it")
+		})
+	}
+}
+
+func TestWithoutABundleNothingIsDecided(t *testing.T) {
+	s := withCSI(t)
+	s.bundle, s.last = nil, nil
+	require.False(t, s.resolve().made)
+	require.Equal(t, "mirror.site/vdo@sha256:last", s.installedFrom(s.resolve(), lastFrom(s.config, s.inventory)))
+}
+
+func TestADriverThatServesVolumesStaysThoughNobodyAsksForIt(t *testing.T) {
+	s := withCSI(t)
+	s.config.Spec.StorageProvider, s.bundle = nil, s.last
+	require.Empty(t, chosen(s.resolve()))
+	require.Empty(t, s.leaving()[matrix.CSI], "it is removed")
+	s.retained = []matrix.Driver{matrix.CSI}
+	require.Equal(t, []string{"csi@3.5.1"}, chosen(s.resolve()))
+	require.Equal(t, plan.Keep, s.leaving()[matrix.CSI].Action)
+}
+
+func TestWhatTheCheckOfAVCenterMeans(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready   metav1.ConditionStatus
+		edit    func(*v1alpha1.VsphereCloudConfig)
+		unread  error
+		proven  bool
+		held    fault.Reason
+		waiting bool
+	}{
+		"let in":                  {ready: metav1.ConditionTrue, proven: true},
+		"refused":                 {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "" }, held: fault.Unauthorized},
+		"away, and let in before": {ready: metav1.ConditionFalse, proven: true, held: fault.Unauthorized},
+		"another Secret since":    {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Status.VerifiedCredentials = "u/0" }, waiting: true},
+		"refused, another Secret since": {ready: metav1.ConditionFalse, edit: func(v *v1alpha1.VsphereCloudConfig) {
+			v.Status.CredentialsVersion, v.Status.VerifiedCredentials = "u/0", ""
+		}, waiting: true},
+		"another spec since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++ }, waiting: true},
+		"suspended and changed since": {ready: metav1.ConditionTrue, edit: func(v *v1alpha1.VsphereCloudConfig) { v.Generation++; v.Spec.Suspend = true },
+			held: fault.Refused},
+		"the Secret cannot be read": {ready: metav1.ConditionTrue, unread: because(fault.NotFound), held: fault.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Name: "vc", Generation: 2}}
+			v.Status = v1alpha1.VsphereCloudConfigStatus{ObservedGeneration: 2, Version: "8.0.3", CredentialsVersion: "u/1", VerifiedCredentials: "u/1",
+				Conditions: []metav1.Condition{{Type: "Ready", Status: c.ready, Reason: string(fault.Unauthorized), ObservedGeneration: 2}}}
+			if c.edit != nil {
+				c.edit(v)
+			}
+			vc := judgeVCenter(v, credentials.Credentials{Username: "u", Password: "p", Version: "u/1"}, c.unread)
+			require.Equal(t, c.proven, vc.proven)
+			require.Equal(t, c.proven, vc.Credentials.Password == "p", "nobody has what was not let in")
+			require.Equal(t, c.waiting, vc.waiting != "")
+			require.Equal(t, c.held != "", vc.held != nil)
+			if c.held != "" {
+				require.Equal(t, c.held, fault.ReasonOf(vc.held))
+			}
+			require.Equal(t, "8.0.3", vc.version.Version.String())
+		})
+	}
+}
+
+func TestWhatAPassMeans(t *testing.T) {
+	rolled := func(d ...matrix.Driver) *assess.Report {
+		all := map[matrix.Driver]assess.Health{}
+		for _, driver := range d {
+			all[driver] = assess.Health{Version: "1.0.0", Complete: true}
+		}
+		return &assess.Report{Drivers: all}
+	}
+	for name, c := range map[string]struct {
+		edit func(*result)
+		want []string
+	}{
+		"all is well": {nil, []string{"Ready", "Resolved=True", "Applied=True", "CSIReady=True"}},
+		"no release fits": {func(p *result) { p.outcome.resolved = because(fault.Incompatible) },
+			[]string{"Fault", "Resolved=False", "Applied=True", "CSIReady=True"}},
+		"the bundle is being verified": {func(p *result) { p.site.waiting = "DriverBundle site is being verified" },
+			[]string{"Progressing", "Resolved=Unknown", "Applied=True", "CSIReady=True"}},
+		"the next stage waits": {func(p *result) { p.outcome.gate = "a node" }, []string{"Progressing", "Resolved=True", "Applied=Unknown", "CSIReady=True"}},
+		"objects are refused":  {func(p *result) { p.outcome.applied = because(fault.Forbidden) }, []string{"Fault", "Resolved=True", "Applied=False", "CSIReady=True"}},
+		"the API server is away": {func(p *result) {
+			p.outcome.applied, p.outcome.report, p.outcome.plan, p.decision = because(fault.Unreachable), nil, nil, decision{}
+		}, []string{"Fault", "Resolved=Unknown", "Applied=False", "CSIReady=Unknown"}},
+		"volumes keep the driver": {func(p *result) { p.outcome.volumes = because(fault.Refused) },
+			[]string{"Waiting", "Resolved=True", "Applied=True", "CSIReady=True"}},
+		"volumes and a fault": {func(p *result) {
+			p.outcome.volumes, p.outcome.renewed = because(fault.Refused), because(fault.Forbidden)
+		},
+			[]string{"Fault", "Resolved=True", "Applied=True", "WebhookCertificateValid=False", "CSIReady=True"}},
+		"suspended, nothing to do": {func(p *result) { p.config.Spec.Suspend = true }, []string{"Ready", "Resolved=True", "Applied=True", "CSIReady=True"}},
+		"suspended with changes": {func(p *result) { p.config.Spec.Suspend, p.config.Status.Pending = true, []string{"change it"} },
+			[]string{"Suspended", "Resolved=True", "Applied=False", "CSIReady=True"}},
+		"a removal waits for one in force": {func(p *result) {
+			p.outcome, p.decision = outcome{leaving: because(fault.Refused)}, decision{}
+		}, []string{"Fault", "Resolved=Unknown"}},
+		"the next minor is not covered": {func(p *result) {
+			p.decision.nextMinor = mustVersion("1.34.0").Minor()
+			p.decision.next = because(fault.Incompatible)
+		}, []string{"Ready", "Resolved=True", "Applied=True", "NextMinorCovered=False", "CSIReady=True"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := &v1alpha1.VDOConfig{}
+			config.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: metav1.ConditionTrue}, {Type: "CSIReady", Status: metav1.ConditionTrue}}
+			p := &result{config: config, now: time.Now(), decision: decided(matrix.CSI, "1.0.0"), outcome: outcome{report: rolled(matrix.CSI), plan: &plan.Plan{}}}
+			p.decision.made, p.site.config = true, config
+			if c.edit != nil {
+				c.edit(p)
+			}
+			before := config.DeepCopy()
+			report := p.conditions(config)
+			require.Equal(t, before, config, "it only reads")
+			got := []string{string(report.Phase.State)}
+			for _, part := range report.Parts {
+				got = append(got, part.Type+"="+string(part.Status))
+			}
+			absent := []string{"CNIReady=", "CPIReady=", "WebhookCertificateValid="}
+			none := func(s string) bool { return slices.Contains(absent, s) }
+			require.Equal(t, c.want, slices.DeleteFunc(got, none))
+			if report.Phase.State == condition.StateFault {
+				require.Error(t, report.Phase.Err)
+			}
+		})
+	}
+}
