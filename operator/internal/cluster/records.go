@@ -107,18 +107,14 @@ func (c *Cluster) Secret(ctx context.Context, key types.NamespacedName) (map[str
 // VersionedSecret returns the data of a Secret and what identifies its state, or nil
 // and "" where there is none.
 func (c *Cluster) VersionedSecret(ctx context.Context, key types.NamespacedName) (data map[string][]byte, version string, err error) {
-	var s corev1.Secret
-	err = c.Reader.Get(ctx, key, &s)
+	d, err := source.Read(ctx, c.Reader, key.Namespace, v1alpha1.KeyReference{Secret: key.Name})
 	if c.absent(ctx, key.Namespace, err) {
 		return nil, "", nil
 	}
 	if err != nil {
 		return nil, "", classify("read", "Secret "+key.String(), err)
 	}
-	if s.Data == nil {
-		s.Data = map[string][]byte{}
-	}
-	return s.Data, source.VersionOf(&s), nil
+	return d.Values, d.Version, nil
 }
 
 // Credentials reads what a VsphereCloudConfig refers to, and its version.
@@ -133,18 +129,18 @@ func (c *Cluster) PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (
 
 // ConfigMap returns the data of a ConfigMap, or nil where there is none.
 func (c *Cluster) ConfigMap(ctx context.Context, key types.NamespacedName) (map[string]string, error) {
-	var cm corev1.ConfigMap
-	err := c.Reader.Get(ctx, key, &cm)
+	d, err := source.Read(ctx, c.Reader, key.Namespace, v1alpha1.KeyReference{ConfigMap: key.Name})
 	if c.absent(ctx, key.Namespace, err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, classify("read", "ConfigMap "+key.String(), err)
 	}
-	if cm.Data == nil {
-		cm.Data = map[string]string{}
+	data := make(map[string]string, len(d.Values))
+	for k, v := range d.Values {
+		data[k] = string(v)
 	}
-	return cm.Data, nil
+	return data, nil
 }
 
 // CreateSecret makes a Secret of the operator's own. It is an error where there is

@@ -66,11 +66,9 @@ func (c Credentials) Proven(vcc *v1alpha1.VsphereCloudConfig) (Proven, bool) {
 func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (Credentials, error) {
 	var out Credentials
 	secret, errSecret := account(ctx, c, vcc)
-	if secret != nil {
-		out.Version = source.VersionOf(secret)
-		out.Username = value(secret, corev1.BasicAuthUsernameKey)
-		out.Password = value(secret, corev1.BasicAuthPasswordKey)
-	}
+	out.Version = secret.Version
+	out.Username = value(secret, corev1.BasicAuthUsernameKey)
+	out.Password = value(secret, corev1.BasicAuthPasswordKey)
 	if vcc.Spec.CA == nil {
 		return out, errSecret
 	}
@@ -81,18 +79,17 @@ func Read(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig
 }
 
 // account reads the Secret from the resource's namespace, else from kube-system.
-func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (*corev1.Secret, error) {
-	var s corev1.Secret
+func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudConfig) (source.Data, error) {
 	for _, ns := range []string{vcc.Namespace, Fallback} {
-		err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: vcc.Spec.Credentials}, &s)
+		d, err := source.Read(ctx, c, ns, v1alpha1.KeyReference{Secret: vcc.Spec.Credentials})
 		if err == nil {
-			return &s, nil
+			return d, nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return nil, &fault.Error{Reason: fault.Internal, Op: "read Secret", Subject: ns + "/" + vcc.Spec.Credentials, Err: err}
+			return source.Data{}, &fault.Error{Reason: fault.Internal, Op: "read Secret", Subject: ns + "/" + vcc.Spec.Credentials, Err: err}
 		}
 	}
-	return nil, &fault.Error{
+	return source.Data{}, &fault.Error{
 		Reason: fault.NotFound, Op: "read the credentials of", Subject: vcc.Spec.VcIP,
 		Err: fmt.Errorf("there is no Secret %s in %s or %s", vcc.Spec.Credentials, vcc.Namespace, Fallback),
 		Hint: fmt.Sprintf("create it: kubectl -n %s create secret generic %s --type kubernetes.io/basic-auth --from-literal username=NAME@DOMAIN --from-literal password=…",
@@ -100,8 +97,8 @@ func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 }
 
 // value is a key's, without the line end that an editor or echo leaves there.
-func value(s *corev1.Secret, key string) string {
-	return strings.TrimRight(string(s.Data[key]), "\r\n")
+func value(d source.Data, key string) string {
+	return strings.TrimRight(string(d.Values[key]), "\r\n")
 }
 
 // authority reads the PEM certificates that a reference names.

@@ -2,6 +2,10 @@
 // identifies the state that they were read in.
 //
 //	d, err := source.Read(ctx, reader, namespace, ref) // all keys, and the version
+//	v, err := source.Key(ctx, reader, source.Wanted{…}) // one key, and the version
+//
+// Nothing else of the operator reads them for a resource. Packages credentials and store
+// make of what is read here an account and a login; they keep the version.
 //
 // Who checks something (a vCenter, a mirror, a signature) writes the version of what it
 // was checked with into a status; who acts on the outcome holds that against the version
@@ -9,9 +13,12 @@
 package source
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,7 +55,7 @@ func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.K
 		if s.Data == nil {
 			s.Data = map[string][]byte{}
 		}
-		return Data{Values: s.Data, Version: VersionOf(&s)}, nil
+		return Data{Values: s.Data, Version: versionOf(&s)}, nil
 	}
 	var m corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &m); err != nil {
@@ -61,11 +68,62 @@ func Read(ctx context.Context, c client.Reader, namespace string, ref v1alpha1.K
 	for k, v := range m.Data {
 		values[k] = []byte(v)
 	}
-	return Data{Values: values, Version: VersionOf(&m)}, nil
+	return Data{Values: values, Version: versionOf(&m)}, nil
 }
 
-// VersionOf identifies one state of an object.
-func VersionOf(o client.Object) string {
+// Wanted is one key that a resource refers to.
+type Wanted struct {
+	Namespace string
+	Ref       v1alpha1.KeyReference
+	Default   string // the key, where the reference names none
+	Subject   string // of faults; default: the object, as [Subject] names it
+	Hint      string // what to do where it is not there or empty
+}
+
+// Value is what one key held. It does not print.
+type Value struct {
+	Bytes   []byte
+	Version string // of the object
+}
+
+// String keeps contents out of logs.
+func (Value) String() string { return "[redacted]" }
+
+// GoString keeps contents out of logs.
+func (Value) GoString() string { return "[redacted]" }
+
+// Key reads one key. Errors are faults: NotFound, InvalidInput where there is nothing in
+// the key, Unreachable for all else that the API server answers.
+func Key(ctx context.Context, c client.Reader, w Wanted) (Value, error) {
+	key := cmp.Or(w.Ref.Key, w.Default)
+	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: cmp.Or(w.Subject, Subject(w.Namespace, w.Ref)), Hint: w.Hint}
+	d, err := Read(ctx, c, w.Namespace, w.Ref)
+	value, ok := d.Values[key]
+	switch {
+	case apierrors.IsNotFound(err):
+		f.Err = errors.New("it is not there")
+	case err != nil:
+		f.Reason, f.Err, f.Hint = fault.Unreachable, err, ""
+	case !ok:
+		f.Err = fmt.Errorf("it has no key %s", key)
+	case len(bytes.TrimSpace(value)) == 0:
+		f.Reason, f.Err = fault.InvalidInput, fmt.Errorf("its key %s is empty", key)
+	default:
+		return Value{Bytes: value, Version: d.Version}, nil
+	}
+	return Value{Version: d.Version}, f
+}
+
+// Subject names what a reference names: "Secret NAMESPACE/NAME".
+func Subject(namespace string, ref v1alpha1.KeyReference) string {
+	if ref.Secret != "" {
+		return "Secret " + namespace + "/" + ref.Secret
+	}
+	return "ConfigMap " + namespace + "/" + ref.ConfigMap
+}
+
+// versionOf identifies one state of an object.
+func versionOf(o client.Object) string {
 	return string(o.GetUID()) + "/" + o.GetResourceVersion()
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -52,8 +51,8 @@ func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.K
 		return nil, "", &fault.Error{Reason: reason, Op: "read", Subject: fmt.Sprintf("Secret %s/%s", b.Namespace, name), Hint: hint, Err: why}
 	}
 	const create = "create it with `kubectl create secret docker-registry`"
-	var secret corev1.Secret
-	err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: name}, &secret)
+	read, err := source.Read(ctx, s.opts.Reader, b.Namespace, v1alpha1.KeyReference{Secret: name})
+	config := read.Values[corev1.DockerConfigJsonKey]
 	switch {
 	case apierrors.IsNotFound(err) && !named:
 		return authn.NewMultiKeychain(), v1alpha1.NoLogin, nil
@@ -61,17 +60,18 @@ func (s *Store) keychain(ctx context.Context, b *v1alpha1.DriverBundle) (authn.K
 		return bad(fault.NotFound, create, errors.New("spec.pullSecret names it, and it is not there"))
 	case err != nil:
 		return bad(fault.Unreachable, "", err)
-	case len(secret.Data[corev1.DockerConfigJsonKey]) == 0:
+	case len(config) == 0:
 		return bad(fault.InvalidInput, create, fmt.Errorf("it has no key %s", corev1.DockerConfigJsonKey))
-	case len(secret.Data[corev1.DockerConfigJsonKey]) > maxSecret:
+	case len(config) > maxSecret:
 		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is longer than %d bytes", corev1.DockerConfigJsonKey, maxSecret))
 	}
-	secret.Type = corev1.SecretTypeDockerConfigJson // the form counts, whatever the type says
+	// The form counts, whatever the Secret's type is.
+	secret := corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config}}
 	keys, err := kubernetes.NewFromPullSecrets(ctx, []corev1.Secret{secret})
 	if err != nil { // why could quote the password
 		return bad(fault.InvalidInput, create, fmt.Errorf("its key %s is not a docker configuration", corev1.DockerConfigJsonKey))
 	}
-	return keys, source.VersionOf(&secret), nil
+	return keys, read.Version, nil
 }
 
 const (
@@ -83,8 +83,9 @@ const (
 // besides the system's: those that the bundle names.
 func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte, error) {
 	ref, named := b.CAReference()
-	data, err := s.key(ctx, b.Namespace, ref)
 	subject := describe(b.Namespace, ref)
+	v, err := source.Key(ctx, s.opts.Reader, source.Wanted{Namespace: b.Namespace, Ref: ref, Subject: subject, Hint: "create it, or correct the DriverBundle"})
+	data := v.Bytes
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound && !named:
 		return nil, nil
@@ -104,44 +105,7 @@ func (s *Store) authorities(ctx context.Context, b *v1alpha1.DriverBundle) ([]by
 	return data, nil
 }
 
-// key reads a key of a ConfigMap or Secret.
-func (s *Store) key(ctx context.Context, namespace string, ref v1alpha1.KeyReference) ([]byte, error) {
-	data := map[string][]byte{}
-	var err error
-	if ref.Secret != "" {
-		var o corev1.Secret
-		err = s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Secret}, &o)
-		data = o.Data
-	} else {
-		var o corev1.ConfigMap
-		err = s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &o)
-		for k, v := range o.Data {
-			data[k] = []byte(v)
-		}
-		for k, v := range o.BinaryData {
-			data[k] = v
-		}
-	}
-	value, ok := data[ref.Key]
-	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: describe(namespace, ref), Hint: "create it, or correct the DriverBundle"}
-	switch {
-	case apierrors.IsNotFound(err):
-		f.Err = errors.New("it is not there")
-		return nil, f
-	case err != nil:
-		f.Reason, f.Err, f.Hint = fault.Unreachable, err, ""
-		return nil, f
-	case !ok:
-		f.Err = errors.New("the key is not there")
-		return nil, f
-	}
-	return value, nil
-}
-
+// describe names a key: "Secret NAMESPACE/NAME, key KEY".
 func describe(namespace string, ref v1alpha1.KeyReference) string {
-	kind, name := "ConfigMap", ref.ConfigMap
-	if ref.Secret != "" {
-		kind, name = "Secret", ref.Secret
-	}
-	return fmt.Sprintf("%s %s/%s, key %s", kind, namespace, name, ref.Key)
+	return source.Subject(namespace, ref) + ", key " + ref.Key
 }

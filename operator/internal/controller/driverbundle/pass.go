@@ -17,7 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// policies are whose word counts.
+// policies are whose signatures count.
 type policies struct {
 	floor  *trust.Policy // the operator's own; nil: the DriverBundle's is enough
 	bundle *trust.Policy

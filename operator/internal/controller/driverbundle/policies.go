@@ -1,25 +1,23 @@
 package driverbundle
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
 )
 
-// policies reads whose word counts.
+// policies reads whose signatures count.
 func (r *Reconciler) policies(ctx context.Context, b *v1alpha1.DriverBundle) (policies, error) {
 	p := policies{floor: r.Floor}
 	var bundleErr, matrixErr error
@@ -42,7 +40,8 @@ func (r *Reconciler) defaultPolicy(ctx context.Context, namespace string) (*trus
 	bad := func(reason fault.Reason, err error) (*trust.Policy, error) {
 		return nil, &fault.Error{Reason: reason, Op: "read trust policy from", Subject: subject, Hint: create, Err: err}
 	}
-	data, err := r.data(ctx, namespace, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
+	read, err := source.Read(ctx, r.Reader, namespace, v1alpha1.KeyReference{ConfigMap: v1alpha1.DefaultTrustName})
+	data := read.Values
 	switch {
 	case apierrors.IsNotFound(err):
 		return bad(fault.NotFound, errors.New("it is not there, so nothing can be trusted"))
@@ -207,52 +206,6 @@ func (r *Reconciler) text(ctx context.Context, namespace, inline string, from *v
 	if from == nil {
 		return []byte(inline), nil
 	}
-	name := from.Key
-	if name == "" {
-		name = usual
-	}
-	f := &fault.Error{Reason: fault.NotFound, Op: "read", Subject: subjectOf(namespace, *from), Hint: "create it, or correct " + field}
-	data, err := r.data(ctx, namespace, *from)
-	value, ok := data[name]
-	switch {
-	case apierrors.IsNotFound(err):
-		f.Err = errors.New("it is not there")
-		return nil, f
-	case err != nil:
-		f.Reason, f.Err, f.Hint = fault.Unreachable, err, ""
-		return nil, f
-	case !ok:
-		f.Err = fmt.Errorf("it has no key %s", name)
-		return nil, f
-	case len(bytes.TrimSpace(value)) == 0:
-		f.Reason, f.Err = fault.InvalidInput, fmt.Errorf("its key %s is empty", name)
-		return nil, f
-	}
-	return value, nil
-}
-
-func subjectOf(namespace string, ref v1alpha1.KeyReference) string {
-	if ref.Secret != "" {
-		return "Secret " + namespace + "/" + ref.Secret
-	}
-	return "ConfigMap " + namespace + "/" + ref.ConfigMap
-}
-
-// data reads what a ConfigMap or Secret holds.
-func (r *Reconciler) data(ctx context.Context, namespace string, ref v1alpha1.KeyReference) (map[string][]byte, error) {
-	if ref.Secret != "" {
-		var s corev1.Secret
-		err := r.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Secret}, &s)
-		return s.Data, err
-	}
-	var c corev1.ConfigMap
-	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.ConfigMap}, &c)
-	data := map[string][]byte{}
-	for k, v := range c.Data {
-		data[k] = []byte(v)
-	}
-	for k, v := range c.BinaryData {
-		data[k] = v
-	}
-	return data, err
+	v, err := source.Key(ctx, r.Reader, source.Wanted{Namespace: namespace, Ref: *from, Default: usual, Hint: "create it, or correct " + field})
+	return v.Bytes, err
 }
