@@ -127,7 +127,11 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		}
 		return m, nil
 	}
-	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), TrustFloor: o.TrustFloorID}}
+	logs, err := cluster.Logs(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}

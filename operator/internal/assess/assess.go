@@ -15,6 +15,8 @@
 //     plane has nodes. As many as there are nodes for are enough.
 //   - The cloud provider has no probes: a running pod proves nothing. It is judged
 //     by what it does to the nodes: providerID, and the taint that it takes away.
+//   - Of a container that falls over one line is quoted, of its termination message or,
+//     where it left none, of its log where that could be read: see lastwords.go.
 //   - A node has [Grace] after it joined before it counts as amiss.
 package assess
 
@@ -49,7 +51,10 @@ type Observed struct {
 	Deployments []appsv1.Deployment
 	Pods        []corev1.Pod   // of those
 	Events      []corev1.Event // FailedCreate, in their namespaces
-	CSIDriver   *storagev1.CSIDriver
+	// LastWords are of the logs of containers that fall over, where they could be read; see
+	// [Observed.AddLastWords].
+	LastWords map[string]string
+	CSIDriver *storagev1.CSIDriver
 	// SnapshotCRDs tells whether the snapshot kinds are served.
 	SnapshotCRDs bool
 	// NodeTopologies are the errors of CSINodeTopology objects, by node; "" for none.

@@ -112,7 +112,7 @@ func (in *Input) trouble(w Workload, c corev1.ContainerStatus) (Finding, bool) {
 		f.Reason = fault.Incomplete
 		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, quote(waiting.Message))
 	case "CrashLoopBackOff":
-		f = in.crash(f, c)
+		f = in.crash(f, w, c)
 	default:
 		return Finding{}, false
 	}
@@ -144,12 +144,15 @@ func imageTrouble(message string) (fault.Reason, string) {
 	return fault.Unreachable, "see that the node reaches the mirror"
 }
 
-// signs are words of the drivers' logs that tell the cause.
-var signs = []struct {
+// sign is a fragment of a driver's log that tells the cause.
+type sign struct {
 	fragment string
 	reason   fault.Reason
 	remedy   string
-}{
+}
+
+// signs are those that are known.
+var signs = []sign{
 	{"Cannot complete login", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
 	{"InvalidLogin", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
 	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
@@ -165,23 +168,33 @@ var signs = []struct {
 	{"checkAPI failed for vcenter API version", fault.Incompatible, "this vCenter is too old for the driver"},
 }
 
+// signOf returns the sign that a text has, or nil.
+func signOf(text string) *sign {
+	for i := range signs {
+		if strings.Contains(text, signs[i].fragment) {
+			return &signs[i]
+		}
+	}
+	return nil
+}
+
 // crash finds why a container falls over, from its last words where it left some,
 // else from which container it is.
-func (in *Input) crash(f Finding, c corev1.ContainerStatus) Finding {
+func (in *Input) crash(f Finding, w Workload, c corev1.ContainerStatus) Finding {
 	last := ""
 	if t := c.LastTerminationState.Terminated; t != nil {
-		last = t.Message
+		if last = tellingLine(t.Message); last == "" {
+			last = in.LastWords[wordsKey(w, c.Name)]
+		}
 		if last == "" {
 			last = fmt.Sprintf("exit code %d", t.ExitCode)
 		}
 	}
 	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, quote(last))
 	f.Reason = fault.Incomplete
-	for _, s := range signs {
-		if strings.Contains(last, s.fragment) {
-			f.Reason, f.Remedy = s.reason, s.remedy
-			return f
-		}
+	if s := signOf(last); s != nil {
+		f.Reason, f.Remedy = s.reason, s.remedy
+		return f
 	}
 	switch {
 	case c.Name == "csi-snapshotter" && !in.SnapshotCRDs:

@@ -53,8 +53,8 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Its fields are required, but for Ask and
-// TrustFloor.
+// Cluster is the API server of a cluster. Its fields are required, but for Ask, Log
+// and TrustFloor.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
 	// cache, as a manager's client does by default.
@@ -66,6 +66,9 @@ type Cluster struct {
 	// Ask asks one API server of several for its version: see [Asking]. Without it those
 	// beside the one that answers cannot be asked.
 	Ask func(ctx context.Context, address string) (string, error)
+	// Log reads the logs of containers that fall over: see [Logs]. Without it their last
+	// words are known only where they left a termination message.
+	Log LogReader
 	// TrustFloor identifies the operator's own trust policy; "" where it has none.
 	TrustFloor string
 }

@@ -171,15 +171,18 @@ func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
 }
 
 // pods reads the pods of the workloads that are ours or may become so, and of
-// workloads that are not rolled out the events that tell why pods are not created.
+// workloads that are not rolled out the events that tell why pods are not created; and
+// the last words of containers that fall over.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 	asked := map[string]bool{}
+	var fallen []silent
 	for _, w := range o.All() {
 		selector, selects := w.Selector()
 		if w.Foreign || !selects {
 			continue
 		}
 		var list corev1.PodList
+		before := len(o.Pods)
 		err := c.each(ctx, "pods of "+w.String(), &list, func() {
 			for _, p := range list.Items {
 				p.ManagedFields = nil
@@ -187,6 +190,7 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 			}
 			list.Items = nil
 		}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
+		fallen = append(fallen, silentContainers(w, o.Pods[before:])...)
 		if err == nil && !o.RolledOut(w) && !asked[w.Namespace] {
 			asked[w.Namespace] = true
 			err = c.events(ctx, o, w.Namespace)
@@ -199,6 +203,7 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 			return err
 		}
 	}
+	c.lastWords(ctx, o, fallen)
 	return nil
 }
 

@@ -1,0 +1,110 @@
+package assess
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A container that ends leaves a termination message, which the drivers do not write, or
+// the end of its log, which the edge to the cluster reads where it may. Of either this is
+// what is quoted: the one line that tells most, without what differs from one attempt to
+// the next (times, process numbers, addresses in memory, trace ids), so that the same
+// trouble reads the same, and without what looks like a secret.
+
+// AddLastWords notes the end of the log of a workload's container that falls over: of it
+// the one line that tells most.
+func (o *Observed) AddLastWords(w Workload, container, log string) {
+	if o.LastWords == nil {
+		o.LastWords = map[string]string{}
+	}
+	o.LastWords[wordsKey(w, container)] = tellingLine(log)
+}
+
+func wordsKey(w Workload, container string) string { return w.String() + "\x00" + container }
+
+var (
+	klogHead  = regexp.MustCompile(`^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\s]+\] `)
+	times     = regexp.MustCompile(`\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?`)
+	pointers  = regexp.MustCompile(`\b0x[0-9a-f]{4,}\b`)
+	assigned  = regexp.MustCompile(`(?i)\b([\w.-]*(?:passw(?:or)?d|passwd|pwd|secret|token|authorization|apikey|credentials?)[\w-]*"?\s*[:=]\s*)(?:(?:basic|bearer)\s+)?("[^"]*"|'[^']*'|[^\s,;&}]+)`)
+	inAddress = regexp.MustCompile(`://[^/\s@]+@`)
+)
+
+// tellingLine returns the line of a container's last words that tells most: one with a
+// sign of a known cause, else the last one of a fatal end, else of an error, else the last.
+func tellingLine(text string) string {
+	best, rank := "", -1
+	for raw := range strings.Lines(text) {
+		line, gravity := logLine(strings.TrimSpace(raw))
+		if signOf(line) != nil {
+			gravity = 3
+		}
+		if line != "" && gravity >= rank {
+			best, rank = line, gravity
+		}
+	}
+	return withoutSecrets(stable(best))
+}
+
+// logLine returns what a line of a log says, and how grave that is: 2 for what ends the
+// program, 1 for an error, 0 for anything else.
+func logLine(line string) (says string, gravity int) {
+	if says, level, ok := jsonLine(line); ok {
+		return says, levels[level]
+	}
+	if head := klogHead.FindStringSubmatch(line); head != nil {
+		return line[len(head[0]):], levels[head[1]]
+	}
+	if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+		gravity = 2
+	}
+	return line, gravity
+}
+
+var levels = map[string]int{"F": 2, "fatal": 2, "panic": 2, "E": 1, "error": 1}
+
+// jsonLine reads a line that a structured logger wrote.
+func jsonLine(line string) (says, level string, ok bool) {
+	if !strings.HasPrefix(line, "{") {
+		return "", "", false
+	}
+	var entry struct{ Level, Msg, Message, Error, Err string }
+	if err := json.Unmarshal([]byte(line), &entry); err != nil {
+		return "", "", false
+	}
+	says = entry.Msg + entry.Message
+	if why := entry.Error + entry.Err; why != "" && !strings.Contains(says, why) {
+		says += ": " + why
+	}
+	return says, strings.ToLower(entry.Level), says != ""
+}
+
+// Of thousands of pods each is looked at: patterns are tried only where they may match.
+
+// stable takes out what differs from one attempt to the next.
+func stable(s string) string {
+	if strings.Count(s, ":") > 1 {
+		s = times.ReplaceAllString(s, "")
+	}
+	if strings.Contains(s, "0x") {
+		s = pointers.ReplaceAllString(s, "")
+	}
+	return strings.TrimSpace(s)
+}
+
+// secretNames are parts of what secrets are called, in lower case.
+var secretNames = []string{"passw", "pwd", "secret", "token", "authorization", "apikey", "credential"}
+
+// withoutSecrets hides what is assigned to something that is called like a secret, and
+// accounts in addresses. The drivers write none; their libraries may.
+func withoutSecrets(s string) string {
+	if lower := strings.ToLower(s); slices.ContainsFunc(secretNames, func(name string) bool { return strings.Contains(lower, name) }) {
+		s = assigned.ReplaceAllString(s, "$1(hidden)")
+	}
+	if strings.Contains(s, "://") {
+		s = inAddress.ReplaceAllString(s, "://(hidden)@")
+	}
+	return s
+}
