@@ -29,6 +29,18 @@ type moved struct {
 	Left *bundle.LeftOut `json:"leftToBase,omitempty"` // of a delta
 }
 
+// movedText says how much of a bundle had to be moved to where it is now.
+func movedText(to place, n int64) string {
+	verb := "fetched"
+	if to.medium == inRegistry {
+		verb = "sent"
+	}
+	if n == 0 {
+		return "up to date, nothing " + verb
+	}
+	return size.Format(n) + " " + verb
+}
+
 func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) error {
 	root, err := image.ParseDigest(p.Root.Digest.String())
 	if err != nil {
@@ -48,7 +60,7 @@ func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) e
 	if f.json() {
 		return writeJSON(out, m)
 	}
-	a.say("%d images, %s; %s of it was not there yet", m.Images, size.Format(m.Bytes), size.Format(m.Moved))
+	a.say("%d images, %s; %s", m.Images, size.Format(m.Bytes), movedText(to, m.Moved))
 	if m.Left != nil {
 		a.say("a delta: %s", leftLine(m.Left))
 	}

@@ -1,0 +1,120 @@
+package readme_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// readmes returns the text of each README of the project, by its path from the root.
+func readmes(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range tracked(t, "README.md", "*/README.md") {
+		data, err := os.ReadFile(filepath.Join(toolchain.Root(), name))
+		require.NoError(t, err)
+		out[name] = string(data)
+	}
+	require.Greater(t, len(out), 8)
+	return out
+}
+
+func tracked(t *testing.T, patterns ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"ls-files", "--"}, patterns...)...)
+	cmd.Dir = toolchain.Root()
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	all := readmes(t)
+	for name, text := range all {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			u, err := url.Parse(m[1])
+			require.NoError(t, err, "%s: %s", name, m[1])
+			if u.IsAbs() {
+				continue
+			}
+			to := name
+			if u.Path != "" {
+				to = filepath.Join(filepath.Dir(name), filepath.FromSlash(u.Path))
+				_, err = os.Stat(filepath.Join(toolchain.Root(), to))
+				require.NoError(t, err, "%s links to %s", name, m[1])
+			}
+			if u.Fragment != "" {
+				require.Contains(t, anchors(all[to]), u.Fragment, "%s links to %s", name, m[1])
+			}
+		}
+	}
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	noSign  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors are the names under which a README's headings can be linked to.
+func anchors(text string) (out []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		out = append(out, strings.ReplaceAll(noSign.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+	}
+	return out
+}
+
+var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
+
+func TestTestsThatAreNamedAreThere(t *testing.T) {
+	there, named := tests(t), 0
+	for name, text := range readmes(t) {
+		for _, test := range testName.FindAllString(text, -1) {
+			named++
+			require.True(t, there[test], "%s names the test %s", name, test)
+		}
+	}
+	require.Positive(t, named)
+}
+
+func tests(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	for _, file := range tracked(t, "*_test.go") {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(toolchain.Root(), file), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				out[f.Name.Name] = true
+			}
+		}
+	}
+	return out
+}
+
+// A path in backticks that begins with a folder of the top level is one that is there.
+func TestPathsThatAreNamedAreThere(t *testing.T) {
+	path := regexp.MustCompile("`((?:api|bundler|deploy|matrix|operator|scripts|test)/[A-Za-z0-9_./-]+)`")
+	for name, text := range readmes(t) {
+		for _, m := range path.FindAllStringSubmatch(text, -1) {
+			_, err := os.Stat(filepath.Join(toolchain.Root(), m[1]))
+			if err != nil {
+				_, err = os.Stat(filepath.Join(toolchain.Root(), filepath.Dir(name), m[1]))
+			}
+			require.NotErrorIs(t, err, fs.ErrNotExist, "%s names %s", name, m[1])
+		}
+	}
+}
