@@ -61,58 +61,71 @@ func (o *diffOptions) run(ctx context.Context, from, to string) error {
 	return printDifference(o.out, d)
 }
 
+// printer writes lines until one cannot be written.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
 func printDifference(w io.Writer, d *diff.Difference) error {
-	var err error
-	line := func(format string, args ...any) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, format+"\n", args...)
-		}
-	}
+	p := &printer{w: w}
 	if d.From == d.To {
-		line("the same bundle: %s", d.From)
-		return err
+		p.line("the same bundle: %s", d.From)
+		return p.err
 	}
-	line("from %s", d.From)
-	line("to   %s", d.To)
-	section := func(title string, c diff.Changes) {
-		if c.Empty() {
-			return
+	p.line("from %s", d.From)
+	p.line("to   %s", d.To)
+	p.changes("releases", d.Releases)
+	p.changes("images", d.Images)
+	p.matrix(d.Matrix)
+	p.line("")
+	p.line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
+	p.line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
+	p.line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
+	return p.err
+}
+
+// changes are what came, went and is another one, where there is any of it.
+func (p *printer) changes(title string, c diff.Changes) {
+	if c.Empty() {
+		return
+	}
+	p.line("")
+	p.line("%s", title)
+	for _, x := range c.Removed {
+		p.line("- %s", x.Name)
+	}
+	for _, x := range c.Added {
+		p.line("+ %s", x.Name)
+	}
+	for _, x := range c.Changed {
+		if p.line("~ %s", x.Name); x.From != x.To {
+			p.line("    %s", x.To)
+			p.line("    was %s", x.From)
 		}
-		line("")
-		line("%s", title)
-		for _, x := range c.Removed {
-			line("- %s", x.Name)
-		}
-		for _, x := range c.Added {
-			line("+ %s", x.Name)
-		}
-		for _, x := range c.Changed {
-			if line("~ %s", x.Name); x.From != x.To {
-				line("    %s", x.To)
-				line("    was %s", x.From)
-			}
-			for _, what := range x.What {
-				line("    %s", what)
-			}
+		for _, what := range x.What {
+			p.line("    %s", what)
 		}
 	}
-	section("releases", d.Releases)
-	section("images", d.Images)
-	title := fmt.Sprintf("matrix: serial %d, was %d", d.Matrix.ToSerial, d.Matrix.FromSerial)
-	if d.Matrix.FromSerial == d.Matrix.ToSerial {
-		title = fmt.Sprintf("matrix: serial %d, but another document", d.Matrix.ToSerial)
+}
+
+func (p *printer) matrix(m diff.MatrixChange) {
+	title := fmt.Sprintf("matrix: serial %d, was %d", m.ToSerial, m.FromSerial)
+	if m.FromSerial == m.ToSerial {
+		title = fmt.Sprintf("matrix: serial %d, but another document", m.ToSerial)
 	}
-	if e := d.Matrix.Expires; e != nil {
+	if e := m.Expires; e != nil {
 		title += fmt.Sprintf("; expires %s, was %s", e.To, e.From)
 	}
-	if d.Matrix.Empty() && (d.Matrix.FromSerial != d.Matrix.ToSerial || d.Matrix.Expires != nil) {
-		line("")
-		line("%s", title)
+	if m.Empty() && (m.FromSerial != m.ToSerial || m.Expires != nil) {
+		p.line("")
+		p.line("%s", title)
 	}
-	section(title, d.Matrix.Changes)
-	line("")
-	line("new     %d blobs and manifests, %s", d.Layers.Added.Count, size.Format(d.Layers.Added.Bytes))
-	line("gone    %d, %s", d.Layers.Removed.Count, size.Format(d.Layers.Removed.Bytes))
-	line("shared  %d, %s", d.Layers.Shared.Count, size.Format(d.Layers.Shared.Bytes))
-	return err
+	p.changes(title, m.Changes)
 }

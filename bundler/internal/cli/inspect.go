@@ -27,19 +27,21 @@ type inspectOptions struct {
 	dest string
 }
 
-func newInspectCommand(a *app) *cobra.Command {
-	o := &inspectOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "inspect SRC",
-		Short: "Show what is in a bundle",
-		Long: `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
+const inspectHelp = `inspect shows what a bundle says of itself: releases, images, sizes, platforms,
 the matrix and its expiry, and which signatures are there. It proves nothing: see
 verify.
 
 --format html makes one self-contained page, for an auditor to file: which releases
 serve which versions and on whose word, images, signatures, and where every byte came
 from. With --key or --policy the bundle is verified first, and the page says by whom
-it is signed. The page is the same whenever and wherever it is made.`,
+it is signed. The page is the same whenever and wherever it is made.`
+
+func newInspectCommand(a *app) *cobra.Command {
+	o := &inspectOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "inspect SRC",
+		Short: "Show what is in a bundle",
+		Long:  inspectHelp,
 		Example: `  vdo-bundle inspect drivers.tar
   vdo-bundle inspect registry.site/vdo/drivers:1 --format json
   vdo-bundle inspect drivers.tar --key release.pub --format html -o drivers.html`,
@@ -97,25 +99,7 @@ func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) erro
 }
 
 func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
-	facts := newTable()
-	facts.row("bundle", i.Root)
-	facts.row("size", fmt.Sprintf("%s in %d blobs", size.Format(i.Bytes), i.Blobs))
-	if i.Left != nil {
-		facts.row("delta", leftLine(i.Left))
-	}
-	facts.row("platforms", joined(i.Platforms))
-	facts.row("matrix", matrixLine(i.Matrix))
-	facts.row("signatures", signatureLine(i.Signatures))
-
-	releases := newTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
-	for _, r := range i.Releases {
-		releases.row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
-	}
-	images := newTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
-	for _, m := range i.Images {
-		images.row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
-	}
-	for n, t := range []columns{facts, releases, images} {
+	for n, t := range []columns{factsOf(i), releasesOf(i), o.imagesOf(i)} {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
@@ -126,6 +110,35 @@ func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
 		}
 	}
 	return printOrigins(w, i.Images)
+}
+
+func factsOf(i *inspect.Inspection) columns {
+	facts := newTable()
+	facts.row("bundle", i.Root)
+	facts.row("size", fmt.Sprintf("%s in %d blobs", size.Format(i.Bytes), i.Blobs))
+	if i.Left != nil {
+		facts.row("delta", leftLine(i.Left))
+	}
+	facts.row("platforms", joined(i.Platforms))
+	facts.row("matrix", matrixLine(i.Matrix))
+	facts.row("signatures", signatureLine(i.Signatures))
+	return facts
+}
+
+func releasesOf(i *inspect.Inspection) columns {
+	releases := newTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
+	for _, r := range i.Releases {
+		releases.row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
+	}
+	return releases
+}
+
+func (o *inspectOptions) imagesOf(i *inspect.Inspection) columns {
+	images := newTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
+	for _, m := range i.Images {
+		images.row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
+	}
+	return images
 }
 
 // printOrigins says of images where they are taken from, and what upstream signed.

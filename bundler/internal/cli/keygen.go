@@ -40,13 +40,8 @@ never replaced.`,
 
 func (o *keygenOptions) run(ctx context.Context) error {
 	private, public := o.prefix+".key", o.prefix+".pub"
-	for _, name := range []string{private, public} {
-		if _, err := os.Lstat(name); err == nil {
-			return &fault.Error{
-				Reason: fault.Conflict, Op: "write key", Subject: name, Err: errors.New("already exists"),
-				Hint: "a key that is replaced is lost: choose another name with -o, or move the file away",
-			}
-		}
+	if err := noneThere(private, public); err != nil {
+		return err
 	}
 	password, err := o.password(ctx, o.app, "Password for "+private+": ")
 	if err != nil {
@@ -64,6 +59,19 @@ func (o *keygenOptions) run(ctx context.Context) error {
 	}
 	if _, err = fmt.Fprintf(o.out, "%s\n%s\n", private, public); err != nil {
 		return errors.Join(err, os.Remove(private), os.Remove(public)) // nobody has used them yet
+	}
+	return nil
+}
+
+// noneThere refuses files that are there: a key is never replaced.
+func noneThere(names ...string) error {
+	for _, name := range names {
+		if _, err := os.Lstat(name); err == nil {
+			return &fault.Error{
+				Reason: fault.Conflict, Op: "write key", Subject: name, Err: errors.New("already exists"),
+				Hint: "a key that is replaced is lost: choose another name with -o, or move the file away",
+			}
+		}
 	}
 	return nil
 }

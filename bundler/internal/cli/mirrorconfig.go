@@ -29,12 +29,7 @@ type mirrorConfigOptions struct {
 	only, withLogin, asTags bool
 }
 
-func newMirrorConfigCommand(a *app) *cobra.Command {
-	o := &mirrorConfigOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "mirror-config SRC REGISTRY/REPO --runtime RUNTIME",
-		Short: "Write what nodes need to find images in the mirror",
-		Long: `mirror-config writes the files that lead nodes from the upstream names of a bundle's
+const mirrorConfigHelp = `mirror-config writes the files that lead nodes from the upstream names of a bundle's
 images to a mirror that push --layout paths has filled, or that serve serves. VDO's
 own operator does not need them: it names images in the mirror by digest. Nothing is
 asked of the mirror, and nothing is changed on any node.
@@ -51,7 +46,14 @@ asked of the mirror, and nothing is changed on any node.
 
 A login is only written where --with-login asks for it, into files with mode 0600, and
 only for containerd and k3s: CRI-O keeps logins in its global_auth_file, OpenShift in
-the cluster's pull secret.`,
+the cluster's pull secret.`
+
+func newMirrorConfigCommand(a *app) *cobra.Command {
+	o := &mirrorConfigOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "mirror-config SRC REGISTRY/REPO --runtime RUNTIME",
+		Short: "Write what nodes need to find images in the mirror",
+		Long:  mirrorConfigHelp,
 		Example: `  vdo-bundle mirror-config drivers.tar registry.site:5000/vdo/drivers --runtime containerd -o certs.d
   vdo-bundle mirror-config drivers.tar registry.site/vdo/drivers --runtime openshift | oc apply -f -`,
 		Args: flags.Exactly("SRC", "REGISTRY/REPO"),

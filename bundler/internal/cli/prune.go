@@ -24,12 +24,7 @@ type pruneOptions struct {
 	yes                 bool
 }
 
-func newPruneCommand(a *app) *cobra.Command {
-	o := &pruneOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "prune REGISTRY/REPO --keep N",
-		Short: "Delete old bundles from a repository",
-		Long: `prune keeps the newest N bundles of a repository, and says which others it would
+const pruneHelp = `prune keeps the newest N bundles of a repository, and says which others it would
 delete, those without a tag included; with --yes it deletes them, with their images and
 signatures. A bundle is deleted only where N others are shown to be newer: by the
 matrix's serial and date, and by when a push of vdo-bundle last put a tag on it, where
@@ -37,7 +32,14 @@ both agree. The name of a tag shows nothing, since tags are moved. --keep-tag an
 --keep-digest keep more. What a kept bundle, its signatures, or any other tag of the
 repository needs stays. Where anything cannot be read, or somebody changed a tag
 meanwhile, nothing is deleted. Manifests are deleted, and asked for once more; the bytes
-of layers are freed by the registry's own garbage collection.`,
+of layers are freed by the registry's own garbage collection.`
+
+func newPruneCommand(a *app) *cobra.Command {
+	o := &pruneOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "prune REGISTRY/REPO --keep N",
+		Short: "Delete old bundles from a repository",
+		Long:  pruneHelp,
 		Example: `  vdo-bundle prune registry.site/vdo/drivers --keep 3
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --keep-tag stable --keep-tag 'prod-*'
   vdo-bundle prune registry.site/vdo/drivers --keep 3 --yes`,

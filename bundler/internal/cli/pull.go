@@ -37,12 +37,7 @@ type pullOptions struct {
 	provenance       bool
 }
 
-func newPullCommand(a *app) *cobra.Command {
-	o := &pullOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "pull -o DEST",
-		Short: "Pull drivers into a bundle",
-		Long: `pull fetches the manifests and images of a lock, or of the same selection that
+const pullHelp = `pull fetches the manifests and images of a lock, or of the same selection that
 lock takes, and writes them as one bundle to DEST: FILE.tar, oci:DIR,
 REGISTRY/REPO[:TAG], or - for standard output, where the bytes are those of the file.
 
@@ -63,7 +58,14 @@ all that fail are named together. An image without a rule is refused. The file:
   - images: registry.k8s.io              # HOST or HOST/PATH, and all below it
     policy: kubernetes.yaml              # a trust policy, as of verify --policy
   - images: registry.k8s.io/csi-vsphere
-    unsigned: true                       # taken as it is`,
+    unsigned: true                       # taken as it is`
+
+func newPullCommand(a *app) *cobra.Command {
+	o := &pullOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "pull -o DEST",
+		Short: "Pull drivers into a bundle",
+		Long:  pullHelp,
 		Example: `  vdo-bundle pull -o drivers.tar
   vdo-bundle pull --lock lock.yaml --sign-key release.key -o drivers.tar
   vdo-bundle pull --verify-upstream upstream.yaml --upstream-signatures images -o drivers.tar
@@ -76,6 +78,11 @@ all that fail are named together. An image without a rule is refused. The file:
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	o.bind(cmd)
+	return cmd
+}
+
+func (o *pullOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVarP(&o.dest, "output", "o", "", "where (`DEST`) to write the bundle: FILE.tar, oci:DIR, REGISTRY/REPO[:TAG], or - for standard output")
 	fl.BoolVar(&o.replace, "replace", false, "replace a bundle that is there already, once the new one is complete")
@@ -99,7 +106,6 @@ all that fail are named together. An image without a rule is refused. The file:
 	o.bindFormat(cmd)
 	o.bindNoTrunc(cmd)
 	o.bindQuiet(cmd)
-	return cmd
 }
 
 func (o *pullOptions) run(cmd *cobra.Command) error {

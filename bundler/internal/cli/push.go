@@ -37,12 +37,7 @@ const (
 	layoutPaths  = "paths"
 )
 
-func newPushCommand(a *app) *cobra.Command {
-	o := &pushOptions{app: a, layout: layoutSingle}
-	cmd := &cobra.Command{
-		Use:   "push SRC REGISTRY/REPO[:TAG]",
-		Short: "Push a bundle into a registry",
-		Long: `push copies a bundle and its signatures into one repository of a registry. What is
+const pushHelp = `push copies a bundle and its signatures into one repository of a registry. What is
 there already is not sent again; the tag is set last; and then the root and every
 image are looked up as the operator will, as REPOSITORY@DIGEST. Every byte is
 verified as it streams. With --key or --policy the whole bundle is verified first,
@@ -59,7 +54,14 @@ name: REGISTRY/REPO/registry.k8s.io/csi-vsphere/driver:v3.5.1. Nodes with a mirr
 configuration (see mirror-config) find it there.
 
 It prints the reference by digest, which is what a DriverBundle should name.
---receipt writes down what the repository holds now, for pull --base.`,
+--receipt writes down what the repository holds now, for pull --base.`
+
+func newPushCommand(a *app) *cobra.Command {
+	o := &pushOptions{app: a, layout: layoutSingle}
+	cmd := &cobra.Command{
+		Use:   "push SRC REGISTRY/REPO[:TAG]",
+		Short: "Push a bundle into a registry",
+		Long:  pushHelp,
 		Example: `  vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1
   vdo-bundle push drivers.tar registry.site/vdo/drivers --key release.pub --ca-file site-ca.crt
   vdo-bundle push drivers.tar registry.site/vdo/drivers:1 --receipt site.receipt

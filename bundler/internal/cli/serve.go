@@ -38,12 +38,7 @@ type serveOptions struct {
 
 const maxHtpasswd = 1 << 20
 
-func newServeCommand(a *app) *cobra.Command {
-	o := &serveOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "serve SRC",
-		Short: "Serve a bundle as a read-only registry",
-		Long: `serve answers as a registry that can be pulled from and not written to, over an
+const serveHelp = `serve answers as a registry that can be pulled from and not written to, over an
 archive, its parts, or a folder as it lies there: for the first hosts of a site, before it has a
 registry of its own. The whole bundle is one repository (--as); below it is every
 image under its upstream name, as push --layout paths lays them out:
@@ -56,7 +51,14 @@ bundle that the two are.
 
 With --key or --policy the whole bundle is verified before the first answer.
 Without TLS it listens on loopback only, unless --allow-plain-http is given. SIGTERM
-and Ctrl-C end it once what is being sent has come to its end (--grace).`,
+and Ctrl-C end it once what is being sent has come to its end (--grace).`
+
+func newServeCommand(a *app) *cobra.Command {
+	o := &serveOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "serve SRC",
+		Short: "Serve a bundle as a read-only registry",
+		Long:  serveHelp,
 		Example: `  vdo-bundle serve drivers.tar
   vdo-bundle serve november.tar --base october.tar
   vdo-bundle serve drivers.tar --key release.pub --listen :5000 --tls-cert host.crt --tls-key host.key --htpasswd users`,

@@ -24,12 +24,7 @@ type verifyOptions struct {
 	provenance bool
 }
 
-func newVerifyCommand(a *app) *cobra.Command {
-	o := &verifyOptions{app: a}
-	cmd := &cobra.Command{
-		Use:   "verify SRC --key PUB",
-		Short: "Check a bundle's signature and every byte below it",
-		Long: `verify checks that the bundle's root is signed as the key or policy demands, and
+const verifyHelp = `verify checks that the bundle's root is signed as the key or policy demands, and
 then every byte below it: all digests and sizes, the lock against the index, the
 manifests against the lock, the matrix against the lock, its signature (with
 --matrix-key or --matrix-policy) and its expiry. It reports all that is wrong at
@@ -37,7 +32,14 @@ once, and changes nothing.
 
 Where there is a statement of how the bundle was built (pull --provenance), it has to
 be signed as the key or policy demands and to agree with the lock; what was found is
-told, and with --provenance it is demanded.`,
+told, and with --provenance it is demanded.`
+
+func newVerifyCommand(a *app) *cobra.Command {
+	o := &verifyOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "verify SRC --key PUB",
+		Short: "Check a bundle's signature and every byte below it",
+		Long:  verifyHelp,
 		Example: `  vdo-bundle verify drivers.tar --key release.pub
   vdo-bundle verify drivers.tar --key release.pub --provenance
   vdo-bundle verify registry.site/vdo/drivers:1 --policy policy.yaml`,
