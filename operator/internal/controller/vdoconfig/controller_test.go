@@ -48,8 +48,7 @@ func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
 }
 
 func TestUpgradesInPlaceWhenTheBundleBringsANewerRelease(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	csiDriver := get(w, &storagev1.CSIDriver{}, "", "csi.vsphere.vmware.com").UID
 	states := get(w, &corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
 	w.change(states, func() { states.Data["listview-tasks"] = "stale" })
@@ -114,8 +113,7 @@ func (p *plane) are(versions ...string) {
 func (p *plane) APIServers(context.Context) ([]assess.APIServer, error) { return p.servers, nil }
 
 func TestDriftIsRepaired(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	deploy := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
 	was := deploy.Spec.Template.Spec.Containers[0].Image
 	w.change(deploy, func() { deploy.Spec.Template.Spec.Containers[0].Image = "evil.example/x:1" })
@@ -132,8 +130,7 @@ func TestDriftIsRepaired(t *testing.T) {
 // A bundle that was built anew changes the same releases: that rolls through stage by
 // stage as an upgrade does, while drift is repaired at once.
 func TestARebuiltBundleWaitsForGatesAndIsNoRepair(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	controller := func() string {
 		return get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec.Template.Spec.Containers[0].Image
 	}
@@ -155,8 +152,7 @@ func TestARebuiltBundleWaitsForGatesAndIsNoRepair(t *testing.T) {
 }
 
 func TestManualUpgradesWaitAndAreListed(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Annotations = map[string]string{v1alpha1.AnnotationUpgrade: "Manual"} })
 	w.verified(b, metav1.ConditionTrue, "Succeeded", "") // the update writes durations anew
@@ -173,8 +169,7 @@ func TestManualUpgradesWaitAndAreListed(t *testing.T) {
 }
 
 func TestUnsupportedCombinationKeepsWhatRunsAndRepairsIt(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	w.change(v, func() { v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "2.7.3"}} })
 	w.look(v)
 	resolved := cond(t, v, "Resolved")

@@ -118,8 +118,7 @@ func TestProblemsWithVCentersKeepTheFirstInstallationBackAllAtOnce(t *testing.T)
 }
 
 func TestUnverifiedCredentialsDoNotReplaceThoseThatWork(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	conf := func() string {
 		return string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"])
 	}
@@ -192,8 +191,7 @@ func TestWhatIsNotVerifiedInstallsAndUpgradesNothing(t *testing.T) {
 // see a VsphereCloudConfig that is Ready, of the Secret before. The new password
 // reaches no driver, not even one whose configuration was deleted meanwhile.
 func TestAPasswordThatWasNotCheckedYetReachesNoDriver(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	all := func() string {
 		var secrets corev1.SecretList
 		require.NoError(t, w.List(context.Background(), &secrets))
@@ -232,8 +230,7 @@ func TestAPasswordThatWasNotCheckedYetReachesNoDriver(t *testing.T) {
 
 // What a vCenter let in goes on being written while it is away: its silence is no refusal.
 func TestVerifiedConfigurationIsRepairedWhileTheVCenterIsAway(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
 	verified := vcc.Status.VerifiedCredentials
 	w.checked(vcc, metav1.ConditionFalse, "Unreachable", "no answer")
@@ -256,8 +253,7 @@ func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {
 		{"the VsphereCloudConfig", "VsphereCloudConfig vc-one", func(w *world) client.Object { return get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := start(t, pair)
-			v := w.ready(w.config("site"))
+			w, v := installed(t)
 			conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data
 			deployment := get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec
 			require.NoError(t, w.Delete(context.Background(), c.missing(w)))
@@ -276,8 +272,7 @@ func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {
 
 // What makes no sense is held, and everything else goes on.
 func TestMalformedInputHoldsWhatItIsInAndNothingElse(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	conf := func() []any {
 		return []any{get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data, get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec}
 	}
@@ -344,8 +339,7 @@ func TestSuspendedNothingIsWrittenAndHealthIsStillAssessed(t *testing.T) {
 }
 
 func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + w.ns}, Spec: corev1.PersistentVolumeSpec{
 		Capacity: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com", VolumeHandle: "h"}}}}
@@ -372,8 +366,7 @@ func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
 }
 
 func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	uid := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
 	w.change(v, func() { v.Spec.OnDelete = v1alpha1.DeleteOrphan })
 	require.NoError(t, w.Delete(context.Background(), v))
@@ -407,8 +400,7 @@ func TestResolvedIsUnknownWhereNothingWasChosen(t *testing.T) {
 // What a pass could not look at is not said to run: the cloud provider was changed by
 // hand, and nobody has seen what became of it.
 func TestWhatCouldNotBeLookedAtIsUnknown(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	c := w.r.Cluster.(*edge.Cluster)
 	versions, reader := c.Versions, c.Reader
 
@@ -443,12 +435,11 @@ func (unreachable) ServerVersion() (*version.Info, error) {
 }
 
 func TestASecondVDOConfigIsStalled(t *testing.T) {
-	w := start(t, pair)
-	first := w.ready(w.config("a-first"))
+	w, first := installed(t)
 	second := w.config("b-second")
 	w.look(second)
 	require.True(t, isTrue(second, "Stalled"))
-	require.Contains(t, cond(t, second, "Ready").Message, "VDOConfig "+w.ns+"/a-first is in force")
+	require.Contains(t, cond(t, second, "Ready").Message, "VDOConfig "+w.ns+"/site is in force")
 	require.Empty(t, second.Finalizers)
 	require.NoError(t, w.Delete(context.Background(), second))
 	w.look(first)
@@ -503,8 +494,7 @@ func TestDriversOfTheEarlierOperatorAreTakenOver(t *testing.T) {
 }
 
 func TestTheDriverThatIsNotAskedForAnyMoreIsRemoved(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	w.change(v, func() { v.Spec.StorageProvider = nil })
 	w.until("the storage driver is gone", func() bool {
 		w.look(v)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
 	code := m.Run()
 	if shared.c != nil {
 		shared.c.Stop()
@@ -184,7 +186,22 @@ const (
 	newer      = pair + " csi@3.7.3"
 )
 
+// start returns a site on which nothing is installed yet.
 func start(t *testing.T, releases string) *world {
+	t.Helper()
+	w := newWorld(t, releases)
+	if left != nil { // installed's
+		left = nil
+		w.clean()
+		w.writes, w.events.said = 0, nil
+	}
+	w.ns = cluster.Namespace(t, config(t))
+	t.Cleanup(w.clean)
+	w.surroundings()
+	return w
+}
+
+func newWorld(t *testing.T, releases string) *world {
 	t.Helper()
 	cfg := config(t)
 	scheme := runtime.NewScheme()
@@ -196,7 +213,7 @@ func start(t *testing.T, releases string) *world {
 	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
 	require.NoError(t, err)
 	w := &world{
-		Client: c, t: t, ns: cluster.Namespace(t, cfg), now: time.Now(),
+		Client: c, t: t, now: time.Now(),
 		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{},
 	}
 	counted := w.counting(c)
@@ -204,11 +221,16 @@ func start(t *testing.T, releases string) *world {
 		Client: c, Store: w.store, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: &edge.Cluster{Client: counted, Reader: c, Versions: versions},
 	}
-	t.Cleanup(w.clean)
+	return w
+}
+
+// surroundings makes what a VDOConfig needs: the mirror's login, a vCenter that was
+// checked, a bundle that was accepted.
+func (w *world) surroundings() {
+	w.t.Helper()
 	w.pullSecret()
 	w.vcenter("vc-one", "vc1.site.example", "secret-1")
 	w.bundle("sha256:" + strings.Repeat("a", 64))
-	return w
 }
 
 // counting lets writes to the cluster be counted and failed; dry runs are no writes.
@@ -418,12 +440,16 @@ func (w *world) verified(b *v1alpha1.DriverBundle, status metav1.ConditionStatus
 // config makes a VDOConfig with the predecessor's fields alone.
 func (w *world) config(name string) *v1alpha1.VDOConfig {
 	w.t.Helper()
-	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: v1alpha1.VDOConfigSpec{
-		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
-		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},
-	}}
+	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: pairSpec()}
 	w.create(v)
 	return v
+}
+
+func pairSpec() v1alpha1.VDOConfigSpec {
+	return v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc-one"}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc-one"},
+	}
 }
 
 // pass does one pass.

@@ -94,8 +94,7 @@ func (c sameAge) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 // While something is there that is not wanted any more, Ready does not say that what
 // is wanted is all there is, and the next pass follows at once.
 func TestReadyWaitsForWhatIsNotWantedAnyMore(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	w.change(v, func() { v.Spec.CloudProvider = nil })
 	left := func() bool {
 		return !gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager") || !gone(w, &corev1.Secret{}, "kube-system", "vsphere-cloud-secret")

@@ -86,8 +86,7 @@ func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := start(t, pair)
-			v := w.ready(w.config("site"))
+			w, v := installed(t)
 			was := v.Status.Bundle
 			c.do(w)
 			w.destroy()
@@ -106,8 +105,7 @@ func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 // A newer bundle need not hold what is installed. As long as that has to stay, it is
 // repaired from the bundle that it came from, and that is the one in status.bundle.
 func TestWhatANewerBundleDoesNotHoldIsRepairedFromTheOneBefore(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	was := v.Status.Bundle
 	next := "sha256:" + strings.Repeat("b", 64)
 	w.store.of = map[string]*bundle.Contents{next: bundleOf(t, "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3")}
@@ -131,8 +129,7 @@ func TestWhatANewerBundleDoesNotHoldIsRepairedFromTheOneBefore(t *testing.T) {
 }
 
 func TestAWorkloadThatIsMissingMakesItsConditionNotTrue(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	w.store.broken = "sha256:" + strings.Repeat("a", 64)
 	require.NoError(t, w.Delete(context.Background(), get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")))
 	w.until("gone", func() bool { return gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager") })
@@ -146,8 +143,7 @@ func TestAWorkloadThatIsMissingMakesItsConditionNotTrue(t *testing.T) {
 }
 
 func TestADeletionThatIsRefusedRepairsWhatStays(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	pv := w.volume()
 	require.NoError(t, w.Delete(context.Background(), v))
 	w.look(v)
@@ -210,8 +206,7 @@ func TestADriverThatServesVolumesIsShownAndRepaired(t *testing.T) {
 }
 
 func TestAnInvalidFieldKeepsWhatRunsAndRepairsIt(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data
 	w.change(v, func() {
 		v.Spec.StorageProvider.FileVolumes = &v1alpha1.FileVolumes{NetPermissions: []v1alpha1.NetPermission{{IPs: "1.2"}}}
@@ -272,8 +267,7 @@ func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 
 // The key of configuration hashes is kept twice: with another one every pod would roll.
 func TestTheHashKeyOutlivesItsSecret(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	was := w.generations()
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, w.ns, "vdo-config-hash")))
 	w.ready(v)

@@ -68,8 +68,7 @@ const (
 )
 
 func TestTheLoginThatWorksStaysUntilTheMirrorLetsAnotherOneIn(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	was, before := w.generations(), w.loginVersion()
 	require.Len(t, was, 4)
 	kept := func(why string) {
@@ -109,8 +108,7 @@ func TestTheLoginThatWorksStaysUntilTheMirrorLetsAnotherOneIn(t *testing.T) {
 }
 
 func TestWithoutAnyLoginLeftPodsAreLeftAsTheyAre(t *testing.T) {
-	w := start(t, pair)
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	was := w.generations()
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Spec.PullSecret = &v1alpha1.LocalReference{Name: "vdo-registry"} })

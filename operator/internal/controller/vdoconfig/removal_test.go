@@ -32,8 +32,7 @@ func (f forbidden) Get(ctx context.Context, key client.ObjectKey, o client.Objec
 
 // What may not be read of one driver keeps that driver, and the VDOConfig; the others go.
 func TestARemovalGoesOnBesideWhatMayNotBeRead(t *testing.T) {
-	w := start(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1")
-	v := w.ready(w.config("site"))
+	w, v := installed(t)
 	c := w.r.Cluster.(*edge.Cluster)
 	reader := c.Reader
 	c.Reader = forbidden{reader, "vsphere-cloud-secret"}
