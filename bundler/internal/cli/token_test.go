@@ -65,7 +65,7 @@ func TestSignsWithAHardwareToken(t *testing.T) {
 	}
 	env = append(env, "PIN="+pin, "COSIGN_PKCS11_MODULE_PATH="+module)
 	withTokens := filepath.Join(w.dir, "vdo-bundle-pkcs11")
-	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "pkcs11", "-o", withTokens,
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-tags", "pkcs11", "-o", withTokens,
 		"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/cmd/vdo-bundle")
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	out, err := build.CombinedOutput()
