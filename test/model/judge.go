@@ -362,6 +362,9 @@ func (t *trial) result() *Broken {
 		if s.Do == "split" && to.bytes != from.bytes {
 			return t.broken("result", "the parts are not the archive")
 		}
+		if s.copiesDamage(t.model, place(s.To)) {
+			return nil
+		}
 	case "repair":
 		if want := t.model.sums[place(s.To)]; want != "" && to.bytes != want {
 			return t.broken("result", "the parts joined are not what they were")

@@ -76,6 +76,7 @@ func (w *world) step(s Step) error {
 	if s.Do == "mirror" {
 		return nil
 	}
+	w.clock.Add(1)
 	if damage, ok := damages[s.Do]; ok {
 		return w.damage(s, damage)
 	}

@@ -57,9 +57,13 @@ type bundle struct {
 // and nobody signed: only the registry of a liar has it.
 var selections = map[string]string{"a": "cpi@1.33.1", "b": "cpi@1.34.0", "c": "cpi@1.33.1", "e": "cpi@1.35.0"}
 
+// The serials of their matrices: of b and a one is shown to be older where it was pushed
+// first, of a and c neither by its matrix.
+var serials = map[string]int{"a": 7, "b": 8, "c": 7, "e": 7}
+
 const matrixHead = `apiVersion: vdo.vmware.com/matrix/v1
 kind: CompatibilityMatrix
-serial: 7
+serial: %d
 issued: 2026-01-01T00:00:00Z
 expires: 2099-01-01T00:00:00Z
 releases:
@@ -139,10 +143,10 @@ func (s *site) makeKeys(t testing.TB) {
 }
 
 // makeUpstream pushes the images, signs those of 1.33.1 and their platforms' manifests,
-// and writes the matrix.
+// and writes a matrix for each bundle.
 func (s *site) makeUpstream(t testing.TB) {
 	t.Helper()
-	matrix := matrixHead
+	matrix := ""
 	for minor, spec := range map[string]images.Spec{
 		"1.33": {Seed: 7, Layers: []int64{3000}, SharedLayers: []int64{300_000}, Platforms: images.Linux},
 		"1.34": {Seed: 7, Layers: []int64{9000, 500}, SharedLayers: []int64{300_000}, Platforms: images.Linux, Docker: true},
@@ -171,7 +175,9 @@ func (s *site) makeUpstream(t testing.TB) {
 			}
 		}
 	}
-	s.write(t, "matrix.yaml", []byte(matrix))
+	for bundle, serial := range serials {
+		s.write(t, "matrix-"+bundle+".yaml", []byte(fmt.Sprintf(matrixHead, serial)+matrix))
+	}
 }
 
 // sign puts a signature of a digest into a repository, under cosign's tag, in the place

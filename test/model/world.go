@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 )
@@ -23,6 +25,7 @@ type world struct {
 	site   *site
 	dir    string
 	mirror *registry.Registry
+	clock  atomic.Int64 // of the mirror, in minutes: a step takes one
 	model  model
 }
 
@@ -31,6 +34,8 @@ func newWorld(s *site, mirror registry.Options) (*world, error) {
 	s.programs++
 	w := &world{site: s, dir: s.path(fmt.Sprintf("p%d", s.programs))}
 	mirror.Auth, mirror.Password = registry.Basic, "canary-of-the-login"
+	began := time.Now()
+	mirror.Clock = func() time.Time { return began.Add(time.Duration(w.clock.Load()) * time.Minute) }
 	var err error
 	if w.mirror, err = registry.New(mirror); err != nil {
 		return nil, err
@@ -145,7 +150,7 @@ func (w *world) expand(args []string) []string {
 		if n == 1 {
 			switch args[0] {
 			case "lock", "pull":
-				out = append(out, "--matrix", "../in/matrix.yaml", "--manifest-dir", "../in/manifests", "--plain-http", up, "--source-map", "registry.test="+up+"/x")
+				out = append(out, "--manifest-dir", "../in/manifests", "--plain-http", up, "--source-map", "registry.test="+up+"/x")
 			}
 			switch args[0] {
 			case "lock", "pull", "push", "sign", "verify", "inspect", "prune":
@@ -172,9 +177,9 @@ func (w *world) args(s Step) []string {
 	}
 	switch s.Do {
 	case "lock":
-		add("--release", selections[s.Bundle], "-o", "out/"+s.To, "-q")
+		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--release", selections[s.Bundle], "-o", "out/"+s.To, "-q")
 	case "pull":
-		add("--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
+		add("--matrix", "../in/matrix-"+s.Bundle+".yaml", "--lock", "../in/lock-"+s.Bundle+".yaml", "-o", w.destination(place(s.To)), "-q")
 		add(w.signing(s, "--sign-key")...)
 		if s.Bundle == "c" {
 			add("--upstream-signatures", "all")

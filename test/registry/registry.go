@@ -84,6 +84,8 @@ type Options struct {
 	// ClientCertificates demands a certificate of the registry's authority, see
 	// [Registry.ClientCertificate] (TLS).
 	ClientCertificates bool
+	// Clock is what answers are dated by; default: the time.
+	Clock func() time.Time
 	// RelativeURLs answers upload locations without scheme and host (Distribution).
 	RelativeURLs bool
 }
@@ -248,6 +250,9 @@ func (r *Registry) counted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.underWay.step(1)
 		defer r.underWay.step(-1)
+		if r.opts.Clock != nil {
+			w.Header().Set("Date", r.opts.Clock().UTC().Format(http.TimeFormat))
+		}
 		h.ServeHTTP(w, req)
 	})
 }
