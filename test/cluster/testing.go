@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ var shared struct {
 //
 //	func TestMain(m *testing.M) { cluster.Main(m) }
 func Main(m *testing.M) {
+	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
 	code := m.Run()
 	if shared.cluster != nil {
 		shared.cluster.Stop()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -20,6 +21,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
+	os.Exit(m.Run())
+}
 
 const repository = "mirror.site:5000/vdo/drivers"
 
