@@ -170,36 +170,41 @@ func (r *Repository) fallbackIndex(ctx context.Context, op string, subject image
 const listAttempts = 8
 
 // EnsureListed makes sure that a manifest is listed as a referrer of its subject. Where
-// the registry has no API for it, the client keeps the list, under the tag sha256-<hex>.
-// The specification knows no lock for that, so the list is looked at again right before
-// it is replaced, and once more after it was.
-func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) error {
+// the registry has no API for it, the client keeps the list, under the tag sha256-<hex>,
+// and kept is true.
+//
+// The specification knows no lock for such a list, nor a write on a condition: registries
+// ignore If-Match of a manifest. So the list is looked at again right before it is
+// replaced, and after each write until it has the manifest, [listAttempts] times at most.
+// What is left is a writer whose request is on its way all that time: who has a list
+// kept calls this once more when everything else is done.
+func (r *Repository) EnsureListed(ctx context.Context, op string, subject image.Digest, n bundle.Node) (kept bool, err error) {
 	tag := image.ReferrersList.TagOf(subject)
 	for range listAttempts {
 		listed, api, err := r.referrersAPI(ctx, op, subject)
 		if err != nil || api && contains(listed, n.Descriptor.Digest) {
-			return err
+			return false, err
 		}
 		there, err := r.fallbackIndex(ctx, op, subject, r.Pushes())
 		if err != nil || contains(there.index.Manifests, n.Descriptor.Digest) {
-			return err
+			return err == nil, err
 		}
 		list, err := there.with(n)
 		if err != nil {
-			return err
+			return false, err
 		}
 		now, _, err := r.Stat(ctx, Look{Op: op, ID: tag, Access: r.Pushes()})
 		if err != nil {
-			return err
+			return false, err
 		}
 		if now.Digest != there.digest {
 			continue // somebody else has written it
 		}
 		if _, err := r.PutManifest(ctx, op, tag, list); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return &fault.Error{
+	return false, &fault.Error{
 		Reason: fault.Conflict, Op: op, Subject: r.At(subject.String()), Hint: "run it again",
 		Err: fmt.Errorf("others keep writing the list of referrers under the tag %s", tag),
 	}

@@ -61,7 +61,8 @@ func (r *Repository) keptAttachment(ctx context.Context, a bundle.Attachment) er
 		if err := r.wantKept(ctx, append(m.Layers, m.Config)); err != nil {
 			return err
 		}
-		return r.EnsureListed(ctx, opAttach, a.Subject, a.Node) // somebody else may have written the list meanwhile
+		_, err := r.EnsureListed(ctx, opAttach, a.Subject, a.Node) // somebody else may have written the list meanwhile
+		return err
 	}
 	there, data, err := r.underTag(ctx, a.Tag)
 	if err != nil {
@@ -112,7 +113,13 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 	if err := r.putManifest(ctx, digest, a.Node); err != nil {
 		return err
 	}
-	return r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
+	kept, err := r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
+	if p := r.begun(); p != nil && kept {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.listed[a.Subject] = append(p.listed[a.Subject], a.Node)
+	}
+	return err
 }
 
 // putUnderTag writes under a tag without taking away what others put there: a

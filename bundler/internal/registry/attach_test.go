@@ -199,6 +199,40 @@ func TestReferrersAttachedAtTheSameTimeAreBothListed(t *testing.T) {
 	}
 }
 
+// Two push what is about one image, and one of them has read the list before the other
+// writes it, and replaces it afterwards: who has written first looks once more before
+// the push is done, and both stay listed.
+func TestReferrersPushedAtTheSameTimeAreBothListed(t *testing.T) {
+	reg := real.Start(t, real.Options{Kind: real.Simple})
+	_, root := images.Push(t, reg, "csi/driver:v1", images.Spec{})
+	c, _ := client(t, registry.Options{}, reg)
+	repo := repository(c, reg, "csi/driver:v1")
+	subject := image.MustDigest(root.Digest.String())
+	late, first := attachment(t, root, false, "late"), attachment(t, root, false, "first")
+	push := func(tag string, a bundle.Attachment) chan error {
+		g := graph(t, repo)
+		g.Attachments = []bundle.Attachment{a}
+		done := make(chan error, 1)
+		go func() { done <- copyGraph(t.Context(), g, repo, repository(c, reg, "csi/driver:"+tag)) }()
+		return done
+	}
+	writes, write := make(chan string, 1), make(chan struct{})
+	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: "/manifests/sha256-" + subject.Hex()}, Times: 1, Wait: write, Seen: writes})
+	lately := push("late", late)
+	<-writes // it has read that the list is empty, and its own is on its way
+	tags, tag := make(chan string, 1), make(chan struct{})
+	reg.Fail(real.Fault{Match: real.Match{Method: http.MethodPut, Path: "/manifests/first"}, Times: 1, Wait: tag, Seen: tags})
+	firstly := push("first", first)
+	<-tags // it is listed, and has seen so
+	close(write)
+	require.NoError(t, <-lately)
+	close(tag)
+	require.NoError(t, <-firstly)
+	list, err := repo.Attachments(t.Context(), subject)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{late.Node.Descriptor.Digest.String(), first.Node.Descriptor.Digest.String()}, digests(list))
+}
+
 func TestAttachNeedsItsParts(t *testing.T) {
 	reg, root := upstream(t)
 	c, _ := client(t, registry.Options{}, reg)

@@ -64,7 +64,7 @@ func (r *Repository) wantKept(ctx context.Context, sent []ocispec.Descriptor) er
 // Commit asks the registry for the blobs that were sent, each with its size; writes the
 // manifests that are missing, children before parents, then the attachments, then the
 // tag; and then asks for all of them, since what a cluster pulls later is
-// REPOSITORY@DIGEST of each.
+// REPOSITORY@DIGEST of each, and for the lists that name attachments.
 func (r *Repository) Commit(ctx context.Context) error {
 	p := r.begun()
 	if p == nil {
@@ -91,7 +91,27 @@ func (r *Repository) Commit(ctx context.Context) error {
 	if err := r.kept(ctx, p); err != nil { // what joining attachments with those of others took
 		return err
 	}
-	return r.check(ctx, p)
+	if err := r.check(ctx, p); err != nil {
+		return err
+	}
+	return r.stillListed(ctx, p)
+}
+
+// stillListed looks once more, after everything else, at the lists of referrers that
+// clients keep: another push may have replaced one that it had read before this one wrote.
+func (r *Repository) stillListed(ctx context.Context, p *push) error {
+	group, ctx := r.group(ctx)
+	for subject, nodes := range p.listed {
+		group.Go(func() error { // one after the other: they are in one list
+			for _, n := range nodes {
+				if _, err := r.EnsureListed(ctx, opPush, subject, n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // putAttachments writes all that the registry takes, and tells of all that it does

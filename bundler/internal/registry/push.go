@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/remote"
 )
 
@@ -34,6 +35,8 @@ type push struct {
 	wrote map[string]bool               // tags and digests of manifests that were written
 	// tagged is when the root got its tag, or was written, by this push; zero: it had it.
 	tagged time.Time
+	// listed is what is listed about a subject in a list that clients keep.
+	listed map[image.Digest][]bundle.Node
 	// omitted is why the registry does not have an attachment, by digest.
 	omitted map[string]string
 }
@@ -76,7 +79,7 @@ func (r *Repository) begin(ctx context.Context, g *bundle.Graph, presume bool) (
 			Err:  fmt.Errorf("the bundle is %s", g.Root.Digest),
 		}
 	}
-	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, wrote: map[string]bool{}, omitted: map[string]string{}}
+	p := &push{graph: g, lacks: map[string]ocispec.Descriptor{}, sent: map[string]ocispec.Descriptor{}, wrote: map[string]bool{}, omitted: map[string]string{}, listed: map[image.Digest][]bundle.Node{}}
 	if p.look, err = r.confirmed(ctx, g); err != nil {
 		return nil, err
 	}
