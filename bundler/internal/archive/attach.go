@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
 // Attach adds a signature, in the place of what had its tag. The payload is not
@@ -226,4 +230,42 @@ func (e entry) copyTo(w io.Writer, data io.Reader) error {
 	all := io.MultiReader(bytes.NewReader(e.header), data, io.LimitReader(zeros{}, padded(e.size)-e.size))
 	_, err := io.CopyBuffer(struct{ io.Writer }{w}, all, *buf)
 	return err
+}
+
+// checkAttachment demands that an attachment can be added: what it is about is
+// there, and what is not there yet comes with its bytes. It returns what to add.
+func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
+	bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
+		return nil, &fault.Error{Reason: reason, Op: "attach to", Subject: medium, Err: fmt.Errorf(format, args...),
+			Hint: "sign the bundle that is there"}
+	}
+	if !has(a.Subject.Hex()) {
+		return bad(fault.NotFound, "it holds no %s", a.Subject)
+	}
+	if a.Tag != "" {
+		if of, _, ok := tagSubject(a.Tag); !ok || of != a.Subject.String() {
+			return bad(fault.InvalidInput, "%.100q is not a tag of an attachment of %s", a.Tag, a.Subject)
+		}
+	}
+	node := a.Node.Descriptor
+	node.Data = a.Node.Data
+	var add []ocispec.Descriptor
+	for _, d := range append(slices.Clone(a.Blobs), node) {
+		if err := bundle.CheckDescriptor(d); err != nil {
+			return nil, err
+		}
+		there, err := whole(d)
+		if err != nil {
+			return nil, err
+		}
+		if there || slices.ContainsFunc(add, sameDigest(d)) {
+			continue
+		}
+		if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
+			return bad(fault.InvalidInput, "the bytes of its part %s are not at hand", d.Digest)
+		}
+		add = append(add, d)
+	}
+	slices.SortFunc(add, func(x, y ocispec.Descriptor) int { return strings.Compare(x.Digest.String(), y.Digest.String()) })
+	return add, nil
 }
