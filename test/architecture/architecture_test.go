@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"api/fault", "deploy"},
 	{"api/strictyaml", "bundler/internal/atomicfile"},
 	{"api/image", "api/v1alpha1", "matrix"},
-	{"api/trust", "matrix/needs"},
+	{"api/trust", "matrix/needs", "operator/internal/drivers"},
 	{"api/bundle"},
 	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition"},
 	{"operator/internal/plan", "operator/internal/credentials", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},

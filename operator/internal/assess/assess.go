@@ -32,11 +32,10 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 const (
-	// CSIDriverName is the name that the storage driver registers under.
-	CSIDriverName = "csi.vsphere.vmware.com"
 	// TaintUninitialized is on nodes that wait for a cloud provider.
 	TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 	// Grace is how long a node may take before it counts as amiss.
@@ -290,7 +289,7 @@ func commonVersion(all []Workload) string {
 func (in *Input) storage(installed bool) []Finding {
 	var all []Finding
 	if installed && in.CSIDriver == nil {
-		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + CSIDriverName, Reason: fault.NotFound, Message: "is not there",
+		all = append(all, Finding{Driver: matrix.CSI, Subject: "CSIDriver " + drivers.CSIDriver, Reason: fault.NotFound, Message: "is not there",
 			Remedy: "it is made again at the next pass; while the operator is suspended, set spec.suspend to false"})
 	}
 	if len(in.WebhookCertificate) > 0 {

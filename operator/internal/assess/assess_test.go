@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -61,7 +62,7 @@ func node(name string, up, plane bool) corev1.Node {
 }
 
 func registered(name string, keys ...string) storagev1.CSINode {
-	return storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: name, TopologyKeys: keys}}}}
+	return storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: name, TopologyKeys: keys}}}}
 }
 
 // healthy is a cluster of one control-plane node and two workers where all is well.

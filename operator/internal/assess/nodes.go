@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // nodes finds what the drivers have not done for nodes.
@@ -17,7 +18,7 @@ func (in *Input) nodes() []Finding {
 	registered := map[string]*storagev1.CSINodeDriver{}
 	for i := range in.CSINodes {
 		for j := range in.CSINodes[i].Spec.Drivers {
-			if in.CSINodes[i].Spec.Drivers[j].Name == CSIDriverName {
+			if in.CSINodes[i].Spec.Drivers[j].Name == drivers.CSIDriver {
 				registered[in.CSINodes[i].Name] = &in.CSINodes[i].Spec.Drivers[j]
 			}
 		}

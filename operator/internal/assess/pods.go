@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // maxQuote bounds what is quoted of a container's or event's own words.
@@ -271,8 +272,8 @@ func refused(d matrix.Driver, subject, message string) Finding {
 
 // certificateAge finds a webhook certificate that is or will soon be too old.
 func certificateAge(data []byte, now time.Time) []Finding {
-	const subject = "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com"
-	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret vmware-system-csi/vsphere-webhook-certs: it is made again"}
+	const subject = "ValidatingWebhookConfiguration " + drivers.WebhookConfiguration
+	f := Finding{Driver: matrix.CSI, Subject: subject, Reason: fault.Corrupt, Remedy: "delete Secret " + drivers.CSINamespace + "/" + drivers.WebhookSecret + ": it is made again"}
 	block, _ := pem.Decode(data)
 	if block == nil {
 		f.Message = "its certificate is not PEM"

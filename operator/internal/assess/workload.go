@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // Labels as rendering sets them.
@@ -21,56 +22,10 @@ const (
 	managedBy      = "vdo-operator"
 )
 
-// Place is where a workload of a driver is. A workload is of a driver because it is
-// at such a place, and for no other reason: names, labels and images are anybody's
-// to choose, in any namespace.
-type Place struct {
-	Kind, Namespace, Name string
-	Driver                matrix.Driver
-	// Foreign is set where another installer puts a driver: never is it ours, and
-	// beside it ours must not be installed.
-	Foreign bool
-}
-
-// String returns "Kind namespace/name".
-func (p Place) String() string { return p.Kind + " " + p.Namespace + "/" + p.Name }
-
-// Places are where upstream's manifests install the drivers, and so we do; and
-// where other installers do. All are in namespaces that belong to the cluster's
-// administrator. Another installation elsewhere is seen by its cluster-wide objects
-// (CSIDriver, ClusterRoleBinding), which only an administrator can make.
-func Places() []Place {
-	const system, csi = "kube-system", "vmware-system-csi"
-	const openshiftCSI, openshiftCPI = "openshift-cluster-csi-drivers", "openshift-cloud-controller-manager"
-	return []Place{
-		{"DaemonSet", system, "vsphere-cloud-controller-manager", matrix.CPI, false},
-		{"Deployment", system, "snapshot-controller", matrix.SnapshotController, false},
-		{"Deployment", csi, "vsphere-csi-controller", matrix.CSI, false},
-		{"DaemonSet", csi, "vsphere-csi-node", matrix.CSI, false},
-		{"DaemonSet", csi, "vsphere-csi-node-windows", matrix.CSI, false},
-		{"Deployment", csi, "vsphere-csi-webhook", matrix.CSI, false},
-		{"DaemonSet", system, "antrea-agent", matrix.CNI, false},
-		{"Deployment", system, "antrea-controller", matrix.CNI, false},
-
-		// upstream's Helm chart; Rancher's; OpenShift's
-		{"DaemonSet", system, "vsphere-cpi", matrix.CPI, true},
-		{"DaemonSet", system, "rancher-vsphere-cpi-cloud-controller-manager", matrix.CPI, true},
-		{"Deployment", openshiftCPI, "vsphere-cloud-controller-manager", matrix.CPI, true},
-		// upstream's manifests before 2.3, and Rancher's chart; OpenShift's
-		{"Deployment", system, "vsphere-csi-controller", matrix.CSI, true},
-		{"DaemonSet", system, "vsphere-csi-node", matrix.CSI, true},
-		{"Deployment", openshiftCSI, "vmware-vsphere-csi-driver-controller", matrix.CSI, true},
-		{"DaemonSet", openshiftCSI, "vmware-vsphere-csi-driver-node", matrix.CSI, true},
-		// RKE2's chart; OpenShift's
-		{"Deployment", system, "rke2-snapshot-controller", matrix.SnapshotController, true},
-		{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
-	}
-}
-
 // places by what they are called.
-var places = func() map[string]Place {
-	all := map[string]Place{}
-	for _, p := range Places() {
+var places = func() map[string]drivers.Place {
+	all := map[string]drivers.Place{}
+	for _, p := range drivers.Places() {
 		all[p.String()] = p
 	}
 	return all
@@ -78,7 +33,7 @@ var places = func() map[string]Place {
 
 // Workload is a DaemonSet or Deployment of a driver.
 type Workload struct {
-	Place
+	drivers.Place
 	Version string // by label, else by image tag; "" where neither tells
 	Helm    string // Helm release, or ""
 	// Observed tells whether the status is of the present spec.
@@ -164,7 +119,7 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 // identify tells which driver a workload is of, by its place, and of which version:
 // by our label, else by the tag of the driver's image.
 func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload, bool) {
-	place, ok := places[Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
+	place, ok := places[drivers.Place{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}.String()]
 	if !ok {
 		return Workload{}, false
 	}

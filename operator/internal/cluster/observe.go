@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // Observe reads what is needed to judge drivers and nodes. Workloads are read at the
@@ -87,7 +88,7 @@ func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
 
 // workloads reads what is at the places of drivers.
 func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
-	places := assess.Places()
+	places := drivers.Places()
 	found, refused := make([]client.Object, len(places)), make([]error, len(places))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -119,7 +120,7 @@ func (c *Cluster) workloads(ctx context.Context, o *assess.Observed) error {
 }
 
 // workload returns what is at a place, or nil.
-func (c *Cluster) workload(ctx context.Context, p assess.Place) (client.Object, error) {
+func (c *Cluster) workload(ctx context.Context, p drivers.Place) (client.Object, error) {
 	var o client.Object = &appsv1.Deployment{}
 	if p.Kind == "DaemonSet" {
 		o = &appsv1.DaemonSet{}
@@ -137,12 +138,12 @@ func (c *Cluster) workload(ctx context.Context, p assess.Place) (client.Object, 
 
 func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
 	var d storagev1.CSIDriver
-	err := c.Reader.Get(ctx, types.NamespacedName{Name: assess.CSIDriverName}, &d)
+	err := c.Reader.Get(ctx, types.NamespacedName{Name: drivers.CSIDriver}, &d)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return classify("read", "CSIDriver "+assess.CSIDriverName, err)
+		return classify("read", "CSIDriver "+drivers.CSIDriver, err)
 	}
 	o.CSIDriver = &d
 	return nil
@@ -223,7 +224,7 @@ func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err er
 	err = c.each(ctx, "PersistentVolumes", &pvs, func() {
 		for i := range pvs.Items {
 			s := pvs.Items[i].Spec
-			if (s.CSI != nil && s.CSI.Driver == assess.CSIDriverName) || s.VsphereVolume != nil {
+			if (s.CSI != nil && s.CSI.Driver == drivers.CSIDriver) || s.VsphereVolume != nil {
 				volumes++
 			}
 		}
@@ -234,7 +235,7 @@ func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err er
 	var vas storagev1.VolumeAttachmentList
 	err = c.each(ctx, "VolumeAttachments", &vas, func() {
 		for i := range vas.Items {
-			if vas.Items[i].Spec.Attacher == assess.CSIDriverName {
+			if vas.Items[i].Spec.Attacher == drivers.CSIDriver {
 				attachments++
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -339,7 +339,7 @@ func (w *world) drivers() bool {
 		}
 		if storage[n.Name] && !w.registered[n.Name] {
 			csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{
-				Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}}}
+				Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}}}
 			w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, csi)))
 			w.registered[n.Name] = true
 			did = true

@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // configDir is where both drivers' pods have their configuration; all keys of the
@@ -57,7 +58,7 @@ func (r *renderer) renderCPI(s *source) error {
 		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
 	}
 	labels, zoneErr := r.zones()
-	if err := fault.Join(err, zoneErr, s.requires("DaemonSet vsphere-cloud-controller-manager")); err != nil {
+	if err := fault.Join(err, zoneErr, s.requires("DaemonSet "+drivers.CloudControllerManager)); err != nil {
 		return err
 	}
 	config, err := cpiData(vcenters, labels)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 const maxCSIVCenters = 5
@@ -23,7 +24,7 @@ func (r *renderer) renderCSI(s *source) error {
 	}
 	config, configErr := r.csiData(s, p, vcenters)
 	if err := fault.Join(err, configErr, checkKubeletPath(p.KubeletPath()), r.checkWebhook(s, p),
-		s.requires("Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node", "ConfigMap "+FeatureStates, "CSIDriver csi.vsphere.vmware.com")); err != nil {
+		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates, "CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err
 	}
 	r.addCSINamespace(s)
@@ -65,7 +66,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		if added := r.add(s, StageCSIController, o, Merge); hash == "" {
 			added.Config = ConfigHash
 		}
-	case kind == "DaemonSet" && name == "vsphere-csi-node-windows" && !r.windows():
+	case kind == "DaemonSet" && name == drivers.NodeWindows && !r.windows():
 	case kind == "DaemonSet":
 		moveKubelet(o, p.KubeletPath())
 		r.add(s, StageCSINode, o, Merge)

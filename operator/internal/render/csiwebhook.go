@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -23,8 +24,8 @@ func (r *renderer) checkWebhook(s *source, p *v1alpha1.StorageProvider) error {
 			Err: fmt.Errorf("the webhook's certificate was not made"),
 		}
 	}
-	return fault.Join(err, s.requires("Deployment vsphere-csi-webhook", "Service vsphere-webhook-svc",
-		"ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com"))
+	return fault.Join(err, s.requires("Deployment "+drivers.Webhook, "Service "+drivers.WebhookService,
+		"ValidatingWebhookConfiguration "+drivers.WebhookConfiguration))
 }
 
 // placeWebhook puts the webhook's pods before its registration, which refuses
@@ -113,5 +114,5 @@ func eachWebhook(o *unstructured.Unstructured, do func(client map[string]any)) {
 
 func partOfWebhook(kind, name string) bool {
 	return kind == "ValidatingWebhookConfiguration" || name == "vsphere-webhook-svc" ||
-		strings.HasPrefix(name, "vsphere-csi-webhook")
+		strings.HasPrefix(name, drivers.Webhook)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // Lint reports everything in a release's manifests that the matrix does not list of
@@ -57,7 +58,7 @@ func (f *finding) add(format string, args ...any) {
 }
 
 func (s *source) lint() error {
-	p := policyOf(s.driver)
+	p := drivers.CeilingOf(s.driver)
 	if p == nil {
 		return unknownDriver(matrix.ReleaseID{Driver: s.driver, Version: s.version})
 	}
@@ -70,9 +71,9 @@ func (s *source) lint() error {
 	return fault.Join(all...)
 }
 
-func (s *source) lintObject(p *policy, o *unstructured.Unstructured, f *finding) {
+func (s *source) lintObject(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	ref := RefOf(o).String()
-	if !slices.ContainsFunc(p.objects, matches(ref)) || !knownGroup(o) {
+	if !slices.ContainsFunc(p.Objects, matches(ref)) || !knownGroup(o) {
 		f.add("is not part of the driver (%s)", o.GetAPIVersion())
 		return
 	}
@@ -85,7 +86,7 @@ func (s *source) lintObject(p *policy, o *unstructured.Unstructured, f *finding)
 	case "ClusterRoleBinding", "RoleBinding":
 		lintBinding(p, o, f)
 	case "Deployment", "DaemonSet":
-		s.lintPods(p.pods[ref], o, f)
+		s.lintPods(p.Pods[ref], o, f)
 	case "Service":
 		lintService(o, f)
 	case "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration":
@@ -134,7 +135,7 @@ func as(o map[string]any, into any, f *finding) bool {
 	return err == nil
 }
 
-func lintRole(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintRole(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	var role rbacv1.ClusterRole // has all fields of a Role
 	if !as(o.Object, &role, f) {
 		return
@@ -144,16 +145,16 @@ func lintRole(p *policy, o *unstructured.Unstructured, f *finding) {
 	}
 	for label := range role.Labels {
 		if strings.Contains(label, "rbac.authorization.k8s.io/aggregate-to-") &&
-			(p.aggregated == nil || !p.aggregated.MatchString(role.Name)) {
+			(p.Aggregated == nil || !p.Aggregated.MatchString(role.Name)) {
 			f.add("adds its rules to a built-in role (label %s)", label)
 		}
 	}
 	for _, rule := range role.Rules {
-		lintRule(p.grants[role.Name], rule, f)
+		lintRule(p.Grants[role.Name], rule, f)
 	}
 }
 
-func lintRule(grants []grant, rule rbacv1.PolicyRule, f *finding) {
+func lintRule(grants []drivers.Grant, rule rbacv1.PolicyRule, f *finding) {
 	for _, url := range rule.NonResourceURLs {
 		for _, verb := range rule.Verbs {
 			if (strings.Contains(url, "*") || verb == "*") && !granted(grants, "", url, verb, nil) {
@@ -179,10 +180,10 @@ func inGroup(group string) string {
 	return " in " + group
 }
 
-func granted(grants []grant, group, resource, verb string, names []string) bool {
-	return slices.ContainsFunc(grants, func(g grant) bool {
-		return g.group == group && g.resource == resource && (slices.Contains(g.verbs, verb) || slices.Contains(g.verbs, "*")) &&
-			(g.names == nil || (len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !g.names.MatchString(n) })))
+func granted(grants []drivers.Grant, group, resource, verb string, names []string) bool {
+	return slices.ContainsFunc(grants, func(g drivers.Grant) bool {
+		return g.Group == group && g.Resource == resource && (slices.Contains(g.Verbs, verb) || slices.Contains(g.Verbs, "*")) &&
+			(g.Names == nil || (len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return !g.Names.MatchString(n) })))
 	})
 }
 
@@ -217,7 +218,7 @@ func sensitive(group, resource, verb string) bool {
 	return false
 }
 
-func lintBinding(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintBinding(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	var b rbacv1.ClusterRoleBinding // has all fields of a RoleBinding
 	if !as(o.Object, &b, f) {
 		return
@@ -226,25 +227,25 @@ func lintBinding(p *policy, o *unstructured.Unstructured, f *finding) {
 	if b.RoleRef.Kind == "Role" {
 		role = "Role " + b.Namespace + "/" + b.RoleRef.Name
 	}
-	if !slices.ContainsFunc(p.objects, matches(role)) && !slices.Contains(p.foreignRoles, role) {
+	if !slices.ContainsFunc(p.Objects, matches(role)) && !slices.Contains(p.ForeignRoles, role) {
 		f.add("gives the rights of %s", role)
 	}
 	for _, s := range b.Subjects {
-		if !p.knows(s, b.Namespace) {
+		if !knows(p, s, b.Namespace) {
 			f.add("gives rights to %s %s", s.Kind, strings.TrimPrefix(s.Namespace+"/"+s.Name, "/"))
 		}
 	}
 }
 
-func (p *policy) knows(s rbacv1.Subject, namespace string) bool {
+func knows(p *drivers.Ceiling, s rbacv1.Subject, namespace string) bool {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
 		if s.Namespace != "" {
 			namespace = s.Namespace
 		}
-		return slices.Contains(p.accounts, namespace+"/"+s.Name)
+		return slices.Contains(p.Accounts, namespace+"/"+s.Name)
 	case rbacv1.UserKind:
-		return slices.Contains(p.users, s.Name)
+		return slices.Contains(p.Users, s.Name)
 	}
 	return false
 }
@@ -265,7 +266,7 @@ func lintService(o *unstructured.Unstructured, f *finding) {
 	}
 }
 
-func lintWebhooks(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintWebhooks(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	// Mutating and validating webhooks share the fields that matter here.
 	var c struct {
 		Webhooks []struct {
@@ -284,12 +285,12 @@ func lintWebhooks(p *policy, o *unstructured.Unstructured, f *finding) {
 		switch cc := w.ClientConfig; {
 		case cc.URL != nil:
 			f.add("webhook %s sends objects to a URL", w.Name)
-		case cc.Service == nil || !slices.Contains(p.services, cc.Service.Namespace+"/"+cc.Service.Name):
+		case cc.Service == nil || !slices.Contains(p.Services, cc.Service.Namespace+"/"+cc.Service.Name):
 			f.add("webhook %s sends objects to a service that is not part of the driver", w.Name)
 		}
 		for _, r := range w.Rules {
 			for _, g := range r.APIGroups {
-				if !slices.Contains(p.webhookGroups, g) || slices.ContainsFunc(r.Resources, seesSecrets) {
+				if !slices.Contains(p.WebhookGroups, g) || slices.ContainsFunc(r.Resources, seesSecrets) {
 					f.add("webhook %s sees %s in API group %q", w.Name, strings.Join(r.Resources, ", "), g)
 				}
 			}
@@ -301,7 +302,7 @@ func seesSecrets(resource string) bool {
 	return strings.Contains(resource, "*") || strings.HasPrefix(resource, "secrets")
 }
 
-func lintCRD(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintCRD(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	// Schemas may have fields of newer API servers: those are theirs to judge.
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &crd); err != nil {
@@ -315,14 +316,14 @@ func lintCRD(p *policy, o *unstructured.Unstructured, f *finding) {
 		return
 	}
 	cc := crd.Spec.Conversion.Webhook.ClientConfig
-	if cc.URL != nil || cc.Service == nil || !slices.Contains(p.services, cc.Service.Namespace+"/"+cc.Service.Name) {
+	if cc.URL != nil || cc.Service == nil || !slices.Contains(p.Services, cc.Service.Namespace+"/"+cc.Service.Name) {
 		f.add("sends objects for conversion to what is not part of the driver")
 	}
 }
 
-func lintAPIService(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintAPIService(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	service, _, _ := unstructured.NestedStringMap(o.Object, "spec", "service")
-	if !slices.Contains(p.services, service["namespace"]+"/"+service["name"]) {
+	if !slices.Contains(p.Services, service["namespace"]+"/"+service["name"]) {
 		f.add("is served by what is not part of the driver")
 	}
 	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
@@ -347,7 +348,7 @@ func lintCSIDriver(o *unstructured.Unstructured, f *finding) {
 
 // lintSecret lets no Secret's content pass: the cloud provider's sample is
 // replaced, and Antrea's are filled by the cluster.
-func lintSecret(p *policy, o *unstructured.Unstructured, f *finding) {
+func lintSecret(p *drivers.Ceiling, o *unstructured.Unstructured, f *finding) {
 	var s corev1.Secret
 	if !as(o.Object, &s, f) {
 		return
@@ -356,7 +357,7 @@ func lintSecret(p *policy, o *unstructured.Unstructured, f *finding) {
 		return
 	}
 	account := s.Namespace + "/" + s.Annotations[corev1.ServiceAccountNameKey]
-	if s.Type != corev1.SecretTypeServiceAccountToken || !slices.Contains(p.accounts, account) || len(s.Data)+len(s.StringData) > 0 {
+	if s.Type != corev1.SecretTypeServiceAccountToken || !slices.Contains(p.Accounts, account) || len(s.Data)+len(s.StringData) > 0 {
 		f.add("is not a token of one of the driver's own accounts")
 	}
 }

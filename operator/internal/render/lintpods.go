@@ -7,9 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
-func (s *source) lintPods(p podPolicy, o *unstructured.Unstructured, f *finding) {
+func (s *source) lintPods(p drivers.Pods, o *unstructured.Unstructured, f *finding) {
 	template, ok, err := unstructured.NestedMap(o.Object, "spec", "template")
 	if err != nil || !ok {
 		f.add("has no pod template")
@@ -31,16 +33,16 @@ func (s *source) lintPods(p podPolicy, o *unstructured.Unstructured, f *finding)
 	}
 }
 
-func lintPodSpec(p podPolicy, spec corev1.PodSpec, f *finding) {
+func lintPodSpec(p drivers.Pods, spec corev1.PodSpec, f *finding) {
 	if len(spec.Containers) == 0 {
 		f.add("has no container")
 	}
 	for _, account := range []string{spec.ServiceAccountName, spec.DeprecatedServiceAccount} {
-		if account != "" && account != p.account {
+		if account != "" && account != p.Account {
 			f.add("runs as ServiceAccount %s", account)
 		}
 	}
-	if spec.HostNetwork && !p.hostNetwork {
+	if spec.HostNetwork && !p.HostNetwork {
 		f.add("uses the node's network")
 	}
 	if spec.HostPID || spec.HostIPC {
@@ -53,7 +55,7 @@ func lintPodSpec(p podPolicy, spec corev1.PodSpec, f *finding) {
 		if len(sc.Sysctls) > 0 {
 			f.add("sets sysctls")
 		}
-		if hostProcess(sc.WindowsOptions) && !p.hostProcess {
+		if hostProcess(sc.WindowsOptions) && !p.HostProcess {
 			f.add("runs as a process of the node")
 		}
 	}
@@ -63,14 +65,14 @@ func hostProcess(w *corev1.WindowsSecurityContextOptions) bool {
 	return w != nil && w.HostProcess != nil && *w.HostProcess
 }
 
-func lintVolume(p podPolicy, v corev1.Volume, f *finding) {
+func lintVolume(p drivers.Pods, v corev1.Volume, f *finding) {
 	switch {
 	case v.HostPath != nil:
-		if !slices.Contains(p.hostPaths, v.HostPath.Path) {
+		if !slices.Contains(p.HostPaths, v.HostPath.Path) {
 			f.add("mounts %s of the node", v.HostPath.Path)
 		}
 	case v.Secret != nil:
-		if !slices.Contains(p.secrets, v.Secret.SecretName) {
+		if !slices.Contains(p.Secrets, v.Secret.SecretName) {
 			f.add("mounts Secret %s", v.Secret.SecretName)
 		}
 	case v.ConfigMap != nil, v.EmptyDir != nil:
@@ -79,7 +81,7 @@ func lintVolume(p podPolicy, v corev1.Volume, f *finding) {
 	}
 }
 
-func lintContainer(p podPolicy, c corev1.Container, f *finding) {
+func lintContainer(p drivers.Pods, c corev1.Container, f *finding) {
 	if len(c.EnvFrom) > 0 {
 		f.add("container %s takes its environment from an object", c.Name)
 	}
@@ -96,15 +98,15 @@ func lintContainer(p podPolicy, c corev1.Container, f *finding) {
 	if sc == nil {
 		return
 	}
-	if sc.Privileged != nil && *sc.Privileged && !slices.Contains(p.privileged, c.Name) {
+	if sc.Privileged != nil && *sc.Privileged && !slices.Contains(p.Privileged, c.Name) {
 		f.add("container %s is privileged", c.Name)
 	}
-	if sc.AllowPrivilegeEscalation != nil && *sc.AllowPrivilegeEscalation && !slices.Contains(p.privileged, c.Name) {
+	if sc.AllowPrivilegeEscalation != nil && *sc.AllowPrivilegeEscalation && !slices.Contains(p.Privileged, c.Name) {
 		f.add("container %s may gain privileges", c.Name)
 	}
 	if sc.Capabilities != nil {
 		for _, capability := range sc.Capabilities.Add {
-			if !slices.Contains(p.capabilities[c.Name], string(capability)) {
+			if !slices.Contains(p.Capabilities[c.Name], string(capability)) {
 				f.add("container %s has capability %s", c.Name, capability)
 			}
 		}
@@ -112,7 +114,7 @@ func lintContainer(p podPolicy, c corev1.Container, f *finding) {
 	if sc.ProcMount != nil && *sc.ProcMount != corev1.DefaultProcMount {
 		f.add("container %s sees all of /proc", c.Name)
 	}
-	if hostProcess(sc.WindowsOptions) && !p.hostProcess {
+	if hostProcess(sc.WindowsOptions) && !p.HostProcess {
 		f.add("container %s runs as a process of the node", c.Name)
 	}
 }
@@ -122,7 +124,7 @@ var flag = regexp.MustCompile(`^--?[A-Za-z0-9][A-Za-z0-9_-]*(=[A-Za-z0-9._,:/\\$
 
 // lintCommands keeps to the images' own programs and flags for them: whatever is
 // listed, no driver has hooks, and none runs a program of the manifest's choice.
-func lintCommands(p podPolicy, c corev1.Container, f *finding) {
+func lintCommands(p drivers.Pods, c corev1.Container, f *finding) {
 	if c.Lifecycle != nil {
 		f.add("container %s has hooks that run when it starts or stops", c.Name)
 	}
@@ -156,11 +158,11 @@ func elsewhere(host string) bool {
 }
 
 // runs tells whether a command is one that is known: whole, or with flags behind it.
-func runs(p podPolicy, command []string) bool {
-	if slices.Contains(p.commands, strings.Join(command, " ")) {
+func runs(p drivers.Pods, command []string) bool {
+	if slices.Contains(p.Commands, strings.Join(command, " ")) {
 		return true
 	}
-	return len(command) > 0 && slices.Contains(p.commands, command[0]) &&
+	return len(command) > 0 && slices.Contains(p.Commands, command[0]) &&
 		!slices.ContainsFunc(command[1:], func(a string) bool { return !flag.MatchString(a) })
 }
 

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 // OpenShift admits pods by security context constraints (SCC). What the drivers
@@ -31,7 +32,7 @@ func (r *renderer) constraints(s *source) {
 	case matrix.CPI:
 		r.allowSCC(s, CPINamespace, "cloud-controller-manager", "hostnetwork-v2")
 	case matrix.CSI:
-		r.allowSCC(s, CSINamespace, "vsphere-csi-node", "privileged")
+		r.allowSCC(s, CSINamespace, drivers.Node, "privileged")
 	}
 }
 

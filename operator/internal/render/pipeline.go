@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
 const minHashKey = 16 // bytes
@@ -81,7 +82,7 @@ func (in *Input) check() error {
 			})
 		}
 		seen[id.Driver] = true
-		if policyOf(id.Driver) == nil {
+		if drivers.CeilingOf(id.Driver) == nil {
 			errs = append(errs, unknownDriver(id))
 		}
 	}

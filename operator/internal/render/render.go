@@ -50,6 +50,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
@@ -68,18 +69,18 @@ const (
 
 // Names of the objects that rendering makes.
 const (
-	CPINamespace  = "kube-system"
-	CPIConfigMap  = "vsphere-cloud-config"
+	CPINamespace  = drivers.SystemNamespace
+	CPIConfigMap  = drivers.CloudConfigMap
 	CPIConfigKey  = "vsphere.conf"
-	CPISecret     = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
-	CSINamespace  = "vmware-system-csi"
-	CSISecret     = "vsphere-config-secret" //nolint:gosec // a name, not a credential
+	CPISecret     = drivers.CloudSecret
+	CSINamespace  = drivers.CSINamespace
+	CSISecret     = drivers.ConfigSecret
 	CSIConfigKey  = "csi-vsphere.conf"
-	FeatureStates = "internal-feature-states.csi.vsphere.vmware.com"
+	FeatureStates = drivers.FeatureStates
 	// PullSecret is the copy of the mirror's login in each namespace with pods.
 	PullSecret = "vdo-registry-pull" //nolint:gosec // a name, not a credential
 	// WebhookSecret holds the certificate of the storage driver's webhook.
-	WebhookSecret = "vsphere-webhook-certs" //nolint:gosec // a name, not a credential
+	WebhookSecret = drivers.WebhookSecret
 	// ClusterIDConfigMap is the storage driver's own record of a cluster id that it made.
 	ClusterIDConfigMap = "vsphere-csi-cluster-id"
 )

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -23,8 +24,8 @@ import (
 // The objects that have a part in the webhook's certificate.
 var (
 	webhookSecret       = core("Secret", render.CSINamespace, render.WebhookSecret)
-	webhookDeployment   = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: render.CSINamespace, Name: "vsphere-csi-webhook"}, Version: "v1"}
-	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: "validation.csi.vsphere.vmware.com"}, Version: "v1"}
+	webhookDeployment   = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "Deployment", Namespace: render.CSINamespace, Name: drivers.Webhook}, Version: "v1"}
+	webhookRegistration = inventory.ID{Key: inventory.Key{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration", Name: drivers.WebhookConfiguration}, Version: "v1"}
 )
 
 // keepCertificate sees to the certificate of a webhook that is registered: it is

@@ -34,9 +34,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
@@ -559,7 +559,7 @@ func (w *world) running(ns string, labels client.MatchingLabels, node string) bo
 
 func (w *world) register(n *corev1.Node) {
 	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{
-		Drivers: []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}}}
+		Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}}}
 	err := w.Create(context.Background(), csi)
 	if !apierrors.IsAlreadyExists(err) {
 		require.NoError(w.t, err)
@@ -567,7 +567,7 @@ func (w *world) register(n *corev1.Node) {
 	}
 	w.change(csi, func() {
 		if len(csi.Spec.Drivers) == 0 {
-			csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: assess.CSIDriverName, NodeID: n.Name}}
+			csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -141,7 +142,7 @@ func volumesFault(volumes, attachments int) error {
 	return &fault.Error{
 		Reason: fault.Refused, Op: "remove", Subject: "csi",
 		Hint: "delete the claims and volumes first; or set spec.onDelete to Remove, which leaves them without a driver, or to Orphan, which leaves the drivers installed",
-		Err:  fmt.Errorf("%d PersistentVolumes and %d VolumeAttachments use csi.vsphere.vmware.com", volumes, attachments),
+		Err:  fmt.Errorf("%d PersistentVolumes and %d VolumeAttachments use %s", volumes, attachments, drivers.CSIDriver),
 	}
 }
 
@@ -156,7 +157,7 @@ func (s *site) leftovers(r rendering) []plan.Leftover {
 	proven, unproven := s.proven(&r.spec)
 	if r.decision.version(matrix.CPI) != "" && len(unproven) == 0 {
 		all = append(all, plan.Leftover{
-			ID: core("Secret", render.CPINamespace, "cpi-global-secret"), Driver: matrix.CPI,
+			ID: core("Secret", render.CPINamespace, drivers.CloudOldSecret), Driver: matrix.CPI,
 			Reason: "the earlier operator's copy of the credentials is not read any more",
 			Only:   func(live *unstructured.Unstructured) bool { return copyOfCredentials(live, proven) },
 		})

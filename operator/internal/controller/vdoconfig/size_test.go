@@ -17,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
@@ -29,7 +30,7 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	in := assess.Input{Now: now, Wanted: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
 	in.NodeTopologies = map[string]string{}
 	labels := map[string]string{"app": "x"}
-	for _, p := range assess.Places() {
+	for _, p := range drivers.Places() {
 		if p.Kind == "DaemonSet" && !p.Foreign {
 			in.DaemonSets = append(in.DaemonSets, appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
 				Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}})
