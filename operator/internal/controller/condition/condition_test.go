@@ -34,7 +34,7 @@ func faultOf(r fault.Reason) error {
 	return &fault.Error{Reason: r, Op: "connect to", Subject: "vc.site", Hint: "do this", Err: errors.New("why")}
 }
 
-// Whatever the resource said before, the three types of kstatus never contradict
+// Whatever the resource's conditions were before, the three types of kstatus never contradict
 // each other after.
 func TestTheKstatusTypesStayConsistent(t *testing.T) {
 	steps := map[string]struct {

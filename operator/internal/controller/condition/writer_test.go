@@ -46,7 +46,7 @@ func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
 	quiet.Status.User = "someone"
 	require.NoError(t, w.Write(t.Context(), after, quiet))
 	require.NotEqual(t, after.ResourceVersion, quiet.ResourceVersion)
-	require.Empty(t, rec.Events, "Ready said nothing new")
+	require.Empty(t, rec.Events, "Ready tells nothing new")
 
 	mended := quiet.DeepCopy()
 	condition.Ready(&mended.Status.Conditions, 1, "100 % fine")

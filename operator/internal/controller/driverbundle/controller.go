@@ -41,7 +41,7 @@
 // # The predecessor's matrix ConfigMap
 //
 // comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or a
-// CompatibilityConfig with matrixURL: oci://…, stands for a DriverBundle named
+// CompatibilityConfig with matrixURL: oci://…, means a DriverBundle named
 // compat-matrix-config; see legacy.go.
 package driverbundle
 
@@ -68,7 +68,7 @@ import (
 
 // Mirror is a session with the registry of one DriverBundle.
 type Mirror interface {
-	// Resolve returns the root that the reference stands for, and its tag.
+	// Resolve returns the root that the reference names, and its tag.
 	Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error)
 	// Login identifies the login's Secret and its state, or is v1alpha1.NoLogin.
 	Login() string

@@ -470,7 +470,7 @@ func TestARollBackUnderTheSameSerialNeedsConsent(t *testing.T) {
 	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = old.String() })
 	require.Equal(t, old.String(), w.ready("True Succeeded").Status.Digest)
 
-	// With consent taken back it stays, and forward goes without; a newer matrix may bring
+	// With consent taken back it stays, and forward goes without; a newer matrix may have
 	// lower versions.
 	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.AcceptOlder = "" })
 	require.Equal(t, old.String(), w.ready("True Succeeded").Status.Digest)
@@ -735,7 +735,7 @@ func TestALostCopyIsMadeAgain(t *testing.T) {
 	require.Len(t, copies(), 1)
 }
 
-// The password is in the Secret and on the wire to the registry, and nowhere else.
+// The password is in the Secret and on the wire to the registry, and in no other place.
 func TestThePasswordIsNowhere(t *testing.T) {
 	w := newWorld(t)
 	w.accepted(mirror.Bundle{Seed: 1})

@@ -57,7 +57,7 @@ func fresh(b *v1alpha1.DriverBundle, digest image.Digest, f found, now time.Time
 }
 
 // stepsBack says what a bundle steps back in, where it is older than the accepted one
-// of the same matrix: somewhere it has a lower version, and nowhere a higher one.
+// of the same matrix: somewhere it has a lower version, and in no place a higher one.
 // Nothing in a bundle says when it was made (two pulls of a lock are the same), so its
 // versions have to: the highest of each driver, and of each minor of a driver, so far
 // as both bundles have it. What is withdrawn does not count: to leave it is no step

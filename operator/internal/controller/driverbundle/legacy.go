@@ -46,7 +46,7 @@ const annotationMessage = "vdo.vmware.com/message"
 var legacyNames = []string{v1alpha1.LegacyMatrixName, v1alpha1.LegacyMatrixOtherName}
 
 // legacy turns the predecessor's matrix ConfigMap, or the CompatibilityConfig that its
-// last version had instead, into the DriverBundle that it stands for: its reference is
+// last version had instead, into the DriverBundle that it means: its reference is
 // the URL's, its annotation vdo.vmware.com/upgrade is Manual where auto-upgrade is
 // disabled. Other fields of the DriverBundle are the user's. Of several the first counts:
 // ConfigMaps, then CompatibilityConfigs by name. One that cannot be honoured (a URL of

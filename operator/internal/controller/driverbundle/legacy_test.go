@@ -153,28 +153,28 @@ func TestThePredecessorsCompatibilityConfigMakesADriverBundle(t *testing.T) {
 	root := w.publish(mirror.Bundle{Seed: 1}, w.key)
 	c := &v1alpha1.CompatibilityConfig{ObjectMeta: w.named("compat"), Spec: v1alpha1.CompatibilityConfigSpec{MatrixURL: "https://raw.example/matrix.yaml"}}
 	w.create(c)
-	said := func() string {
+	message := func() string {
 		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 		return c.Annotations["vdo.vmware.com/message"]
 	}
-	w.eventually("told", func() bool { return said() != "" })
-	require.Contains(t, said(), `spec.matrixURL`)
-	require.Contains(t, said(), `"https://raw.example/matrix.yaml" is no oci:// reference`)
-	require.Contains(t, said(), "spec.reference: HOST/PATH:TAG of a DriverBundle")
+	w.eventually("told", func() bool { return message() != "" })
+	require.Contains(t, message(), `spec.matrixURL`)
+	require.Contains(t, message(), `"https://raw.example/matrix.yaml" is no oci:// reference`)
+	require.Contains(t, message(), "spec.reference: HOST/PATH:TAG of a DriverBundle")
 	require.Nil(t, w.legacy())
 
 	patch := client.MergeFrom(c.DeepCopy())
 	c.Spec.MatrixURL = "oci://" + w.repo.Reference("1")
 	require.NoError(t, w.Patch(t.Context(), c, patch))
 	w.eventually("accepted", func() bool { b := w.legacy(); return b != nil && b.Status.Digest == root.String() })
-	w.eventually("nothing is wrong any more", func() bool { return said() == "" })
+	w.eventually("nothing is wrong any more", func() bool { return message() == "" })
 	require.Equal(t, c.UID, w.legacy().OwnerReferences[0].UID)
 	require.Empty(t, w.legacy().Annotations[v1alpha1.AnnotationUpgrade])
 
 	m := w.matrixMap("compat-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
 	w.eventually("the ConfigMap comes first", func() bool { return w.legacy().Spec.Reference == "mirror.site/vdo:1" })
-	w.eventually("told of the other", func() bool { return said() != "" })
-	require.Contains(t, said(), "ConfigMap compat-matrix-config is there too")
+	w.eventually("told of the other", func() bool { return message() != "" })
+	require.Contains(t, message(), "ConfigMap compat-matrix-config is there too")
 	require.NoError(t, w.Delete(t.Context(), m))
 	w.eventually("back", func() bool { b := w.legacy(); return b != nil && b.Spec.Reference == w.repo.Reference("1") })
 

@@ -151,7 +151,7 @@ func TestTheWebhooksCertificateIsRenewedWhateverElseStands(t *testing.T) {
 	w.change(v, func() { v.Spec.StorageProvider.Webhook = true })
 	w.store.err = nil
 
-	// It cannot be renewed: that is said a month before it matters.
+	// It cannot be renewed: that is reported a month before it matters.
 	w.deny = func(verb, name string) error {
 		if name == "vsphere-webhook-certs" {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("no"))

@@ -40,10 +40,10 @@ func TestInstallsThePairAndThenWritesNothing(t *testing.T) {
 	require.Contains(t, w.events.all(), "DaemonSet kube-system/vsphere-cloud-controller-manager of cpi@1.33.1 was installed")
 	require.Contains(t, w.events.all(), "csi@3.5.1 is rolled out")
 
-	before, said, version := w.writes, w.events.all(), v.ResourceVersion
+	before, told, version := w.writes, w.events.all(), v.ResourceVersion
 	w.look(v)
 	require.Equal(t, before, w.writes, "a pass over what is in order writes nothing")
-	require.Equal(t, said, w.events.all(), "and says nothing")
+	require.Equal(t, told, w.events.all(), "and says nothing")
 	require.Equal(t, version, v.ResourceVersion)
 }
 
@@ -134,7 +134,7 @@ func TestARebuiltBundleWaitsForGatesAndIsNoRepair(t *testing.T) {
 	controller := func() string {
 		return get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller").Spec.Template.Spec.Containers[0].Image
 	}
-	was, said := controller(), len(w.events.all())
+	was, told := controller(), len(w.events.all())
 	rebuilt := bundleOf(t, strings.Fields(pair)...)
 	for i := range rebuilt.Lock.Images {
 		rebuilt.Lock.Images[i].Digest = image.DigestOf([]byte("rebuilt " + rebuilt.Lock.Images[i].Reference.String()))
@@ -142,8 +142,8 @@ func TestARebuiltBundleWaitsForGatesAndIsNoRepair(t *testing.T) {
 	w.store.contents = rebuilt
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "vmware-system-csi", "vsphere-csi-node")))
 	w.look(v)
-	news := w.events.all()[said:]
-	require.Contains(t, news, "Updated: DaemonSet kube-system/vsphere-cloud-controller-manager of cpi@1.33.1 was brought to what bundle, mirror and operator make of it now")
+	news := w.events.all()[told:]
+	require.Contains(t, news, "Updated: DaemonSet kube-system/vsphere-cloud-controller-manager of cpi@1.33.1 was changed to what bundle, mirror and operator make of it now")
 	require.Contains(t, news, "Repaired: repaired ServiceAccount vmware-system-csi/vsphere-csi-node: was deleted")
 	require.NotContains(t, news, "repaired DaemonSet")
 	require.Equal(t, was, controller(), "not before the cloud provider is rolled out")

@@ -242,8 +242,8 @@ func TestVerifiedConfigurationIsRepairedWhileTheVCenterIsAway(t *testing.T) {
 	require.Equal(t, "Unreachable", cond(t, v, "Ready").Reason)
 }
 
-// Whatever is missing of what was said of a vCenter, the rest is repaired, and nothing
-// that only stands in its place reaches the cluster.
+// Whatever is missing of what is known of a vCenter, the rest is repaired, and nothing
+// made up in its place reaches the cluster.
 func TestRepairsGoOnWhileCredentialsOrTheirVCenterAreMissing(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -397,7 +397,7 @@ func TestResolvedIsUnknownWhereNothingWasChosen(t *testing.T) {
 	require.Equal(t, "no driver is asked for", cond(t, v, "Resolved").Message)
 }
 
-// What a pass could not look at is not said to run: the cloud provider was changed by
+// What a pass could not look at is not reported to run: the cloud provider was changed by
 // hand, and nobody has seen what became of it.
 func TestWhatCouldNotBeLookedAtIsUnknown(t *testing.T) {
 	w, v := installed(t)

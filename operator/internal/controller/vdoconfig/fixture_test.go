@@ -148,19 +148,19 @@ func (s *store) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.C
 // events keeps the text of events.
 type events struct {
 	mu   sync.Mutex
-	said []string
+	told []string
 }
 
 func (e *events) Eventf(_, _ runtime.Object, _, reason, _, note string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.said = append(e.said, reason+": "+fmt.Sprintf(note, args...))
+	e.told = append(e.told, reason+": "+fmt.Sprintf(note, args...))
 }
 
 func (e *events) all() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return strings.Join(e.said, "\n")
+	return strings.Join(e.told, "\n")
 }
 
 // world is a site: a namespace of the operator's, a vCenter that was checked, a
@@ -329,7 +329,7 @@ func (w *world) endNamespace(name string) {
 }
 
 // sweep clears what no inventory names: what tests of adoption and of Orphan left,
-// and what the stand-in of the drivers made.
+// and what the played drivers made.
 func (w *world) sweep() {
 	ctx := context.Background()
 	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}

@@ -58,7 +58,7 @@ func (w *world) whole(why string) {
 	require.False(w.t, gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node"), why)
 }
 
-// Whatever stands against an installation, what is installed is repaired, whole
+// Whatever holds an installation back, what is installed is repaired, whole
 // drivers included, from the bundle that status.bundle names.
 func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 	second := "sha256:" + strings.Repeat("b", 64)

@@ -28,7 +28,7 @@ type login struct {
 	// they are.
 	kept bool
 	// lost is set where pods refer to copies of which none is there any more; data
-	// then only stands in their place.
+	// then only takes their place.
 	lost bool
 }
 

@@ -133,11 +133,11 @@ func TestWhatATenantMakesNeitherStopsAPassNorTouchesTheDrivers(t *testing.T) {
 		require.NoError(t, mallory.Create(context.Background(), o))
 	}
 
-	before, said := w.writes, w.events.all()
+	before, told := w.writes, w.events.all()
 	w.look(v)
 	require.True(t, isTrue(v, "Ready"), describe(v))
 	require.Equal(t, before, w.writes)
-	require.Equal(t, said, w.events.all())
+	require.Equal(t, told, w.events.all())
 	require.Equal(t, "3.5.1", driver(v, "csi").Version)
 	get(w, &appsv1.Deployment{}, "kube-system", "snapshot-controller")
 

@@ -22,7 +22,7 @@ const (
 	// answer on record: the operator was killed, or could not write it. Five failed
 	// logins in three minutes lock an account.
 	unanswered = time.Minute
-	// defaultInterval stands in where the API server's default was bypassed.
+	// defaultInterval counts where the API server's default was bypassed.
 	defaultInterval = 10 * time.Minute
 )
 
