@@ -21,7 +21,7 @@ const maxLength = 27
 // they may become shorter only.
 var long = map[string]int{
 	"api/trust":                              29, // checks in a row, each with its reason
-	"operator/internal/controller/vdoconfig": 28,
+	"operator/internal/controller/vdoconfig": 27,
 	"operator/internal/render":               28,
 }
 

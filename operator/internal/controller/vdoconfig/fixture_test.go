@@ -193,7 +193,7 @@ func start(t *testing.T, releases string) *world {
 	if left != nil { // installed's
 		left = nil
 		w.clean()
-		w.writes, w.events.said = 0, nil
+		w.writes, w.events.told = 0, nil
 	}
 	w.ns = cluster.Namespace(t, config(t))
 	t.Cleanup(w.clean)

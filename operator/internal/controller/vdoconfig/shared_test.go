@@ -60,7 +60,7 @@ func installed(t *testing.T) (*world, *v1alpha1.VDOConfig) {
 		v = w.ready(w.config("site"))
 		s.own, s.installed = w.own(), w.shape(v)
 	}
-	w.writes, w.events.said = 0, nil
+	w.writes, w.events.told = 0, nil
 	return w, v
 }
 
