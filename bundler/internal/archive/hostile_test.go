@@ -239,7 +239,7 @@ func TestAnArchiveIsSignedThroughTheUsersLink(t *testing.T) {
 	require.NoError(t, verifyPath(t.Context(), path))
 }
 
-// What is no regular file is said to be none, at once.
+// What is not a regular file is refused at once.
 func TestPipesAreNotWaitedFor(t *testing.T) {
 	b := bundles.New(t, bundles.Options{Seed: 84, LayerSize: 700, Layers: 1})
 	pipe := func(t *testing.T, path string) {
