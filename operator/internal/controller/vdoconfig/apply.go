@@ -8,8 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -34,7 +36,7 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 	if err := p.outcome.plan.Conflicts(); err != nil {
 		a.errs = append(a.errs, err)
 	}
-	if err := a.recordAhead(ctx); err != nil {
+	if err := fault.Join(a.recheckTrust(ctx), a.recordAhead(ctx)); err != nil {
 		return fault.Join(append(a.errs, err)...)
 	}
 	untried := a.untried()
@@ -54,6 +56,27 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 		a.errs = append(a.errs, err)
 	}
 	return fault.Join(a.errs...)
+}
+
+// recheckTrust lets nothing but repairs go on where a trust policy has changed since the
+// bundle was held against it: to read a bundle, to render and to try all of it takes a while.
+func (a *applier) recheckTrust(ctx context.Context) error {
+	b := a.site.bundle
+	if b.policy == "" {
+		return nil
+	}
+	var now v1alpha1.DriverBundle
+	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
+		return fmt.Errorf("see whether DriverBundle %s is still trusted: %w", b.source.Name, err)
+	}
+	policy, err := a.Cluster.PolicyVersion(ctx, &now)
+	if err != nil {
+		return err
+	}
+	if policy != b.policy || now.Generation != b.source.Generation {
+		a.outcome.gate, a.outcome.again = "DriverBundle "+now.Name+" to be verified under the trust policy, which has just changed", true
+	}
+	return nil
 }
 
 // blocked returns the drivers that must not be touched. A storage driver whose

@@ -52,7 +52,12 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
 		})
 	}
-	return g.open(ctx, b)
+	o, err := g.open(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	o.policy = policy
+	return o, nil
 }
 
 func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {

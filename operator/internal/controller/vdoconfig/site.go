@@ -71,6 +71,9 @@ type opened struct {
 	source   *v1alpha1.DriverBundle
 	contents *bundle.Contents
 	matrix   *matrix.Document
+	// policy is the state of the trust policies that it was held against, "" for a bundle
+	// that only what is installed is repaired from.
+	policy string
 }
 
 // reference is REPOSITORY@DIGEST.
