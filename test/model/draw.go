@@ -11,6 +11,10 @@ import (
 func Draw(r *rand.Rand) Program {
 	d := &drawing{Rand: r, filled: map[string]string{}, deltas: map[string]string{}}
 	if d.chance(3) {
+		d.scene()
+		return d.program
+	}
+	if d.chance(3) {
 		d.add(Step{Do: "mirror", N: d.IntN(2), With: d.options("tls")})
 	}
 	if d.chance(2) {
@@ -21,6 +25,44 @@ func Draw(r *rand.Rand) Program {
 		d.command()
 	}
 	return d.program
+}
+
+// scene draws a program of which most is known: what takes several steps in one order, and
+// would rarely be drawn step by step.
+func (d *drawing) scene() {
+	other := map[string]string{"a": "b", "b": "a", "c": "b"}
+	first := d.of("a", "b", "c")
+	switch d.IntN(4) {
+	case 0: // two bundles, of which the older one may have been pushed last
+		second := other[first]
+		d.add(Step{Do: "mirror", N: d.IntN(2)})
+		for n, b := range []string{first, second} {
+			d.add(Step{Do: "pull", Bundle: b, To: []string{"x.tar", "y.tar"}[n]})
+			d.add(Step{Do: "push", From: []string{"x.tar", "y.tar"}[n], To: d.of("reg:r:1", "reg:r:2", "reg:r:3")})
+		}
+		prune := Step{Do: "prune", To: "reg:r"}
+		if d.chance(2) {
+			prune.Fault = Fault{"undead", "mirror", 0}
+		}
+		d.add(prune)
+	case 1: // what an earlier run left is damaged
+		pull := Step{Do: "pull", Bundle: first, To: d.of("oci:f", "oci:f", "x.tar", "p.tar"), Key: d.of("", "k1"), With: []string{"single"}}
+		hurt := pull
+		hurt.Fault = Fault{"kill", "up", 4 + d.IntN(12)}
+		d.add(hurt)
+		d.add(Step{Do: d.of("flip", "flip", "shorten"), To: pull.To, N: 1 + d.IntN(5000)})
+		d.add(pull)
+	case 2: // a registry that keeps nothing, and takes manifests all the same
+		d.add(Step{Do: "mirror", N: 1})
+		d.add(Step{Do: "pull", Bundle: first, To: "x.tar", Key: d.of("", "k1")})
+		push := Step{Do: "push", From: "x.tar", To: "reg:r:1", With: d.options("chunks", "single")}
+		lie := push
+		lie.Fault = []Fault{{"forgets", "mirror", d.IntN(5)}, {"forgets", "mirror", d.IntN(5)}, {"has-all", "mirror", 0}}[d.IntN(3)]
+		d.add(lie)
+		d.add(push)
+	case 3: // a link that breaks late
+		d.add(Step{Do: "pull", Bundle: first, To: d.of("x.tar", "p.tar", "oci:f"), Key: d.of("", "k1"), Fault: Fault{"closed", "up", longCut + d.IntN(30)}})
+	}
 }
 
 // A drawing is a program that is being drawn. filled are the places where something may

@@ -478,6 +478,10 @@ func (t *trial) pruned(repo string) *Broken {
 	return nil
 }
 
+// longCut is where a connection has to break, in thousands of bytes, for what came before
+// to count as progress: then --retries are not used up.
+const longCut = 263
+
 // mustDo: what nothing hinders is done, also after what went before; a signal ends a
 // command with its own code, as does a full disk.
 func (t *trial) mustDo() *Broken {
@@ -489,6 +493,8 @@ func (t *trial) mustDo() *Broken {
 		codes = []int{7}
 	case s.Fault.Kind == "" && ready, s.Fault.Kind == "stumbles" && ready:
 		codes = []int{0}
+	case s.Fault.Kind == "closed" && s.Fault.At >= longCut && ready:
+		codes = []int{0} // what has come is not asked for again
 	case s.Fault.Kind == "term" || s.Fault.Kind == "int":
 		codes = []int{0, 130}
 	case s.Fault.Kind == "full":
