@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -60,14 +60,14 @@ func (g *gatherer) gatherVCenters(ctx context.Context) error {
 func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 	var vcc v1alpha1.VsphereCloudConfig
 	err := g.Client.Get(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name}, &vcc)
-	if client.IgnoreNotFound(err) != nil {
-		return vcenter{}, err
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
 		return vcenter{held: &fault.Error{
 			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", g.name.Namespace),
 			Hint: "create it, or correct the name in the VDOConfig",
-		}}, nil //nolint:nilerr // it is not there, which was noted
+		}}, nil
+	case err != nil:
+		return vcenter{}, err
 	}
 	read, err := g.Cluster.Credentials(ctx, &vcc)
 	return judgeVCenter(&vcc, read, err), nil
