@@ -244,8 +244,9 @@ in a registry.`,
   vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1`,
 		Version:       version().String(),
 		SilenceErrors: true, SilenceUsage: true,
-		Args: a.unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:              a.unknownCommand,
+		PersistentPreRunE: checkOutputs,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageFunc(flags.ShowUsage)

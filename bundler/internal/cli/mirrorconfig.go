@@ -154,6 +154,15 @@ func (o *mirrorConfigOptions) mirrorLogin(ctx context.Context, mirror image.Refe
 
 // write writes files into a folder and names them, or prints them.
 func (o *mirrorConfigOptions) write(files []nodeconfig.File) error {
+	if o.dir != "" {
+		var errs []error
+		for _, f := range files {
+			errs = append(errs, userfile.Free("-o", filepath.Join(o.dir, filepath.FromSlash(f.Name)), mirrorKind))
+		}
+		if err := fault.Join(errs...); err != nil {
+			return err
+		}
+	}
 	for n, f := range files {
 		if o.dir == "" {
 			if len(files) > 1 {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -24,8 +25,8 @@ func TestOutputsAreNotReplacedByFilesOfAnotherKind(t *testing.T) {
 		{"lock", []string{"lock", "@up", "-q"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w.must(t, append(c.args, "-o", "want")...)
-			written := w.read(t, "want")
+			w.must(t, append(c.args, "-o", "want."+c.name)...)
+			written := w.read(t, "want."+c.name)
 
 			pipe := filepath.Join(w.dir, "pipe."+c.name)
 			require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -47,7 +48,7 @@ func TestOutputsAreNotReplacedByFilesOfAnotherKind(t *testing.T) {
 			require.Equal(t, os.ModeNamedPipe, info.Mode().Type())
 
 			link, behind := filepath.Join(w.dir, "link."+c.name), "behind."+c.name
-			w.write(t, behind, []byte("old"))
+			w.write(t, behind, append(slices.Clone(written), "older\n"...))
 			require.NoError(t, os.Symlink(behind, link))
 			w.must(t, append(c.args, "-o", link)...)
 			info, err = os.Lstat(link)
