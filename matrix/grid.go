@@ -62,7 +62,7 @@ func NewGrid(doc *Document, options GridOptions) Grid {
 func (d *Document) cell(minor Minor, v Version, options GridOptions) GridCell {
 	facts := Facts{Kubernetes: triple(minor.Major, minor.Minor, 0), VCenters: []VCenter{{Version: v}}}
 	policy := func(off ...Driver) Policy {
-		p := Policy{Rules: map[Driver]Rule{}}
+		p := Policy{Rules: map[Driver]Rule{}, Refused: options.Policy.Refused}
 		for driver, rule := range options.Policy.Rules {
 			p.Rules[driver] = rule
 		}

@@ -59,7 +59,7 @@ func NewAuthority(id string, o AuthorityOptions) (Authority, error) {
 	if err != nil {
 		return Authority{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read certificate authority", Subject: fmt.Sprintf("%q", id), Err: err,
-			Hint: "see the format in `go doc api/trust`: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots",
+			Hint: "`vdo-bundle verify --help` shows a whole policy; the fields: id, roots, intermediates, identities, extendedKeyUsage, timestampRoots",
 		}
 	}
 	return a, nil

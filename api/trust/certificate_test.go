@@ -135,7 +135,7 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 		{"an authority's own", o.root.Issue(t, pki.Spec{Name: "sub", CA: true, Email: email, Usage: codeSigning}), trust.AuthorityOptions{}, nil,
 			"did not issue for codeSigning"},
 		{"no chain", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.ChainAnnotation) }, "has not issued"},
-		{"no certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by no key of the policy"},
+		{"no certificate", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) { delete(l, trust.CertificateAnnotation) }, "by none of these keys"},
 		{"the certificate of somebody else", o.leaf, trust.AuthorityOptions{}, func(l map[string]string) {
 			l[trust.CertificateAnnotation] = string(who(pki.Spec{Email: email, Usage: codeSigning}).PEM())
 		}, "by another key than that of its certificate"},

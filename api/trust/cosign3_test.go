@@ -125,7 +125,7 @@ func TestBothVersionsOfCosign(t *testing.T) {
 				})
 			}
 			_, err = p.Verify(foreign, r.evidence(t, foreign), now)
-			requireUntrusted(t, err, "by no key of the policy")
+			requireUntrusted(t, err, "by none of these keys")
 		})
 	}
 }

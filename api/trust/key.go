@@ -59,7 +59,7 @@ func NewKey(id string, publicPEM []byte, o KeyOptions) (Key, error) {
 	}
 	public, err := parsePublic(publicPEM)
 	if err != nil {
-		return bad(err, "give the file that `cosign generate-key-pair` wrote as cosign.pub")
+		return bad(err, "give the .pub file that `vdo-bundle keygen` wrote, or `cosign generate-key-pair`")
 	}
 	k, err := keyOf(id, public)
 	if err != nil {

@@ -114,7 +114,7 @@ func NewKeyless(id string, o KeylessOptions) (Keyless, error) {
 	if err != nil {
 		return Keyless{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read keyless", Subject: fmt.Sprintf("%q", id), Err: err,
-			Hint: "see the format in `go doc api/trust`: id, trustedRoot, identities of issuer and subject",
+			Hint: "`vdo-bundle verify --help` shows a whole policy; the fields: id, trustedRoot, identities of issuer and subject",
 		}
 	}
 	return k, nil

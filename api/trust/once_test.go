@@ -80,7 +80,7 @@ func TestASignatureIsVerifiedOnceHoweverOftenItIsListed(t *testing.T) {
 					require.NoError(t, err)
 					return n.Load()
 				}
-				requireUntrusted(t, err, fmt.Sprintf("; %d by no key of the policy", times*manifests))
+				requireUntrusted(t, err, fmt.Sprintf("; %d by none of these keys", times*manifests))
 				return n.Load()
 			}
 			once, often := count(1, 1), count(256, 4)
@@ -112,7 +112,7 @@ func TestAStatementIsVerifiedOnceHoweverOftenItIsListed(t *testing.T) {
 		found := statements(t, blobs, blobs.manifest(t, slices.Repeat([]ocispec.Descriptor{layer}, times)...))
 		require.Len(t, found, times)
 		_, _, err := policy(t, 1, trust.Counted(key(t, "ours", ours, trust.KeyOptions{}), &n)).VerifyStatement(subject("root"), found, now)
-		requireUntrusted(t, err, fmt.Sprintf("; %d by no key of the policy", times))
+		requireUntrusted(t, err, fmt.Sprintf("; %d by none of these keys", times))
 		return n.Load()
 	}
 	once, often := count(1), count(256)
@@ -129,7 +129,7 @@ func TestASignatureOfAFileIsVerifiedOnce(t *testing.T) {
 	count := func(times int) int64 {
 		var n atomic.Int64
 		_, err := policy(t, 1, trust.Counted(key(t, "ours", ours, trust.KeyOptions{}), &n)).VerifyBlob(data, bytes.Repeat(append(bytes.TrimSpace(line), '\n'), times), now)
-		requireUntrusted(t, err, fmt.Sprintf("; %d by no key of the policy", times))
+		requireUntrusted(t, err, fmt.Sprintf("; %d by none of these keys", times))
 		return n.Load()
 	}
 	once, often := count(1), count(256)

@@ -70,7 +70,7 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	var problems []error
 	bad := func(err error, where string) {
 		problems = append(problems, &fault.Error{
-			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name + ": " + where, Err: err, Hint: fault.HintOf(err),
+			Reason: reasonOf(err), Op: "parse trust policy", Subject: name + ": " + where, Err: err, Hint: fault.HintOf(err),
 		})
 	}
 	if f.APIVersion != PolicyAPIVersion {
@@ -121,6 +121,14 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 	return p.WithRevokedDigests(revoked...), nil
 }
 
+// reasonOf is InvalidInput, but for a file that the policy names and that is not there.
+func reasonOf(err error) fault.Reason {
+	if fault.ReasonOf(err) == fault.NotFound {
+		return fault.NotFound
+	}
+	return fault.InvalidInput
+}
+
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
 	err := strictyaml.Decode(data, maxPolicy, &f)
@@ -130,7 +138,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	if err != nil {
 		return policyFile{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name, Err: err,
-			Hint: "see the format in `go doc api/trust`: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
+			Hint: "`vdo-bundle verify --help` shows a whole policy; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
 		}
 	}
 	return f, nil

@@ -54,7 +54,7 @@ func TestStatementsAreHeldAgainstThePolicy(t *testing.T) {
 		require.Nil(t, predicate)
 	}
 	refused(one, "root", nil, "there is no such statement")
-	refused(one, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, stranger)), "by no key of the policy")
+	refused(one, "root", statements(t, blobs, attested(t, blobs, "root", `{}`, stranger)), "by none of these keys")
 	refused(one, "root", statements(t, blobs, attested(t, blobs, "other", `{}`, a)), "of another digest, "+subject("other").String())
 	refused(one.WithRevokedDigests(subject("root")), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "revoked this digest")
 	refused(policy(t, 1, key(t, "a", a, trust.KeyOptions{Revoked: true})), "root", statements(t, blobs, attested(t, blobs, "root", `{}`, a)), "by the key a, revoked")

@@ -176,7 +176,7 @@ func TestEveryKindOfKeySignsAndVerifies(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, subject("matrix"), v.Subject())
 			_, err = p.VerifyBlob([]byte("matrix!"), sig, now)
-			requireUntrusted(t, err, "1 by no key of the policy")
+			requireUntrusted(t, err, "1 by none of these keys")
 		})
 	}
 }
@@ -187,7 +187,7 @@ func TestClaimIsBoundToItsDigest(t *testing.T) {
 	// the signature of another image, put under this image's tag
 	moved := blobs.evidence(t, blobs.keep(sign(t, s, subject("other"), nil)))
 	_, err := p.Verify(subject("root"), moved, now)
-	requireUntrusted(t, err, "1 signature, none by a key of the policy that counts", "of another digest, "+subject("other").String())
+	requireUntrusted(t, err, "1 signature, none by a key that counts", "of another digest, "+subject("other").String())
 }
 
 func TestThresholdCountsDistinctKeysNotSignatures(t *testing.T) {
@@ -405,7 +405,7 @@ func TestDamagedSignaturesAreToldAndDoNotHideGoodOnes(t *testing.T) {
 	damage["is longer than 4096 bytes"] = change(func(d *ocispec.Descriptor) {
 		d.Annotations[trust.SignatureAnnotation] = strings.Repeat("AAAA", 2000)
 	})
-	damage["by no key of the policy"] = change(func(d *ocispec.Descriptor) {
+	damage["by none of these keys"] = change(func(d *ocispec.Descriptor) {
 		d.Annotations[trust.SignatureAnnotation] = base64.StdEncoding.EncodeToString([]byte("x"))
 	})
 	damage["bytes that it should"] = change(func(d *ocispec.Descriptor) { d.Size++ })

@@ -129,7 +129,7 @@ func (t *tally) addSigned(p *Policy, e Evidence, now time.Time) {
 		t.found[e.doubt]++
 	case e.holder != nil && wanted: // addCertified has noted why
 	default:
-		t.found["by no key of the policy"]++
+		t.found["by none of these keys"]++
 	}
 }
 
@@ -241,7 +241,7 @@ func (t *tally) explain(p *Policy, ids []string, now time.Time) string {
 	case t.total == 0:
 		text.WriteString("it has no signature")
 	case len(ids) == 0:
-		fmt.Fprintf(&text, "%s, none by a key of the policy that counts", plural(t.total, "signature"))
+		fmt.Fprintf(&text, "%s, none by a key that counts", plural(t.total, "signature"))
 	default:
 		fmt.Fprintf(&text, "signed by %s (%s) where the policy wants %d", plural(len(ids), "distinct key"),
 			strings.Join(ids, ", "), p.threshold)
@@ -297,7 +297,7 @@ func (t *tally) hint() string {
 	case len(t.counts) > 0:
 		return "have it signed with further keys of the policy"
 	}
-	return "add the public key of who signed it to the trust policy if you trust them, else refuse the bundle"
+	return "if you trust who signed it, add their public key to those that you accept; else refuse the bundle"
 }
 
 func plural(n int, noun string) string {

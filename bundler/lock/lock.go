@@ -79,7 +79,11 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 // announce tells what was chosen, and what to know about it.
 func announce(s catalog.Selection, p run.Progress) {
 	if s.Defaulted {
-		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %d Kubernetes versions that the matrix covers", len(s.Picks)))
+		of := "Kubernetes version"
+		if n := len(s.Picks); n != 1 {
+			of = fmt.Sprintf("%d Kubernetes versions", n)
+		}
+		p.Say(fmt.Sprintf("nothing was asked for: taking the newest supported drivers of the last %s that the matrix covers", of))
 	}
 	for _, pick := range s.Picks {
 		p.Say(pick.String())

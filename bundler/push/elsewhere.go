@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
 // elsewhere is what other repositories of the target's registry have.
@@ -104,7 +105,7 @@ func (h *holders) ask(ctx context.Context, ref image.Reference, want []ocispec.D
 	for _, d := range held {
 		h.of.Add(d.Digest, from)
 	}
-	h.found = append(h.found, fmt.Sprintf("%d blobs, %d bytes, are taken over from %s", len(held), bundle.SizeOf(held), ref.Repository()))
+	h.found = append(h.found, takenOver(len(held), bundle.SizeOf(held), ref.Repository()))
 	return nil
 }
 
@@ -129,4 +130,11 @@ func lacking(g *bundle.Graph, lacks []ocispec.Descriptor, at image.Reference) er
 			g.Base.Root, len(lacks), bundle.SizeOf(lacks), errors.Join(errs...)),
 		Hint: fmt.Sprintf("push the bundle %s there first, name the repository of this registry that has it with --mount-from, or pull without --base", g.Base.Root),
 	}
+}
+
+func takenOver(blobs int, bytes int64, from string) string {
+	if blobs == 1 {
+		return fmt.Sprintf("1 blob, %s, is taken over from %s", size.Format(bytes), from)
+	}
+	return fmt.Sprintf("%d blobs, %s, are taken over from %s", blobs, size.Format(bytes), from)
 }

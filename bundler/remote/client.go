@@ -253,12 +253,21 @@ func addFile(pool *x509.CertPool, name string) error {
 	}
 	data, err := readFile(name, maxCAFile)
 	if err != nil {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read CA file", Subject: name, Hint: "name a readable PEM file", Err: err}
+		return unreadable("CA file", name, err)
 	}
 	if !pool.AppendCertsFromPEM(data) {
 		return badCA(name)
 	}
 	return nil
+}
+
+// unreadable is the fault of a file that cannot be read: with the reason of any other.
+func unreadable(what, name string, err error) error {
+	var f *fault.Error
+	if errors.As(userfile.Unreadable("", name, err), &f) {
+		return &fault.Error{Reason: f.Reason, Op: "read " + what, Subject: name, Err: f.Err, Hint: "check the path, and name a PEM file"}
+	}
+	return err
 }
 
 func badCA(name string) error {

@@ -141,7 +141,7 @@ func (f configFile) logins(name string) (map[string]Credential, error) {
 func badConfig(name string, err error) error {
 	return &fault.Error{
 		Reason: fault.InvalidInput, Op: "read credentials", Subject: name,
-		Hint: "mend or remove the file, and log in again with `docker login` or `podman login`", Err: err,
+		Hint: "mend or remove the file, and log in again with `vdo-bundle login HOST -u USER`", Err: err,
 	}
 }
 

@@ -186,6 +186,12 @@ func isMalformed(err error) bool { return strings.Contains(err.Error(), "malform
 // the proxy's password.
 func isProxyAddress(err error) bool { return strings.Contains(err.Error(), "invalid proxy") }
 
+// isProxy tells whether the proxy was not reached: the host may well be.
+func isProxy(err error) bool {
+	var n *net.OpError
+	return errors.As(err, &n) && n.Op == "proxyconnect"
+}
+
 // Explain makes a fault of whatever ended an operation.
 func (c *Client) Explain(ctx context.Context, h *Host, op, subject string, err error) error {
 	var source *SourceError
@@ -229,6 +235,8 @@ func (h *Host) discreet(f *fault.Error) error {
 // explainAnswer gives the reason and the remedy for a status.
 func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	switch {
+	case out.Op == opLogin && (a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden):
+		out.Reason, out.Hint = fault.Unauthorized, "check the user and the password"
 	case a.Status == http.StatusUnauthorized && a.scoped && h.hasLogin():
 		out.Reason, out.Hint = fault.Forbidden, "ask the registry's administrator for the right, or log in as another user: "+loginHint(h)
 	case a.Status == http.StatusUnauthorized:
@@ -259,7 +267,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 }
 
 func loginHint(h *Host) string {
-	return fmt.Sprintf("`docker login %s` or `podman login %s`", h.name, h.name)
+	return fmt.Sprintf("`vdo-bundle login %s -u USER`", h.name)
 }
 
 func throttleHint(h *Host, a *AnswerError) string {
@@ -286,6 +294,8 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	case isProxyAddress(err):
 		out.Reason, out.Err = fault.InvalidInput, errors.New("the proxy's address in the environment is not a URL")
 		out.Hint = "mend HTTPS_PROXY or HTTP_PROXY"
+	case isProxy(err):
+		out.Hint = "check the proxy that HTTPS_PROXY or HTTP_PROXY names, or except the host with NO_PROXY=" + h.name
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		out.Reason, out.Hint = fault.Storage, "allow more open files (ulimit -n), or do less at a time (--concurrency), and run it again"
 	case errors.Is(err, ErrLinkLocal), errors.Is(err, ErrThisMachine):
@@ -301,7 +311,7 @@ func (c *Client) explainNetwork(h *Host, out *fault.Error, err error) {
 	case WantsCertificate(err):
 		out.Reason, out.Hint = fault.CertificateInvalid, h.name+" asks for a certificate that it trusts: pass --client-cert and --client-key"
 	case isSchemeMismatch(err) && !plain:
-		out.Reason, out.Hint = fault.Refused, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name
+		out.Reason, out.Hint = fault.InvalidInput, h.name+" does not speak HTTPS: if that is right, pass --plain-http "+h.name
 	case isMalformed(err) && plain:
 		out.Reason, out.Hint = fault.InvalidInput, h.name+" may speak HTTPS: leave out --plain-http "+h.name
 	case isMalformed(err):

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -33,9 +34,14 @@ func CheckHost(what, name string) error {
 	if err == nil && ref.Host() == name {
 		return nil
 	}
+	hint := "write the host as references do, with the port: registry.site:5000"
+	if _, host, ok := strings.Cut(name, "://"); ok {
+		host, _, _ = strings.Cut(host, "/")
+		hint = "leave out the scheme and the path: " + fault.Quote(host)
+	}
 	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read option", Subject: fmt.Sprintf("%s %q", what, name),
-		Hint: "write the host as references do, with the port: registry.site:5000",
+		Reason: fault.InvalidInput, Op: what, Subject: fmt.Sprintf("%q", name),
+		Hint: hint,
 		Err:  errors.New("it is not a registry host"),
 	}
 }
@@ -43,13 +49,13 @@ func CheckHost(what, name string) error {
 // configure reads the settings of hosts.
 func (c *Client) configure(pool *x509.CertPool) error {
 	for _, h := range c.opts.PlainHTTP {
-		if err := CheckHost("--plain-http", h); err != nil {
+		if err := CheckHost("read flag --plain-http", h); err != nil {
 			return err
 		}
 		c.plain[h] = true
 	}
 	for name, o := range c.opts.Hosts {
-		if err := CheckHost("the settings of", name); err != nil {
+		if err := CheckHost("read the settings of", name); err != nil {
 			return err
 		}
 		if o.PlainHTTP {
@@ -100,17 +106,17 @@ func clientCertificate(cert, key string) ([]tls.Certificate, error) {
 	case cert == "" && key == "":
 		return nil, nil
 	case cert == "":
-		return bad(key, "name the certificate of that key as well", errors.New("there is a key and no certificate"))
+		return bad(key, "name the certificate of that key with --client-cert", errors.New("there is a key and no certificate"))
 	case key == "":
-		return bad(cert, "name the key of that certificate as well", errors.New("there is a certificate and no key"))
+		return bad(cert, "name the private key of that certificate with --client-key", errors.New("there is a certificate and no key"))
 	}
 	certPEM, err := readFile(cert, maxCAFile)
 	if err != nil {
-		return bad(cert, "name a readable PEM file", err)
+		return nil, unreadable("client certificate", cert, err)
 	}
 	keyPEM, err := readFile(key, maxCAFile)
 	if err != nil {
-		return bad(key, "name a readable PEM file", err)
+		return nil, unreadable("client certificate's key", key, err)
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

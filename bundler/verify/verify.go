@@ -128,8 +128,10 @@ func (c *checker) contents(ctx context.Context, g *bundle.Graph) (*bundle.Lock, 
 	if err != nil {
 		return nil, err
 	}
-	policy := c.rules.Matrix.Policy
-	m, err := matrixfile.Open("the bundle's matrix", held.Matrix, held.MatrixSignature, c.rules.Matrix, c.now)
+	rules := c.rules.Matrix
+	rules.Carried = true
+	policy := rules.Policy
+	m, err := matrixfile.Open("the bundle's matrix", held.Matrix, held.MatrixSignature, rules, c.now)
 	if m.Document == nil {
 		return held.Lock, err
 	}

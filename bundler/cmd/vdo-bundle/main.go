@@ -7,4 +7,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:])) }
+var version string // set by the linker; else it is that of the module
+
+func main() { os.Exit(cli.Main(version, os.Args[1:])) }

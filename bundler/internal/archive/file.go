@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func scanTar(path string, r io.ReaderAt, size int64) (*scan, error) {
 			return s, s.checkEnd(path)
 		}
 		if err != nil {
-			return nil, s.badHeader(path, err)
+			return nil, s.badHeader(path, r, err)
 		}
 		if n == maxEntries {
 			return nil, brokenFile(path, "it has more than %d entries", maxEntries)
@@ -175,11 +176,19 @@ func cleanName(h *tar.Header) (string, error) {
 	return clean, nil
 }
 
-func (s *scan) badHeader(path string, err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+// begins tells whether a file that ends within its first header began as an archive: with
+// a name and the zeros after it.
+func (s *scan) begins(r io.ReaderAt) bool {
+	head := make([]byte, s.size)
+	n, _ := r.ReadAt(head, 0)
+	return bytes.HasPrefix(head[:n], []byte(layoutName+"\x00")) || bytes.HasPrefix([]byte(layoutName), head[:n])
+}
+
+func (s *scan) badHeader(path string, r io.ReaderAt, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) && (s.end > 0 || s.size >= blockSize || s.begins(r)) {
 		return incomplete(path, "the file ends at byte %d, within the header or the end mark after %s; all that follows is missing", s.size, s.last())
 	}
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) {
 		if s.end == 0 {
 			return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
 				Hint: "give an uncompressed tar that `vdo-bundle pull` made", Err: errors.New("it is not a tar archive")}
@@ -198,6 +207,13 @@ func (s *scan) last() string {
 
 // checkEnd demands the end mark: without it there is no telling what is missing.
 func (s *scan) checkEnd(path string) error {
+	switch {
+	case s.size == 0:
+		return incomplete(path, "it is empty")
+	case len(s.entries) == 0:
+		return &fault.Error{Reason: fault.InvalidInput, Op: "open", Subject: path,
+			Hint: "give a bundle that `vdo-bundle pull` made; if this is a copy of one, copy it again", Err: errors.New("it is an empty tar archive")}
+	}
 	if lack := s.end + endSize - s.size; lack > 0 {
 		return incomplete(path, "the file ends after %s: %d bytes of the end mark are missing, and perhaps entries before it", s.last(), lack)
 	}

@@ -156,7 +156,7 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 			d := f.put(layer.MediaType, forged)
 			d.Annotations = layer.Annotations
 			f.sign(root, d)
-		}, 3, "by no key of the policy"},
+		}, 3, "by none of these keys"},
 		"an attestation of the acceptance key in the place of the signature": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			var m ocispec.Manifest
 			require.NoError(t, json.Unmarshal(f.read(f.named(".att")), &m))
@@ -171,7 +171,7 @@ func TestAttackersBundlesAreRefused(t *testing.T) {
 			var m ocispec.Manifest
 			require.NoError(t, json.Unmarshal(f.read(f.named(".sig")), &m))
 			f.sign(f.named("bundle"), m.Layers[1])
-		}, 3, "by no key of the policy"},
+		}, 3, "by none of these keys"},
 		"another root under the signed name": {func(t *testing.T, f forge, root ocispec.Descriptor) {
 			var index ocispec.Index
 			require.NoError(t, json.Unmarshal(f.read(root), &index))

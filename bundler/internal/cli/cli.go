@@ -43,6 +43,7 @@ type app struct {
 	now      func() time.Time
 	args     []string // as given, to say how to go on
 	debug    bool
+	asked    int           // how often the terminal was asked for a password
 	grace    *atomic.Int64 // beside patience, what a server promises who reads from it; nanoseconds
 }
 
@@ -52,8 +53,10 @@ type app struct {
 const patience = 5 * time.Second
 
 // Main runs the program and returns its exit code. SIGINT and SIGTERM end the work
-// so that a later run can go on; a second signal ends the program at once.
-func Main(args []string) int {
+// so that a later run can go on; a second signal ends the program at once. version is
+// that which the linker was given; empty, it is that of the module.
+func Main(version string, args []string) int {
+	linked = version
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -61,7 +64,7 @@ func Main(args []string) int {
 	go func() {
 		s := <-signals
 		signal.Stop(signals)
-		cancel(fmt.Errorf("signal %s", s))
+		cancel(errors.New(signalNames[s]))
 	}()
 	a := &app{
 		in: os.Stdin, out: &output{f: os.Stdout}, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
@@ -82,6 +85,8 @@ func Main(args []string) int {
 		return exitInterrupted
 	}
 }
+
+var signalNames = map[os.Signal]string{os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM"}
 
 func (a *app) run(ctx context.Context) int {
 	root := a.root()
@@ -255,9 +260,7 @@ in a registry.`,
 {{end}}{{.UsageString}}{{if not .HasParent}}
 ` + exitCodesHelp + `
 {{end}}`)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return flags.Usage(cmd, err.Error())
-	})
+	root.SetFlagErrorFunc(flags.Unread)
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})
@@ -283,15 +286,12 @@ func (a *app) addCommands(root *cobra.Command) {
 		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
 	root.AddCommand(newVersionCommand(a),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
+	flags.Complete(root)
 }
 
 func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	why := fmt.Sprintf("unknown command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		why += ": did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return flags.Usage(cmd, why)
+	return flags.UnknownCommand(cmd, args[0])
 }

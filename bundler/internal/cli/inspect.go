@@ -115,7 +115,7 @@ func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
 func factsOf(i *inspect.Inspection) columns {
 	facts := newTable()
 	facts.row("bundle", i.Root)
-	facts.row("size", fmt.Sprintf("%s in %d blobs", size.Format(i.Bytes), i.Blobs))
+	facts.row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), plural(i.Blobs, "blob", "blobs")))
 	if i.Left != nil {
 		facts.row("delta", leftLine(i.Left))
 	}

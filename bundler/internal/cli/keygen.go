@@ -43,7 +43,7 @@ func (o *keygenOptions) run(ctx context.Context) error {
 	if err := noneThere(private, public); err != nil {
 		return err
 	}
-	password, err := o.password(ctx, o.app, "Password for "+private+": ")
+	password, err := o.newPassword(ctx, o.app, "Password for "+private+": ")
 	if err != nil {
 		return err
 	}

@@ -234,7 +234,7 @@ func TestPullGoesOnAfterTheNetworkWasCut(t *testing.T) {
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit)
 		require.Equal(t, 9, exit.ExitCode(), stderr.String())
-		require.Contains(t, stderr.String(), "items are missing")
+		require.Contains(t, stderr.String(), "error: incomplete: missing ")
 		require.NoFileExists(t, filepath.Join(w.dir, "a.tar"))
 	}
 	if _, err := os.Stat(filepath.Join(w.dir, "a.tar")); err != nil {

@@ -71,7 +71,7 @@ func (o *lockOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.deliver(o.dest, data, fmt.Sprintf(": %d releases, %d images", len(locked.Lock.Releases), len(locked.Lock.Images)))
+	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s", plural(len(locked.Lock.Releases), "release", "releases"), plural(len(locked.Lock.Images), "image", "images")))
 }
 
 // lockInput are the flags that say what is locked, of `lock` and of `pull`.

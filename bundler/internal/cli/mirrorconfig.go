@@ -127,6 +127,9 @@ func (o *mirrorConfigOptions) check(cmd *cobra.Command, runtime nodeconfig.Runti
 	if o.asTags && runtime != nodeconfig.OpenShift {
 		bad("--tags", "true", o.runtime+" has no use for it", "the other runtimes' files lead names with a tag to the mirror already")
 	}
+	if o.nodeCA != "" && runtime == nodeconfig.OpenShift {
+		bad("--node-ca", o.nodeCA, "openshift keeps authorities elsewhere", "name it in additionalTrustedCA of image.config.openshift.io/cluster")
+	}
 	if o.nodeCA != "" && !strings.HasPrefix(o.nodeCA, "/") {
 		bad("--node-ca", o.nodeCA, "not an absolute path", "name the file as it lies on the nodes, such as /etc/ssl/site-ca.crt")
 	}

@@ -54,12 +54,8 @@ func written(cmd *cobra.Command) (userfile.Kind, bool) {
 		return matrixKind, true
 	case name == "install-manifests":
 		return manifestsKind, true
-	case name == "inspect" && value("format") == formatHTML:
-		return pageKind, true
-	case name == "inspect" && value("format") == flags.JSON:
-		return inspectedKind, true
 	case name == "inspect":
-		return inspectionKind, true
+		return inspected(value("format")), true
 	case name == "sbom" && value("type") == inspect.SPDX:
 		return spdxKind, true
 	case name == "sbom":
@@ -68,6 +64,17 @@ func written(cmd *cobra.Command) (userfile.Kind, bool) {
 		return bundleKind, true
 	}
 	return userfile.Kind{}, false
+}
+
+// inspected is the kind of file that inspect writes in a format.
+func inspected(format string) userfile.Kind {
+	switch format {
+	case formatHTML:
+		return pageKind
+	case flags.JSON:
+		return inspectedKind
+	}
+	return inspectionKind
 }
 
 // checkOutputs refuses, before a command does anything, to write over what it reads or
@@ -110,7 +117,9 @@ func inputs(cmd *cobra.Command, args []string) []string {
 			out = append(out, many.GetSlice()...)
 			return
 		}
-		out = append(out, f.Value.String())
+		if f.Value.Type() == "string" { // not a number, nor one of a fixed set of words
+			out = append(out, f.Value.String())
+		}
 	})
 	return slices.DeleteFunc(out, func(s string) bool {
 		_, err := os.Stat(s)

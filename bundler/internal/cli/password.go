@@ -69,6 +69,34 @@ func (f *passwordFlags) password(ctx context.Context, a *app, prompt string) ([]
 	}
 }
 
+// newPassword finds the password that a new key is encrypted with. On a terminal it is
+// asked for twice: a slip would make a key that nobody can use. An empty one is refused,
+// wherever it comes from: it would protect nothing, and hardly anybody means it.
+func (f *passwordFlags) newPassword(ctx context.Context, a *app, prompt string) ([]byte, error) {
+	asked := a.asked
+	password, err := f.password(ctx, a, prompt)
+	if err != nil {
+		return nil, err
+	}
+	bad := func(why, hint string) ([]byte, error) {
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read password", Err: errors.New(why), Hint: hint}
+	}
+	if len(password) == 0 {
+		return bad("it is empty", "give one; a key that must not be encrypted comes from `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`")
+	}
+	if a.asked == asked {
+		return password, nil
+	}
+	again, err := a.prompt(ctx, "The same once more: ")
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(password, again) {
+		return bad("the two are not the same", "run the command again")
+	}
+	return password, nil
+}
+
 // prompt asks on the terminal. Who reads a terminal cannot be stopped, but need not be
 // waited for: a signal ends the wait, and leaves the terminal as it was.
 func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
@@ -76,6 +104,7 @@ func (a *app) prompt(ctx context.Context, prompt string) ([]byte, error) {
 		password []byte
 		err      error
 	}
+	a.asked++
 	terminal := int(a.in.Fd())
 	before, err := term.GetState(terminal)
 	if err != nil {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -8,6 +10,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
@@ -52,6 +55,12 @@ func (t tally) percent() int {
 	return 100
 }
 
+// failed tells whether an item failed by itself: what was ended with all the rest, by a
+// signal, has not failed.
+func failed(err error) bool {
+	return err != nil && !errors.Is(err, context.Canceled) && fault.ReasonOf(err) != fault.Interrupted
+}
+
 // lines writes a line when a phase starts, at each tenth of it, and for each failure.
 type lines struct {
 	mu    sync.Mutex
@@ -65,9 +74,9 @@ func (l *lines) Phase(name string, items int, bytes int64) {
 	defer l.mu.Unlock()
 	l.tally, l.shown = tally{name: name, items: items, bytes: bytes}, 0
 	if bytes > 0 {
-		l.printf("%s: %d items, %s", name, items, size.Format(bytes))
+		l.printf("%s: %s, %s", name, plural(items, "item", "items"), size.Format(bytes))
 	} else {
-		l.printf("%s: %d items", name, items)
+		l.printf("%s: %s", name, plural(items, "item", "items"))
 	}
 }
 
@@ -84,6 +93,8 @@ func (l *lines) Done(item string, err error) {
 	l.tally.done++
 	if err != nil {
 		l.tally.failed++
+	}
+	if failed(err) {
 		l.printf("%s: failed: %s", l.tally.name, item)
 	}
 	l.tenth()
@@ -159,7 +170,7 @@ func (b *bars) Done(item string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tally.done++
-	if err != nil {
+	if failed(err) {
 		b.print("failed: " + item)
 	}
 	if b.bar != nil && b.tally.bytes == 0 {

@@ -93,14 +93,14 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 		}, "of another digest, " + older.named("bundle").Digest.String()},
 		"that of another bundle, with the subject made to fit": {func(f forge, root ocispec.Descriptor) {
 			f.attach(root, ".att", f.rewritten(oldLayer, older.read(oldLayer), older.named("bundle").Digest.Encoded(), root.Digest.Encoded()))
-		}, "by no key of the policy"},
+		}, "by none of these keys"},
 		"with another word in it": {func(f forge, root ocispec.Descriptor) {
 			layer, _ := f.statementOf()
 			f.attach(root, ".att", f.rewritten(layer, f.read(layer), "upstreamVerified\":false", "upstreamVerified\":true"))
-		}, "by no key of the policy"},
+		}, "by none of these keys"},
 		"by the attacker": {func(f forge, root ocispec.Descriptor) {
 			f.attest(mallory, root, statement["predicate"])
-		}, "by no key of the policy"},
+		}, "by none of these keys"},
 		"by the attacker, under the signer's certificate": {func(f forge, root ocispec.Descriptor) {
 			f.attest(mallory, root, statement["predicate"])
 			var m ocispec.Manifest
@@ -164,7 +164,7 @@ func TestAttackersProvenanceIsRefused(t *testing.T) {
 				require.Contains(t, out, "provenance  not verified: ")
 				require.Contains(t, out, attack.want)
 			}
-			require.Contains(t, run(t, 3, "verify", "-q", "oci:forged", "--key", "first.pub", "--provenance"), "by no key of the policy")
+			require.Contains(t, run(t, 3, "verify", "-q", "oci:forged", "--key", "first.pub", "--provenance"), "by none of these keys")
 		})
 	}
 }

@@ -161,11 +161,22 @@ func (o *pullOptions) input(cmd *cobra.Command, dest place) (in pullInput, err e
 			return in, err
 		}
 	}
-	if in.signer == nil && o.provenance {
-		return in, flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
+	if err := o.checkSigner(cmd, in.signer); err != nil {
+		return in, err
 	}
 	in.upstream, err = o.upstreamPolicy()
 	return in, err
+}
+
+// checkSigner refuses flags that say how to sign where nobody signs.
+func (o *pullOptions) checkSigner(cmd *cobra.Command, s *trust.Signer) error {
+	switch {
+	case s == nil && cmd.Flags().Changed("signature-format"):
+		return flags.Usage(cmd, "--signature-format requires --sign-key")
+	case s == nil && o.provenance:
+		return flags.Usage(cmd, "--provenance requires --sign-key: a statement that nobody signed proves nothing")
+	}
+	return nil
 }
 
 func (o *pullOptions) lockInput() lockInput {

@@ -105,6 +105,10 @@ func (f *signingFlags) signer(ctx context.Context, a *app) (*trust.Signer, error
 // check refuses flags that want another one beside them.
 func (f *signingFlags) check() error {
 	switch {
+	case f.key == "" && f.file != "":
+		return flags.Bad("--key-password-file", f.file, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
+	case f.key == "" && f.env != "":
+		return flags.Bad("--key-password-env", f.env, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
 	case f.key == "" && f.certificate != "":
 		return flags.Bad("--certificate", f.certificate, errors.New("missing required flag "+f.flag), "give the private key with "+f.flag)
 	case f.certificate == "" && f.certificateChain != "":

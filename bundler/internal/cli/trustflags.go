@@ -47,7 +47,27 @@ func (f *trustFlags) bind(cmd *cobra.Command) {
 func (f *trustFlags) rules() (verify.Rules, error) {
 	policy, err := f.trustPolicy()
 	rules, matrixErr := f.matrixRules()
+	if policy == nil && err == nil && matrixErr == nil {
+		err = f.unused()
+	}
 	return verify.Rules{Policy: policy, Matrix: rules}, fault.Join(err, matrixErr)
+}
+
+// unused refuses flags that would have no effect: the matrix is looked at where the
+// bundle is verified, and its signature alone would prove nothing of what is installed.
+func (f *matrixTrustFlags) unused() error {
+	bad := func(flag, value string) error {
+		return flags.Bad(flag, value, errors.New(flag+" requires --key or --policy"), "give the key that signed the bundle with --key, or leave out "+flag)
+	}
+	switch {
+	case f.matrixKey != "":
+		return bad("--matrix-key", f.matrixKey)
+	case f.matrixPolicy != "":
+		return bad("--matrix-policy", f.matrixPolicy)
+	case f.allowExpired:
+		return bad("--allow-expired", "true")
+	}
+	return nil
 }
 
 // matrixTrustFlags say whose signature the matrix needs.
@@ -147,6 +167,11 @@ func parsePolicy(flag, name string) (*trust.Policy, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(name), path)
 		}
-		return userfile.Read(flag, path, maxTrustFile)
+		data, err := userfile.Read(flag, path, maxTrustFile)
+		var f *fault.Error
+		if errors.As(err, &f) {
+			f.Hint = fmt.Sprintf("check what %s names: a path is relative to its folder", name)
+		}
+		return data, err
 	})
 }

@@ -54,7 +54,7 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 		}
 	}
 	if len(p.Verified) > 0 {
-		a.say("upstream: %d images signed as the policy demands, %d taken unsigned as it allows", signed, len(p.Verified)-signed)
+		a.say("upstream: %s signed as the policy demands, %d taken unsigned as it allows", plural(signed, "image", "images"), len(p.Verified)-signed)
 	}
 	if p.Attached > 0 {
 		a.say("upstream: %s taken along", plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))

@@ -89,7 +89,7 @@ func printVerification(w io.Writer, v *verify.Verification) error {
 		matrix += ", signed by " + strings.Join(v.MatrixSignedBy, ", ")
 	}
 	row("matrix", "%s", matrix)
-	row("content", "%d images, %d blobs, %s: every digest checked", v.Images, v.Blobs, size.Format(v.Bytes))
+	row("content", "%s, %s, %s: every digest checked", plural(v.Images, "image", "images"), plural(v.Blobs, "blob", "blobs"), size.Format(v.Bytes))
 	if v.Left != nil {
 		row("delta", "%s, not checked", leftLine(v.Left))
 	}
@@ -113,5 +113,8 @@ func provenanceLine(p *verify.Provenance) string {
 
 // leftLine says what a delta does not hold.
 func leftLine(l *bundle.LeftOut) string {
+	if l.Layers == 1 {
+		return fmt.Sprintf("1 layer, %s, is left to the base %s", size.Format(l.Bytes), l.Base)
+	}
 	return fmt.Sprintf("%d layers, %s, are left to the base %s", l.Layers, size.Format(l.Bytes), l.Base)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/fips140"
 	"fmt"
 	"runtime"
@@ -21,13 +22,27 @@ type build struct {
 	FIPS140  bool   `json:"fips140"` // cryptography in FIPS 140 mode
 }
 
+// linked is the version that the linker gave, as the operator's is: one for both programs.
+var linked string
+
+// plainVersion is a version without the v of its tag.
+func plainVersion(v string) string {
+	if len(v) > 1 && v[0] == 'v' && v[1] >= '0' && v[1] <= '9' {
+		return v[1:]
+	}
+	return v
+}
+
 func version() build {
 	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, FIPS140: fips140.Enabled()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
+		b.Version = cmp.Or(plainVersion(linked), b.Version)
 		return b
 	}
-	if v := strings.TrimPrefix(info.Main.Version, "v"); v != "" && v != "(devel)" {
+	if v := plainVersion(linked); v != "" {
+		b.Version = v
+	} else if v := strings.TrimPrefix(info.Main.Version, "v"); v != "" && v != "(devel)" {
 		b.Version = v
 	}
 	for _, s := range info.Settings {

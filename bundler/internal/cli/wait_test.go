@@ -96,7 +96,7 @@ func TestAHandedOverPipeIsReadAndTheFirstSignalEndsItsWait(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 130, cmd.ProcessState.ExitCode(), stderr)
-	require.Contains(t, stderr.String(), "interrupted by signal terminated")
+	require.Contains(t, stderr.String(), "interrupted by SIGTERM")
 }
 
 // Standard output that takes nothing is the place's fault, whatever is printed; what

@@ -29,6 +29,7 @@ type File struct {
 type Rules struct {
 	Policy       *trust.Policy // nil: the signature is not looked at
 	AllowExpired bool
+	Carried      bool // in a bundle: a signature cannot be put beside it
 }
 
 // Open parses a document and checks it against rules.
@@ -38,17 +39,21 @@ func Open(name string, data, signature []byte, rules Rules, now time.Time) (File
 		return File{}, err
 	}
 	m := File{Name: name, Data: data, Signature: signature, Document: doc}
-	return m, fault.Join(checkSignature(m, rules.Policy, now), checkExpiry(m, rules.AllowExpired, now))
+	return m, fault.Join(checkSignature(m, rules, now), checkExpiry(m, rules.AllowExpired, now))
 }
 
-func checkSignature(m File, policy *trust.Policy, now time.Time) error {
+func checkSignature(m File, rules Rules, now time.Time) error {
+	policy, carried := rules.Policy, rules.Carried
 	if policy == nil {
 		return nil
 	}
 	if len(m.Signature) == 0 {
+		hint := "put the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)"
+		if carried {
+			hint = "pull the bundle again with --matrix FILE, its signature beside it as FILE.sig: none can be added to a bundle"
+		}
 		return &fault.Error{
-			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: fmt.Errorf("there is no signature of it"),
-			Hint: "put the publisher's signature beside it as FILE.sig (`vdo-bundle matrix sign --key KEY` makes one)",
+			Reason: fault.Untrusted, Op: "verify matrix", Subject: m.Name, Err: fmt.Errorf("there is no signature of it"), Hint: hint,
 		}
 	}
 	if _, err := policy.VerifyBlob(m.Data, m.Signature, now); err != nil {

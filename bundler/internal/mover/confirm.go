@@ -26,7 +26,7 @@ func (m Mirror) Confirm(ctx context.Context, d *Delivery, lock *bundle.Lock) err
 	notes := d.can.Notes
 	if notes != nil && notes.Confirmed() {
 		asked, of := notes.Sampled()
-		o.Reporter().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts by chance; --check-all asks for all of them", asked, of))
+		o.Reporter().Say(fmt.Sprintf("an earlier push noted that all of it arrived: asked for the root, its signatures, and %d of %d other parts at random; --check-all asks for all of them", asked, of))
 	} else {
 		for _, i := range lock.Images {
 			want = append(want, i.Descriptor())

@@ -93,7 +93,7 @@ func TestSourcesAndTargetsFailApart(t *testing.T) {
 	require.Equal(t, blobs[once], target.has[once])
 	require.ErrorIs(t, err, syscall.EIO)
 	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "%v", err)
-	require.Contains(t, fault.Text(err), "1 of 20 items are missing")
+	require.Contains(t, fault.Text(err), "missing 1 of 20 items")
 	require.Contains(t, fault.HintOf(err), "check the medium")
 
 	target, err = run(5000, Origin{From: second}, Origin{From: second})

@@ -222,7 +222,7 @@ func (m *mover) result(ctx context.Context, items int) error {
 		errs[i] = fmt.Errorf("%s (%s, %d bytes): %w", f.item.name, f.item.descriptor.Digest, f.item.descriptor.Size, f.err)
 	}
 	return &fault.Error{
-		Reason: fault.Incomplete, Op: "incomplete", Subject: fmt.Sprintf("%d of %d items are missing", len(errs), items),
+		Reason: fault.Incomplete, Op: fmt.Sprintf("incomplete: missing %d of %d items", len(errs), items),
 		Err: fault.Join(errs...), Hint: m.remedy(),
 	}
 }

@@ -113,7 +113,7 @@ func TestWrongLogin(t *testing.T) {
 					require.Contains(t, []fault.Reason{fault.Unauthorized, fault.Refused, fault.NotFound}, fault.ReasonOf(err))
 					return
 				}
-				wantFault(t, err, fault.Unauthorized, "docker login "+reg.Host, "resolve "+reg.Host+"/csi/driver:v1")
+				wantFault(t, err, fault.Unauthorized, "vdo-bundle login "+reg.Host, "resolve "+reg.Host+"/csi/driver:v1")
 			})
 		}
 	}

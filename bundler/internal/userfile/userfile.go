@@ -76,12 +76,20 @@ func Unreadable(flag, name string, err error) error {
 	case errors.Is(err, errIrregular):
 		return &fault.Error{
 			Reason: fault.InvalidInput, Op: "read", Subject: name, Err: errIrregular,
-			Hint: fmt.Sprintf("give a file that is on a disk with %s", flag),
+			Hint: "give a file that is on a disk" + with("", flag),
 		}
 	}
 	return &fault.Error{
-		Reason: reason, Op: "read", Subject: name, Err: WithoutPath(err), Hint: fmt.Sprintf("check the path given with %s", flag),
+		Reason: reason, Op: "read", Subject: name, Err: WithoutPath(err), Hint: "check the path" + with(" given", flag),
 	}
+}
+
+// with names the flag that named a file; an argument is seen in the message.
+func with(given, flag string) string {
+	if !strings.HasPrefix(flag, "-") {
+		return ""
+	}
+	return given + " with " + flag
 }
 
 // Write writes a file so that it is there whole, or not at all. Links go on leading

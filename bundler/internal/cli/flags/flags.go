@@ -114,6 +114,69 @@ func Usage(cmd *cobra.Command, why string) error {
 	}
 }
 
+// UnknownCommand is the error of a command that is not there.
+func UnknownCommand(cmd *cobra.Command, name string) error {
+	why := fmt.Sprintf("unknown command %q", name)
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		why += ": did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return Usage(cmd, why)
+}
+
+// Unread is the error of flags that cannot be read.
+func Unread(cmd *cobra.Command, err error) error {
+	if number, ok := strings.CutPrefix(err.Error()[strings.LastIndex(err.Error(), ": ")+1:], " missing unit in duration "); ok {
+		return &fault.Error{
+			Reason: fault.InvalidInput, Op: "read arguments", Err: err, Hint: "write the unit: " + strings.Trim(number, `"`) + "s",
+		}
+	}
+	return Usage(cmd, err.Error())
+}
+
+// Complete has shells complete the values of flags with a fixed set of them, and makes
+// cobra's own commands refuse what they do not know.
+func Complete(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.RunE, c.Run = help, nil
+		case "completion":
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return UnknownCommand(cmd, args[0])
+				}
+				return nil
+			}
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+	completeChoices(root)
+}
+
+func completeChoices(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if c, ok := f.Value.(*Choice); ok {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(c.Of, cobra.ShellCompDirectiveNoFileComp)) // once each
+		}
+	})
+	for _, c := range cmd.Commands() {
+		completeChoices(c)
+	}
+}
+
+// help shows the help of a command.
+func help(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil || len(rest) > 0 {
+		return UnknownCommand(cmd.Root(), strings.Join(args, " "))
+	}
+	of.InitDefaultHelpFlag()
+	return of.Help()
+}
+
 // Missing is the error of a command that was called without a flag that it needs.
 func Missing(cmd *cobra.Command, flag string) error {
 	return Usage(cmd, "missing required flag "+flag)

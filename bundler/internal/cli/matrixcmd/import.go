@@ -58,7 +58,7 @@ func (w IO) convert(from, known, to string, options matrix.ImportOptions) error 
 	if err != nil {
 		return err
 	}
-	if options.Known, _, err = w.load(known); err != nil {
+	if options.Known, _, err = w.load("--matrix", known); err != nil {
 		return err
 	}
 	doc, remarks, err := matrix.ImportLegacy(from, data, options)

@@ -33,7 +33,7 @@ func (w IO) lint() *cobra.Command {
 	}
 	w.formatFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		doc, _, err := w.load(args[0])
+		doc, _, err := w.load("FILE", args[0])
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func New(world IO) *cobra.Command {
 Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return flags.Usage(cmd, fmt.Sprintf("unknown command %q", args[0]))
+				return flags.UnknownCommand(cmd, args[0])
 			}
 			return nil
 		},
@@ -68,7 +68,17 @@ Kubernetes and which vSphere. One is built in; --matrix FILE uses another.`,
 }
 
 // bad is the error of a flag whose message says what to write.
-func bad(flag, value string, err error) error { return flags.Bad(flag, value, err, "correct the flag") }
+func bad(flag, value string, err error) error { return flags.Bad(flag, value, err, forms[flag]) }
+
+// forms are what the flags take.
+var forms = map[string]string{
+	"--k8s":                     "write 1.33, or where several are taken a range 1.30-1.33 or a list 1.31,1.33",
+	"--vsphere":                 "write 8.0.3, 8.0U3, NAME=8.0.3 or 6.7.0+BUILD, or a list of them",
+	"--pin":                     "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
+	"--installed":               "write DRIVER@VERSION such as csi@3.5.1, once for a driver",
+	"--select":                  "write DRIVER=RULE such as csi=lts, once for a driver",
+	"--serial and --valid-days": "give numbers from 1 on",
+}
 
 // formatFlag binds --format. The default is set when the command runs, because commands
 // share the place.
@@ -88,12 +98,12 @@ func (w IO) remark(text string, args ...any) {
 	_, _ = fmt.Fprintf(w.Err, text+"\n", args...) // nobody is left to hear of it
 }
 
-// load reads the document that --matrix names, or the built-in one.
-func (w IO) load(file string) (doc *matrix.Document, name string, err error) {
+// load reads the document that a flag or argument names, or the built-in one.
+func (w IO) load(flag, file string) (doc *matrix.Document, name string, err error) {
 	name, data := matrix.DefaultName, matrix.Default()
 	if file != "" {
 		name = file
-		if data, err = userfile.Read("--matrix", file, matrix.MaxSize); err != nil {
+		if data, err = userfile.Read(flag, file, matrix.MaxSize); err != nil {
 			return nil, "", err
 		}
 	}

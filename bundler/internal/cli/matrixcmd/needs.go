@@ -35,7 +35,7 @@ The manifests have to be those that the matrix names, by sha256.`,
 	}
 	file := matrixFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		doc, _, err := w.load(*file)
+		doc, _, err := w.load("--matrix", *file)
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func describe(cmd *cobra.Command, doc *matrix.Document, arg string) error {
 			continue
 		}
 		for _, m := range r.Manifests {
-			data, err := userfile.Read("manifest", filepath.Join(folder, m.Name), maxManifest)
+			data, err := userfile.Read("FOLDER", filepath.Join(folder, m.Name), maxManifest)
 			if err != nil {
 				return err
 			}

@@ -58,7 +58,7 @@ func (w IO) answer(file string, q question) error {
 	if err != nil {
 		return err
 	}
-	doc, _, err := w.load(file)
+	doc, _, err := w.load("--matrix", file)
 	if err != nil {
 		return err
 	}
@@ -67,6 +67,7 @@ func (w IO) answer(file string, q question) error {
 		delete(policy.Refused, matrix.ReleaseID{Driver: d, Version: v}.String())
 	}
 	chosen, refusal := matrix.Resolve(doc, facts, pins, policy, nil)
+	w.tellUnlisted(doc, facts, pins, policy, chosen)
 	if w.json() {
 		err = w.printJSON(view(facts, chosen, refusal))
 	} else {
@@ -78,6 +79,20 @@ func (w IO) answer(file string, q question) error {
 	f := refusal.Fault()
 	f.Err = errors.New(strings.Join(refusal.Lines(), "\n"))
 	return f
+}
+
+// tellUnlisted tells which releases would have been chosen, had the matrix listed what
+// they need.
+func (w IO) tellUnlisted(doc *matrix.Document, facts matrix.Facts, pins matrix.Pins, policy matrix.Policy, chosen matrix.Selection) {
+	refused := policy.Refused
+	policy.Refused = nil
+	fitting, _ := matrix.Resolve(doc, facts, pins, policy, nil)
+	for _, c := range fitting.Choices {
+		id := c.Release.ReleaseID.String()
+		if got, _ := chosen.Choice(c.Release.Driver); refused[id] != "" && got.Release.ReleaseID != c.Release.ReleaseID {
+			w.remark("note: %s fits, but %s", id, refused[id])
+		}
+	}
 }
 
 // read reads the flags, and reports all that are wrong.

@@ -33,8 +33,13 @@ the releases of cpi and csi that are chosen there.`,
 	cmd.Flags().StringSliceVar(&policy, "select", nil, "how a driver is chosen: `DRIVER=RULE` with latest, lts or disabled (repeatable)")
 	cmd.Flags().BoolVar(&raw, "document", false, "print the matrix document itself")
 	w.formatFlag(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if raw {
+			for _, name := range []string{"k8s", "vsphere", "select", "format"} {
+				if cmd.Flags().Changed(name) {
+					return flags.Usage(cmd, "--document and --"+name+" cannot be combined: the document is printed as it is")
+				}
+			}
 			return w.printDocument(*file)
 		}
 		return w.showGrid(*file, k8s, vSphere, policy)
@@ -45,7 +50,7 @@ the releases of cpi and csi that are chosen there.`,
 // printDocument prints the document byte for byte, so that its signature holds.
 func (w IO) printDocument(file string) error {
 	data := matrix.Default()
-	if _, _, err := w.load(file); err != nil {
+	if _, _, err := w.load("--matrix", file); err != nil {
 		return err
 	}
 	if file != "" {
@@ -65,11 +70,11 @@ func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
 	if err := fault.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	doc, name, err := w.load(file)
+	doc, name, err := w.load("--matrix", file)
 	if err != nil {
 		return err
 	}
-	options := matrix.GridOptions{Kubernetes: rows, Policy: matrix.Policy{Rules: chosen}}
+	options := matrix.GridOptions{Kubernetes: rows, Policy: matrix.Policy{Rules: chosen, Refused: doc.Unlisted()}} // as resolve and lock choose
 	for _, v := range columns {
 		options.VSphere = append(options.VSphere, v.Version)
 	}

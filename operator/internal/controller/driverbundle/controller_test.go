@@ -324,7 +324,7 @@ func TestUntrustedBundlesAreRefused(t *testing.T) {
 		want string
 	}{
 		"no signature": {want: "it has no signature"},
-		"wrong key":    {by: func(*world) []*trust.Signer { return []*trust.Signer{stranger} }, want: "by no key of the policy"},
+		"wrong key":    {by: func(*world) []*trust.Signer { return []*trust.Signer{stranger} }, want: "by none of these keys"},
 		"one key of two, signing twice": {
 			by: func(w *world) []*trust.Signer { return []*trust.Signer{w.key} },
 			spec: func(w *world, s *v1alpha1.DriverBundleSpec) {
