@@ -44,8 +44,13 @@ func (c *Client) trace(t http.RoundTripper, req *http.Request) (*http.Response, 
 }
 
 // ours are the paths of the distribution specification that requests begin with.
-var ours = regexp.MustCompile(`^(/v2/(?:(?:_catalog|[a-z0-9._/-]+/(?:manifests/[A-Za-z0-9._:-]+|blobs/[A-Za-z0-9._:+-]+|blobs/uploads/|tags/list|referrers/[A-Za-z0-9._:+-]+))?)?)` +
-	`(?:$|[^/]+$)`)
+var ours = regexp.MustCompile(`^(/v2/(?:(?:_catalog|[a-z0-9._/-]+/(?:manifests/(?:` + digestForm + `|` + tagForm + `)|blobs/` + digestForm +
+	`|blobs/uploads/|tags/list|referrers/` + digestForm + `))?)?)(?:$|[^/]+$)`)
+
+const (
+	digestForm = `[a-z0-9+._-]{1,32}:[0-9a-f]{32,128}`
+	tagForm    = `[A-Za-z0-9_][A-Za-z0-9._-]{0,127}`
+)
 
 func (c *Client) isForeign(t http.RoundTripper) bool {
 	if t == c.foreign {

@@ -11,11 +11,13 @@
 //
 // # Conflicts
 //
-// A write is refused where the resource changed since it was read. Where its spec is the
-// same the outcome is still true: it is recorded in the newer state and written once
-// more, since to lose it could mean to try a refused password again. Where the spec is
-// another one, or the second write is refused too, the outcome is dropped and a pass
-// follows at once. A conflict is no error, and is not logged.
+// A write is refused where the resource changed since it was read. Where neither its spec
+// nor its status did, the outcome is still true: it is recorded in the newer state and
+// written once more, since to lose it could mean to try a refused password again. Where
+// the spec is another one, or the status, which the outcome was computed from (an older
+// bundle would take the place of one that was accepted meanwhile), or the second write is
+// refused too, the outcome is dropped and a pass follows at once. A conflict is no error,
+// and is not logged.
 package reconciler
 
 import (
@@ -25,7 +27,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -183,10 +187,17 @@ func (r *Reconciler[T]) write(ctx context.Context, before T, out Outcome[T]) (T,
 	if e := r.Reader.Get(ctx, client.ObjectKeyFromObject(before), now); e != nil {
 		return after, e
 	}
-	if now.GetUID() != before.GetUID() || now.GetGeneration() != before.GetGeneration() {
+	if now.GetUID() != before.GetUID() || now.GetGeneration() != before.GetGeneration() || !sameStatus(before, now) {
 		return after, err
 	}
 	return r.record(ctx, now, out)
+}
+
+// sameStatus says whether two states of a resource have the same status.
+func sameStatus(a, b client.Object) bool {
+	before, errA := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
+	now, errB := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
+	return errA == nil && errB == nil && equality.Semantic.DeepEqual(before["status"], now["status"])
 }
 
 func (r *Reconciler[T]) record(ctx context.Context, before T, out Outcome[T]) (T, error) {
@@ -209,7 +220,10 @@ func (r *Reconciler[T]) hold(ctx context.Context, o T) error {
 func (r *Reconciler[T]) release(ctx context.Context, o T, note string) error {
 	released := copyOf(o)
 	controllerutil.RemoveFinalizer(released, r.Finalizer.Name)
-	if err := r.patch(ctx, o, released); err != nil && !apierrors.IsNotFound(err) {
+	switch err := r.patch(ctx, o, released); {
+	case apierrors.IsConflict(err):
+		return nil // a change, which starts a pass of its own
+	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("take the finalizer away: %w", err)
 	}
 	r.Writer.Recorder.Eventf(released, nil, corev1.EventTypeNormal, "Removed", "Delete", "%s", note)

@@ -100,7 +100,12 @@ func (w *world) meanwhile(edit func(resource)) {
 	w.t.Helper()
 	o := w.now()
 	edit(o)
+	status := o.Status
 	require.NoError(w.t, w.api.Update(w.t.Context(), o))
+	if o.Status.User != status.User { // it is written by itself
+		o.Status = status
+		require.NoError(w.t, w.api.Status().Update(w.t.Context(), o))
+	}
 }
 
 func TestAnOutcomeIsWrittenOnceAndCompletedAfterwards(t *testing.T) {
@@ -142,6 +147,7 @@ func TestAConflictOfAnotherSpecDropsTheOutcomeAndAPassFollows(t *testing.T) {
 	for name, edit := range map[string]func(resource){
 		"generation": func(o resource) { o.Generation, o.Spec.VcIP = 2, "other" },
 		"UID":        func(o resource) { o.UID = "v" },
+		"status":     func(o resource) { o.Status.User = "somebody" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w *world
@@ -155,6 +161,20 @@ func TestAConflictOfAnotherSpecDropsTheOutcomeAndAPassFollows(t *testing.T) {
 			require.Empty(t, w.now().Status.Version)
 		})
 	}
+}
+
+// A removal that saw an older state ends in a later pass, without a word.
+func TestAConflictOfARemovalIsNoError(t *testing.T) {
+	var w *world
+	w = start(t, controller{remove: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		w.meanwhile(func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") })
+		return reconciler.Release[resource]{Note: "removed"}, nil
+	}}, func(o resource) { o.Finalizers = []string{finalizer} })
+	require.NoError(t, w.api.Delete(t.Context(), w.now()))
+	_, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, []string{finalizer}, w.now().Finalizers)
+	require.Empty(t, w.events.Events)
 }
 
 func TestAConflictOfAPassIsNoError(t *testing.T) {
