@@ -45,10 +45,12 @@ const (
 const maxMessage = 8 << 10
 
 // Set sets one condition. It is for types beside Ready, Reconciling and Stalled;
-// those are set together by [Ready], [Progressing], [Fault] and [Suspended].
+// those are set together by [Ready], [Progressing], [Fault] and [Suspended]. What is no
+// UTF-8 in a message is replaced: the API server keeps it as such, and each pass would
+// differ from what is kept, with a patch and an event.
 func Set(conds *[]metav1.Condition, generation int64, c metav1.Condition) {
 	c.ObservedGeneration = generation
-	c.Message = Cut(c.Message, maxMessage)
+	c.Message = Cut(strings.ToValidUTF8(c.Message, "\uFFFD"), maxMessage)
 	meta.SetStatusCondition(conds, c)
 }
 

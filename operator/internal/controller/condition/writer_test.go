@@ -77,3 +77,26 @@ func TestANoteIsCutToWhatAnEventTakes(t *testing.T) {
 	require.NoError(t, condition.Writer{Client: c, Recorder: rec}.Write(t.Context(), before, after))
 	require.LessOrEqual(t, len(strings.TrimPrefix(<-rec.Events, "Normal Succeeded ")), 1024)
 }
+
+// A message that is no UTF-8 is kept by the API server as something else: it has to be
+// made UTF-8 before, or each pass writes and tells of it again.
+func TestAMessageThatIsNoUTF8IsWrittenOnce(t *testing.T) {
+	c, before := world(t)
+	rec := events.NewFakeRecorder(10)
+	w := condition.Writer{Client: c, Recorder: rec}
+	pass := func(before *v1alpha1.VsphereCloudConfig) *v1alpha1.VsphereCloudConfig {
+		after := before.DeepCopy()
+		condition.Ready(&after.Status.Conditions, 1, "it says \xff\xfe and \xc3")
+		condition.Report{Parts: []metav1.Condition{condition.Pending("Part", "\xff")}, Phase: condition.Phase{State: condition.StateReady, Message: "it says \xff\xfe and \xc3"}}.
+			Set(&after.Status.Conditions, 1)
+		require.NoError(t, w.Write(t.Context(), before, after))
+		kept := &v1alpha1.VsphereCloudConfig{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(after), kept))
+		return kept
+	}
+	first := pass(before)
+	require.Equal(t, "Normal Succeeded it says \uFFFD and \uFFFD", <-rec.Events)
+	second := pass(first)
+	require.Equal(t, first.ResourceVersion, second.ResourceVersion, "nothing changed, nothing was written")
+	require.Empty(t, rec.Events)
+}
