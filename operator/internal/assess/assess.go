@@ -17,6 +17,8 @@
 //     by what it does to the nodes: providerID, and the taint that it takes away.
 //   - Of a container that falls over one line is quoted, of its termination message or,
 //     where it left none, of its log where that could be read: see lastwords.go.
+//   - What is quoted may hold a secret: known ones are taken out, and of a driver's own
+//     words all that comes after one such as "password": see secrets.go.
 //   - A node has [Grace] after it joined before it counts as amiss.
 package assess
 
@@ -50,8 +52,8 @@ type Observed struct {
 	Deployments []appsv1.Deployment
 	Pods        []corev1.Pod   // of those
 	Events      []corev1.Event // FailedCreate, in their namespaces
-	// LastWords are of the logs of containers that fall over, where they could be read; see
-	// [Observed.AddLastWords].
+	// LastWords are the ends of the logs of containers that fall over, where they could be
+	// read; see [Observed.AddLastWords].
 	LastWords map[string]string
 	CSIDriver *storagev1.CSIDriver
 	// SnapshotCRDs tells whether the snapshot kinds are served.
@@ -101,6 +103,11 @@ type Input struct {
 	Missing []Missing
 	// WebhookCertificate is the webhook's certificate in PEM; empty where there is no webhook.
 	WebhookCertificate []byte
+	// Secrets are values that the drivers know and nobody may read: in what is quoted they
+	// are hidden, wherever they are.
+	Secrets []string
+
+	hider *strings.Replacer // of Secrets; nil until it is asked for
 }
 
 // Missing is a workload that was installed and is not there any more.
@@ -240,7 +247,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 		h.Findings = append(h.Findings, Finding{Driver: d, Subject: string(d), Reason: fault.Incomplete, Message: "is not installed yet", Waiting: true})
 	}
 	for _, f := range fault.All(in.Faults[d]) {
-		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + quote(reason(f)), Remedy: f.Hint})
+		h.Findings = append(h.Findings, Finding{Driver: d, Subject: f.Subject, Reason: f.Reason, Message: "cannot be read: " + in.quote(reason(f)), Remedy: f.Hint})
 		h.Complete = false
 	}
 	h.Findings = append(h.Findings, in.pods(d)...)

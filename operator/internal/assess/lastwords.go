@@ -3,7 +3,6 @@ package assess
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -11,37 +10,42 @@ import (
 // the end of its log, which the edge to the cluster reads where it may. Of either this is
 // what is quoted: the one line that tells most, without what differs from one attempt to
 // the next (times, process numbers, addresses in memory, trace ids), so that the same
-// trouble reads the same, and without what looks like a secret.
+// trouble reads the same, and without what may be a secret: see secrets.go.
 
-// AddLastWords notes the end of the log of a workload's container that falls over: of it
-// the one line that tells most.
+// AddLastWords notes the end of the log of a workload's container that falls over.
 func (o *Observed) AddLastWords(w Workload, container, log string) {
 	if o.LastWords == nil {
 		o.LastWords = map[string]string{}
 	}
-	o.LastWords[wordsKey(w, container)] = tellingLine(log)
+	o.LastWords[wordsKey(w, container)] = log
 }
 
 func wordsKey(w Workload, container string) string { return w.String() + "\x00" + container }
 
 var (
-	klogHead  = regexp.MustCompile(`^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\s]+\] `)
-	times     = regexp.MustCompile(`\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?`)
-	pointers  = regexp.MustCompile(`\b0x[0-9a-f]{4,}\b`)
-	assigned  = regexp.MustCompile(`(?i)\b([\w.-]*(?:passw(?:or)?d|passwd|pwd|secret|token|authorization|apikey|credentials?)[\w-]*"?\s*[:=]\s*)(?:(?:basic|bearer)\s+)?("[^"]*"|'[^']*'|[^\s,;&}]+)`)
-	inAddress = regexp.MustCompile(`://[^/\s@]+@`)
+	klogHead = regexp.MustCompile(`^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [^\]\s]+\] `)
+	times    = regexp.MustCompile(`\b\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?`)
+	pointers = regexp.MustCompile(`\b0x[0-9a-f]{4,}\b`)
 )
 
 // tellingLine returns the line of a container's last words that tells most: one with a
 // sign of a known cause, else the last one of a fatal end, else of an error, else the last.
+// What continues a line that announces a secret is none of them.
 func tellingLine(text string) string {
 	best, rank := "", -1
-	for raw := range strings.Lines(text) {
+	announced, key := false, false
+	for raw := range strings.Lines(strings.ToValidUTF8(text, "\uFFFD")) {
 		line, gravity := logLine(strings.TrimSpace(raw))
+		if line == "" {
+			continue
+		}
+		continues := announced || key
+		announced = announces(line)
+		key = strings.Contains(line, "-----BEGIN ") || key && !strings.Contains(line, "-----END ")
 		if signOf(line) != nil {
 			gravity = 3
 		}
-		if line != "" && gravity >= rank {
+		if !continues && gravity >= rank {
 			best, rank = line, gravity
 		}
 	}
@@ -92,19 +96,4 @@ func stable(s string) string {
 		s = pointers.ReplaceAllString(s, "")
 	}
 	return strings.TrimSpace(s)
-}
-
-// secretNames are parts of what secrets are called, in lower case.
-var secretNames = []string{"passw", "pwd", "secret", "token", "authorization", "apikey", "credential"}
-
-// withoutSecrets hides what is assigned to something that is called like a secret, and
-// accounts in addresses. The drivers write none; their libraries may.
-func withoutSecrets(s string) string {
-	if lower := strings.ToLower(s); slices.ContainsFunc(secretNames, func(name string) bool { return strings.Contains(lower, name) }) {
-		s = assigned.ReplaceAllString(s, "$1(hidden)")
-	}
-	if strings.Contains(s, "://") {
-		s = inAddress.ReplaceAllString(s, "://(hidden)@")
-	}
-	return s
 }

@@ -1,6 +1,9 @@
 package assess
 
 import (
+	"encoding/base64"
+	"net/url"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -37,17 +40,78 @@ func TestTheLineThatTellsMost(t *testing.T) {
 	}
 }
 
+// secretNames are words after which a secret may come.
+var secretNames = []string{
+	"password", "Passwords", "PASSWD", "passw", "vsphere-password", "VSPHERE_PASSWORD", "pass:", "userPass=", "PASS ", "passphrase", "pwd", "secret", "pull_secret", "secrets",
+	"token", "id-token", "credential", "credentials", "bearer", "Authorization", "private key", "private_key", "PrivateKey", "api-key", "apikey", "access key", "Set-Cookie",
+	"vmware_soap_session", "session id", " creds:", " basic ", ` "auth":`,
+}
+
 func TestNoSecretsInLastWords(t *testing.T) {
 	const canary = "Canary9"
 	for _, text := range []string{
 		"bad line: password = " + canary, `password: "` + canary + ` with spaces"`, "vc.password=" + canary + " x", `{"level":"fatal","msg":"config {Password:` + canary + `}"}`,
 		"Authorization: Bearer " + canary, "authorization: basic " + canary, "dial https://admin:" + canary + "@vc.site/sdk: refused",
 		"token=" + canary + "&x=1", "--secret-key=" + canary, "pwd='" + canary + "'",
+		"Password:ab,cd" + canary, "{Password:correct horse " + canary + " Port:443}", `"password":"ab\"cd` + canary + `"`, `{"a":1,"password":"ab\"` + canary + `"}`,
+		`password "` + canary + `" rejected`, "--vsphere-password " + canary, "<password>" + canary + "</password>", "pass: " + canary, "login with pass " + canary,
+		"https://admin:p@ss/" + canary + "@vc", "https://admin:p@" + canary + "@vc", `parse "https://admin:p ss` + canary + `@vc": invalid userinfo`, "https://" + canary + "@vc",
+		"https://admin:my-password" + canary + "@vc", "https://admin:" + canary + "-password@vc", "https://password@vc " + canary, "https://a:b@vc password " + canary,
+		"pass\xffword pass\xff " + canary, "password 2026-11-22T10:11:12Z " + canary, "password\n" + "password:\n  " + canary + "\n", "password: |\n\n" + canary,
+		`{"level":"error","msg":"password:","error":"` + canary + `"}`, `{"level":"error","msg":"password:\n` + canary + `"}`,
+		"-----BEGIN RSA PRIVATE KEY-----\nMIIE\n" + canary + "\n-----END RSA PRIVATE KEY-----",
+		"-----BEGIN OPENSSH PRIVATE KEY-----\n" + canary + "\n" + canary, `key "-----BEGIN PRIVATE KEY-----\n` + canary + `"`,
 	} {
 		got := tellingLine(text)
 		require.NotContains(t, got, canary, text)
-		require.Contains(t, got, "(hidden)", text)
+		require.True(t, strings.Contains(got, hidden) || strings.Contains(text, "\n"), text)
 	}
+	for _, name := range secretNames {
+		for _, between := range []string{"", ":", " ", " = ", `":"`, "='", ">", `\":\"ab`, " for a@b ", "[0] ", " is x, "} {
+			require.NotContains(t, tellingLine("config "+name+" "+between+canary), canary, name+between)
+		}
+	}
+}
+
+// What is hidden is no more than has to be, and never the cause that is known.
+func TestWhatStaysOfALineWithASecret(t *testing.T) {
+	for text, want := range map[string]string{
+		"Password:ab,cdEF12":                  "Password (hidden)",
+		"config: password = x y":              "config: password (hidden)",
+		"get https://admin:p@ss/w0rd@vc/sdk":  "get https://(hidden)@vc/sdk",
+		"incorrect user name or password.":    "incorrect user name or password.",
+		"the test passed: a compass":          "the test passed: a compass",
+		"https://vc.site/sdk: i/o timeout":    "https://vc.site/sdk: i/o timeout",
+		"mail a@b about https://vc.site/sdk":  "mail a@b about https://vc.site/sdk",
+		"password=x: Cannot complete login y": "password (hidden): Cannot complete login",
+		`secrets "x" is forbidden: User "y"`:  "secrets (hidden): is forbidden: User",
+	} {
+		require.Equal(t, want, tellingLine(text), text)
+	}
+}
+
+// A secret that the operator knows is hidden wherever and in whichever form it is.
+func TestKnownSecretsAreNeverQuoted(t *testing.T) {
+	const password, longer = `p"a ß/7%`, `p"a ß/7% and more`
+	in := Input{Secrets: []string{password, longer, "", "abc"}}
+	for _, form := range []string{
+		password, longer, `p\"a ß/7%`, url.QueryEscape(password), url.PathEscape(password), base64.StdEncoding.EncodeToString([]byte(password)), strings.Repeat("x", maxQuote-4) + password,
+	} {
+		for _, got := range []string{in.quote("x " + form + " y"), in.quote(tellingLine(in.hide("refused " + form + " y")))} {
+			require.NotContains(t, got, form)
+			require.NotContains(t, got, `p"a`)
+			require.NotContains(t, got, "and more")
+		}
+	}
+	require.Equal(t, "abc it is", in.quote("abc it is"), "too short to be one")
+	require.Equal(t, "https://(hidden)@vc", in.quote("https://admin:p@ss/w0rd@vc"))
+}
+
+// What is quoted of others is UTF-8, whatever they wrote.
+func TestQuotesAreUTF8(t *testing.T) {
+	var in Input
+	require.Equal(t, "a\uFFFDb", in.quote("a\xff\xfeb"))
+	require.True(t, utf8.ValidString(in.quote(tellingLine("panic: \xff"))))
 }
 
 // Whatever a container writes, what is quoted is one bounded line.
@@ -56,10 +120,31 @@ func FuzzTellingLine(f *testing.F) {
 	f.Add(`{"level":"error","msg":"a\nb"}`)
 	f.Add("panic: \xff")
 	f.Fuzz(func(t *testing.T, text string) {
-		got := quote(tellingLine(text))
+		var in Input
+		got := in.quote(tellingLine(text))
 		require.NotContains(t, got, "\n")
 		require.LessOrEqual(t, len(got), maxQuote+len("…"))
-		require.True(t, !utf8.ValidString(text) || utf8.ValidString(got))
+		require.True(t, utf8.ValidString(got))
 		require.Equal(t, tellingLine(text), tellingLine(text))
+	})
+}
+
+// A secret after a word that announces one is never quoted, whatever is before, between
+// and after.
+func FuzzSecretAfterItsName(f *testing.F) {
+	f.Add("config: ", "={", "} refused", 0)
+	f.Add("https://admin:", "@", "@vc", 3)
+	f.Add("x\n\xff", `":"a\"b,`, "\ny", 7)
+	f.Add("E1122 10:11:13.1       1 a.go:1] x ", " 2026-11-22T10:11:12Z ", ": Cannot complete login", 12)
+	f.Fuzz(func(t *testing.T, before, between, after string, name int) {
+		const canary = "Canary9"
+		between = strings.ReplaceAll(between, "\n", " ")
+		line := before[strings.LastIndex(before, "\n")+1:] + " " + secretNames[uint(name)%uint(len(secretNames))] + between
+		if head := klogHead.FindString(strings.TrimSpace(line + canary)); strings.Contains(before+between+after, canary) ||
+			strings.HasPrefix(strings.TrimSpace(line), "{") || strings.HasSuffix(strings.TrimSpace(head), "]") && len(head) > len(before) {
+			t.Skip("another field of a structured line, or its head")
+		}
+		var in Input
+		require.NotContains(t, in.quote(tellingLine(before+" "+secretNames[uint(name)%uint(len(secretNames))]+between+canary+after)), canary)
 	})
 }

@@ -53,7 +53,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	switch id := n.Spec.ProviderID; {
 	case id != "" && !strings.HasPrefix(id, "vsphere://"):
 		f.Reason = fault.Conflict
-		f.Message = fmt.Sprintf("has the providerID %q of another cloud provider, which cannot be changed", quote(id))
+		f.Message = fmt.Sprintf("has the providerID %q of another cloud provider, which cannot be changed", in.quote(id))
 		f.Remedy = "turn the distribution's own cloud provider off, delete the Node and let it join again"
 		return []Finding{f}
 	case tainted:
@@ -75,7 +75,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	topology := in.NodeTopologies[n.Name]
 	switch {
 	case topology != "":
-		f.Message = "its topology cannot be found out: " + quote(topology)
+		f.Message = "its topology cannot be found out: " + in.quote(withoutSecrets(in.hide(topology)))
 		f.Remedy = "its VM has to be in a datacenter listed; tags of each topology category have to be on its host's chain; the account has to be able to read both"
 		return []Finding{f}
 	case plugin == nil && !ready(n):

@@ -108,10 +108,10 @@ func (in *Input) trouble(w Workload, c corev1.ContainerStatus) (Finding, bool) {
 	switch waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "RegistryUnavailable":
 		f.Reason, f.Remedy = imageTrouble(waiting.Message)
-		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, quote(waiting.Message))
+		f.Message = fmt.Sprintf("container %s cannot get its image: %s", c.Name, in.quote(waiting.Message))
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		f.Reason = fault.Incomplete
-		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, quote(waiting.Message))
+		f.Message = fmt.Sprintf("container %s cannot start: %s", c.Name, in.quote(waiting.Message))
 	case "CrashLoopBackOff":
 		f = in.crash(f, w, c)
 	default:
@@ -184,14 +184,14 @@ func signOf(text string) *sign {
 func (in *Input) crash(f Finding, w Workload, c corev1.ContainerStatus) Finding {
 	last := ""
 	if t := c.LastTerminationState.Terminated; t != nil {
-		if last = tellingLine(t.Message); last == "" {
-			last = in.LastWords[wordsKey(w, c.Name)]
+		if last = tellingLine(in.hide(t.Message)); last == "" {
+			last = tellingLine(in.hide(in.LastWords[wordsKey(w, c.Name)]))
 		}
 		if last == "" {
 			last = fmt.Sprintf("exit code %d", t.ExitCode)
 		}
 	}
-	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, quote(last))
+	f.Message = fmt.Sprintf("container %s ends again and again: %s", c.Name, in.quote(last))
 	f.Reason = fault.Incomplete
 	if s := signOf(last); s != nil {
 		f.Reason, f.Remedy = s.reason, s.remedy
@@ -206,17 +206,19 @@ func (in *Input) crash(f Finding, w Workload, c corev1.ContainerStatus) Finding 
 	return f
 }
 
-// quote quotes somebody else's words, bounded and on one line.
-func quote(s string) string {
+// quote quotes somebody else's words: bounded, on one line, without secrets that are known,
+// and as UTF-8, since the API server would keep anything else changed, and every pass
+// differ from what it kept.
+func (in *Input) quote(s string) string {
 	var line strings.Builder
-	for word := range strings.FieldsSeq(s) { // no further than is quoted: it may be long, and of every node
+	for word := range strings.FieldsSeq(withoutAccounts(in.hide(s))) { // no further than is quoted: it may be long, and of every node
 		if line.Len() > maxQuote {
 			break
 		}
 		if line.Len() > 0 {
 			line.WriteByte(' ')
 		}
-		line.WriteString(word)
+		line.WriteString(strings.ToValidUTF8(word, "\uFFFD"))
 	}
 	s = line.String()
 	if len(s) > maxQuote {
@@ -236,7 +238,7 @@ func (in *Input) refusedPods(d matrix.Driver) []Finding {
 			continue
 		}
 		if e := in.lastRefusal(w); e != nil {
-			all = append(all, refused(w.Driver, w.String(), e.Message))
+			all = append(all, in.refused(w, e.Message))
 		}
 	}
 	return all
@@ -256,8 +258,8 @@ func (in *Input) lastRefusal(w Workload) *corev1.Event {
 }
 
 // refused tells why pods are not created.
-func refused(d matrix.Driver, subject, message string) Finding {
-	f := Finding{Driver: d, Subject: subject, Reason: fault.Forbidden, Message: "its pods are refused: " + quote(message),
+func (in *Input) refused(w Workload, message string) Finding {
+	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Forbidden, Message: "its pods are refused: " + in.quote(message),
 		Remedy: "see which admission policy refuses them"}
 	switch {
 	case strings.Contains(message, "violates PodSecurity"):

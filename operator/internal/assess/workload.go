@@ -172,7 +172,7 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 	}
 	switch {
 	case w.Stuck != "":
-		f = refused(w.Driver, w.String(), w.Stuck)
+		f = in.refused(w, w.Stuck)
 	case !w.Observed:
 		f.Message = "is taken up"
 	case w.Updated < max(needed-a.outdated, min(needed, 1)):

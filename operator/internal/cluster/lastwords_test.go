@@ -121,7 +121,7 @@ func TestLastWordsAreReadFromTheLog(t *testing.T) {
 	c.Log, err = edge.Logs(cluster.Config(t), h)
 	require.NoError(t, err)
 	got := said(t, c)
-	require.Contains(t, got, "Unauthorized | container vsphere-csi-node ends again and again on 2 nodes (n1, n1): password=(hidden) ServerFaultCode: Cannot complete login")
+	require.Contains(t, got, "Unauthorized | container vsphere-csi-node ends again and again on 2 nodes (n1, n1): password (hidden): Cannot complete login")
 	require.Contains(t, got, "correct user and password")
 	require.Contains(t, got, "container node-driver-registrar ends again and again on 2 nodes (n1, n1): the socket is in use")
 	require.NotContains(t, got, canary)

@@ -38,7 +38,7 @@ func (p *pass) assess(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
 	report := assess.Assess(assess.Input{
 		Observed: *observed, Now: p.now, Wanted: judged,
 		Topology:           spec.StorageProvider != nil && len(spec.StorageProvider.TopologyCategories) > 0,
-		WebhookCertificate: certificate, Missing: p.missing(observed),
+		WebhookCertificate: certificate, Missing: p.missing(observed), Secrets: p.site.secrets(),
 	})
 	p.outcome.report = &report
 	return p.noteComplete(ctx, judged)

@@ -2,6 +2,8 @@ package vdoconfig
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,6 +93,26 @@ func (g *gatherer) unverifiedLogin(secret string) {
 
 func loginFault(secret string, err error, hint string) error {
 	return &fault.Error{Reason: fault.NotFound, Op: "read pull secret", Subject: secret, Err: err, Hint: hint}
+}
+
+// secrets are what nobody may read of it: passwords and tokens, as they are and as the
+// file has them.
+func (l login) secrets() []string {
+	var config struct {
+		Auths map[string]struct{ Auth, Password, IdentityToken, RegistryToken string }
+	}
+	if json.Unmarshal(l.data, &config) != nil {
+		return nil
+	}
+	var all []string
+	for _, a := range config.Auths {
+		all = append(all, a.Auth, a.Password, a.IdentityToken, a.RegistryToken)
+		if pair, err := base64.StdEncoding.DecodeString(a.Auth); err == nil {
+			_, password, _ := strings.Cut(string(pair), ":")
+			all = append(all, password)
+		}
+	}
+	return all
 }
 
 // note says what pods do meanwhile.

@@ -8,6 +8,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -82,9 +83,10 @@ func (o *opened) reference() string { return o.source.Status.Repository + "@" + 
 // vcenter is one that a driver uses.
 type vcenter struct {
 	render.VCenter
-	proven  bool            // what is there now was let in; else only version, held and waiting are good
-	version *matrix.VCenter // nil where it is not known
-	held    error           // why nothing new may be installed with it
+	read    credentials.Credentials // what is there now
+	proven  bool                    // what is there now was let in; else only version, held and waiting are good
+	version *matrix.VCenter         // nil where it is not known
+	held    error                   // why nothing new may be installed with it
 	waiting string
 }
 
@@ -137,4 +139,14 @@ func (s *site) others(d decision) (conflicts []plan.Other, served bool) {
 		})
 	}
 	return conflicts, served
+}
+
+// secrets are the values that drivers' pods know and that may be in what they write: the
+// accounts' passwords and the mirror's login.
+func (s *site) secrets() []string {
+	var all []string
+	for _, vc := range s.vcenters {
+		all = append(all, vc.read.Password)
+	}
+	return append(all, s.login.secrets()...)
 }

@@ -1,0 +1,128 @@
+package assess
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// What others wrote may hold a secret: a driver logs its configuration, a library the
+// address with an account in it. No syntax is trusted to say where a secret ends, since a
+// password may have any character: rather too much is hidden than a part shown.
+
+const hidden = "(hidden)"
+
+// shortest is the length of a secret that is looked for in texts. Shorter ones are parts
+// of any word, and no vCenter takes them.
+const shortest = 4
+
+var (
+	// secretWord finds what a secret is called, with whatever is before it, such as
+	// --vsphere-password or PULL_SECRET.
+	secretWord = regexp.MustCompile(`((?i:passw(?:(?:or)?ds?)?|pass(?:phrase|code|key)s?|pwd|secrets?|tokens?|credentials?|bearer|authorization|cookies?|` +
+		`soap_session|\bcreds?\b|\bbasic\s|\bauths?["'\\]*\s*[:=]|(?:private|api|access|session|ssh|signing|encryption)[^a-z0-9]*keys?|session[^a-z0-9]*ids?))|((?i:pass))(?:[^a-z]|$)`)
+	// account finds one in an address: to the last @ of the word, and where a space is in
+	// the password to the last one before a quote.
+	account = regexp.MustCompile(`://(?:[^\s/@:]+:[^\s\d/][^"]*|\S*)@`)
+)
+
+// wordParts are of those words, each of which has one: of thousands of pods each is looked
+// at, so that the pattern is tried only where it may match.
+var wordParts = []string{"pass", "pwd", "secret", "token", "cred", "bearer", "auth", "cookie", "session", "basic", "key"}
+
+// wordEnd returns the end of the first such word of a line, or -1.
+func wordEnd(line string) int {
+	lower := strings.ToLower(line)
+	if !slices.ContainsFunc(wordParts, func(part string) bool { return strings.Contains(lower, part) }) {
+		return -1
+	}
+	word := secretWord.FindStringSubmatchIndex(line)
+	if word == nil {
+		return -1
+	}
+	return max(word[3], word[5])
+}
+
+// withoutSecrets drops the rest of a line after a word that announces a secret, and hides
+// accounts in addresses. The sign of a known cause that is dropped so is said again.
+func withoutSecrets(line string) string {
+	shown := withoutAccounts(line)
+	if end := secretFrom(line); end < len(line) {
+		shown = strings.TrimRight(withoutAccounts(line[:end]), " \t:=") + " " + hidden
+	}
+	if s := signOf(line); s != nil && !strings.Contains(shown, s.fragment) {
+		shown += ": " + s.fragment
+	}
+	return shown
+}
+
+// secretFrom returns where a line has to end, for a word in it that announces a secret.
+func secretFrom(line string) int {
+	end := wordEnd(line)
+	if end < 0 {
+		return len(line)
+	}
+	if rest := line[end:]; len(rest) <= 2 && strings.Trim(rest, `.,:;"')]}>`) == "" {
+		return len(line) // the sentence ends with the word
+	}
+	for _, address := range account.FindAllStringIndex(line, -1) {
+		if address[0] < end && end < address[1] {
+			return address[0] + len("://") // the word is a part of an account
+		}
+	}
+	return end
+}
+
+func withoutAccounts(s string) string {
+	if strings.Contains(s, "://") {
+		s = account.ReplaceAllString(s, "://"+hidden+"@")
+	}
+	return s
+}
+
+// announces tells whether a line, not an empty one, ends where a secret is to follow on
+// the next one.
+func announces(line string) bool {
+	const quotes, signs = " \t\"'`\\", ":=|>-"
+	if strings.Trim(line[len(line)-1:], quotes+signs) != "" {
+		return false
+	}
+	end := wordEnd(line)
+	if end < 0 {
+		return false
+	}
+	rest := strings.Trim(line[end:], quotes)
+	return strings.Trim(rest, quotes+signs) == "" && (rest != "" || strings.ContainsAny(line[end-1:end], signs))
+}
+
+// hider replaces secrets that are known by their value, also as JSON, addresses and
+// docker's configuration write them.
+func hider(secrets []string) *strings.Replacer {
+	var forms []string
+	for _, secret := range secrets {
+		if len(secret) < shortest {
+			continue
+		}
+		quoted, _ := json.Marshal(secret) //nolint:errcheck,errchkjson // any string is JSON
+		forms = append(forms, secret, strings.Trim(string(quoted), `"`), url.QueryEscape(secret), url.PathEscape(secret),
+			strings.TrimPrefix(url.UserPassword("", secret).String(), ":"), base64.StdEncoding.EncodeToString([]byte(secret)))
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) }) // a part of another one comes after it
+	var pairs []string
+	for _, form := range slices.Compact(forms) {
+		pairs = append(pairs, form, hidden)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// hide takes out the secrets that are known.
+func (in *Input) hide(s string) string {
+	if in.hider == nil {
+		in.hider = hider(in.Secrets)
+	}
+	return in.hider.Replace(s)
+}
