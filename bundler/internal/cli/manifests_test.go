@@ -32,12 +32,12 @@ func (u *upstreamFiles) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	defer u.now.Add(-1)
-	part := strings.Split(strings.TrimPrefix(req.URL.Path, "/"), "/")
-	if len(part) != 3 || files[part[0]+" "+part[1]][part[2]] == "" {
+	release, name, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	if files[release][name] == "" {
 		http.NotFound(w, req)
 		return
 	}
-	_, _ = io.WriteString(w, files[part[0]+" "+part[1]][part[2]])
+	_, _ = io.WriteString(w, files[release][name])
 }
 
 // The settings of --hosts-config hold for the hosts of upstream manifests, too.

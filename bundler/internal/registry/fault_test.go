@@ -37,8 +37,8 @@ func TestEachAnswerHasItsReasonAndRemedy(t *testing.T) {
 		reason fault.Reason
 		hint   string
 	}{
-		{401, "", fault.Unauthorized, "docker login " + reg.Host},
-		{403, "", fault.Forbidden, "podman login " + reg.Host},
+		{401, "", fault.Unauthorized, "vdo-bundle login " + reg.Host + " -u USER"},
+		{403, "", fault.Forbidden, "vdo-bundle login " + reg.Host + " -u USER"},
 		{404, "", fault.NotFound, "check the name"},
 		{405, "", fault.Refused, "read-only"},
 		{413, "<html>", fault.Refused, "client_max_body_size"},
@@ -154,7 +154,7 @@ func TestCertificatesAndSchemes(t *testing.T) {
 	require.NoError(t, err)
 	wantFault(t, resolve(registry.Options{CA: secure.CA()}, "127.0.0.2:"+port), fault.Unreachable, "refused")
 
-	wantFault(t, resolve(registry.Options{}, plain.Host), fault.Refused, "--plain-http "+plain.Host)
+	wantFault(t, resolve(registry.Options{}, plain.Host), fault.InvalidInput, "--plain-http "+plain.Host)
 	wantFault(t, resolve(registry.Options{PlainHTTP: []string{plain.Host}}, plain.Host), fault.NotFound)
 	wantFault(t, resolve(registry.Options{PlainHTTP: []string{secure.Host}}, secure.Host), fault.InvalidInput, "leave out --plain-http "+secure.Host)
 	wantFault(t, resolve(registry.Options{}, "registry.invalid"), fault.Unreachable, "DNS")
@@ -177,11 +177,13 @@ func TestBadOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(file, []byte("no certificate"), 0o600))
 	for _, o := range []registry.Options{
-		{CAFile: file}, {CAFile: file + ".absent"}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
+		{CAFile: file}, {CA: []byte("x")}, {PlainHTTP: []string{"http://a.b"}}, {PlainHTTP: []string{"a.b/c"}}, {PlainHTTP: []string{""}},
 	} {
 		_, err := registry.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
+	_, err := registry.NewClient(registry.Options{CAFile: file + ".absent"})
+	wantFault(t, err, fault.NotFound, "ca.crt.absent")
 }
 
 func TestTamperedContentIsCorrupt(t *testing.T) {

@@ -97,12 +97,14 @@ func TestClientCertificates(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("no PEM"), 0o600))
 	for _, o := range []registry.Options{
-		{ClientCert: cert}, {ClientKey: key}, {ClientCert: cert + ".absent", ClientKey: key}, {ClientCert: cert, ClientKey: bad}, {ClientCert: cert, ClientKey: cert},
+		{ClientCert: cert}, {ClientKey: key}, {ClientCert: cert, ClientKey: bad}, {ClientCert: cert, ClientKey: cert},
 		{Hosts: map[string]registry.HostOptions{"a.b": {CAFile: bad}}}, {Hosts: map[string]registry.HostOptions{"a.b/c": {}}},
 	} {
 		_, err := registry.NewClient(o)
 		wantFault(t, err, fault.InvalidInput)
 	}
+	_, err = registry.NewClient(registry.Options{ClientCert: cert + ".absent", ClientKey: key})
+	wantFault(t, err, fault.NotFound, "client.crt.absent")
 }
 
 // One host may have its own authority, scheme, parts and number of transfers.

@@ -325,7 +325,7 @@ func TestThePolicyFileInTheConfigMap(t *testing.T) {
 
 	// From keys to certificates: the file alone decides from now on, and is watched.
 	w.trustConfigMap(map[string]string{"policy.yaml": policyFile, "release.pub": w.public})
-	b := w.ready("False InvalidInput")
+	b := w.ready("False NotFound")
 	require.Contains(t, message(b, v1alpha1.ConditionReady), `it has no key "corp-root.crt"`)
 	require.Equal(t, root.String(), b.Status.Digest)
 	w.trustConfigMap(map[string]string{"policy.yaml": policyFile, "release.pub": w.public, "corp-root.crt": string(o.root.PEM())})
