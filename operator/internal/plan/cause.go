@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -33,14 +34,33 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 	switch {
 	case known.Release == "" || known.Release != s.Release:
 		return Release
-	case live == nil:
-		return Drift // nothing runs that it could disturb
 	case known.Rendered == s.Rendered:
 		return Drift
+	case live == nil && (in.Untrusted == "" || sameBundle(known.Content, s.Content)):
+		return Drift // nothing runs that it could disturb
 	case known.Content != s.Content:
 		return Content
 	}
 	return Configuration
+}
+
+// waits tells whether a step has to wait until the bundle is trusted: what it would make is
+// not what was applied last, and what differs comes from the bundle.
+func (in *Input) waits(s Step, known inventory.Entry) bool {
+	switch {
+	case in.Untrusted == "" || (known.Release == s.Release && known.Rendered == s.Rendered):
+		return false
+	case s.Cause == Release:
+		return !in.Begun
+	}
+	return s.Cause == Content && !sameBundle(known.Content, s.Content)
+}
+
+// sameBundle tells whether the bundles gave the same in two contents, whatever the program.
+func sameBundle(a, b string) bool {
+	_, a, known := strings.Cut(a, "/")
+	_, b, _ = strings.Cut(b, "/")
+	return known && a == b
 }
 
 // sum is a keyed hash of an object: a plain one would let whoever reads the inventory

@@ -10,6 +10,8 @@
 //   - Each step has its [Cause], known by what the inventory notes of each object as it
 //     was last applied. Only a drift is put right at once; what is new, be it a
 //     release, a rebuilt bundle, a moved mirror or a setting, goes stage by stage.
+//   - Of a bundle that is not trusted nothing is applied that was not applied before, though
+//     the object be gone: it waits, and nothing is pruned for the bundle's sake.
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
@@ -52,6 +54,7 @@ const (
 	Keep      Action = "keep"      // no longer wanted, but must not be deleted
 	Forget    Action = "forget"    // leave it on the cluster to its users
 	Gone      Action = "gone"      // no longer wanted, and not there
+	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted
 	Conflict  Action = "conflict"  // somebody else's
 )
 
@@ -75,8 +78,16 @@ type Input struct {
 	// Key of the hashes by which the inventory knows what was applied.
 	Key []byte
 	// Content identifies, for each driver, what its objects are made of beside the
-	// site's configuration: bundle, mirror, program.
+	// site's configuration: PROGRAM/BUNDLE, of which the latter is of the release with its
+	// images and the mirror.
 	Content map[matrix.Driver]string
+	// Untrusted is why the bundle that the stages are rendered from may not be installed
+	// from now, "" where it may: what differs from what was applied last waits, unless it
+	// is by the site's configuration or the program alone.
+	Untrusted string
+	// Begun is set where that bundle was installed from before: an upgrade that was begun
+	// is ended.
+	Begun bool
 	// Held are drivers that are left as they are, and why: what they have is neither
 	// changed nor pruned.
 	Held map[matrix.Driver]string
@@ -109,7 +120,7 @@ type Step struct {
 	Cause Cause
 	// Rendered and Content are what the inventory notes once Object was applied.
 	Rendered, Content string
-	// Object is what shall be, for Create to Recreate.
+	// Object is what shall be, for Create to Recreate; nil of a step that waits.
 	Object   *unstructured.Unstructured
 	Strategy render.Strategy
 	// UID and ResourceVersion of the live object: preconditions of a delete.
@@ -259,6 +270,10 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	dry := in.DryRun[id.Key]
 	if err := in.Refused[id.Key]; err != nil {
 		return s.conflict(err)
+	}
+	if in.waits(s, known) {
+		s.Action, s.Reason, s.Object = Wait, in.Untrusted, nil
+		return s
 	}
 	if live == nil {
 		s.Action, s.Reason = Create, "is not there"

@@ -86,6 +86,10 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
+	if in.Untrusted != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
+		s.Action, s.Reason = Keep, in.Untrusted
+		return s
+	}
 	if why, kept := never[e.Kind]; kept {
 		s.Action, s.Reason = Keep, why
 		return s

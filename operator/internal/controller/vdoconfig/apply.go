@@ -36,7 +36,8 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 	if err := p.outcome.plan.Conflicts(); err != nil {
 		a.errs = append(a.errs, err)
 	}
-	if err := fault.Join(a.recheckTrust(ctx), a.recordAhead(ctx)); err != nil {
+	a.recheckTrust(ctx)
+	if err := a.recordAhead(ctx); err != nil {
 		return fault.Join(append(a.errs, err)...)
 	}
 	untried := a.untried()
@@ -49,6 +50,9 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 			return fault.Join(a.errs...)
 		}
 	}
+	if a.outcome.gate == "" {
+		a.outcome.gate = a.untrustedSteps()
+	}
 	if a.site.frozen != "" || a.rendering.frozen != "" {
 		return fault.Join(a.errs...)
 	}
@@ -59,24 +63,53 @@ func (p *pass) apply(ctx context.Context, in planned) error {
 }
 
 // recheckTrust lets nothing but repairs go on where a trust policy has changed since the
-// bundle was held against it: to read a bundle, to render and to try all of it takes a while.
-func (a *applier) recheckTrust(ctx context.Context) error {
+// bundle was held against it, or that cannot be seen: to read a bundle, to render and to
+// try all of it takes a while. Then the plan is made anew as of a bundle that is held.
+func (a *applier) recheckTrust(ctx context.Context) {
 	b := a.site.bundle
-	if b.policy == "" {
-		return nil
+	if b.policy == "" || a.site.bundleHeld {
+		return
+	}
+	switch changed, err := a.policyChanged(ctx, b); {
+	case err != nil:
+		a.errs = append(a.errs, err)
+		a.outcome.gate = "an answer to whether DriverBundle " + b.source.Name + " is still trusted"
+	case changed:
+		a.outcome.gate, a.outcome.again = "DriverBundle "+b.source.Name+" to be verified under the trust policy, which has just changed", true
+	default:
+		return
+	}
+	a.rendering.untrusted, a.rendering.frozen = a.outcome.gate, a.outcome.gate
+	made := a.site.plan(a.planned)
+	a.outcome.plan = &made
+}
+
+// policyChanged looks past the cache, which may be as late as what was read before.
+func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
+	var reader client.Reader = a.Client
+	if a.Reader != nil {
+		reader = a.Reader
 	}
 	var now v1alpha1.DriverBundle
-	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
-		return fmt.Errorf("see whether DriverBundle %s is still trusted: %w", b.source.Name, err)
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
+		return false, fmt.Errorf("see whether DriverBundle %s is still trusted: %w", b.source.Name, err)
 	}
 	policy, err := a.Cluster.PolicyVersion(ctx, &now)
-	if err != nil {
-		return err
+	return policy != b.policy || now.Generation != b.source.Generation, err
+}
+
+// untrustedSteps says what waits for the bundle to be trusted, "" where nothing does.
+func (a *applier) untrustedSteps() string {
+	var all []string
+	for _, s := range a.outcome.plan.Steps {
+		if s.Action == plan.Wait {
+			all = append(all, s.Key.String())
+		}
 	}
-	if policy != b.policy || now.Generation != b.source.Generation {
-		a.outcome.gate, a.outcome.again = "DriverBundle "+now.Name+" to be verified under the trust policy, which has just changed", true
+	if len(all) == 0 {
+		return ""
 	}
-	return nil
+	return fmt.Sprintf("DriverBundle %s to be trusted: it would change %s, one of %d objects", a.site.bundle.source.Name, all[0], len(all))
 }
 
 // blocked returns the drivers that must not be touched. A storage driver whose

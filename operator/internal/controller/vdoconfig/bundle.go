@@ -31,7 +31,7 @@ func (g *gatherer) gatherBundle(ctx context.Context) error {
 		g.unresolved = err // the pass goes on to assess
 		return nil
 	}
-	g.hold(err)
+	g.holdBundle(err)
 	g.login, err = g.installedLogin(ctx)
 	return err
 }
@@ -47,7 +47,7 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 	}
 	g.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
-		g.hold(&fault.Error{
+		g.holdBundle(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
 		})
@@ -105,9 +105,10 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *o
 }
 
 // lastFrom is the bundle that the drivers were last installed from, "" before there are
-// any. It is kept in the status and in the inventory: either may be lost.
+// any. It is kept in the inventory, which is written before anything else is, and in the
+// status: either may be lost.
 func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
-	return cmp.Or(config.Status.Bundle, inv.Memory().Bundle)
+	return cmp.Or(inv.Memory().Bundle, config.Status.Bundle)
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
@@ -117,9 +118,9 @@ func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
 	switch {
 	case verified == nil || verified.ObservedGeneration != b.Generation,
 		verified.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
-		g.waiting = "DriverBundle " + b.Name + " is being verified"
+		g.waiting, g.bundleHeld = "DriverBundle "+b.Name+" is being verified", true
 	case verified.Status != metav1.ConditionTrue:
-		g.hold(&fault.Error{
+		g.holdBundle(&fault.Error{
 			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
 			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
 		})

@@ -25,14 +25,15 @@ var program = func() string {
 }()
 
 // content identifies, for each driver decided for, what its objects are made of
-// beside the site's configuration: the mirror, the release in the bundle with its
-// images, and the program.
+// beside the site's configuration: PROGRAM/BUNDLE, hashes of the program, and of the
+// mirror and the release in the bundle with its images.
 func content(d decision) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
 	if d.from == nil {
 		return all, nil
 	}
-	lock := d.from.contents.Lock
+	made := sha256.Sum256([]byte(program))
+	by, lock := hex.EncodeToString(made[:4]), d.from.contents.Lock
 	digests := map[string]string{}
 	for _, i := range lock.Images {
 		digests[i.Reference.String()] = i.Digest.String()
@@ -45,12 +46,12 @@ func content(d decision) (map[matrix.Driver]string, error) {
 		for _, ref := range r.Images {
 			images[ref] = digests[ref]
 		}
-		data, err := json.Marshal([]any{program, d.from.source.Status.Repository, r, images})
+		data, err := json.Marshal([]any{d.from.source.Status.Repository, r, images})
 		if err != nil {
 			return nil, err
 		}
 		sum := sha256.Sum256(data)
-		all[r.Driver] = hex.EncodeToString(sum[:8])
+		all[r.Driver] = by + "/" + hex.EncodeToString(sum[:16])
 	}
 	return all, nil
 }

@@ -20,7 +20,9 @@
 //     never from memory. A restart of the operator forgets nothing.
 //   - A fault keeps new installations and upgrades back. What is installed stays,
 //     and is repaired, as long as the bundle holds its release; configuration that
-//     was not verified with the vCenter does not replace what works.
+//     was not verified with the vCenter does not replace what works. A bundle that is
+//     held replaces nothing, be its releases the same: what is installed is repaired
+//     from the one that it came from, or as far as both are alike.
 //   - The inventory is written before anything else is, and kept twice.
 //   - Nothing stops repairs as long as anything is installed (repair.go).
 //   - The certificate of the storage driver's webhook is renewed before anything else

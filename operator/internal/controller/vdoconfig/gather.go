@@ -48,6 +48,12 @@ func (g *gatherer) fault(d matrix.Driver, err error) { g.faults = joined(g.fault
 // hold keeps new installations and upgrades back.
 func (g *gatherer) hold(err error) { g.held = fault.Join(g.held, err) }
 
+// holdBundle does, for the sake of the bundle.
+func (g *gatherer) holdBundle(err error) {
+	g.hold(err)
+	g.bundleHeld = true
+}
+
 // at notes an error of reading a driver's place as that driver's fault, where it is
 // about the place; else it is returned.
 func (g *gatherer) at(d matrix.Driver, err error) error {
@@ -121,7 +127,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 			return err
 		}
 	}
-	if g.bundle != nil && len(g.stranded(g.bundle)) > 0 && g.strands(g.resolve()) {
+	if g.bundle != nil && g.needsLast(g.resolve()) {
 		g.last = g.openLastBut(ctx, g.bundle.source)
 	}
 	return nil

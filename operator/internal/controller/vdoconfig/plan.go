@@ -2,6 +2,7 @@ package vdoconfig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -53,6 +54,7 @@ func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content,
+		Untrusted: cmp.Or(in.untrusted, s.untrusted()), Begun: in.decision.from != nil && !s.another(in.decision.from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})

@@ -22,7 +22,10 @@ type rendering struct {
 	// why: it is kept as it is.
 	malformed map[matrix.Driver]error
 	refused   error  // why what was decided first could not be rendered
-	frozen    string // likewise: nothing but repairs is done
+	frozen    string // likewise, or see untrusted: nothing but repairs is done
+	// untrusted is why the bundle may not be installed from, where that was seen only after
+	// it was gathered, "" where it was not.
+	untrusted string
 }
 
 // attempt is one way to render.
@@ -128,9 +131,9 @@ func (s *site) webhook(a attempt) (*webhookcert.Certificate, error) {
 }
 
 // installedFrom is the bundle that the drivers come from after a decision, as it was ""
-// before there are any.
+// before there are any. One that is held does not take another's place.
 func (s *site) installedFrom(d decision, was string) string {
-	if d.from != nil && (was == "" || len(s.stranded(d.from)) == 0) {
+	if !s.bundleHeld && d.from != nil && (was == "" || len(s.stranded(d.from)) == 0) {
 		return d.from.reference()
 	}
 	return was
@@ -148,7 +151,10 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 	}
-	now.Kubernetes, now.Bundle = s.kubernetes.reported, s.installedFrom(r.decision, lastFrom(s.config, inv))
+	now.Kubernetes = s.kubernetes.reported
+	if r.untrusted == "" {
+		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
+	}
 	switch c := s.cluster; {
 	case c.GeneratedClusterID != "":
 		now.ClusterID = c.GeneratedClusterID

@@ -53,13 +53,13 @@ func (d decision) version(driver matrix.Driver) string {
 }
 
 // resolve asks the matrix. Where what is installed has to stay and the bundle does not
-// hold it, the one that it was installed from is used.
+// hold it, or may not replace it, the one that it was installed from is used.
 func (s *site) resolve() decision {
 	if s.bundle == nil {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
-	if s.last == nil || !s.strands(d) || len(s.stranded(s.last)) > 0 {
+	if s.last == nil || !s.needsLast(d) || len(s.stranded(s.last)) > 0 {
 		return d
 	}
 	again := s.choose(s.last, fault.Join(s.hold(), d.refused), s.faults)
@@ -78,6 +78,11 @@ func (s *site) hold() error {
 		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
 	return nil
+}
+
+// needsLast tells whether what was decided cannot or may not be had from the bundle.
+func (s *site) needsLast(d decision) bool {
+	return s.strands(d) || (s.bundleHeld && s.another(s.bundle))
 }
 
 // strands tells whether a decision leaves without its release what has to stay.

@@ -41,7 +41,7 @@ type site struct {
 	bundle     *opened
 	unresolved error
 	// last is the one that was last installed from, where the other one does not hold
-	// what has to stay: see [site.strands].
+	// what has to stay, or is held and would change it: see [site.needsLast].
 	last  *opened
 	login login
 
@@ -62,9 +62,13 @@ type site struct {
 	faults map[matrix.Driver]error
 	// held is why nothing new may be installed: a bundle that is not fresh, vCenters
 	// that were not verified.
-	held    error
-	waiting string // what is not there yet, for which nobody is at fault
-	notes   []string
+	held error
+	// bundleHeld is set where the bundle is why: it was not verified, or is not fresh, or
+	// the one to install from cannot be read. Then it does not replace what runs though its
+	// releases are the same: their images may be others.
+	bundleHeld bool
+	waiting    string // what is not there yet, for which nobody is at fault
+	notes      []string
 }
 
 // opened is a bundle that was read.
@@ -79,6 +83,18 @@ type opened struct {
 
 // reference is REPOSITORY@DIGEST.
 func (o *opened) reference() string { return o.source.Status.Repository + "@" + o.source.Status.Digest }
+
+// another tells whether a bundle is not the one that was last installed from.
+func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.config, s.inventory) }
+
+// untrusted is why nothing that was not applied before may be applied from a bundle that
+// is held, "" where it may.
+func (s *site) untrusted() string {
+	if !s.bundleHeld {
+		return ""
+	}
+	return s.hold().Error()
+}
 
 // vcenter is one that a driver uses.
 type vcenter struct {

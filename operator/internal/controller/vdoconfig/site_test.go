@@ -73,6 +73,18 @@ func TestTheBundleLastInstalledFromIsUsedWhereWhatHasToStayIsNotInTheOther(t *te
 		"the new one has it too": {func(s *site) {
 			s.held, s.bundle = because(fault.Expired), holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3")
 		}, "sha256:new", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:new"},
+		"the new one has it too, and is not trusted": {func(s *site) {
+			s.held, s.bundleHeld, s.bundle = because(fault.Untrusted), true, holding(t, "sha256:new", "csi@3.5.1 csi@3.7.3")
+		}, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"the new one has it too, and is being verified": {func(s *site) {
+			s.waiting, s.bundleHeld, s.bundle = "DriverBundle site is being verified", true, holding(t, "sha256:new", "csi@3.5.1")
+		}, "sha256:last", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"the new one has it too, is not trusted, and the last one is gone": {func(s *site) {
+			s.held, s.bundleHeld, s.bundle, s.last = because(fault.Untrusted), true, holding(t, "sha256:new", "csi@3.5.1"), nil
+		}, "sha256:new", []string{"csi@3.5.1"}, "mirror.site/vdo@sha256:last"},
+		"nothing is installed, and it is not trusted": {func(s *site) {
+			s.held, s.bundleHeld, s.installed, s.inventory, s.last = because(fault.Untrusted), true, nil, inventory.Inventory{}, nil
+		}, "sha256:new", nil, ""},
 		"nothing is installed": {func(s *site) {
 			s.held, s.installed, s.inventory = because(fault.Expired), nil, inventory.Inventory{}
 		}, "sha256:new", nil, "mirror.site/vdo@sha256:new"},

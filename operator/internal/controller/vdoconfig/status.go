@@ -96,7 +96,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
-	st.Bundle = p.site.installedFrom(p.decision, lastFrom(p.config, p.inventory))
+	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
 	st.Pending = p.pending()
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)

@@ -2,13 +2,18 @@ package vdoconfig_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -71,3 +76,158 @@ func TestATrustPolicyThatChangesInTheMiddleOfAPassIsHeeded(t *testing.T) {
 }
 
 const sixtyFour = "abababababababababababababababababababababababababababababababab"
+
+// rebuilt is a bundle of the same releases whose images are others.
+func rebuilt(t *testing.T, ids ...string) *bundle.Contents {
+	t.Helper()
+	c := bundleOf(t, ids...)
+	for i := range c.Lock.Images {
+		c.Lock.Images[i].Digest = image.DigestOf([]byte("rebuilt " + c.Lock.Images[i].Reference.String()))
+	}
+	return c
+}
+
+// cloud is a site where the cloud provider runs from one bundle while its DriverBundle has
+// accepted another one of the same releases.
+type cloud struct {
+	*world
+	v             *v1alpha1.VDOConfig
+	first, second string // the bundles, REPOSITORY@DIGEST
+	image         string // that runs
+	m             *meanwhile
+}
+
+const ccm = "vsphere-cloud-controller-manager"
+
+// startCloud accepts the second bundle as the status of Verified says.
+func startCloud(t *testing.T, status metav1.ConditionStatus, reason string) *cloud {
+	t.Helper()
+	w := start(t, "cpi@1.33.1")
+	c := &cloud{world: w, v: w.config("site"), m: &meanwhile{Cluster: w.r.Cluster}}
+	w.change(c.v, func() { c.v.Spec.StorageProvider = nil })
+	w.ready(c.v)
+	w.r.Cluster = c.m
+	c.first, c.image = c.v.Status.Bundle, c.runs()
+	digest := "sha256:" + sixtyFour
+	c.second = repository + "@" + digest
+	w.store.of = map[string]*bundle.Contents{digest: rebuilt(t, "cpi@1.33.1")}
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	b.Status.Digest = digest
+	w.verified(b, status, reason, "as the trust policy has it")
+	return c
+}
+
+// runs is the image of the cloud provider, "" where it is not there.
+func (c *cloud) runs() string {
+	c.t.Helper()
+	ds := &appsv1.DaemonSet{}
+	if gone(c.world, ds, "kube-system", ccm) {
+		return ""
+	}
+	return ds.Spec.Template.Spec.Containers[0].Image
+}
+
+func (c *cloud) remove(o client.Object) {
+	c.t.Helper()
+	require.NoError(c.t, c.Delete(context.Background(), o))
+	c.until("gone", func() bool { return gone(c.world, o, o.GetNamespace(), o.GetName()) })
+}
+
+func (c *cloud) removeWorkload() { c.remove(get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm)) }
+
+// stays requires what runs to be of the first bundle, pass after pass.
+func (c *cloud) stays(image string) {
+	c.t.Helper()
+	for range 3 {
+		c.look(c.v)
+		require.Equal(c.t, image, c.runs(), describe(c.v))
+		require.Equal(c.t, c.first, c.v.Status.Bundle)
+		require.Equal(c.t, c.first, c.inventory(c.v).Memory().Bundle)
+	}
+}
+
+// trusted requires the second bundle to be rolled out once it is trusted.
+func (c *cloud) trusted() {
+	c.t.Helper()
+	c.verified(get(c.world, &v1alpha1.DriverBundle{}, c.ns, "site"), metav1.ConditionTrue, "Succeeded", "signed by a")
+	c.until("rolled out", func() bool { c.ready(c.v); return c.runs() != "" && c.runs() != c.image })
+	require.Equal(c.t, c.second, c.v.Status.Bundle)
+}
+
+// The same releases may be made of other images: as long as the bundle is not trusted, what
+// runs is of the one before, and is repaired from it.
+func TestABundleThatIsNotTrustedIsNotRolledOutThoughItsReleasesAreTheSame(t *testing.T) {
+	c := startCloud(t, metav1.ConditionFalse, "Untrusted")
+	c.stays(c.image)
+	c.removeWorkload()
+	c.look(c.v)
+	require.Equal(t, c.image, c.runs(), "repaired from the one before")
+	require.Contains(t, cond(t, c.v, "Resolved").Message, "what is installed stays")
+	c.trusted()
+}
+
+// Where the bundle before cannot be read any more, nothing of the other one replaces it: what
+// both have alike is repaired, the rest waits.
+func TestABundleThatIsNotTrustedReplacesNothingWhereTheOneBeforeIsGone(t *testing.T) {
+	c := startCloud(t, metav1.ConditionFalse, "Untrusted")
+	_, c.store.broken, _ = strings.Cut(c.first, "@")
+	c.stays(c.image)
+	c.remove(get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"))
+	c.look(c.v)
+	get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+	c.removeWorkload()
+	c.stays("")
+	require.Contains(t, cond(t, c.v, "Applied").Message, "DaemonSet kube-system/"+ccm)
+	c.trusted()
+}
+
+// A key that is revoked while the roll-out of the same releases is being tried: it is not
+// written by this pass, whether its workload is there or not, and not by the next one, which
+// waits for the verification.
+func TestATrustPolicyThatChangesInTheMiddleOfAPassStopsTheSameReleases(t *testing.T) {
+	for name, prepare := range map[string]func(c *cloud){
+		"it runs":        func(*cloud) {},
+		"it was deleted": (*cloud).removeWorkload,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCloud(t, metav1.ConditionTrue, "Succeeded")
+			prepare(c)
+			was := c.runs()
+			c.m.happens = func() {
+				c.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, Name: v1alpha1.DefaultTrustName}, Data: map[string]string{"a.pub": "x"}})
+			}
+			c.look(c.v)
+			require.Nil(t, c.m.happens, "it was tried")
+			require.Equal(t, was, c.runs(), describe(c.v))
+			require.Equal(t, c.first, c.v.Status.Bundle)
+			require.Contains(t, cond(t, c.v, "Applied").Message, "to be verified under the trust policy")
+			c.stays(c.image)
+			require.Contains(t, cond(t, c.v, "Resolved").Message, "is being verified")
+			c.trusted()
+		})
+	}
+}
+
+// bundlesAway cannot read DriverBundles.
+type bundlesAway struct{ client.Reader }
+
+func (b bundlesAway) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, ok := o.(*v1alpha1.DriverBundle); ok {
+		return errors.New("connection reset by peer")
+	}
+	return b.Reader.Get(ctx, key, o, opts...)
+}
+
+// Where it cannot be seen, past the cache, whether the bundle is still trusted, what is
+// installed is repaired all the same, and nothing else is written or noted.
+func TestWhereItCannotBeSeenWhetherABundleIsStillTrustedOnlyRepairsAreMade(t *testing.T) {
+	c := startCloud(t, metav1.ConditionTrue, "Succeeded")
+	c.r.Reader = bundlesAway{c.Client}
+	c.remove(get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager"))
+	c.look(c.v)
+	get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+	c.stays(c.image)
+	require.Contains(t, cond(t, c.v, "Applied").Message, "connection reset by peer")
+	c.r.Reader = nil
+	c.trusted()
+}
