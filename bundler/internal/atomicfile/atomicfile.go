@@ -1,6 +1,11 @@
 // Package atomicfile writes small files so that they are there whole, or not at all,
-// after a crash too: a temporary file in the same folder, its bytes flushed, a rename, the
-// folder flushed. Who reads the name meanwhile sees the old file or the new one.
+// after a crash too: a temporary file in the same folder, its bytes flushed, a rename or a
+// link, the folder flushed. Who reads the name meanwhile sees the old file or the new one.
+// What a crash leaves is the temporary file, .NAME.RANDOM, which nobody reads.
+//
+// One case is weaker: on a file system without links, such as FAT, a rename would replace
+// what somebody else wrote meanwhile. [Create] prefers to keep that, and writes under the
+// name itself: a crash may leave a cut file there, which the next Create refuses to touch.
 //
 //	err := atomicfile.Replace(root, "hosts.toml", data, 0o644)
 //	err := atomicfile.Create(root, "release.key", data, 0o600) // never over another file
@@ -15,12 +20,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
+// longest is how much of a name is in that of a temporary file: names have 255 bytes at most.
+const longest = 200
+
 const newFile = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 
-// OpenRoot is [os.OpenRoot], which would wait for ever where a pipe has the name.
+// OpenRoot is [os.OpenRoot], which would wait for ever where a pipe has the name. A folder
+// that may be written and not read (mode 0300) is refused: it is opened for reading.
 func OpenRoot(dir string) (*os.Root, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -35,17 +45,49 @@ func OpenRoot(dir string) (*os.Root, error) {
 // Replace writes data under a name. What had the name loses it; a link that has it is
 // replaced, not followed.
 func Replace(root *os.Root, name string, data []byte, mode fs.FileMode) error {
-	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
-	f, err := root.OpenFile(tmp, newFile, 0o600)
+	tmp, err := temporary(root, name, mode)
 	if err != nil {
 		return err
 	}
-	return Finish(root, Temporary{File: f, Name: tmp, Mode: mode}, name, data)
+	return Finish(root, tmp, name, data)
 }
 
 // Create writes data under a name that nothing has yet; else the error is fs.ErrExist.
 func Create(root *os.Root, name string, data []byte, mode fs.FileMode) error {
-	f, err := root.OpenFile(name, newFile, mode)
+	return create(root, name, data, mode, root.Link)
+}
+
+// create is Create with the call that gives a file its second name.
+func create(root *os.Root, name string, data []byte, mode fs.FileMode, link func(from, to string) error) error {
+	if _, err := root.Lstat(name); err == nil { // also where nothing can be written
+		return &fs.PathError{Op: "create", Path: name, Err: syscall.EEXIST}
+	}
+	tmp, err := temporary(root, name, mode)
+	if err != nil {
+		return err
+	}
+	if err = write(tmp, data); err == nil {
+		err = link(tmp.Name, name)
+	}
+	err = errors.Join(err, root.Remove(tmp.Name))
+	if unlinkable(err) {
+		return createInPlace(root, name, data, mode)
+	}
+	if err != nil {
+		return err
+	}
+	return SyncFolder(root, filepath.Dir(name))
+}
+
+// unlinkable tells whether an error says that the file system has no links.
+func unlinkable(err error) bool {
+	var link *os.LinkError
+	return errors.As(err, &link) && (errors.Is(link.Err, syscall.EPERM) || errors.Is(link.Err, syscall.ENOTSUP) || errors.Is(link.Err, syscall.ENOSYS))
+}
+
+// createInPlace is for file systems without links.
+func createInPlace(root *os.Root, name string, data []byte, mode fs.FileMode) error {
+	f, err := root.OpenFile(name, newFile, 0o600)
 	if err != nil {
 		return err
 	}
@@ -53,6 +95,14 @@ func Create(root *os.Root, name string, data []byte, mode fs.FileMode) error {
 		return errors.Join(err, root.Remove(name))
 	}
 	return SyncFolder(root, filepath.Dir(name))
+}
+
+// temporary makes a temporary file beside a name, with as much of it as fits.
+func temporary(root *os.Root, name string, mode fs.FileMode) (Temporary, error) {
+	base := filepath.Base(name)
+	tmp := filepath.Join(filepath.Dir(name), "."+strings.ToValidUTF8(base[:min(len(base), longest)], "")+"."+rand.Text())
+	f, err := root.OpenFile(tmp, newFile, 0o600)
+	return Temporary{File: f, Name: tmp, Mode: mode}, err
 }
 
 // Temporary is a new, empty file, made with O_EXCL, and its name below the root.
