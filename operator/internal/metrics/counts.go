@@ -19,8 +19,12 @@ type counts struct {
 	checks   *prometheus.CounterVec
 
 	mu   *sync.Mutex
-	took map[string]time.Duration // by the vCenter's address
+	took map[string]time.Duration // by the vCenter's address; at most maxAddresses
 }
+
+// maxAddresses is how many vCenters' latencies are kept between two scrapes, of which
+// there may never be one: metrics are off unless asked for.
+const maxAddresses = 1 << 10
 
 // Removal is the cause of an object's deletion, beside those of package plan.
 const Removal = "removal"
@@ -104,7 +108,14 @@ func (c counts) VCenterChecked(host string, port int32, took time.Duration, why 
 	c.checks.WithLabelValues(reason(why)).Inc()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.took[address(host, port)] = took
+	of := address(host, port)
+	if _, known := c.took[of]; !known && len(c.took) >= maxAddresses {
+		for any := range c.took {
+			delete(c.took, any) // it comes back when it is next asked
+			break
+		}
+	}
+	c.took[of] = took
 }
 
 // latencies returns how long each of the vCenters took last, and forgets all others.
