@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
 // counts are of what this process did.
@@ -30,7 +32,7 @@ const maxAddresses = 1 << 10
 const Removal = "removal"
 
 // causes are the values of the label cause.
-var causes = []string{"configuration", "content", "drift", "release", Removal}
+var causes = []string{string(plan.Configuration), string(plan.Content), string(plan.Drift), string(plan.Release), Removal}
 
 // Rollout is a roll-out that has ended, by what it changed.
 type Rollout string

@@ -246,7 +246,7 @@ func (w *world) start() {
 	})
 	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now})
 	w.op.drivers = &vdoconfig.Reconciler{
-		Client: w.api, Store: bundles, Recorder: w.events, Now: now,
+		Client: w.api, Reader: w.api, Store: bundles, Recorder: w.events, Now: now,
 		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
 	}
 }

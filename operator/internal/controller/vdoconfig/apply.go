@@ -86,12 +86,8 @@ func (a *applier) recheckTrust(ctx context.Context) {
 
 // policyChanged looks past the cache, which may be as late as what was read before.
 func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
-	var reader client.Reader = a.Client
-	if a.Reader != nil {
-		reader = a.Reader
-	}
 	var now v1alpha1.DriverBundle
-	if err := reader.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
+	if err := a.Reader.Get(ctx, client.ObjectKeyFromObject(b.source), &now); err != nil {
 		return false, fmt.Errorf("see whether DriverBundle %s is still trusted: %w", b.source.Name, err)
 	}
 	policy, err := a.Cluster.PolicyVersion(ctx, &now)

@@ -120,10 +120,10 @@ type Cluster interface {
 	Records
 }
 
-// Reconciler makes clusters what VDOConfigs say. Its fields are required, but for Reader.
+// Reconciler makes clusters what VDOConfigs say. Its fields are required.
 type Reconciler struct {
 	Client   client.Client // of the operator's own kinds
-	Reader   client.Reader // of the same, past every cache; default: Client
+	Reader   client.Reader // of the same, past every cache
 	Cluster  Cluster
 	Store    Store
 	Recorder condition.Recorder
@@ -137,9 +137,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
 		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
 		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: Finalizer, Client: r.Client, Remover: r},
-	}
-	if r.Reader == nil {
-		frame.Reader = r.Client
 	}
 	return reconcile.AsReconciler(r.Client, frame).Reconcile(ctx, req)
 }

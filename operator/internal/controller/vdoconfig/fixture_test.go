@@ -218,7 +218,7 @@ func newWorld(t *testing.T, releases string) *world {
 	}
 	counted := w.counting(c)
 	w.r = &vdoconfig.Reconciler{
-		Client: c, Store: w.store, Recorder: w.events, Now: func() time.Time { return w.now },
+		Client: c, Reader: c, Store: w.store, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: &edge.Cluster{Client: counted, Reader: c, Versions: versions},
 	}
 	return w

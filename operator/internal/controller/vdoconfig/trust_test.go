@@ -228,6 +228,6 @@ func TestWhereItCannotBeSeenWhetherABundleIsStillTrustedOnlyRepairsAreMade(t *te
 	get(c.world, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
 	c.stays(c.image)
 	require.Contains(t, cond(t, c.v, "Applied").Message, "connection reset by peer")
-	c.r.Reader = nil
+	c.r.Reader = c.Client
 	c.trusted()
 }
