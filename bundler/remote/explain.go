@@ -250,7 +250,7 @@ func (c *Client) explainAnswer(h *Host, out *fault.Error, a *AnswerError) {
 	case a.Has("DIGEST_INVALID"):
 		out.Reason, out.Hint = fault.Corrupt, "pull or verify the source again: its content is not what its digest says"
 	case a.Status == http.StatusMethodNotAllowed:
-		out.Reason, out.Hint = fault.Refused, "the registry is read-only, or does not know this kind of content: ask its administrator"
+		out.Reason, out.Hint = fault.Refused, "the registry is read-only (as `vdo-bundle serve` is), or does not know this kind of content: name one that can be written to, or ask its administrator"
 	case a.Status == http.StatusRequestEntityTooLarge:
 		out.Reason, out.Hint = fault.Refused, "raise the body limit of the proxy in front of "+h.name+" (nginx: client_max_body_size 0)"
 	case a.Status == http.StatusTooManyRequests:

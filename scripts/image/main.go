@@ -19,6 +19,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -28,7 +30,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-const program = "vdo-operator"
+const (
+	program  = "vdo-operator"
+	patience = 10 * time.Second // with a compiler that was told to end
+)
 
 type options struct {
 	version, out, platforms string
@@ -40,7 +45,7 @@ func main() {
 	flag.StringVar(&o.out, "o", "dist/"+program, "folder of the OCI image layout; replaced when the image is complete")
 	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	digest, err := build(ctx, o)
 	stop()
 	if err != nil {
@@ -113,6 +118,9 @@ func buildImage(ctx context.Context, work string, p v1.Platform, version string)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -X main.version="+version, "-o", exe, "./operator/cmd/"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has half made
+	cmd.WaitDelay = patience
+	fmt.Fprintf(os.Stderr, "building %s for %s; the first time this takes some minutes\n", program, p)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}

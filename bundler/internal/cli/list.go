@@ -76,7 +76,7 @@ It proves nothing: see verify.`,
 		Args: flags.Exactly("REGISTRY/REPO"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	o.registryFlags.bind(cmd)
+	o.registryFlags.bindSmall(cmd)
 	o.bindFormat(cmd)
 	o.bindNoTrunc(cmd)
 	return cmd

@@ -47,7 +47,7 @@ other users of the machine can see.`,
 	fl := cmd.Flags()
 	fl.StringVarP(&o.username, "username", "u", "", "the `USER`")
 	fl.BoolVar(&o.passwordStdin, "password-stdin", false, "read the password from standard input")
-	o.registryFlags.bind(cmd)
+	o.registryFlags.bindSmall(cmd)
 	return cmd
 }
 

@@ -60,13 +60,13 @@ func newMirrorConfigCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0], args[1]) },
 	}
 	fl := cmd.Flags()
-	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run: "+strings.Join(nodeconfig.Runtimes(), ", "))
+	fl.Var(&flags.Choice{To: &o.runtime, Of: nodeconfig.Runtimes()}, "runtime", "what the nodes run (`RUNTIME`): "+strings.Join(nodeconfig.Runtimes(), ", "))
 	fl.StringVarP(&o.dir, "output", "o", "", "`FOLDER` to write the files into (default: standard output)")
 	fl.StringVar(&o.nodeCA, "node-ca", "", "`PATH` on the nodes of the mirror's certificate authority, where they do not trust it already")
 	fl.BoolVar(&o.only, "mirror-only", false, "never ask upstream")
 	fl.BoolVar(&o.withLogin, "with-login", false, "write the mirror's login into the files (containerd, k3s)")
 	fl.BoolVar(&o.asTags, "tags", false, "write an ImageTagMirrorSet too: it reboots the nodes (openshift)")
-	o.registryFlags.bind(cmd)
+	o.registryFlags.bindSmall(cmd)
 	return cmd
 }
 

@@ -50,7 +50,7 @@ func newPruneCommand(a *app) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.keepTags, "keep-tag", nil, "keep what has a tag that matches this `PATTERN`, with *, ? and [a-z] (repeatable)")
 	cmd.Flags().StringArrayVar(&o.keepRoots, "keep-digest", nil, "keep the bundle with this `DIGEST`, or its first 12 hex digits (repeatable)")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "delete; without it prune only says what it would delete")
-	o.registryFlags.bind(cmd)
+	o.registryFlags.bindSmall(cmd)
 	o.bindFormat(cmd)
 	o.bindNoTrunc(cmd)
 	o.bindQuiet(cmd)

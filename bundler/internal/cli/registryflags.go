@@ -45,7 +45,25 @@ type uploadFlags struct {
 	chunkSize                     string
 }
 
+// bind is for commands that move or read bundles.
 func (f *registryFlags) bind(cmd *cobra.Command) {
+	f.bindAccess(cmd)
+	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
+		fl.IntVar(&f.concurrency, "concurrency", f.concurrency, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
+		f.bindRequests(fl)
+		fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second (`SIZE`) that all transfers together may take: 10MB, 500KiB")
+		fl.IntVar(&f.ranges, "ranges", f.ranges, "read blobs of 64 MiB and more over `N` connections, for hosts that hold each one back")
+	})
+}
+
+// bindSmall is for commands that ask registries for nothing large.
+func (f *registryFlags) bindSmall(cmd *cobra.Command) {
+	f.bindAccess(cmd)
+	flags.Group(cmd, flags.Tuning, f.bindRequests)
+}
+
+func (f *registryFlags) bindAccess(cmd *cobra.Command) {
+	f.concurrency, f.ranges = 6, 1
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) {
 		f.bindCA(fl, "")
 		fl.StringVar(&f.authFile, "authfile", "", "`FILE` with logins of registries (default: those of docker and podman, see login)")
@@ -54,13 +72,11 @@ func (f *registryFlags) bind(cmd *cobra.Command) {
 		fl.StringArrayVar(&f.plainHTTP, "plain-http", nil, "speak HTTP without TLS to this `HOST[:PORT]` (repeatable)")
 		fl.StringVar(&f.hostsConfig, "hosts-config", "", "YAML `FILE` with settings of single hosts, also those of upstream manifests: CA, client certificate, mirror, …")
 	})
-	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		fl.IntVar(&f.concurrency, "concurrency", 6, "how many (`N`) large blobs at a time, for each host; of small things up to 16 times as many (128 at most)")
-		f.bindPatience(fl, "how often a request is made again that failed for a passing reason",
-			"how long a host may be silent, or send less than 64 bytes a second, before a request is made again")
-		fl.StringVar(&f.rateLimit, "rate-limit", "", "bytes a second (`SIZE`) that all transfers together may take: 10MB, 500KiB")
-		fl.IntVar(&f.ranges, "ranges", 1, "read blobs of 64 MiB and more over `N` connections, for hosts that hold each one back")
-	})
+}
+
+func (f *registryFlags) bindRequests(fl *pflag.FlagSet) {
+	f.bindPatience(fl, "how often (`N`) a request is made again that failed for a passing reason",
+		"how long (`DURATION`) a host may be silent, or send less than 64 bytes a second, before a request is made again")
 }
 
 func (f *registryFlags) bindCA(fl *pflag.FlagSet, of string) {

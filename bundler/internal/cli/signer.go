@@ -51,7 +51,7 @@ func (a *app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, 
 	f.bind(cmd, "key", signingKeyHelp, &net)
 	flags.Group(cmd, flags.Registries, func(fl *pflag.FlagSet) { net.bindCA(fl, ", for --timestamp-server") })
 	flags.Group(cmd, flags.Tuning, func(fl *pflag.FlagSet) {
-		net.bindPatience(fl, "how often the time-stamping authority is asked again that failed for a passing reason", "how long it may be silent before it is asked again")
+		net.bindPatience(fl, "how often (`N`) the time-stamping authority is asked again that failed for a passing reason", "how long (`DURATION`) it may be silent before it is asked again")
 	})
 	return func(ctx context.Context) (*trust.Signer, error) {
 		if err := net.checkPatience(); err != nil {
@@ -65,9 +65,10 @@ func (a *app) signing(cmd *cobra.Command) func(context.Context) (*trust.Signer, 
 type signatureFormatFlag struct{ name string }
 
 func (f *signatureFormatFlag) bind(cmd *cobra.Command) {
+	f.name = signatures.Both.String()
 	flags.Group(cmd, flags.Signing, func(fl *pflag.FlagSet) {
-		fl.StringVar(&f.name, "signature-format", signatures.Both.String(), "`FORM` of the signature: "+signatures.Formats()+
-			" (cosign 3 writes sigstore-bundle, cosign 2 simple)")
+		fl.Var(&flags.Choice{To: &f.name, Of: signatures.Formats()}, "signature-format",
+			"`FORM` of the signature: "+strings.Join(signatures.Formats(), ", ")+" (cosign 3 writes sigstore-bundle, cosign 2 simple)")
 	})
 }
 

@@ -41,7 +41,7 @@ type sourceFlags struct {
 
 func (f *sourceFlags) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Sources, func(fl *pflag.FlagSet) {
-		fl.StringArrayVar(&f.sourceMap, "source-map", nil, "fetch images from elsewhere: `HOST[/PATH]=HOST[/PATH]` (repeatable)")
+		fl.StringArrayVar(&f.sourceMap, "source-map", nil, "fetch images from elsewhere (`FROM=TO`): HOST[/PATH]=HOST[/PATH] (repeatable)")
 		fl.StringVar(&f.manifestDir, "manifest-dir", "", "take manifests from this `FOLDER`, by sha256, before asking their URL")
 	})
 }

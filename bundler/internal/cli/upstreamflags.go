@@ -24,7 +24,7 @@ func (f *upstreamFlags) bind(cmd *cobra.Command) {
 	flags.Group(cmd, flags.Sources, func(fl *pflag.FlagSet) {
 		fl.StringVar(&f.verifyUpstream, "verify-upstream", "", "verify the images' own signatures first, as this policy `FILE` says")
 		fl.Var(&flags.Choice{To: &f.carry, Of: []string{string(upstream.CarryNone), string(upstream.CarryImages), string(upstream.CarryAll)}},
-			"upstream-signatures", "take upstream's signatures, attestations and SBOMs along: of no image, of images, or of all their platforms' manifests too")
+			"upstream-signatures", "take upstream's signatures, attestations and SBOMs along, `OF` which images: none, images, or all, which is of all their platforms' manifests too")
 	})
 }
 

@@ -34,7 +34,7 @@ var formats = []string{"both", "sigstore-bundle", "simple"}
 func (f Format) String() string { return formats[f] }
 
 // Formats lists the names of all formats.
-func Formats() string { return strings.Join(formats, ", ") }
+func Formats() []string { return slices.Clone(formats) }
 
 // ParseFormat reads the name of a format.
 func ParseFormat(text string) (Format, error) {
@@ -43,7 +43,7 @@ func ParseFormat(text string) (Format, error) {
 	}
 	return 0, &fault.Error{
 		Reason: fault.InvalidInput, Op: "read signature format", Subject: fmt.Sprintf("%q", text),
-		Err: errors.New("there is no such format"), Hint: "give one of " + Formats(),
+		Err: errors.New("there is no such format"), Hint: "give one of " + strings.Join(formats, ", "),
 	}
 }
 

@@ -3,9 +3,11 @@ package flags
 import (
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 )
 
 // Heading is what help shows above a group of flags.
@@ -53,7 +55,8 @@ func group(to *pflag.FlagSet, h Heading, bind func(*pflag.FlagSet)) {
 
 // ShowUsage writes how a command is called: as cobra does, but with its flags in groups.
 func ShowUsage(cmd *cobra.Command) error {
-	w := &writer{w: cmd.OutOrStderr()}
+	out := cmd.OutOrStderr()
+	w := &writer{w: out, width: widthOf(out)}
 	w.printf("Usage:\n")
 	if cmd.HasAvailableSubCommands() {
 		w.printf("  %s COMMAND\n", cmd.CommandPath())
@@ -73,8 +76,9 @@ func ShowUsage(cmd *cobra.Command) error {
 
 // writer keeps its first error.
 type writer struct {
-	w   io.Writer
-	err error
+	w     io.Writer
+	width int // of what is wrapped
+	err   error
 }
 
 func (w *writer) printf(format string, args ...any) {
@@ -106,7 +110,24 @@ func showCommands(w *writer, cmd *cobra.Command) {
 	}
 }
 
-const width = 110 // of help, in columns
+const (
+	width    = 80  // of help in columns, where it does not go to a terminal
+	maxWidth = 110 // longer lines are hard to read
+	minWidth = 60  // below it pflag would not wrap well
+)
+
+// widthOf returns the width of help that is written to w.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return width
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return width
+	}
+	return min(max(columns, minWidth), maxWidth)
+}
 
 // showFlags writes a command's own flags, then each group of them.
 func showFlags(w *writer, cmd *cobra.Command) {
@@ -125,7 +146,7 @@ func showFlags(w *writer, cmd *cobra.Command) {
 			}
 		})
 		if some.HasAvailableFlags() {
-			w.printf("\n%s:\n%s", h, some.FlagUsagesWrapped(width))
+			w.printf("\n%s:\n%s", h, some.FlagUsagesWrapped(w.width))
 		}
 	}
 	show(own)
