@@ -18,14 +18,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 )
 
-// shelf is a repository with all its tags.
-type shelf struct {
+// tagList is a repository with all its tags.
+type tagList struct {
 	*registry.Repository
 	client *registry.Client
 }
 
 // At opens what a tag or a digest names.
-func (s shelf) At(identifier string) (medium.Source, error) {
+func (s tagList) At(identifier string) (medium.Source, error) {
 	ref := s.Reference()
 	if digest, err := image.ParseDigest(identifier); err == nil {
 		return s.client.Repository(ref.Pin(digest)), nil
@@ -37,8 +37,8 @@ func (s shelf) At(identifier string) (medium.Source, error) {
 	return s.client.Repository(ref), nil
 }
 
-// shelf opens REGISTRY/REPO.
-func (f *registryFlags) shelf(a *app, arg string) (shelf, error) {
+// tagList opens REGISTRY/REPO.
+func (f *registryFlags) tagList(a *app, arg string) (tagList, error) {
 	p, err := parsePlace(arg)
 	bare := p.reference.Digest().IsZero() && !strings.HasSuffix(arg, ":"+p.reference.Tag())
 	if err == nil && (p.medium != inRegistry || !bare) {
@@ -49,9 +49,9 @@ func (f *registryFlags) shelf(a *app, arg string) (shelf, error) {
 	}
 	client, clientErr := f.client(a)
 	if err := fault.Join(err, clientErr); err != nil {
-		return shelf{}, err
+		return tagList{}, err
 	}
-	return shelf{client.Repository(p.reference), client}, nil
+	return tagList{client.Repository(p.reference), client}, nil
 }
 
 // listOptions are the flags of `list`.
@@ -83,7 +83,7 @@ It proves nothing: see verify.`,
 }
 
 func (o *listOptions) run(ctx context.Context, arg string) error {
-	s, err := o.shelf(o.app, arg)
+	s, err := o.tagList(o.app, arg)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	if o.keep < 1 {
 		return flags.Bad("--keep", fmt.Sprint(o.keep), errors.New("less than 1"), "to remove all, delete the repository with the registry's own tools")
 	}
-	s, err := o.shelf(o.app, arg)
+	s, err := o.tagList(o.app, arg)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,10 @@
 //
 // Nothing is written of a pass that the operator's end cut short: nothing was found out.
 //
+// Two are not on it, having no resource of their own with a status: what follows the
+// predecessor's matrix ConfigMap (driverbundle) and what looks for resources in other
+// namespaces (wrongnamespace).
+//
 // # Conflicts
 //
 // A write is refused where the resource changed since it was read. Where neither its spec
