@@ -112,12 +112,12 @@ type VsphereCloudConfigStatus struct {
 	// CheckedAt is when the vCenter was last asked.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
-	// AskedAt is when the vCenter was last about to be asked: later than CheckedAt while
-	// the answer is not known. It is written before the password is used.
+	// AskedAt is when the vCenter was last about to be asked. It is written before the
+	// password is used.
 	// +optional
 	AskedAt *metav1.Time `json:"askedAt,omitempty"`
-	// AskedWith identifies what it was asked with: the generation, and the state of the
-	// Secret and of the CA.
+	// AskedWith identifies what it was asked with, as long as the answer is not known: the
+	// generation, and the state of the Secret and of the CA.
 	// +optional
 	AskedWith string `json:"askedWith,omitempty"`
 	// CredentialsVersion identifies the state of the Secret (and of the CA's

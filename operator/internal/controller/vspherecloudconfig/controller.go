@@ -10,11 +10,18 @@
 // over, so a restart of the operator, or a Secret that many resources share, asks
 // for nothing twice.
 //
-// A password that the vCenter refused is not tried again for an hour, unless the
-// Secret or the resource change or a pass is asked for: vCenters lock accounts
-// after a few failed logins. That the vCenter is asked is written before it is, and
-// where that cannot be written it is not asked: whatever becomes of the operator or of
-// its right to write, a wrong password is never repeated without a pause.
+// A password that the vCenter refused is not tried again for an hour, unless a pass is
+// asked for: vCenters lock accounts after a few failed logins. Another account, password
+// or address is tried at once. Two records keep this, since either can be lost:
+//
+//   - The status. That the vCenter is asked, and with what, is written before it is; where
+//     that cannot be written, or was not written to the newest state, it is not asked.
+//     What has no answer on record is left alone for a minute. So neither an operator that
+//     was killed, nor one that may not write, nor an old cache repeats a login.
+//   - The operator's memory, as long as it runs (refusals.go). Where the answer could not
+//     be written, where several resources use one account and password, and where the
+//     Secret or the resource changed and the account and the password did not, the refusal
+//     is the answer, and the vCenter is not asked.
 //
 // status.verifiedCredentials names the Secret's (and the CA's) version that the
 // vCenter let in. The drivers are configured from that version alone.
@@ -85,7 +92,9 @@ type Reconciler struct {
 	Writer  condition.Writer
 	Checker Checker
 	Now     func() time.Time
-	lanes   lanes
+
+	lanes    lanes
+	refusals refusals
 }
 
 // concurrent is how many vCenters are asked at once.
@@ -134,15 +143,13 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {
 		return notDue{wait}, nil
 	}
-	answer := answer{version: in.version, requested: vcc.Annotations[v1alpha1.AnnotationRequestedAt], err: err}
-	if err == nil {
-		if err := r.begin(ctx, vcc, in.version); err != nil {
-			return nil, err // what cannot be noted is not tried
-		}
-		answer.found, answer.err = r.check(ctx, in.request)
+	if err != nil {
+		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
 	}
-	answer.at = r.Now()
-	return answer, nil
+	if err := r.begin(ctx, vcc, in.version); err != nil {
+		return nil, err // what cannot be noted is not tried
+	}
+	return r.ask(ctx, vcc, in)
 }
 
 // begin notes that the vCenter is about to be asked, and with what. An operator that
@@ -158,14 +165,27 @@ func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig
 	return nil
 }
 
-// check asks the vCenter, one question at a time for each.
-func (r *Reconciler) check(ctx context.Context, q Request) (Found, error) {
-	leave, err := r.lanes.enter(ctx, address(q.Spec))
+// ask asks the vCenter, one question at a time for each, unless it is known to refuse.
+func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (answer, error) {
+	a := answer{version: in.version, requested: requested(vcc)}
+	leave, err := r.lanes.enter(ctx, address(in.request.Spec))
 	if err != nil {
-		return Found{}, err
+		return answer{}, err
 	}
 	defer leave()
-	return r.Checker.Check(ctx, q)
+	if known, ok := r.refusals.remembered(vcc, in.request, r.Now()); ok {
+		a.err, a.at = known.err, known.at
+		return a, nil
+	}
+	a.found, a.err = r.Checker.Check(ctx, in.request)
+	a.at = r.Now()
+	r.refusals.learn(vcc, in.request, a.err, a.at)
+	return a, nil
+}
+
+// requested names the pass that was asked for last.
+func requested(vcc *v1alpha1.VsphereCloudConfig) string {
+	return vcc.Annotations[v1alpha1.AnnotationRequestedAt]
 }
 
 func requests(list []v1alpha1.VsphereCloudConfig) []reconcile.Request {

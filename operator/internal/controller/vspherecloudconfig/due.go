@@ -50,10 +50,10 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 }
 
 // pending says how long to leave a question alone that was asked and has no answer on
-// record.
+// record. An answer takes the question away: that it is there tells so, and not the times,
+// which are whole seconds.
 func pending(st *v1alpha1.VsphereCloudConfigStatus, question string, now time.Time) time.Duration {
-	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) ||
-		(st.CheckedAt != nil && !st.AskedAt.After(st.CheckedAt.Time)) {
+	if st.AskedAt == nil || st.AskedWith != question || st.AskedAt.After(now) {
 		return 0
 	}
 	return st.AskedAt.Add(unanswered).Sub(now)
@@ -78,10 +78,10 @@ func refused(conds []metav1.Condition) bool {
 	if ready == nil || ready.Status == metav1.ConditionTrue {
 		return false
 	}
-	switch fault.Reason(ready.Reason) {
-	case fault.Unauthorized, fault.AccountLocked:
-		return true
-	default:
-		return false
-	}
+	return isRefusal(fault.Reason(ready.Reason))
 }
+
+// refusing says whether a login failed over the password.
+func refusing(err error) bool { return isRefusal(fault.ReasonOf(err)) }
+
+func isRefusal(r fault.Reason) bool { return r == fault.Unauthorized || r == fault.AccountLocked }

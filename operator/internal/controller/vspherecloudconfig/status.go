@@ -22,7 +22,9 @@ const (
 // maxListed is how many datacenters are listed; Ready counts all of them.
 const maxListed = 100
 
-// begin notes what the vCenter is about to be asked with.
+// begin notes what the vCenter is about to be asked with. It always changes the status, so
+// that to write it is refused wherever the state is not the newest: an answer takes the
+// question away, and one without an answer is left alone for longer than a second.
 func begin(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) {
 	vcc.Status.AskedWith = askedWith(vcc, version)
 	vcc.Status.AskedAt = &metav1.Time{Time: now.Truncate(time.Second)}
@@ -56,6 +58,7 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	st.ObservedGeneration = vcc.Generation
 	st.CredentialsVersion = a.version
 	st.HandledReconcileAt = a.requested
+	st.AskedWith = ""
 	st.CheckedAt = &metav1.Time{Time: a.at.Truncate(time.Second)}
 	remember(st, a.found)
 	switch {

@@ -1,0 +1,216 @@
+package vspherecloudconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+)
+
+// logins is a vCenter that takes one password, and an API server that shows each state a
+// resource ever had: what a cache may still have when a pass begins.
+type logins struct {
+	t      *testing.T
+	api    client.Client
+	r      *Reconciler
+	now    time.Time
+	tried  []string // user and password, in order
+	states []*v1alpha1.VsphereCloudConfig
+	refuse func(*v1alpha1.VsphereCloudConfig) error // a write of the status; nil: none is refused
+}
+
+func startLogins(t *testing.T, names ...string) *logins {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	require.NoError(t, corev1.AddToScheme(scheme))
+	l := &logins{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: l.patch})
+	for i, name := range names {
+		v := &v1alpha1.VsphereCloudConfig{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name), Generation: 1},
+			Spec:       v1alpha1.VsphereCloudConfigSpec{VcIP: "vc.site", Credentials: "creds", Interval: metav1.Duration{Duration: 10 * time.Minute}}}
+		if i%2 == 1 {
+			v.Spec.VcIP = "VC.site" // the same host
+		}
+		api.WithObjects(v)
+	}
+	l.api = api.WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "creds", Namespace: "ns", UID: "s"}}).Build()
+	l.restart()
+	return l
+}
+
+// restart makes an operator that remembers nothing.
+func (l *logins) restart() {
+	l.r = &Reconciler{
+		Reader: l.api, Checker: l, Now: func() time.Time { return l.now },
+		Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
+	}
+}
+
+// patch is a write of a status, of which every state is kept.
+func (l *logins) patch(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	v, ok := o.(*v1alpha1.VsphereCloudConfig)
+	require.True(l.t, ok)
+	if l.refuse != nil {
+		if err := l.refuse(v); err != nil {
+			return err
+		}
+	}
+	err := c.SubResource(sub).Patch(ctx, o, p, opts...)
+	if err == nil {
+		l.states = append(l.states, v.DeepCopy())
+	}
+	return err
+}
+
+// Check lets the password "right" in.
+func (l *logins) Check(_ context.Context, q Request) (Found, error) {
+	l.tried = append(l.tried, q.Username+":"+string(q.Password))
+	if q.Password != "right" {
+		return Found{Version: "8.0.3"}, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
+	}
+	return Found{Version: "8.0.3"}, nil
+}
+
+// secret writes the account, each time in a new version.
+func (l *logins) secret(password string) {
+	l.t.Helper()
+	var s corev1.Secret
+	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: "creds"}, &s))
+	s.Data = map[string][]byte{"username": []byte("u"), "password": []byte(password)}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, "written", s.ResourceVersion)
+	require.NoError(l.t, l.api.Update(l.t.Context(), &s))
+}
+
+func (l *logins) get(name string) *v1alpha1.VsphereCloudConfig {
+	l.t.Helper()
+	v := &v1alpha1.VsphereCloudConfig{}
+	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, v))
+	return v
+}
+
+// pass is one over the newest state.
+func (l *logins) pass(name string) {
+	l.t.Helper()
+	v := l.get(name)
+	l.states = append(l.states, v.DeepCopy())
+	_, err := l.r.Reconcile(l.t.Context(), v)
+	require.NoError(l.t, err)
+}
+
+func (l *logins) reason(name string) string {
+	l.t.Helper()
+	return meta.FindStatusCondition(l.get(name).Status.Conditions, v1alpha1.ConditionReady).Reason
+}
+
+// All of this happens within a second, which the times in a status cannot tell apart.
+func TestAPassFromAnOldCacheTriesNoPasswordAgain(t *testing.T) {
+	for name, passwords := range map[string][]string{
+		"wrong, then right":            {"wrong-1", "right"},
+		"wrong, then wrong":            {"wrong-1", "wrong-2"},
+		"wrong, then right, and wrong": {"wrong-1", "right", "wrong-2"},
+	} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarts %v", name, restarts), func(t *testing.T) {
+				l := startLogins(t, "vc")
+				for i, password := range passwords {
+					l.secret(password)
+					l.pass("vc")
+					for _, state := range l.states {
+						if restarts {
+							l.restart()
+						}
+						_, err := l.r.Reconcile(t.Context(), state.DeepCopy())
+						require.NoError(t, err)
+					}
+					l.pass("vc")
+					require.Len(t, l.tried, i+1, "one try for each password: %q", l.tried)
+				}
+				require.Equal(t, map[bool]string{true: "Succeeded", false: "Unauthorized"}[passwords[len(passwords)-1] == "right"], l.reason("vc"))
+			})
+		}
+	}
+}
+
+// The API server takes the question, and then no answer.
+func TestARefusalWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
+	l := startLogins(t, "vc")
+	l.secret("wrong")
+	l.refuse = func(v *v1alpha1.VsphereCloudConfig) error {
+		if v.Status.CheckedAt != nil {
+			return errors.New("etcdserver: mvcc: database space exceeded")
+		}
+		return nil
+	}
+	for range 40 {
+		_, err := l.r.Reconcile(t.Context(), l.get("vc"))
+		if err != nil {
+			require.ErrorContains(t, err, "database space exceeded")
+		}
+		l.now = l.now.Add(time.Minute)
+	}
+	require.Len(t, l.tried, 1)
+	l.refuse = nil
+	l.now = l.now.Add(time.Minute)
+	l.pass("vc")
+	require.Equal(t, "Unauthorized", l.reason("vc"))
+	require.Len(t, l.tried, 1)
+	require.Equal(t, 41*time.Minute, l.now.Sub(l.get("vc").Status.CheckedAt.Time).Truncate(time.Minute), "when it was asked, not when it was remembered")
+
+	l.now = l.now.Add(20 * time.Minute)
+	l.pass("vc")
+	require.Len(t, l.tried, 2, "the hour is over")
+}
+
+func TestAnAccountIsTriedOnceHoweverManyUseIt(t *testing.T) {
+	l := startLogins(t, "a", "b", "c", "d")
+	all := func() {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			l.pass(name)
+			require.Equal(t, "Unauthorized", l.reason(name))
+		}
+	}
+	l.secret("wrong")
+	all()
+	require.Len(t, l.tried, 1)
+
+	l.secret("wrong") // another version with the same content
+	all()
+	v := l.get("a")
+	v.Spec.Datacenters, v.Generation = []string{"dc"}, 2
+	require.NoError(t, l.api.Update(t.Context(), v))
+	all()
+	require.Len(t, l.tried, 1, "the account and the password are the same")
+
+	v = l.get("b")
+	metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, "now")
+	require.NoError(t, l.api.Update(t.Context(), v))
+	all()
+	all()
+	require.Len(t, l.tried, 2, "asked for, once")
+
+	l.secret("right")
+	for _, name := range []string{"a", "b", "c", "d"} {
+		l.pass(name)
+		require.Equal(t, "Succeeded", l.reason(name))
+	}
+	require.Len(t, l.tried, 6, "what is let in locks nothing")
+}
