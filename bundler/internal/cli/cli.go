@@ -9,15 +9,12 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,8 +23,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/matrixcmd"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -67,7 +65,7 @@ func Main(version string, args []string) int {
 		cancel(errors.New(signalNames[s]))
 	}()
 	a := &app{
-		in: os.Stdin, out: &output{f: os.Stdout}, err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
+		in: os.Stdin, out: command.Stdout(), err: os.Stderr, args: args, getenv: os.LookupEnv, now: time.Now,
 		terminal: isatty.IsTerminal(os.Stderr.Fd()), grace: &atomic.Int64{},
 	}
 	done := make(chan int, 1)
@@ -82,7 +80,7 @@ func Main(version string, args []string) int {
 		return code
 	case <-time.After(patience + time.Duration(a.grace.Load())):
 		a.report(a.interrupted(ctx), false)
-		return exitInterrupted
+		return command.ExitInterrupted
 	}
 }
 
@@ -94,39 +92,15 @@ func (a *app) run(ctx context.Context) int {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	cmd, err := root.ExecuteContextC(ctx)
-	if o, ok := a.out.(*output); ok && err == nil {
-		err = o.failed
+	if o, ok := a.out.(*command.Output); ok && err == nil {
+		err = o.Failed()
 	}
 	if err != nil && ctx.Err() != nil {
 		err = a.interrupted(ctx)
 	}
 	a.report(err, wantsJSON(cmd))
-	_, code := verdict(err)
-	return code
+	return command.ExitCode(err)
 }
-
-// output is standard output. That it takes no more is a fault, and is not forgotten
-// where a printer does not look.
-type output struct {
-	f      *os.File
-	failed error
-}
-
-// Write writes all of p.
-func (o *output) Write(p []byte) (int, error) {
-	n, err := o.f.Write(p)
-	if err != nil {
-		o.failed = &fault.Error{
-			Reason: fault.Storage, Op: "write", Subject: "standard output", Err: userfile.WithoutPath(err),
-			Hint: "free space where it leads, or lead it elsewhere, and run the same command again",
-		}
-		return n, o.failed
-	}
-	return n, nil
-}
-
-// Fd is that of the file.
-func (o *output) Fd() uintptr { return o.f.Fd() }
 
 // interrupted says how to go on. No argument of this program is a secret.
 func (a *app) interrupted(ctx context.Context) error {
@@ -136,46 +110,13 @@ func (a *app) interrupted(ctx context.Context) error {
 	}
 }
 
-// problem is one fault as JSON.
-type problem struct {
-	Reason  fault.Reason `json:"reason"`
-	Message string       `json:"message"`
-	Hint    string       `json:"hint,omitempty"`
-}
-
 func wantsJSON(cmd *cobra.Command) bool {
 	f := cmd.Flags().Lookup("format")
 	return f != nil && f.Value.String() == flags.JSON
 }
 
 // report prints an error for people, or as JSON where that was asked for.
-func (a *app) report(err error, asJSON bool) {
-	if err == nil {
-		return
-	}
-	problems := independent(err)
-	if asJSON {
-		a.reportJSON(err, problems)
-		return
-	}
-	for i, p := range problems {
-		a.say("error: %s", indented(p.Message))
-		last := i == len(problems)-1 || problems[i+1].Hint != p.Hint
-		if p.Hint != "" && last {
-			a.say("hint: %s", p.Hint)
-		}
-	}
-}
-
-func (a *app) reportJSON(err error, problems []problem) {
-	type body struct {
-		Reason   fault.Reason `json:"reason"`
-		ExitCode int          `json:"exitCode"`
-		Problems []problem    `json:"problems"`
-	}
-	reason, code := verdict(err)
-	_ = writeJSON(a.err, map[string]body{"error": {reason, code, problems}})
-}
+func (a *app) report(err error, asJSON bool) { command.Report(a.err, err, asJSON) }
 
 // localOptions are those of a flow that speaks to no registry.
 func (a *app) localOptions(p run.Progress) run.Options {
@@ -201,35 +142,6 @@ func (a *app) deliver(to string, data []byte, what string) error {
 
 func (a *app) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to hear of it
-}
-
-// independent parts an error into its independent problems.
-func independent(err error) []problem {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only outer levels are parted
-		if _, wraps := err.(interface{ Is(error) bool }); !wraps && isJoin(err, joined.Unwrap()) {
-			var out []problem
-			for _, e := range joined.Unwrap() {
-				out = append(out, independent(e)...)
-			}
-			return out
-		}
-	}
-	return []problem{{Reason: cmp.Or(fault.Gravest(err), fault.Internal), Message: err.Error(), Hint: fault.HintOf(err)}}
-}
-
-// isJoin tells errors.Join from fmt.Errorf with several %w: the former's text is
-// its members' text and nothing else.
-func isJoin(err error, members []error) bool {
-	return err.Error() == errors.Join(members...).Error()
-}
-
-func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n  ") }
-
-func writeJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 func (a *app) root() *cobra.Command {
@@ -258,7 +170,7 @@ in a registry.`,
 	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{.UsageString}}{{if not .HasParent}}
-` + exitCodesHelp + `
+` + command.ExitCodesHelp + `
 {{end}}`)
 	root.SetFlagErrorFunc(flags.Unread)
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {

@@ -11,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
@@ -93,50 +94,50 @@ func (o *inspectOptions) render(ctx context.Context, w io.Writer, b opened) erro
 		return err
 	}
 	if o.json() {
-		return writeJSON(w, i)
+		return command.WriteJSON(w, i)
 	}
 	return o.print(w, i)
 }
 
 func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
-	for n, t := range []columns{factsOf(i), releasesOf(i), o.imagesOf(i)} {
+	for n, t := range []command.Table{factsOf(i), releasesOf(i), o.imagesOf(i)} {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
 			}
 		}
-		if err := t.write(w); err != nil {
+		if err := t.Write(w); err != nil {
 			return err
 		}
 	}
 	return printOrigins(w, i.Images)
 }
 
-func factsOf(i *inspect.Inspection) columns {
-	facts := newTable()
-	facts.row("bundle", i.Root)
-	facts.row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), plural(i.Blobs, "blob", "blobs")))
+func factsOf(i *inspect.Inspection) command.Table {
+	facts := command.NewTable()
+	facts.Row("bundle", i.Root)
+	facts.Row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), plural(i.Blobs, "blob", "blobs")))
 	if i.Left != nil {
-		facts.row("delta", leftLine(i.Left))
+		facts.Row("delta", leftLine(i.Left))
 	}
-	facts.row("platforms", joined(i.Platforms))
-	facts.row("matrix", matrixLine(i.Matrix))
-	facts.row("signatures", signatureLine(i.Signatures))
+	facts.Row("platforms", joined(i.Platforms))
+	facts.Row("matrix", matrixLine(i.Matrix))
+	facts.Row("signatures", signatureLine(i.Signatures))
 	return facts
 }
 
-func releasesOf(i *inspect.Inspection) columns {
-	releases := newTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
+func releasesOf(i *inspect.Inspection) command.Table {
+	releases := command.NewTable("RELEASE", "STATE", "KUBERNETES", "VSPHERE", "MANIFESTS", "IMAGES")
 	for _, r := range i.Releases {
-		releases.row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
+		releases.Row(fmt.Sprintf("%s@%s", r.Driver, r.Version), r.State, r.Kubernetes, r.VSphere, len(r.Manifests), r.Images)
 	}
 	return releases
 }
 
-func (o *inspectOptions) imagesOf(i *inspect.Inspection) columns {
-	images := newTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
+func (o *inspectOptions) imagesOf(i *inspect.Inspection) command.Table {
+	images := command.NewTable("IMAGE", "SIZE", "DIGEST", "PLATFORMS")
 	for _, m := range i.Images {
-		images.row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
+		images.Row(m.Reference, size.Format(m.Bytes), o.digest(m.Digest.String()), strings.Join(m.Platforms, " "))
 	}
 	return images
 }

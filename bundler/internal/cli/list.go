@@ -9,9 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
@@ -92,7 +93,7 @@ func (o *listOptions) run(ctx context.Context, arg string) error {
 		return err
 	}
 	if o.json() {
-		return fault.Join(err, writeJSON(o.out, l))
+		return fault.Join(err, command.WriteJSON(o.out, l))
 	}
 	return fault.Join(err, o.print(l))
 }
@@ -107,12 +108,12 @@ func tagsOf(b list.Bundle) string {
 }
 
 func (o *listOptions) print(l *list.Listing) error {
-	t := newTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
+	t := command.NewTable("TAGS", "DIGEST", "SERIAL", "ISSUED", "SIGNATURES", "IMAGES", "SIZE", "RELEASES")
 	for _, b := range l.Bundles {
-		t.row(tagsOf(b), o.digest(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
+		t.Row(tagsOf(b), o.digest(b.Root.String()), b.Serial, b.Issued.UTC().Format(time.DateOnly),
 			len(b.Signatures), b.Images, size.Format(b.Bytes), strings.Join(b.Releases, " "))
 	}
-	errs := []error{t.write(o.out)}
+	errs := []error{t.Write(o.out)}
 	if len(l.Others) > 0 {
 		_, err := fmt.Fprintf(o.out, "\nnot bundles: %s\n", strings.Join(l.Others, " "))
 		errs = append(errs, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/mover"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
@@ -58,7 +59,7 @@ func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) e
 		out = a.err // the bundle itself is on the other
 	}
 	if f.json() {
-		return writeJSON(out, m)
+		return command.WriteJSON(out, m)
 	}
 	a.say("%s, %s; %s", plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
 	if m.Left != nil {
@@ -75,13 +76,13 @@ func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) e
 // printPlan prints what a dry run has found.
 func printPlan(a *app, f *outputFlags, m moved, plan []mover.Planned) error {
 	if m.DryRun, m.Plan = true, plan; f.json() {
-		return writeJSON(a.out, m)
+		return command.WriteJSON(a.out, m)
 	}
-	t := newTable()
+	t := command.NewTable()
 	for _, i := range plan {
-		t.row(size.Format(i.Size), f.digest(i.Digest), i.Name)
+		t.Row(size.Format(i.Size), f.digest(i.Digest), i.Name)
 	}
-	if err := t.write(a.out); err != nil {
+	if err := t.Write(a.out); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(a.out, "%s, %s; %s of it in %s would be moved to %s\n", plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), plural(m.NewItems, "item", "items"), m.Reference)

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,56 +60,6 @@ func FuzzParsePlace(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, p, again)
 	})
-}
-
-func TestEveryReasonHasAnExitCode(t *testing.T) {
-	for _, r := range []fault.Reason{
-		fault.Internal, fault.InvalidInput, fault.NotFound, fault.Conflict, fault.Unreachable, fault.Throttled,
-		fault.CertificateInvalid, fault.Unauthorized, fault.Forbidden, fault.AccountLocked, fault.Corrupt,
-		fault.Incomplete, fault.Untrusted, fault.Expired, fault.Superseded, fault.Incompatible, fault.Refused,
-		fault.Storage, fault.Interrupted,
-	} {
-		code, ok := exitCodes[r]
-		require.True(t, ok, r)
-		require.Contains(t, exitCodesHelp, fmt.Sprintf("\n  %-4d ", code), r)
-	}
-}
-
-func TestGravestProblemDecidesTheExitCode(t *testing.T) {
-	at := func(r fault.Reason) error { return &fault.Error{Reason: r, Op: string(r)} }
-	for _, c := range []struct {
-		err    error
-		reason fault.Reason
-		code   int
-	}{
-		{nil, "", 0},
-		{errors.New("plain"), fault.Internal, 1},
-		{fault.Join(at(fault.Unreachable), at(fault.Corrupt)), fault.Corrupt, 3},
-		{fault.Join(at(fault.Incomplete), at(fault.NotFound)), fault.NotFound, 4},
-		{fault.Join(at(fault.Storage), errors.New("plain")), fault.Internal, 1},
-		{&fault.Error{Reason: fault.Incomplete, Err: fault.Join(at(fault.Unreachable), fmt.Errorf("item: %w", at(fault.Corrupt)))}, fault.Corrupt, 3},
-		{&fault.Error{Reason: fault.Incomplete, Err: fault.Join(at(fault.Unreachable), &fault.Error{Reason: fault.Incomplete, Err: at(fault.Untrusted)})}, fault.Untrusted, 3},
-		{fmt.Errorf("push: %w", errors.Join(&fault.Error{Reason: fault.Incomplete, Err: at(fault.Unauthorized)}, errors.New("plain"))), fault.Unauthorized, 6},
-		{&fault.Error{Reason: fault.Incomplete, Err: at(fault.NotFound)}, fault.Incomplete, 9},
-		{&fault.Error{Reason: fault.NotFound, Err: at(fault.Corrupt)}, fault.NotFound, 4},
-		{&fault.Error{Op: "outer", Err: at(fault.Corrupt)}, fault.Corrupt, 3},
-		{fault.Join(&fault.Error{Reason: fault.Incomplete, Err: at(fault.Corrupt)}, at(fault.Storage)), fault.Corrupt, 3},
-		{fmt.Errorf("wrapped: %w", fault.Join(at(fault.Throttled), at(fault.Throttled))), fault.Throttled, 5},
-	} {
-		reason, code := verdict(c.err)
-		require.Equal(t, c.reason, reason)
-		require.Equal(t, c.code, code)
-	}
-}
-
-func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
-	var out bytes.Buffer
-	a := &app{err: &out}
-	same := "log in"
-	a.report(fault.Join(
-		&fault.Error{Op: "a", Hint: same}, &fault.Error{Op: "b", Hint: same}, errors.Join(&fault.Error{Op: "c", Err: errors.New("two\nlines")}),
-	), false)
-	require.Equal(t, "error: a\nerror: b\nhint: log in\nerror: c: two\n  lines\n", out.String())
 }
 
 func TestCommandToGoOnIsQuoted(t *testing.T) {

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/list"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/prune"
@@ -83,7 +84,7 @@ func (o *pruneOptions) run(cmd *cobra.Command, arg string) error {
 	case err != nil && plan.Deleted == 0 && len(plan.Remaining) == 0:
 		return err // nothing was done
 	case o.json():
-		return fault.Join(err, writeJSON(o.out, plan))
+		return fault.Join(err, command.WriteJSON(o.out, plan))
 	}
 	return fault.Join(err, o.print(plan))
 }
@@ -96,9 +97,9 @@ func (o *pruneOptions) print(p *prune.Plan) error {
 	case p.Deleted+len(p.Remaining) > 0:
 		verb = "in part"
 	}
-	t := newTable()
+	t := command.NewTable()
 	row := func(verb string, b list.Bundle) {
-		t.row(verb, o.digest(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
+		t.Row(verb, o.digest(b.Root.String()), tagsOf(b), fmt.Sprintf("serial %d", b.Serial), strings.Join(b.Releases, " "), b.Why)
 	}
 	for _, b := range p.Keep {
 		row("keep", b)
@@ -107,12 +108,12 @@ func (o *pruneOptions) print(p *prune.Plan) error {
 		row(verb, b)
 	}
 	for _, tag := range p.Others {
-		t.row("keep", "-", tag, "not a bundle")
+		t.Row("keep", "-", tag, "not a bundle")
 	}
 	for _, digest := range p.Broken {
-		t.row("keep", o.digest(digest), noTag, "in part, left alone")
+		t.Row("keep", o.digest(digest), noTag, "in part, left alone")
 	}
-	if err := t.write(o.out); err != nil {
+	if err := t.Write(o.out); err != nil {
 		return err
 	}
 	switch {

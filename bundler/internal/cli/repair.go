@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 )
 
 // repairOptions are the flags of `repair`.
@@ -51,7 +52,7 @@ func (o *repairOptions) run(ctx context.Context, src string) error {
 		if r.Damaged == nil {
 			r.Damaged = []archive.PartDamage{}
 		}
-		return writeJSON(o.out, r)
+		return command.WriteJSON(o.out, r)
 	}
 	for _, d := range r.Damaged {
 		_, _ = fmt.Fprintf(o.out, "%s rebuilt: %s\n", filepath.Base(d.Part), strings.Replace(strings.Replace(d.Why, "it is", "it was", 1), "it has", "it had", 1))

@@ -12,9 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/medium"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/pinned"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -178,7 +179,7 @@ func (o *serveOptions) answer(ctx context.Context, l net.Listener, g *bundle.Gra
 	}
 	answered := served{Address: host, TLS: s.certificate != nil, Login: s.accounts != nil, Reference: at.Pin(root).String(), Root: root, Repository: reg.Names()}
 	if o.json() {
-		err = writeJSON(o.out, answered)
+		err = command.WriteJSON(o.out, answered)
 	} else {
 		o.say("serving %d repositories on %s until it is stopped", len(answered.Repository), host)
 		_, err = fmt.Fprintln(o.out, answered.Reference)

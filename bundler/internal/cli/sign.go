@@ -7,9 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/signatures"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/sign"
 )
@@ -87,7 +88,7 @@ func (o *signOptions) print(at place, root ocispec.Descriptor) error {
 		return err
 	}
 	if o.json() {
-		return writeJSON(o.out, map[string]string{"root": digest.String(), "tag": trust.SignatureTag(digest), "source": at.String()})
+		return command.WriteJSON(o.out, map[string]string{"root": digest.String(), "tag": trust.SignatureTag(digest), "source": at.String()})
 	}
 	_, err = fmt.Fprintf(o.out, "signed %s\n", digest)
 	return err

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
 // minVolume keeps a slip of the unit from making a thousand parts, in bytes.
@@ -19,7 +21,7 @@ const minVolume = 64 << 10
 
 // volumeFlags say into what parts an archive is split.
 type volumeFlags struct {
-	volumeSize flags.Bytes
+	volumeSize size.Bytes
 	parity     int
 }
 
@@ -126,7 +128,7 @@ func (o *splitOptions) run(cmd *cobra.Command, src string) error {
 		return err
 	}
 	if o.json() {
-		return writeJSON(o.out, map[string]string{"parts": name})
+		return command.WriteJSON(o.out, map[string]string{"parts": name})
 	}
 	_, err = fmt.Fprintln(o.out, name)
 	return err

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/verify"
 )
@@ -101,14 +102,14 @@ func (o *verifyOptions) run(cmd *cobra.Command, src string) error {
 	defer b.Close() //nolint:errcheck // only read
 	v := b.verified
 	if o.json() {
-		return writeJSON(o.out, v)
+		return command.WriteJSON(o.out, v)
 	}
 	return printVerification(o.out, v)
 }
 
 func printVerification(w io.Writer, v *verify.Verification) error {
-	t := newTable()
-	row := func(name, format string, args ...any) { t.row(name, fmt.Sprintf(format, args...)) }
+	t := command.NewTable()
+	row := func(name, format string, args ...any) { t.Row(name, fmt.Sprintf(format, args...)) }
 	row("verified", "%s", v.Root)
 	row("signed by", "%s", strings.Join(v.SignedBy, ", "))
 	matrix := fmt.Sprintf("serial %d, expires %s", v.Serial, v.Expires.UTC().Format(time.DateOnly))
@@ -123,7 +124,7 @@ func printVerification(w io.Writer, v *verify.Verification) error {
 	if v.Provenance != nil {
 		row("provenance", "%s", provenanceLine(v.Provenance))
 	}
-	return t.write(w)
+	return t.Write(w)
 }
 
 // provenanceLine says on whose word the bundle was built how.

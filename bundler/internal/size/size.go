@@ -4,6 +4,7 @@ package size
 
 import (
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/dustin/go-humanize"
@@ -19,4 +20,28 @@ func Parse(s string) (int64, error) {
 		return 0, errors.New("not a size such as 4GB, 16MiB or 1048576")
 	}
 	return int64(n), nil
+}
+
+// Bytes is a flag with a number of bytes: 4GB, 650MiB, 4294967295.
+type Bytes int64
+
+// Type says what the flag takes.
+func (*Bytes) Type() string { return "SIZE" }
+
+// String writes the number.
+func (b *Bytes) String() string {
+	if *b == 0 {
+		return ""
+	}
+	return fmt.Sprint(int64(*b))
+}
+
+// Set reads a number with a unit.
+func (b *Bytes) Set(s string) error {
+	n, err := Parse(s)
+	if err != nil {
+		return err
+	}
+	*b = Bytes(n)
+	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package command
 
 import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -6,44 +6,44 @@ import (
 
 // Exit codes. They are part of the interface: scripts may rely on them.
 const (
-	exitOK           = 0
-	exitInternal     = 1
-	exitUsage        = 2
-	exitVerification = 3
-	exitNotFound     = 4
-	exitNetwork      = 5
-	exitLogin        = 6
-	exitStorage      = 7
-	exitRefused      = 8
-	exitIncomplete   = 9
-	exitInterrupted  = 130
+	ExitOK           = 0
+	ExitInternal     = 1
+	ExitUsage        = 2
+	ExitVerification = 3
+	ExitNotFound     = 4
+	ExitNetwork      = 5
+	ExitLogin        = 6
+	ExitStorage      = 7
+	ExitRefused      = 8
+	ExitIncomplete   = 9
+	ExitInterrupted  = 130
 )
 
 // exitCodes maps every reason to the code that the program ends with.
 var exitCodes = map[fault.Reason]int{
-	fault.Internal:           exitInternal,
-	fault.InvalidInput:       exitUsage,
-	fault.Untrusted:          exitVerification,
-	fault.Corrupt:            exitVerification,
-	fault.Expired:            exitVerification,
-	fault.Superseded:         exitVerification,
-	fault.NotFound:           exitNotFound,
-	fault.Unreachable:        exitNetwork,
-	fault.Throttled:          exitNetwork,
-	fault.CertificateInvalid: exitNetwork,
-	fault.Unauthorized:       exitLogin,
-	fault.Forbidden:          exitLogin,
-	fault.AccountLocked:      exitLogin,
-	fault.Storage:            exitStorage,
-	fault.Incompatible:       exitRefused,
-	fault.Refused:            exitRefused,
-	fault.Conflict:           exitRefused,
-	fault.Incomplete:         exitIncomplete,
-	fault.Interrupted:        exitInterrupted,
+	fault.Internal:           ExitInternal,
+	fault.InvalidInput:       ExitUsage,
+	fault.Untrusted:          ExitVerification,
+	fault.Corrupt:            ExitVerification,
+	fault.Expired:            ExitVerification,
+	fault.Superseded:         ExitVerification,
+	fault.NotFound:           ExitNotFound,
+	fault.Unreachable:        ExitNetwork,
+	fault.Throttled:          ExitNetwork,
+	fault.CertificateInvalid: ExitNetwork,
+	fault.Unauthorized:       ExitLogin,
+	fault.Forbidden:          ExitLogin,
+	fault.AccountLocked:      ExitLogin,
+	fault.Storage:            ExitStorage,
+	fault.Incompatible:       ExitRefused,
+	fault.Refused:            ExitRefused,
+	fault.Conflict:           ExitRefused,
+	fault.Incomplete:         ExitIncomplete,
+	fault.Interrupted:        ExitInterrupted,
 }
 
-// exitCodesHelp is shown by the help of the program.
-const exitCodesHelp = `Exit codes:
+// ExitCodesHelp is shown by the help of each program.
+const ExitCodesHelp = `Exit codes:
   0    done
   1    a defect of this program
   2    wrong usage, or input that cannot be understood
@@ -57,11 +57,17 @@ const exitCodesHelp = `Exit codes:
        where one of them will fail again, its own code
   130  interrupted; running it again goes on`
 
+// ExitCode returns the code that a program ends with over err; see [ExitCodesHelp].
+func ExitCode(err error) int {
+	_, code := verdict(err)
+	return code
+}
+
 // verdict returns the reason and the exit code of an error: of several problems, those
 // of the gravest, also where they are inside of another; see [fault.Gravest].
 func verdict(err error) (fault.Reason, int) {
 	if err == nil {
-		return "", exitOK
+		return "", ExitOK
 	}
 	var reason fault.Reason
 	for _, p := range independent(err) {
@@ -71,7 +77,7 @@ func verdict(err error) (fault.Reason, int) {
 	}
 	code, ok := exitCodes[reason]
 	if !ok {
-		return reason, exitInternal
+		return reason, ExitInternal
 	}
 	return reason, code
 }

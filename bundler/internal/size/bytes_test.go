@@ -1,11 +1,11 @@
-package flags_test
+package size_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/cli/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
 func TestSizesAreRead(t *testing.T) {
@@ -14,7 +14,7 @@ func TestSizesAreRead(t *testing.T) {
 		"64kB": 64e3, "64KiB": 64 << 10, "1TB": 1e12, "700 MB": 700e6, "12B": 12,
 		"": -1, "GB": -1, "-1GB": -1, "4XB": -1, "4i": -1, "4iB": -1, "9999999999TB": -1, "1.5.5G": -1, "0x10": -1,
 	} {
-		var b flags.Bytes = -1
+		var b size.Bytes = -1
 		err := b.Set(s)
 		require.Equal(t, want < 0, err != nil, s)
 		require.Equal(t, want, int64(b), s)
@@ -24,12 +24,12 @@ func TestSizesAreRead(t *testing.T) {
 func FuzzBytes(f *testing.F) {
 	f.Add("1.5GiB")
 	f.Fuzz(func(t *testing.T, s string) {
-		var b flags.Bytes
+		var b size.Bytes
 		if b.Set(s) != nil {
 			return
 		}
 		require.GreaterOrEqual(t, int64(b), int64(0))
-		var again flags.Bytes
+		var again size.Bytes
 		if b > 0 {
 			require.NoError(t, again.Set(b.String()))
 			require.Equal(t, b, again)

@@ -1,4 +1,4 @@
-// Package flags is what the commands of vdo-bundle have in common on their command
+// Package flags is what the commands of all programs have in common on their command
 // lines: kinds of flags, groups of them in help, and the errors of a command that was
 // called wrongly.
 //
@@ -24,7 +24,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
 )
 
 // Choice is a flag with a fixed set of values.
@@ -65,30 +64,6 @@ func Format(cmd *cobra.Command, to *string) {
 	Group(cmd, Output, func(fl *pflag.FlagSet) {
 		fl.Var(&Choice{To: to, Of: []string{Text, JSON}}, "format", "how to print the result: text or json")
 	})
-}
-
-// Bytes is a flag with a number of bytes: 4GB, 650MiB, 4294967295.
-type Bytes int64
-
-// Type says what the flag takes.
-func (*Bytes) Type() string { return "SIZE" }
-
-// String writes the number.
-func (b *Bytes) String() string {
-	if *b == 0 {
-		return ""
-	}
-	return fmt.Sprint(int64(*b))
-}
-
-// Set reads a number with a unit.
-func (b *Bytes) Set(s string) error {
-	n, err := size.Parse(s)
-	if err != nil {
-		return err
-	}
-	*b = Bytes(n)
-	return nil
 }
 
 // Bad is the error of a flag's value that cannot be understood. The hint of err, where

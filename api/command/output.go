@@ -1,0 +1,42 @@
+package command
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Output is standard output. That it takes no more is a fault, and is not forgotten
+// where a printer does not look.
+type Output struct {
+	f      *os.File
+	failed error
+}
+
+// Stdout is the program's.
+func Stdout() *Output { return &Output{f: os.Stdout} }
+
+// Write writes all of p.
+func (o *Output) Write(p []byte) (int, error) {
+	n, err := o.f.Write(p)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		o.failed = &fault.Error{
+			Reason: fault.Storage, Op: "write", Subject: "standard output", Err: err,
+			Hint: "free space where it leads, or lead it elsewhere, and run the same command again",
+		}
+		return n, o.failed
+	}
+	return n, nil
+}
+
+// Failed is the fault of the last write that failed, if any did.
+func (o *Output) Failed() error { return o.failed }
+
+// Fd is that of the file.
+func (o *Output) Fd() uintptr { return o.f.Fd() }

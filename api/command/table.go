@@ -1,0 +1,38 @@
+package command
+
+import (
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// Table is a table without lines: two blanks between columns, none at the end.
+type Table struct{ table.Writer }
+
+// NewTable makes one, with a header or without.
+func NewTable(header ...any) Table {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	t.SuppressTrailingSpaces()
+	if len(header) > 0 {
+		t.AppendHeader(header)
+	}
+	return Table{t}
+}
+
+// Row adds a row.
+func (t Table) Row(cells ...any) { t.AppendRow(cells) }
+
+// Write writes it; one without rows and header is nothing.
+func (t Table) Write(w io.Writer) error {
+	if t.Length() == 0 && t.Render() == "" {
+		return nil
+	}
+	_, err := io.WriteString(w, t.Render()+"\n")
+	return err
+}
