@@ -38,12 +38,18 @@ type VDOConfigSpec struct {
 	// Bundle to install from. Default: the one DriverBundle of the namespace.
 	// +optional
 	Bundle *LocalReference `json:"bundle,omitempty"`
-	// Drivers says how versions are chosen, by driver.
+	// Drivers says how versions are chosen, and how pods run, by driver.
 	// +optional
 	// +listType=map
 	// +listMapKey=driver
 	// +kubebuilder:validation:MaxItems=4
 	Drivers []DriverPolicy `json:"drivers,omitempty"`
+	// Patches change objects of the drivers' manifests, in this order, for what no other
+	// field says.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Patches []Patch `json:"patches,omitempty"`
 	// Upgrade says what happens when a bundle has newer releases: Automatic
 	// takes them, Manual stays with what is installed while it fits.
 	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
@@ -91,7 +97,7 @@ const (
 	DeleteOrphan DeleteMode = "Orphan"
 )
 
-// DriverPolicy says how a driver's version is chosen.
+// DriverPolicy says how a driver's version is chosen, and how its pods run.
 type DriverPolicy struct {
 	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
 	Driver string `json:"driver"`
@@ -104,6 +110,19 @@ type DriverPolicy struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^v?[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write a whole version, such as 3.5.1"
 	Version string `json:"version,omitempty"`
+	// LogLevel Debug makes the driver say more. Default: as in its manifests.
+	// +optional
+	// +kubebuilder:validation:Enum=Normal;Debug
+	LogLevel LogLevel `json:"logLevel,omitempty"`
+	// Proxy to reach the vCenters through.
+	// +optional
+	Proxy *Proxy `json:"proxy,omitempty"`
+	// Workloads are settings of the driver's pods.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Workloads []Workload `json:"workloads,omitempty"`
 }
 
 // CloudProvider settings.

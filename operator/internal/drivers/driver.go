@@ -86,3 +86,12 @@ var places = []Place{
 	{"Deployment", SystemNamespace, "rke2-snapshot-controller", matrix.SnapshotController, true},
 	{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
 }
+
+// VCenterClients returns the containers of a workload, "Kind namespace/name", that ask
+// vCenters.
+func VCenterClients(workload string) []string { return slices.Clone(vcenterClients[workload]) }
+
+var vcenterClients = map[string][]string{
+	"DaemonSet " + SystemNamespace + "/" + CloudControllerManager: {CloudControllerManager},
+	"Deployment " + CSINamespace + "/" + Controller:               {Controller, "vsphere-syncer"},
+}

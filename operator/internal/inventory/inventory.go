@@ -84,7 +84,10 @@ func CopyName(vdoConfig string) string {
 type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
-	ClusterID       string                    `json:"clusterID,omitempty"`
+	// Drivers and Patches are the settings of pods that drivers were last rendered with.
+	Drivers   []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
+	Patches   []v1alpha1.Patch        `json:"patches,omitempty"`
+	ClusterID string                  `json:"clusterID,omitempty"`
 	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
 	Bundle string `json:"bundle,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.

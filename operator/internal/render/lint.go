@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -45,14 +46,16 @@ func Lint(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID, d
 
 // finding collects what is wrong with one object.
 type finding struct {
+	op      string // "": check manifest
 	subject string
+	hint    string // "": what to do about a manifest
 	all     []error
 }
 
 func (f *finding) add(format string, args ...any) {
 	f.all = append(f.all, &fault.Error{
-		Reason: fault.Refused, Op: "check manifest", Subject: f.subject,
-		Hint: "this is not upstream's manifest as it is known: look at it, and make the bundle again from one that you trust",
+		Reason: fault.Refused, Op: cmp.Or(f.op, "check manifest"), Subject: f.subject,
+		Hint: cmp.Or(f.hint, "this is not upstream's manifest as it is known: look at it, and make the bundle again from one that you trust"),
 		Err:  fmt.Errorf(format, args...),
 	})
 }

@@ -55,6 +55,7 @@ func Render(in Input) (*Rendered, error) {
 	if len(failed) > 0 {
 		return nil, failed
 	}
+	r.noteIdle()
 	return r.rendered()
 }
 
@@ -109,6 +110,9 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 		return err
 	}
 	if err := r.check(s, id); err != nil {
+		return err
+	}
+	if err := r.customize(s); err != nil {
 		return err
 	}
 	switch id.Driver {

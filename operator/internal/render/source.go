@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/Masterminds/semver/v3"
@@ -29,7 +30,7 @@ func load(lock *bundle.Lock, manifests map[string][]byte, id matrix.ReleaseID) (
 	if err != nil {
 		return nil, err
 	}
-	s := &source{release: release, driver: id.Driver, version: id.Version, images: release.Images, digests: map[string]image.Digest{}}
+	s := &source{release: release, driver: id.Driver, version: id.Version, images: maps.Clone(release.Images), digests: map[string]image.Digest{}}
 	for _, i := range lock.Images {
 		s.digests[i.Reference.String()] = i.Digest
 	}

@@ -150,6 +150,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		if r.malformed[matrix.CSI] == nil && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
+		now.Drivers, now.Patches = r.customized(was)
 	}
 	now.Kubernetes = s.kubernetes.reported
 	if r.untrusted == "" {

@@ -119,10 +119,12 @@ func (s *site) unasked() []matrix.Driver {
 	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
 }
 
-// remembered is the spec with the providers that drivers were last rendered from.
+// remembered is the spec with the providers and settings of pods that drivers were last
+// rendered from.
 func (s *site) remembered() v1alpha1.VDOConfigSpec {
 	spec, was := s.spec, s.inventory.Memory()
 	spec.CloudProvider, spec.StorageProvider = was.CloudProvider, was.StorageProvider
+	spec.Drivers, spec.Patches = was.Drivers, was.Patches
 	return spec
 }
 

@@ -1,0 +1,119 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LogLevel is Normal or Debug.
+type LogLevel string
+
+// The log levels.
+const (
+	LogNormal LogLevel = "Normal"
+	LogDebug  LogLevel = "Debug"
+)
+
+// Proxy is how a driver reaches its vCenters.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.https) && size(self.https) > 0) || (has(self.http) && size(self.http) > 0)",message="give the proxy in https, the scheme of the vCenter's API"
+type Proxy struct {
+	// HTTPS is the proxy for https:// addresses, which a vCenter's are: a URL.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^https?://[A-Za-z0-9._:\[\]-]+/?$')`,message="write a URL such as http://proxy.site.example:3128, without user and password: whoever may read pods would read them"
+	HTTPS string `json:"https,omitempty"`
+	// HTTP is the proxy for http:// addresses: a URL.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^https?://[A-Za-z0-9._:\[\]-]+/?$')`,message="write a URL such as http://proxy.site.example:3128, without user and password: whoever may read pods would read them"
+	HTTP string `json:"http,omitempty"`
+	// NoProxy are hosts, .domains and subnets to reach without the proxy. The API server
+	// and the cluster's services are always among them.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[A-Za-z0-9.*:/_-]+$')`,message="write one host, .domain or subnet an item"
+	// +listType=atomic
+	NoProxy []string `json:"noProxy,omitempty"`
+}
+
+// Workload are settings of the pods of one Deployment or DaemonSet of a driver.
+type Workload struct {
+	// Name of the Deployment or DaemonSet, as the driver's manifests have it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// NodeSelector narrows the nodes that pods run on, besides what the manifest says.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Tolerations are added to the manifest's.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// PriorityClassName takes the place of the manifest's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// Containers are settings of the manifest's containers.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Containers []Container `json:"containers,omitempty"`
+}
+
+// Container are settings of one container.
+type Container struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Resources: what is given takes the place of the manifest's, resource by resource.
+	// +optional
+	Resources *Resources `json:"resources,omitempty"`
+	// Args are further arguments, each a flag such as --timeout=600s. A flag that the
+	// manifest has gets this value.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:Pattern=`^--?[A-Za-z0-9][A-Za-z0-9_-]*(=[A-Za-z0-9._,:/\\$()=*+-]*)?$`
+	// +listType=atomic
+	Args []string `json:"args,omitempty"`
+}
+
+// Resources are what a container asks for, and the most that it gets.
+type Resources struct {
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+}
+
+// Patch changes one object of a driver's manifests. It sees the object as upstream wrote
+// it, images by upstream's names; what the operator makes of it comes after. Refused is
+// what names, selectors and privileges are at stake in, and images that the bundle does
+// not hold.
+type Patch struct {
+	Target PatchTarget `json:"target"`
+	// Patch in YAML or JSON: a list is a JSON patch (RFC 6902), a map a strategic merge
+	// patch. Whoever may read VDOConfigs reads it: nothing secret belongs here.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=8192
+	Patch string `json:"patch"`
+}
+
+// PatchTarget names one object of a driver's manifests.
+type PatchTarget struct {
+	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
+	Driver string `json:"driver"`
+	// +kubebuilder:validation:Enum=Deployment;DaemonSet;Service;ServiceAccount;ConfigMap;CSIDriver
+	Kind string `json:"kind"`
+	// Namespace: where it is given it has to be the object's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}

@@ -1,0 +1,41 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSettingsOfPods(t *testing.T) {
+	const cpi = "cloudProvider: {vsphereCloudConfigs: [a]}\n"
+	driver := func(fields string) string { return cpi + "drivers: [{driver: cpi, " + fields + "}]" }
+	workload := func(fields string) string { return driver("workloads: [{name: x, " + fields + "}]") }
+	patch := func(target, text string) string {
+		return cpi + "patches: [{target: {" + target + "}, patch: " + text + "}]"
+	}
+	const target = "driver: cpi, kind: DaemonSet, name: x"
+	tryAll(t, "VDOConfig", []shape{
+		{"all of it", workload("nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: p, containers: [{name: c, args: [--v=2, -x, '--a=b,c=d'], resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}}]"), ""},
+		{"a log level", driver("logLevel: Debug"), ""},
+		{"another log level", driver("logLevel: Trace"), "logLevel"},
+		{"a workload without a name", driver("workloads: [{name: ''}]"), "name"},
+		{"a workload twice", driver("workloads: [{name: a}, {name: a}]"), "Duplicate value"},
+		{"an argument with a space", workload("containers: [{name: c, args: ['--a b']}]"), "args"},
+		{"an argument that is no flag", workload("containers: [{name: c, args: [sh]}]"), "args"},
+		{"no quantity", workload("containers: [{name: c, resources: {requests: {cpu: lots}}}]"), "cpu"},
+
+		{"a proxy", driver("proxy: {https: 'http://proxy.site:3128', noProxy: [.site, 10.0.0.0/8, 'fd00::/8']}"), ""},
+		{"a proxy by IPv6", driver("proxy: {https: 'http://[fd00::1]:3128'}"), ""},
+		{"a proxy with a login", driver("proxy: {https: 'http://a:b@proxy:3128'}"), "without user and password"},
+		{"a proxy without a scheme", driver("proxy: {https: 'proxy:3128'}"), "write a URL"},
+		{"a proxy without an address", driver("proxy: {noProxy: [a]}"), "give the proxy in https"},
+		{"a list in an item", driver("proxy: {https: 'http://p:1', noProxy: ['a,b']}"), "one host, .domain or subnet an item"},
+
+		{"a patch", patch(target, "'spec: {}'"), ""},
+		{"a patch of a Secret", patch("driver: cpi, kind: Secret, name: x", "'a: b'"), "Unsupported value"},
+		{"a patch of rights", patch("driver: cpi, kind: ClusterRole, name: x", "'a: b'"), "Unsupported value"},
+		{"a patch of nothing", patch("driver: cpi, kind: DaemonSet", "'a: b'"), "name: Required value"},
+		{"a patch of another driver", patch("driver: other, kind: DaemonSet, name: x", "'a: b'"), "Unsupported value"},
+		{"an empty patch", patch(target, "''"), "patch"},
+		{"a long patch", patch(target, strings.Repeat("x", 8193)), "Too long"},
+	})
+}

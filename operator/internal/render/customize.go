@@ -1,0 +1,302 @@
+package render
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+)
+
+// customize changes a release's objects as the spec asks: the settings of spec.drivers
+// first, then spec.patches in their order. It is done to upstream's objects, before
+// anything else is, so that what rendering does to them is done to the changed ones and
+// cannot be patched away. Each step is held to what the manifest had (see [limits]) and
+// to the driver's ceiling.
+func (r *renderer) customize(s *source) error {
+	policy := r.policyOf(s)
+	errs := []error{s.settings(policy)}
+	for i, p := range r.in.Spec.Patches {
+		if p.Target.Driver == string(s.driver) {
+			errs = append(errs, s.patch(patchField(i), p))
+		}
+	}
+	// The ceiling of manifests knows no proxy, so that none comes from a bundle or a patch.
+	return fault.Join(append(errs, setProxy(s, policy.Proxy))...)
+}
+
+func patchField(i int) string { return fmt.Sprintf("spec.patches[%d]", i) }
+
+// noteIdle says which patches change nothing, because what they are about is not
+// installed here.
+func (r *renderer) noteIdle() {
+	there := map[string]bool{}
+	for _, stage := range r.stages {
+		for _, o := range stage.Objects {
+			there[o.GetKind()+" "+o.GetName()] = true
+		}
+	}
+	for i, p := range r.in.Spec.Patches {
+		what := p.Target.Kind + " " + p.Target.Name
+		if !there[what] {
+			r.note("%s changes nothing: %s of %s is not installed here", patchField(i), what, p.Target.Driver)
+		}
+	}
+}
+
+func (r *renderer) policyOf(s *source) v1alpha1.DriverPolicy {
+	for _, d := range r.in.Spec.Drivers {
+		if d.Driver == string(s.driver) {
+			return d
+		}
+	}
+	return v1alpha1.DriverPolicy{}
+}
+
+// settings applies what spec.drivers says of a driver's pods.
+func (s *source) settings(policy v1alpha1.DriverPolicy) error {
+	field := fmt.Sprintf("spec.drivers[%s]", s.driver)
+	var errs []error
+	if policy.LogLevel == v1alpha1.LogDebug && !logMore(s) {
+		errs = append(errs, badSpec(field+".logLevel", "leave it out", "%s has no log level that its manifests set", s.name()))
+	}
+	for _, w := range policy.Workloads {
+		errs = append(errs, s.workload(fmt.Sprintf("%s.workloads[%s]", field, w.Name), w))
+	}
+	return fault.Join(errs...)
+}
+
+func (s *source) workload(field string, w v1alpha1.Workload) error {
+	i := slices.IndexFunc(s.objects, func(o *unstructured.Unstructured) bool { return podSpec(o) != nil && o.GetName() == w.Name })
+	if i < 0 {
+		return badSpec(field, "name one of these: "+strings.Join(s.workloads(), ", "), "%s has no Deployment or DaemonSet %q", s.name(), w.Name)
+	}
+	changed := s.objects[i].DeepCopy()
+	spec := podSpec(changed)
+	errs := []error{selectNodes(field, spec, w.NodeSelector)}
+	for _, t := range w.Tolerations {
+		asMap, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&t)
+		if err != nil {
+			return err // a Toleration always converts
+		}
+		have, _ := spec["tolerations"].([]any)
+		spec["tolerations"] = append(have, any(asMap))
+	}
+	if w.PriorityClassName != "" {
+		spec["priorityClassName"] = w.PriorityClassName
+		delete(spec, "priority")
+	}
+	for _, c := range w.Containers {
+		errs = append(errs, customizeContainer(fmt.Sprintf("%s.containers[%s]", field, c.Name), changed, c))
+	}
+	if err := fault.Join(errs...); err != nil {
+		return err
+	}
+	return s.replace(i, changed, field)
+}
+
+// workloads names a release's Deployments and DaemonSets.
+func (s *source) workloads() []string {
+	var names []string
+	for _, o := range s.objects {
+		if podSpec(o) != nil {
+			names = append(names, o.GetName())
+		}
+	}
+	return names
+}
+
+// selectNodes adds to a node selector. What the manifest selects by stays: a CSI node
+// plugin for Linux on Windows nodes would fall over there.
+func selectNodes(field string, spec map[string]any, more map[string]string) error {
+	for k, v := range more {
+		have := child(spec, "nodeSelector")
+		if was, is := have[k]; is && was != v {
+			return badSpec(field+".nodeSelector", "leave the label out, or use spec.patches", "the manifest selects nodes by %s=%v", k, was)
+		}
+		have[k] = v
+	}
+	return nil
+}
+
+func customizeContainer(field string, o *unstructured.Unstructured, given v1alpha1.Container) error {
+	c := container(o, given.Name)
+	if c == nil {
+		var names []string
+		for _, c := range containers(podSpec(o)) {
+			names = append(names, fmt.Sprint(c["name"]))
+		}
+		return badSpec(field, "name one of these: "+strings.Join(names, ", "), "%s has no container %q", RefOf(o), given.Name)
+	}
+	if r := given.Resources; r != nil {
+		have := child(c, "resources")
+		for kind, given := range map[string]corev1.ResourceList{"requests": r.Requests, "limits": r.Limits} {
+			for name, quantity := range given {
+				child(have, kind)[string(name)] = quantity.String()
+			}
+		}
+	}
+	for _, a := range given.Args {
+		setArg(c, a)
+	}
+	return nil
+}
+
+// child is the map under a key for changing, made where there is none.
+func child(m map[string]any, key string) map[string]any {
+	have, ok := m[key].(map[string]any)
+	if !ok {
+		have = map[string]any{}
+		m[key] = have
+	}
+	return have
+}
+
+// setArg gives a flag its value, in the place of the one that is there.
+func setArg(c map[string]any, arg string) {
+	list, _ := c["args"].([]any)
+	for i, have := range list {
+		if flagName(have) == flagName(arg) {
+			list[i] = arg
+			return
+		}
+	}
+	c["args"] = append(list, any(arg))
+}
+
+// flagName is the name of an argument's flag: both of Go's forms, -v and --v, are one.
+func flagName(arg any) string {
+	text, _ := arg.(string)
+	name, _, _ := strings.Cut(text, "=")
+	return strings.TrimLeft(name, "-")
+}
+
+const (
+	logVariable = "LOGGER_LEVEL" // of the storage driver's own programs
+	logDebug    = "DEVELOPMENT"
+	logFlag     = "v" // of everything else
+	logVerbose  = "--v=6"
+)
+
+// logMore turns up every level that the manifests set, and tells whether there was one.
+func logMore(s *source) bool {
+	found := false
+	for _, o := range s.objects {
+		for _, c := range containers(podSpec(o)) {
+			if slices.ContainsFunc(argsOf(c), func(a any) bool { return flagName(a) == logFlag }) {
+				setArg(c, logVerbose)
+				found = true
+			}
+			for _, e := range environment(c) {
+				if e["name"] == logVariable {
+					e["value"], found = logDebug, true
+				}
+			}
+		}
+	}
+	return found
+}
+
+func argsOf(c map[string]any) []any {
+	list, _ := c["args"].([]any)
+	return list
+}
+
+func environment(c map[string]any) []map[string]any {
+	list, _ := c["env"].([]any)
+	var out []map[string]any
+	for _, item := range list {
+		if e, ok := item.(map[string]any); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// inCluster is what is never reached through a proxy: the API server, whose address the
+// kubelet gives to every container in this variable, and the cluster's services.
+var inCluster = []string{"$(KUBERNETES_SERVICE_HOST)", "localhost", "127.0.0.1", "::1", ".svc", ".cluster.local"}
+
+// setProxy lets the containers that ask vCenters do so through a proxy. Sidecars talk to
+// the API server alone.
+func setProxy(s *source, p *v1alpha1.Proxy) error {
+	if p == nil {
+		return nil
+	}
+	field := fmt.Sprintf("spec.drivers[%s].proxy", s.driver)
+	if err := fault.Join(checkProxy(field+".https", p.HTTPS), checkProxy(field+".http", p.HTTP)); err != nil {
+		return err
+	}
+	found := false
+	for _, o := range s.objects {
+		for _, name := range drivers.VCenterClients(RefOf(o).String()) {
+			c := container(o, name)
+			if c == nil {
+				continue
+			}
+			found = true
+			setVariable(c, "HTTPS_PROXY", p.HTTPS)
+			setVariable(c, "HTTP_PROXY", p.HTTP)
+			setVariable(c, "NO_PROXY", strings.Join(slices.Concat(inCluster, p.NoProxy), ","))
+		}
+	}
+	if !found {
+		return badSpec(field, "leave it out", "%s asks no vCenter", s.name())
+	}
+	return nil
+}
+
+func setVariable(c map[string]any, name, value string) {
+	if value == "" {
+		return
+	}
+	list, _ := c["env"].([]any)
+	c["env"] = append(list, any(map[string]any{"name": name, "value": value}))
+}
+
+// checkProxy accepts a URL of a proxy without a login. It does not quote what it refuses.
+func checkProxy(field, given string) error {
+	if given == "" {
+		return nil
+	}
+	const hint = "write a URL such as http://proxy.site.example:3128, without user and password"
+	u, err := url.Parse(given)
+	switch {
+	case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "":
+		return badSpec(field, hint, "it is not the URL of a proxy")
+	case u.User != nil:
+		return badSpec(field, hint, "it has a login, which whoever may read pods would read")
+	}
+	if _, _, err := net.SplitHostPort(u.Host); err != nil && strings.Contains(u.Host, ":") && !strings.HasSuffix(u.Host, "]") {
+		return badSpec(field, hint, "it is not the URL of a proxy")
+	}
+	return nil
+}
+
+// replace takes a changed object in the place of the one that it was made from, where it
+// is within the limits.
+func (s *source) replace(i int, changed *unstructured.Unstructured, field string) error {
+	was := s.objects[i]
+	if reflect.DeepEqual(was.Object, changed.Object) {
+		return nil
+	}
+	images := s.adoptImages(changed)
+	l := &limits{source: s, field: field, was: was, is: changed}
+	if err := l.check(); err != nil {
+		for _, written := range images {
+			delete(s.images, written)
+		}
+		return err
+	}
+	s.objects[i] = changed
+	return nil
+}

@@ -1,0 +1,312 @@
+package render_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func patchOf(d matrix.Driver, kind, name, text string) v1alpha1.Patch {
+	return v1alpha1.Patch{Target: v1alpha1.PatchTarget{Driver: string(d), Kind: kind, Name: name}, Patch: text}
+}
+
+// containerOf returns a container of a rendered workload.
+func containerOf(t testing.TB, out *render.Rendered, workload, name string) map[string]any {
+	t.Helper()
+	list, _, err := unstructured.NestedSlice(must(t, out, workload).Object, "spec", "template", "spec", "containers")
+	require.NoError(t, err)
+	for _, item := range list {
+		if c := item.(map[string]any); c["name"] == name {
+			return c
+		}
+	}
+	t.Fatalf("%s has no container %s", workload, name)
+	return nil
+}
+
+// variables are a container's, by name.
+func variables(c map[string]any) map[string]any {
+	all := map[string]any{}
+	list, _ := c["env"].([]any)
+	for _, item := range list {
+		e := item.(map[string]any)
+		all[e["name"].(string)] = e["value"]
+	}
+	return all
+}
+
+func TestSettingsReachThePodsOfEveryRelease(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		in.Spec.Drivers = []v1alpha1.DriverPolicy{{
+			Driver: "csi", LogLevel: v1alpha1.LogDebug,
+			Proxy: &v1alpha1.Proxy{HTTPS: "http://proxy.site:3128", NoProxy: []string{"vc2.site", "10.0.0.0/8"}},
+			Workloads: []v1alpha1.Workload{{
+				Name: "vsphere-csi-controller", NodeSelector: map[string]string{"pool": "infra"}, PriorityClassName: "site-critical",
+				Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+				Containers: []v1alpha1.Container{{
+					Name: "csi-provisioner", Args: []string{"--timeout=600s", "--default-fstype=xfs", "--extra-create-metadata"},
+					Resources: &v1alpha1.Resources{
+						Requests: corev1.ResourceList{"cpu": resource.MustParse("50m")},
+						Limits:   corev1.ResourceList{"memory": resource.MustParse("256Mi")},
+					},
+				}},
+			}},
+		}}
+		infra := controlPlane("cp-infra")
+		infra.Labels["pool"] = "infra"
+		infra.Taints = append(infra.Taints, corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule})
+		in.Cluster.Nodes = append(in.Cluster.Nodes, infra)
+		out := mustRender(t, in)
+		const controller = "Deployment vsphere-csi-controller"
+		args := containerArgs(t, out, controller, "csi-provisioner")
+		require.Contains(t, args, "--timeout=600s")
+		require.NotContains(t, args, "--timeout=300s", "a flag of the manifest gets the value in its place")
+		require.Contains(t, args, "--extra-create-metadata")
+		require.Contains(t, args, "--v=6")
+		c := containerOf(t, out, controller, "csi-provisioner")
+		require.Equal(t, map[string]any{"requests": map[string]any{"cpu": "50m"}, "limits": map[string]any{"memory": "256Mi"}}, c["resources"])
+		require.NotContains(t, variables(c), "HTTPS_PROXY", "a sidecar talks to the API server alone")
+		for _, name := range []string{"vsphere-csi-controller", "vsphere-syncer"} {
+			env := variables(containerOf(t, out, controller, name))
+			require.Equal(t, "http://proxy.site:3128", env["HTTPS_PROXY"])
+			require.Contains(t, env["NO_PROXY"], "$(KUBERNETES_SERVICE_HOST)")
+			require.Contains(t, env["NO_PROXY"], ",vc2.site,10.0.0.0/8")
+			require.Equal(t, "DEVELOPMENT", env["LOGGER_LEVEL"])
+		}
+		require.Equal(t, "DEVELOPMENT", variables(containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node"))["LOGGER_LEVEL"])
+		spec, _, err := unstructured.NestedMap(must(t, out, controller).Object, "spec", "template", "spec")
+		require.NoError(t, err)
+		require.Equal(t, "site-critical", spec["priorityClassName"])
+		require.Equal(t, "infra", spec["nodeSelector"].(map[string]any)["pool"])
+		replicas, _, err := unstructured.NestedInt64(must(t, out, controller).Object, "spec", "replicas")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), replicas, "replicas fit the nodes that the settings leave")
+	})
+}
+
+func TestSettingsThatFitNothingAreNamed(t *testing.T) {
+	workload := func(w v1alpha1.Workload) v1alpha1.DriverPolicy {
+		return v1alpha1.DriverPolicy{Driver: "csi", Workloads: []v1alpha1.Workload{w}}
+	}
+	controller := func(c v1alpha1.Container) v1alpha1.DriverPolicy {
+		return workload(v1alpha1.Workload{Name: "vsphere-csi-controller", Containers: []v1alpha1.Container{c}})
+	}
+	cases := map[string]struct {
+		policy v1alpha1.DriverPolicy
+		want   string
+		hint   string
+	}{
+		"no such workload":       {workload(v1alpha1.Workload{Name: "csi-controller"}), `no Deployment or DaemonSet "csi-controller"`, "vsphere-csi-controller"},
+		"no such container":      {controller(v1alpha1.Container{Name: "provisioner"}), `no container "provisioner"`, "csi-provisioner"},
+		"no flag":                {controller(v1alpha1.Container{Name: "csi-provisioner", Args: []string{"rm -rf"}}), "not a flag", ""},
+		"another API server":     {controller(v1alpha1.Container{Name: "csi-provisioner", Args: []string{"--kubeconfig=/x"}}), "changes --kubeconfig", ""},
+		"another socket":         {controller(v1alpha1.Container{Name: "csi-provisioner", Args: []string{"-csi-address=/x"}}), "changes --csi-address", ""},
+		"against the manifest":   {workload(v1alpha1.Workload{Name: "vsphere-csi-node", NodeSelector: map[string]string{"kubernetes.io/os": "windows"}}), "selects nodes by kubernetes.io/os=linux", ""},
+		"a proxy with a login":   {v1alpha1.DriverPolicy{Driver: "csi", Proxy: &v1alpha1.Proxy{HTTPS: "http://me:canary@proxy:1"}}, "has a login", ""},
+		"no proxy":               {v1alpha1.DriverPolicy{Driver: "csi", Proxy: &v1alpha1.Proxy{HTTPS: "proxy:3128"}}, "not the URL of a proxy", ""},
+		"a driver without proxy": {v1alpha1.DriverPolicy{Driver: "snapshot-controller", Proxy: &v1alpha1.Proxy{HTTPS: "http://p:1"}}, "asks no vCenter", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := input(t, release(t, matrix.SnapshotController, "8.2.0"), release(t, matrix.CSI, "3.5.1"))
+			in.Spec.Drivers = []v1alpha1.DriverPolicy{c.policy}
+			_, err := render.Render(in)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "spec.drivers["+c.policy.Driver+"]")
+			require.Contains(t, fault.HintOf(err), c.hint)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.NotContains(t, fault.Text(err), "canary")
+			var failed render.Failed
+			require.ErrorAs(t, err, &failed, "the other drivers go on")
+			require.Len(t, failed, 1)
+		})
+	}
+}
+
+func TestPatchesChangeUpstreamsObjects(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	in.Spec.Patches = []v1alpha1.Patch{
+		patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node", `
+spec:
+  updateStrategy: {rollingUpdate: {maxUnavailable: 10%}}
+  template:
+    metadata: {annotations: {site.example/owner: storage}}
+    spec:
+      containers:
+      - name: vsphere-csi-node
+        env: [{name: MAX_VOLUMES_PER_NODE, value: "30"}]
+        securityContext: {seccompProfile: {type: RuntimeDefault}}
+`),
+		patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", `[
+  {"op": "test", "path": "/spec/template/spec/containers/0/name", "value": "csi-attacher"},
+  {"op": "replace", "path": "/spec/template/spec/containers/0/args/0", "value": "--v=2"},
+  {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"key": "gpu", "operator": "Exists"}}]`),
+		patchOf(matrix.CPI, "DaemonSet", "vsphere-cloud-controller-manager", `spec: {template: {spec: {volumes: [{name: proxy-ca, configMap: {name: proxy-ca}}]}}}`),
+		patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node-windows", `metadata: {annotations: {a: b}}`),
+		patchOf(matrix.CNI, "DaemonSet", "antrea-agent", `metadata: {annotations: {a: b}}`),
+	}
+	out := mustRender(t, in)
+	node := must(t, out, "DaemonSet vsphere-csi-node").Object
+	unavailable, _, err := unstructured.NestedFieldNoCopy(node, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable")
+	require.NoError(t, err)
+	require.Equal(t, "10%", unavailable)
+	c := containerOf(t, out, "DaemonSet vsphere-csi-node", "vsphere-csi-node")
+	require.Equal(t, "30", variables(c)["MAX_VOLUMES_PER_NODE"])
+	require.Equal(t, "node", variables(c)["X_CSI_MODE"], "lists are merged by their keys")
+	require.Equal(t, true, c["securityContext"].(map[string]any)["privileged"])
+	require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, c["image"])
+	require.Contains(t, containerArgs(t, out, "Deployment vsphere-csi-controller", "csi-attacher"), "--v=2")
+	require.Contains(t, fmt.Sprint(must(t, out, "DaemonSet vsphere-cloud-controller-manager").Object), "proxy-ca")
+	require.Contains(t, out.Notes, "spec.patches[3] changes nothing: DaemonSet vsphere-csi-node-windows of csi is not installed here")
+	require.Contains(t, out.Notes, "spec.patches[4] changes nothing: DaemonSet antrea-agent of cni is not installed here")
+	require.Equal(t, out, mustRender(t, in), "rendering again gives the same: upstream's objects are not changed")
+	in.Spec.Patches = nil
+	require.NotContains(t, fmt.Sprint(must(t, mustRender(t, in), "DaemonSet vsphere-csi-node").Object), "MAX_VOLUMES_PER_NODE:30")
+}
+
+func TestAPatchMayNameAnotherImageOfTheBundle(t *testing.T) {
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	other := image.MustReference("registry.k8s.io/sig-storage/csi-provisioner:v5.0.0")
+	in.Lock.Images = append(in.Lock.Images, bundle.Image{Reference: other, Digest: image.DigestOf([]byte("newer"))})
+	in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller",
+		`spec: {template: {spec: {containers: [{name: csi-provisioner, image: "registry.k8s.io/sig-storage/csi-provisioner:v5.0.0"}]}}}`)}
+	c := containerOf(t, mustRender(t, in), "Deployment vsphere-csi-controller", "csi-provisioner")
+	require.Equal(t, repository+"@"+image.DigestOf([]byte("newer")).String(), c["image"])
+	require.NotContains(t, in.Lock.Releases[0].Images, other.String(), "the bundle's lock stays as it is")
+}
+
+// What a patch may not do, each with the patch that tries it.
+func TestPatchesDoNotReachFurtherThanTheManifest(t *testing.T) {
+	pod := func(text string) string { return "spec: {template: {spec: {" + text + "}}}" }
+	container := func(name, text string) string { return pod("containers: [{name: " + name + ", " + text + "}]") }
+	const controller, attacher, node = "Deployment vsphere-csi-controller", "csi-attacher", "DaemonSet vsphere-csi-node"
+	cases := map[string]struct{ target, patch, want string }{
+		"an image that is not in the bundle":   {controller, container(attacher, "image: evil.example/attacher:v1"), `image "evil.example/attacher:v1", which the bundle does not hold`},
+		"an image by another tag":              {controller, container(attacher, "image: registry.k8s.io/sig-storage/csi-attacher:latest"), "which the bundle does not hold"},
+		"a container of another image":         {controller, container("helper", "image: busybox"), "which the bundle does not hold"},
+		"an init container":                    {controller, pod("initContainers: [{name: helper, image: busybox}]"), "which the bundle does not hold"},
+		"an ephemeral container":               {controller, pod("ephemeralContainers: [{name: helper, image: busybox}]"), "ephemeral containers"},
+		"privileged":                           {controller, container(attacher, "securityContext: {privileged: true}"), "changes privileged of the securityContext"},
+		"escalation":                           {node, container("node-driver-registrar", "securityContext: {allowPrivilegeEscalation: true}"), "changes allowPrivilegeEscalation"},
+		"a capability":                         {node, container("vsphere-csi-node", "securityContext: {capabilities: {add: [SYS_ADMIN, SYS_PTRACE]}}"), "changes capabilities"},
+		"root":                                 {controller, container("vsphere-csi-controller", "securityContext: {runAsUser: 0}"), "changes runAsUser"},
+		"not non-root":                         {controller, container("vsphere-csi-controller", "securityContext: {runAsNonRoot: null}"), "takes runAsNonRoot out"},
+		"no seccomp":                           {controller, pod("securityContext: {seccompProfile: {type: Unconfined}}"), "changes seccompProfile"},
+		"no AppArmor":                          {controller, "spec: {template: {metadata: {annotations: {container.apparmor.security.beta.kubernetes.io/csi-attacher: unconfined}}}}", "sets the annotation"},
+		"the node's network":                   {controller, pod("hostNetwork: true"), "sets hostNetwork"},
+		"the node's processes":                 {node, pod("hostPID: true"), "sets hostPID"},
+		"the others' processes":                {node, pod("shareProcessNamespace: true"), "sets shareProcessNamespace"},
+		"another account":                      {controller, pod("serviceAccountName: default"), "changes serviceAccountName"},
+		"another pull secret":                  {controller, pod("imagePullSecrets: [{name: x}]"), "changes imagePullSecrets"},
+		"a folder of the node":                 {node, pod("volumes: [{name: etc, hostPath: {path: /etc}}]"), "adds or changes volume etc"},
+		"a known folder of the node elsewhere": {controller, pod("volumes: [{name: dev, hostPath: {path: /dev}}]"), "adds or changes volume dev"},
+		"a Secret":                             {controller, pod("volumes: [{name: s, secret: {secretName: vsphere-config-secret}}]"), "adds or changes volume s"},
+		"the configuration for a sidecar":      {controller, container(attacher, "volumeMounts: [{name: vsphere-config-volume, mountPath: /etc/cloud}]"), "mounts vsphere-config-volume at /etc/cloud in container csi-attacher"},
+		"another configuration":                {"DaemonSet vsphere-cloud-controller-manager", pod("volumes: [{name: vsphere-config-volume, configMap: {name: mine}}]"), "another volume in the place of vsphere-config-volume"},
+		"a variable from a Secret":             {controller, container(attacher, "env: [{name: X, valueFrom: {secretKeyRef: {name: vsphere-config-secret, key: x}}}]"), "variable X from an object"},
+		"a vCenter by variable":                {controller, container("vsphere-csi-controller", "env: [{name: VSPHERE_VCENTER, value: evil}]"), "overrides the configuration"},
+		"a proxy by variable":                  {controller, container("vsphere-csi-controller", "env: [{name: HTTPS_PROXY, value: evil}]"), "overrides the configuration"},
+		"another file":                         {controller, container("vsphere-csi-controller", "env: [{name: VSPHERE_CSI_CONFIG, value: /tmp/x}]"), "where container vsphere-csi-controller finds its configuration"},
+		"another program":                      {controller, container(attacher, "command: [sh]"), "changes command of container csi-attacher"},
+		"a hook":                               {controller, container(attacher, "lifecycle: {postStart: {exec: {command: [sh]}}}"), "changes lifecycle"},
+		"a probe that runs a program":          {controller, container(attacher, "livenessProbe: {exec: {command: [sh, -c, id]}}"), `runs "sh -c id" as its liveness probe`},
+		"a port of the node":                   {controller, container(attacher, "ports: [{containerPort: 80, hostPort: 80}]"), "node's port 80"},
+		"mounts that the node sees":            {controller, container(attacher, "volumeMounts: [{name: socket-dir, mountPath: /csi, mountPropagation: Bidirectional}]"), "seen by the node"},
+		"a container less":                     {controller, container("csi-provisioner", "$patch: delete"), "takes container csi-provisioner away"},
+		"a selector":                           {controller, "spec: {selector: {matchLabels: {a: b}}}", "changes the selector"},
+		"a label that is selected by":          {controller, "spec: {template: {metadata: {labels: {app: other}}}}", "changes the label app"},
+		"another name":                         {controller, "metadata: {name: other}", "makes another object of it"},
+		"another namespace":                    {controller, "metadata: {namespace: kube-system}", "makes another object of it"},
+		"another kind":                         {controller, "kind: DaemonSet", "another object"},
+		"its deletion":                         {controller, "$patch: delete", "another object"},
+		"an owner":                             {controller, `[{"op": "add", "path": "/metadata/ownerReferences", "value": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]}]`, "owners"},
+		"a finalizer":                          {controller, "metadata: {finalizers: [a.b/c]}", "finalizers"},
+		"pods of others":                       {"Service vsphere-csi-controller", "spec: {selector: {app: other}}", "changes the selector"},
+		"a port to the outside":                {"Service vsphere-csi-controller", "spec: {type: LoadBalancer}", "is of type LoadBalancer"},
+		"tokens of other pods":                 {"CSIDriver csi.vsphere.vmware.com", "spec: {tokenRequests: [{audience: x}]}", "tokens of other pods"},
+
+		"no such object":                {"Deployment csi-controller", "metadata: {}", "has no Deployment csi-controller"},
+		"a field that there is not":     {controller, "spec: {replicass: 2}", "replicass"},
+		"a field of pods that is not":   {controller, pod("tolerationss: []"), "tolerationss"},
+		"a test that fails":             {controller, `[{"op": "test", "path": "/spec/replicas", "value": 7}]`, "test"},
+		"a path that there is not":      {controller, `[{"op": "replace", "path": "/spec/nope", "value": 7}]`, "nope"},
+		"an operation that there isn't": {controller, `[{"op": "explode", "path": "/spec"}]`, "explode"},
+		"no patch":                      {controller, "just text", "neither a map nor a list"},
+		"no YAML":                       {controller, "a: [", "yaml"},
+		"a bomb":                        {controller, "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n", "more than"},
+		"copies without end":            {controller, "[" + strings.Repeat(`{"op": "copy", "from": "/spec/template", "path": "/spec/template/x"},`, 100) + `{"op": "test", "path": "/kind", "value": "Deployment"}]`, ""},
+		"settings of ours":              {"ConfigMap internal-feature-states.csi.vsphere.vmware.com", "data: {a: b}", "made from spec.storageProvider"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+			kind, object, _ := strings.Cut(c.target, " ")
+			driver := matrix.CSI
+			if object == "vsphere-cloud-controller-manager" {
+				driver = matrix.CPI
+			}
+			in.Spec.Patches = []v1alpha1.Patch{patchOf(driver, kind, object, c.patch)}
+			_, err := render.Render(in)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "spec.patches[0]")
+			for _, f := range fault.All(err) {
+				require.NotEmpty(t, f.Hint)
+				require.NotEqual(t, fault.Internal, f.Reason)
+			}
+			var failed render.Failed
+			require.ErrorAs(t, err, &failed)
+			require.Len(t, failed, 1, "the other driver goes on")
+		})
+	}
+}
+
+func TestAPatchThatMatchesNothingSaysWhatThereIs(t *testing.T) {
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	p := patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", "metadata: {annotations: {a: b}}")
+	p.Target.Namespace = "kube-system"
+	in.Spec.Patches = []v1alpha1.Patch{p}
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "csi@3.5.1 has no Deployment kube-system/vsphere-csi-controller")
+	require.Contains(t, fault.HintOf(err), "vmware-system-csi/vsphere-csi-controller")
+	in.Spec.Patches[0].Target.Namespace = "vmware-system-csi"
+	mustRender(t, in)
+}
+
+func FuzzPatches(f *testing.F) {
+	f.Add("spec: {template: {spec: {containers: [{name: csi-attacher, image: x}]}}}")
+	f.Add(`[{"op": "add", "path": "/spec/template/spec/hostPID", "value": true}]`)
+	f.Add("$patch: delete")
+	f.Add("spec: {template: {spec: {$setElementOrder/containers: [{name: a}]}}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		in := input(t, release(t, matrix.CSI, "3.5.1"))
+		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "Deployment", "vsphere-csi-controller", text)}
+		out, err := render.Render(in)
+		if err != nil {
+			return
+		}
+		o := must(t, out, "Deployment vsphere-csi-controller")
+		texts(o.Object, "", func(path, text string) {
+			if strings.HasSuffix(path, "containers.image") && text != "image" {
+				require.Regexp(t, `^mirror\.site:5000/vdo/drivers@sha256:`, text)
+			}
+		})
+		spec, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+		require.NoError(t, err)
+		for _, k := range []string{"hostPID", "hostIPC", "hostNetwork"} {
+			require.NotEqual(t, true, spec[k])
+		}
+	})
+}
