@@ -47,6 +47,15 @@
 // that climb, an entry twice, more than 131072 entries. [File.CheckLayout] demands
 // the form above to the byte, so that no byte of an archive can change unseen.
 //
+// A reader takes no lock, and somebody may sign while it reads. Nothing that is named
+// moves, so what is open stays readable. Who opens the archive at that moment sees it as it
+// was before or as it is afterwards: index.json is read before and after the headers, and
+// all of it again where the two are not the same, or where something is wrong and the
+// files are not what they were. [File.CheckLayout] and [File.Damage] are made again of
+// what is there when the signing is done; one that takes longer than they wait is a
+// conflict. A split, whose source may have another lock than what it writes, gives up
+// where its source was changed.
+//
 // # Writing
 //
 // [FileWriter] lays the whole file out first and fills it in any order, many blobs

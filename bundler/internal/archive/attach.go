@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
 // Attach adds a signature, in the place of what had its tag. The payload is not
@@ -25,23 +26,24 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	was := a.fetcher()
-	if v, ok := was.r.(*volumes); ok {
-		if err := attachToParts(ctx, v.partsPath, att, was.index); err != nil {
-			return err
-		}
-		return a.reopen(v.partsPath)
+	a.attaching.Lock()
+	defer a.attaching.Unlock()
+	place := a.fetcher().place()
+	attachTo := attachToFile
+	if filepath.Ext(place) == parts.Suffix {
+		attachTo = attachToParts
 	}
-	if err := attachToFile(ctx, a.path, att, was.index); err != nil {
+	if err := attachTo(ctx, place, att, a.was); err != nil {
 		return err
 	}
-	return a.reopen(a.path)
+	a.was = &index{entries: with(a.was.entries, att)}
+	return a.reopen(place)
 }
 
 // attachToFile adds a signature to an archive in one file: where a link leads, the
 // file behind it. Nobody else changes the archive at that moment, and what has the
-// signature's tag has to be what it was when the archive was opened: what is attached
-// was joined with that.
+// signature's tag has to be what it was when the archive was opened, or what was attached
+// since through the same File: what is attached was joined with that.
 func attachToFile(ctx context.Context, path string, att bundle.Attachment, was *index) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -72,7 +74,7 @@ func (a *File) reopen(path string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.old = append(a.old, a.f) // somebody may be reading
-	a.f, a.scan = now.f, now.scan
+	a.f, a.scan, a.seen = now.f, now.scan, now.seen
 	return nil
 }
 

@@ -23,7 +23,10 @@ import (
 // what was replaced by them. What it does not read is the bytes of the other
 // blobs; who verifies those as well has verified every byte of the file.
 func (a *File) CheckLayout(ctx context.Context) error {
-	f := a.fetcher()
+	return a.steadily(ctx, func(f *scanFetcher) error { return checkLayout(ctx, f) })
+}
+
+func checkLayout(ctx context.Context, f *scanFetcher) error {
 	c := &layoutCheck{f: f}
 	if err := c.tar(); err != nil {
 		return err

@@ -30,6 +30,9 @@ type Dir struct {
 
 	mu sync.RWMutex // Attach replaces x
 	x  *index
+
+	attaching sync.Mutex
+	was       *index // as the folder was opened, with what this Dir attached since: what is attached next was made of it
 }
 
 // OpenDir opens a folder for reading.
@@ -42,6 +45,7 @@ func OpenDir(path string) (*Dir, error) {
 	if err := d.read(); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
+	d.was = d.x
 	return d, nil
 }
 
@@ -196,11 +200,14 @@ func (d *Dir) Base() *bundle.Base { return d.index().base }
 
 // Attach adds a signature, in the place of what had its tag: its blobs, then
 // index.json. Nobody else changes the folder at that moment, and what has the tag has
-// to be what it was when the folder was read: the signature was joined with that.
+// to be what it was when the folder was opened, or what was attached since through the
+// same Dir: the signature was joined with that.
 func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	d.attaching.Lock()
+	defer d.attaching.Unlock()
 	in := &folder{path: d.path, root: d.root}
 	lock, err := in.lockSelf()
 	if err != nil {
@@ -210,6 +217,7 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err := errors.Join(err, lock.Close()); err != nil {
 		return err
 	}
+	d.was = &index{entries: with(d.was.entries, att)}
 	return d.read()
 }
 
@@ -220,7 +228,7 @@ func (d *Dir) attach(ctx context.Context, in *folder, att bundle.Attachment) err
 	if err != nil {
 		return err
 	}
-	if err := sameTag(d.path, att.Tag, d.index(), x); err != nil {
+	if err := sameTag(d.path, att.Tag, d.was, x); err != nil {
 		return err
 	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }

@@ -30,9 +30,13 @@ type File struct {
 	path string
 	f    storage
 
-	mu  sync.RWMutex // Attach replaces f and scan
-	old []storage    // what Attach replaced, for those who still read it
+	mu   sync.RWMutex // Attach replaces f, scan and seen
+	old  []storage    // what Attach replaced, for those who still read it
+	seen stamp        // before it was scanned
 	*scan
+
+	attaching sync.Mutex
+	was       *index // as the archive was opened, with what this File attached since: what is attached next was made of it
 }
 
 // A scan is what the headers of a tar say.
@@ -43,24 +47,6 @@ type scan struct {
 	size    int64          // of the file
 	strange []string       // what only other tools write: folders, other names
 	*index
-}
-
-// OpenFile opens an archive and reads its headers and index.json. The archive may
-// be in parts: path is then the parts file, or the archive's name where only the
-// parts file of that name is there.
-func OpenFile(path string) (*File, error) {
-	f, path, err := openStorage(path)
-	if err != nil {
-		return nil, err
-	}
-	s, err := scanStorage(path, f)
-	if v, ok := f.(*volumes); ok && err != nil && !v.list.Changing {
-		err = fault.Join(err, damaged(context.Background(), v, func(i int) bool { return i < int(v.list.Count()) }))
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &File{path: path, f: f, scan: s}, nil
 }
 
 // Close closes the file.
@@ -74,23 +60,9 @@ func (a *File) Close() error {
 	return errors.Join(errs...)
 }
 
-func scanStorage(path string, f storage) (*scan, error) {
-	size, err := storageSize(path, f)
-	if err != nil {
-		return nil, err
-	}
-	s, err := scanTar(path, f, size)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.readIndex(path, f); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// scanTar reads all headers of a tar, once. It never reads data.
-func scanTar(path string, r io.ReaderAt, size int64) (*scan, error) {
+// scanTar reads all headers of a tar, once, or until there is enough of them (nil: all).
+// It never reads data.
+func scanTar(path string, r io.ReaderAt, size int64, enough func(*scan) bool) (*scan, error) {
 	s := &scan{byName: map[string]int{}, size: size}
 	section := io.NewSectionReader(r, 0, size)
 	tr := tar.NewReader(section)
@@ -111,6 +83,9 @@ func scanTar(path string, r io.ReaderAt, size int64) (*scan, error) {
 		}
 		if err := s.take(path, h, at); err != nil {
 			return nil, err
+		}
+		if enough != nil && enough(s) {
+			return s, nil
 		}
 	}
 }
@@ -231,20 +206,24 @@ func incomplete(path, format string, args ...any) error {
 }
 
 // readIndex reads oci-layout and index.json; where the writing of index.json was
-// cut off, its copy beside the file.
-func (s *scan) readIndex(path string, r io.ReaderAt) error {
+// cut off, its copy beside the file. It returns the bytes that the entry has.
+func (s *scan) readIndex(path string, r io.ReaderAt) ([]byte, error) {
 	layout, err := s.small(path, r, layoutName, 4096)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !layoutForm.Match(layout) {
-		return brokenFile(path, "oci-layout is not that of an OCI image layout 1.0.0")
+		return nil, brokenFile(path, "oci-layout is not that of an OCI image layout 1.0.0")
 	}
 	data, err := s.small(path, r, indexName, maxIndexSize)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fetch := &scanFetcher{path, r, s}
+	return data, s.parseIndex(path, data, &scanFetcher{path, r, s})
+}
+
+// parseIndex parses index.json, or its copy.
+func (s *scan) parseIndex(path string, data []byte, fetch *scanFetcher) (err error) {
 	if s.index, err = parseIndex(path, data, fetch); err == nil {
 		return nil
 	}
@@ -334,9 +313,15 @@ func checkOffset(path string, d ocispec.Descriptor, offset int64) error {
 }
 
 func (a *File) fetcher() *scanFetcher {
+	f, _ := a.view()
+	return f
+}
+
+// view is the archive as it was scanned last, and what the file system said of it then.
+func (a *File) view() (*scanFetcher, stamp) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return &scanFetcher{a.path, a.f, a.scan}
+	return &scanFetcher{a.path, a.f, a.scan}, a.seen
 }
 
 // Root returns the descriptor of the bundle's root.

@@ -274,11 +274,13 @@ func seal0(ctx context.Context, l *parts.List, files []*os.File) error {
 // Damage reads all parts and names those that are not what they were; recovery
 // parts among them. Of an archive in one file it says nothing.
 func (a *File) Damage(ctx context.Context) error {
-	v, ok := a.fetcher().r.(*volumes)
-	if !ok || v.list.Changing {
-		return nil
-	}
-	return damaged(ctx, v, func(int) bool { return true })
+	return a.steadily(ctx, func(f *scanFetcher) error {
+		v, ok := f.r.(*volumes)
+		if !ok || v.list.Changing {
+			return nil
+		}
+		return damaged(ctx, v, func(int) bool { return true })
+	})
 }
 
 func damaged(ctx context.Context, v *volumes, which func(i int) bool) error {

@@ -65,7 +65,7 @@ func (s *splitter) run(ctx context.Context, path string) error {
 		return err
 	}
 	defer a.Close() //nolint:errcheck // nothing was written
-	from := a.fetcher()
+	from, seen := a.view()
 	if s.list, err = parts.New(filepath.Base(s.to), from.size, s.o.VolumeSize, s.o.Recovery); err != nil {
 		return err
 	}
@@ -92,6 +92,9 @@ func (s *splitter) run(ctx context.Context, path string) error {
 		return err
 	}
 	err = s.split(ctx, from.r)
+	if err == nil && !seen.equal(stampOf(from.place())) {
+		err = beingChanged(path) // by who has the lock of another name: bytes of before and of afterwards make no archive
+	}
 	if err == nil {
 		err = s.dir.write(s.listName(), s.list.Text())
 	}
