@@ -251,6 +251,7 @@ func (in *Input) driver(d matrix.Driver) Health {
 		h.Complete = false
 	}
 	h.Findings = append(h.Findings, in.pods(d)...)
+	h.Findings = append(h.Findings, in.unscheduled(d)...)
 	h.Findings = append(h.Findings, in.refusedPods(d)...)
 	if d == matrix.CSI {
 		h.Findings = append(h.Findings, in.storage(len(workloads) > 0)...)

@@ -82,12 +82,8 @@ func (in *Input) container(found map[string]*trouble, w Workload, p *corev1.Pod,
 func (t *trouble) whole() Finding {
 	f := t.finding
 	slices.Sort(t.nodes)
-	where := "node " + t.nodes[0]
-	if len(t.nodes) > 1 {
-		where = fmt.Sprintf("%d nodes (%s)", len(t.nodes), few(t.nodes, ", "))
-	}
 	container, words, _ := strings.Cut(f.Message, ": ")
-	f.Message = container + " on " + where + ": " + words
+	f.Message = container + " on " + nodesNamed(t.nodes) + ": " + words
 	if f.Remedy == "" {
 		f.Remedy = "see `kubectl describe pod -n " + t.first.Namespace + " " + t.first.Name + "`"
 		if t.status.State.Waiting.Reason == "CrashLoopBackOff" {
@@ -95,6 +91,14 @@ func (t *trouble) whole() Finding {
 		}
 	}
 	return f
+}
+
+// nodesNamed names nodes, a few of them where they are many.
+func nodesNamed(all []string) string {
+	if len(all) == 1 {
+		return "node " + all[0]
+	}
+	return fmt.Sprintf("%d nodes (%s)", len(all), few(all, ", "))
 }
 
 // trouble tells why a container does not come up. What it says is the same for the
@@ -130,7 +134,7 @@ func imageTrouble(message string) (fault.Reason, string) {
 	m := strings.ToLower(message)
 	switch {
 	case strings.Contains(m, "x509") || strings.Contains(m, "certificate"):
-		return fault.CertificateInvalid, "the node's container runtime does not trust the mirror: add its CA to the runtime (containerd: hosts.toml) on every node"
+		return fault.CertificateInvalid, "the node's container runtime does not trust the mirror: add its CA to the runtime (containerd: ca in hosts.toml, at its top too, where it is looked up for what the mirror lacks) on every node"
 	case strings.Contains(m, "has been deleted"):
 		return fault.NotFound, "the registry of that image is gone: install from a bundle that holds it"
 	case says(m, "401") || strings.Contains(m, "unauthorized") || strings.Contains(m, "authentication required") || strings.Contains(m, "no basic auth"):

@@ -1,0 +1,102 @@
+package assess_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+// homeless is a pod that the scheduler found no node for, some time ago; node is the only
+// one that it may run on, as a DaemonSet's.
+func homeless(app, node, says string, ago time.Duration) corev1.Pod {
+	p := pod(app, "driver", corev1.ContainerState{}, "")
+	p.Spec.NodeName = ""
+	p.Status.ContainerStatuses = nil
+	p.Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+		Message: says, LastTransitionTime: metav1.NewTime(now.Add(-ago)),
+	}}
+	if node != "" {
+		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+			}}},
+		}}}
+	}
+	return p
+}
+
+// What the scheduler of Kubernetes says (1.33), and what is said of it.
+func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
+	const others = ", 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
+	for name, c := range map[string]struct {
+		app, node, says, message, remedy string
+	}{
+		"no room for another pod": {"vsphere-csi-node", "w2", "0/3 nodes are available: 1 Too many pods" + others,
+			"its pod has no place on node w2: Too many pods", "maxPods"},
+		"no processor": {"vsphere-csi-node", "w2", "0/3 nodes are available: 1 Insufficient cpu" + others,
+			"its pod has no place on node w2: Insufficient cpu", "make room"},
+		"no memory": {"vsphere-csi-controller", "", "0/3 nodes are available: 3 Insufficient memory" + others,
+			"its pods have no place: Insufficient memory", "make room"},
+		"a taint": {"vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) had untolerated taint {dedicated: db}, 2 node(s) didn't match Pod's node affinity/selector" + others,
+			"its pods have no place: node(s) had untolerated taint {dedicated: db}", "tolerate"},
+		"no node with the label": {"vsphere-csi-controller", "", "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. preemption: none",
+			"its pods have no place: node(s) didn't match Pod's node affinity/selector", "node-role.kubernetes.io/control-plane"},
+		"a port": {"vsphere-csi-node", "w1", "0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports" + others,
+			"its pod has no place on node w1: node(s) didn't have free ports for the requested pod ports", "listens"},
+		"something new": {"vsphere-csi-node", "w1", "0/3 nodes are available: 1 moon is not full. preemption: none",
+			"its pod has no place on node w1: 0/3 nodes are available: 1 moon is not full.", "describe pod"},
+	} {
+		for _, amiss := range []bool{false, true} {
+			in := healthy()
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 2, 2)
+			in.Deployments[0] = deployment(1, 0, 0)
+			ago := assess.Grace - time.Second
+			if amiss {
+				ago = assess.Grace
+			}
+			in.Pods = []corev1.Pod{homeless(c.app, c.node, c.says, ago)}
+			var found []assess.Finding
+			for _, f := range assess.Assess(in).Drivers[matrix.CSI].Findings {
+				if f.Message == c.message {
+					found = append(found, f)
+				}
+			}
+			require.Len(t, found, 1, name)
+			require.Equal(t, !amiss, found[0].Waiting, name)
+			require.Equal(t, fault.Incomplete, found[0].Reason)
+			require.Contains(t, found[0].Remedy, c.remedy, name)
+		}
+	}
+}
+
+func TestManyPodsWithoutAPlaceAreOneFinding(t *testing.T) {
+	in := healthy()
+	in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 5, 0, 0)
+	for _, n := range []string{"e", "d", "c", "b", "a"} {
+		in.Pods = append(in.Pods, homeless("vsphere-csi-node", n, "0/5 nodes are available: 1 Insufficient cpu.", time.Hour))
+	}
+	err := assess.Assess(in).Drivers[matrix.CSI].Err()
+	require.ErrorContains(t, err, "its pod has no place on 5 nodes (a, b, c, and 2 more): Insufficient cpu")
+}
+
+// The storage driver's controller asks for a node for each replica; as many as there are
+// control-plane nodes for are enough, and a pod that is going needs no place.
+func TestReplicasThatASmallControlPlaneHasNoPlaceForAreNoTrouble(t *testing.T) {
+	in := healthy()
+	in.Deployments[0] = deployment(3, 3, 1)
+	in.Pods = []corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", time.Hour)}
+	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
+
+	in.Deployments[0] = deployment(1, 1, 0)
+	gone := metav1.NewTime(now)
+	in.Pods[0].DeletionTimestamp = &gone
+	require.NotContains(t, assess.Assess(in).Drivers[matrix.CSI].Waits(), "no place")
+}
