@@ -36,6 +36,11 @@ type Options struct {
 	Nodes []Node
 	// NoNetwork leaves the nodes NotReady, as they are until a network plug-in runs.
 	NoNetwork bool
+	// Kubelets starts the controller manager and the scheduler, and no KWOK: nodes join
+	// by kubelets of their own, see [Cluster.WriteNodeKubeconfig].
+	Kubelets bool
+	// Address that the API server listens on, where nodes reach it; default 127.0.0.1.
+	Address string
 	// Dir for keys, data and logs; default a new temporary folder, which Stop removes.
 	Dir string
 	// Progress is told when programs have to be built; default nothing is told.
@@ -70,6 +75,9 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if opts.Progress == nil {
 		opts.Progress = io.Discard
 	}
+	if opts.Address == "" {
+		opts.Address = "127.0.0.1"
+	}
 	c := &Cluster{opts: opts, dir: opts.Dir, version: opts.Version, processes: map[string]*process{}}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "vdo-cluster-")
@@ -88,7 +96,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // building from nothing included
 	defer cancel()
-	if c.pki, err = newPKI(filepath.Join(c.dir, "pki")); err != nil {
+	if c.pki, err = newPKI(filepath.Join(c.dir, "pki"), c.opts.Address); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{c.startEtcd, c.serve, c.registerNodes} {
@@ -134,8 +142,11 @@ func (c *Cluster) Upgrade(ctx context.Context, version string) error {
 // serve starts the API server and what works behind it.
 func (c *Cluster) serve(ctx context.Context) error {
 	steps := []func(context.Context) error{c.startAPIServer}
+	if len(c.opts.Nodes) > 0 || c.opts.Kubelets {
+		steps = append(steps, c.startControllers)
+	}
 	if len(c.opts.Nodes) > 0 {
-		steps = append(steps, c.startControllers, c.startKWOK)
+		steps = append(steps, c.startKWOK)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -169,7 +180,10 @@ func (c *Cluster) end(name string, how func(*process)) {
 	}
 }
 
-func (c *Cluster) url() string { return "https://127.0.0.1:" + strconv.Itoa(c.port) }
+func (c *Cluster) url() string { return "https://" + c.at(c.port) }
+
+// at is HOST:PORT of an API server.
+func (c *Cluster) at(port int) string { return net.JoinHostPort(c.opts.Address, strconv.Itoa(port)) }
 
 func (c *Cluster) startEtcd(ctx context.Context) error {
 	return c.run(ctx, toolchain.Tool{Name: "etcd"}, func(ports []int) ([]string, probe) {
@@ -200,7 +214,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 // plane that is being upgraded has, and returns its HOST:PORT.
 func (c *Cluster) Beside(ctx context.Context, version string) (address string, err error) {
 	err = c.runAs(ctx, besides, toolchain.Tool{Name: "kube-apiserver", Version: version}, func(ports []int) ([]string, probe) {
-		address = "127.0.0.1:" + strconv.Itoa(ports[0])
+		address = c.at(ports[0])
 		return c.apiServer(ports[0])
 	})
 	return address, err
@@ -210,14 +224,19 @@ func (c *Cluster) Beside(ctx context.Context, version string) (address string, e
 func (c *Cluster) apiServer(port int) ([]string, probe) {
 	// A pod without a ServiceAccount can exist only where nobody makes the default one.
 	disabled := "ServiceAccount"
-	if len(c.opts.Nodes) > 0 {
+	switch {
+	case len(c.opts.Nodes) > 0:
 		disabled = "TaintNodesByCondition"
+	case c.opts.Kubelets:
+		disabled = "DefaultIngressClass" // the flag wants a name; nothing depends on this one
 	}
 	return []string{
 		"--etcd-servers", c.etcdURL,
-		"--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(port),
+		"--bind-address", c.opts.Address, "--advertise-address", c.opts.Address, "--secure-port", strconv.Itoa(port),
 		"--tls-cert-file", c.pki.path("server.crt"), "--tls-private-key-file", c.pki.path("server.key"),
 		"--client-ca-file", c.pki.path("ca.crt"), "--cert-dir", c.pki.dir,
+		"--kubelet-client-certificate", c.pki.path("kubelet-client.crt"), "--kubelet-client-key", c.pki.path("kubelet-client.key"),
+		"--kubelet-preferred-address-types", "InternalIP,Hostname",
 		"--token-auth-file", c.pki.path("tokens.csv"),
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
@@ -226,7 +245,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--disable-admission-plugins", disabled,
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--feature-gates", "",
-	}, httpProbe(c.pki.client(adminToken), fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
+	}, httpProbe(c.pki.client(adminToken), "https://"+c.at(port)+"/readyz")
 }
 
 func (c *Cluster) startControllers(ctx context.Context) error {

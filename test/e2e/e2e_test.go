@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/realnode"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -79,16 +80,24 @@ func run(m *testing.M) int {
 // manifests let nothing settle.
 func newLine(t *testing.T, hurry bool, releases ...string) *job {
 	t.Helper()
+	return newJob(t, world.UpstreamOptions{Releases: releases, Hurry: hurry}, site.Options{})
+}
+
+// newJob starts a world with an upstream and a site.
+func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions site.Options) *job {
+	t.Helper()
 	ctx := context.Background()
 	l := &job{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
 	for _, dir := range []string{"connected", "site"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
 	var err error
-	l.upstream, err = world.NewUpstream(ctx, world.UpstreamOptions{Dir: l.dir, Manifests: upstream.Dir(t), Releases: releases, Hurry: hurry})
+	upstreamOptions.Dir, upstreamOptions.Manifests = l.dir, upstream.Dir(t)
+	l.upstream, err = world.NewUpstream(ctx, upstreamOptions)
 	require.NoError(t, err)
 	t.Cleanup(l.upstream.Close)
-	l.site, err = site.New(ctx, site.Options{Dir: l.path("site"), Progress: os.Stderr})
+	siteOptions.Dir, siteOptions.Progress = l.path("site"), os.Stderr
+	l.site, err = site.New(ctx, siteOptions)
 	require.NoError(t, err)
 	t.Cleanup(l.site.Close)
 	l.connected = &shell.Shell{Dir: l.path("connected"), Path: []string{bin}, Env: []string{
@@ -110,8 +119,8 @@ func newLine(t *testing.T, hurry bool, releases ...string) *job {
 
 const keyPassword = "canary-password-of-the-signing-key"
 
-// trap is a proxy for everything that is not on this machine's loopback address:
-// what comes by has left the site.
+// trap is a proxy for everything that is not on this machine's loopback address, or in the
+// world of real nodes: what comes by has left the site.
 func (l *job) trap() []string {
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.strayed.Add(1)
@@ -119,7 +128,7 @@ func (l *job) trap() []string {
 		http.Error(w, "there is no internet here", http.StatusBadGateway)
 	}))
 	l.t.Cleanup(proxy.Close)
-	return []string{"HTTP_PROXY=" + proxy.URL, "HTTPS_PROXY=" + proxy.URL, "NO_PROXY=127.0.0.1,localhost"}
+	return []string{"HTTP_PROXY=" + proxy.URL, "HTTPS_PROXY=" + proxy.URL, "NO_PROXY=127.0.0.1,localhost," + realnode.Address}
 }
 
 func (l *job) path(name string) string { return filepath.Join(l.dir, filepath.FromSlash(name)) }

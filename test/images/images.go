@@ -66,6 +66,8 @@ type Spec struct {
 	Docker bool
 	// Program is a static executable that becomes a layer and the entrypoint.
 	Program string
+	// ProgramName is what the executable is called in the image; default its file's name.
+	ProgramName string
 	// Labels of the configuration.
 	Labels map[string]string
 }
@@ -138,7 +140,7 @@ func (s Spec) image(p Platform) (v1.Image, error) {
 	file.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
 	file.Config.Labels = s.Labels
 	if s.Program != "" {
-		file.Config.Entrypoint = []string{"/" + programName(s.Program)}
+		file.Config.Entrypoint = []string{"/" + s.programName()}
 		file.Config.User = "65532:65532"
 	}
 	if img, err = mutate.ConfigFile(img, file); err != nil {
@@ -147,7 +149,12 @@ func (s Spec) image(p Platform) (v1.Image, error) {
 	return img, nil
 }
 
-func programName(file string) string { return path.Base(strings.ReplaceAll(file, `\`, "/")) }
+func (s Spec) programName() string {
+	if s.ProgramName != "" {
+		return s.ProgramName
+	}
+	return path.Base(strings.ReplaceAll(s.Program, `\`, "/"))
+}
 
 func (s Spec) layers(p Platform) ([]v1.Layer, error) {
 	sizes := s.Layers
@@ -171,7 +178,7 @@ func (s Spec) layers(p Platform) ([]v1.Layer, error) {
 		}
 	}
 	if s.Program != "" {
-		if err := add(newProgramLayer(mt, s.Program)); err != nil {
+		if err := add(newProgramLayer(mt, s.Program, s.programName())); err != nil {
 			return nil, err
 		}
 	}

@@ -42,7 +42,7 @@ func newRandomLayer(mt types.MediaType, seed string, size int64) (*layer, error)
 }
 
 // newProgramLayer returns a layer with one executable.
-func newProgramLayer(mt types.MediaType, file string) (*layer, error) {
+func newProgramLayer(mt types.MediaType, file, name string) (*layer, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func newProgramLayer(mt types.MediaType, file string) (*layer, error) {
 	l := &layer{
 		mediaType: mt,
 		level:     gzip.BestSpeed,
-		file:      tar.Header{Name: programName(file), Mode: 0o755, Size: info.Size()},
+		file:      tar.Header{Name: name, Mode: 0o755, Size: info.Size()},
 		content:   func() (io.ReadCloser, error) { return os.Open(file) },
 	}
 	return l, l.measure()

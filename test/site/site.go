@@ -3,7 +3,7 @@
 //
 // What is real: the registry (the reference implementation, over TLS), the control
 // plane, the vCenter's API (govmomi's simulator). What stands in: the kubelets (KWOK
-// answers for them), and the running drivers, whose part [Drivers] plays.
+// answers for them, unless nodes of test/realnode join), and the running drivers, whose part [Drivers] plays.
 package site
 
 import (
@@ -33,6 +33,8 @@ type Site struct {
 	VCenter *vcenter.VCenter
 	Cluster *cluster.Cluster
 	Drivers *Drivers
+	// Machines are the nodes, or what nodes may join as where Options.Kubelets is set.
+	Machines []cluster.Node
 }
 
 // Options say what the site has.
@@ -44,6 +46,10 @@ type Options struct {
 	Kubernetes string
 	// ControlPlanes and Workers are numbers of nodes; default 1 and 2.
 	ControlPlanes, Workers int
+	// Kubelets: there are no nodes yet; real ones join by themselves.
+	Kubelets bool
+	// Address that the mirror and the API server listen on; default 127.0.0.1.
+	Address string
 	// Progress is told when programs have to be built.
 	Progress io.Writer
 }
@@ -56,6 +62,9 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 	if o.Workers == 0 {
 		o.Workers = 2
 	}
+	if o.Address == "" {
+		o.Address = "127.0.0.1"
+	}
 	s := &Site{Dir: o.Dir}
 	defer func() {
 		if err != nil {
@@ -63,7 +72,7 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 		}
 	}()
 	if !o.NoMirror {
-		if s.Mirror, err = world.StartMirror(s.Dir); err != nil {
+		if s.Mirror, err = world.StartMirrorAt(s.Dir, o.Address+":0"); err != nil {
 			return nil, err
 		}
 	}
@@ -73,14 +82,16 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 	if err := s.writeFiles(); err != nil {
 		return nil, err
 	}
-	nodes, err := s.nodes(ctx, o)
-	if err != nil {
+	if s.Machines, err = s.nodes(ctx, o); err != nil {
 		return nil, err
 	}
-	s.Cluster, err = cluster.Start(ctx, cluster.Options{
-		Version: o.Kubernetes, Nodes: nodes, Dir: s.path("cluster"), Progress: o.Progress,
-	})
-	if err != nil {
+	options := cluster.Options{
+		Version: o.Kubernetes, Dir: s.path("cluster"), Progress: o.Progress, Kubelets: o.Kubelets, Address: o.Address,
+	}
+	if !o.Kubelets {
+		options.Nodes = s.Machines
+	}
+	if s.Cluster, err = cluster.Start(ctx, options); err != nil {
 		return nil, err
 	}
 	s.Drivers, err = StartDrivers(s.Cluster.Config())

@@ -38,6 +38,7 @@ var sources = map[string]source{
 	"kube-controller-manager": {"kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"},
 	"kube-scheduler":          {"kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"},
 	"kubectl":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubectl"},
+	"kubelet":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubelet"},
 	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3"},
 	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
 	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign"},
@@ -60,7 +61,7 @@ const (
 func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
-		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes,
+		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes, "kubelet@" + FirstKubernetes,
 		"kubectl", "etcd", "kwok", "cosign", "cosign3", "crane", "regctl", "controller-gen",
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -69,8 +70,8 @@ type UpstreamOptions struct {
 	// snapshot-controller settle for 35 seconds; apart from that the real ones stay
 	// as they are.
 	Hurry bool
-	// Program is a static executable that the images are made of; "" takes layers
-	// of random bytes.
+	// Program is a static executable that the images are made of, called as the last part
+	// of their names; "" takes layers of random bytes.
 	Program string
 }
 
@@ -194,10 +195,10 @@ func (u *Upstream) publish(releases []*matrix.Release, read func(string, *matrix
 			} else if err != nil {
 				return err
 			}
-			path := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
-			u.files[path] = data
+			at := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
+			u.files[at] = data
 			sum := sha256.Sum256(data)
-			m.URL, m.Size, m.SHA256 = u.web.URL+path, int64(len(data)), hex.EncodeToString(sum[:])
+			m.URL, m.Size, m.SHA256 = u.web.URL+at, int64(len(data)), hex.EncodeToString(sum[:])
 			manifests = append(manifests, m)
 		}
 		r.Manifests = manifests
@@ -315,7 +316,7 @@ func (u *Upstream) push(ctx context.Context, ref image.Reference, program string
 	sum := sha256.Sum256([]byte(ref.String()))
 	spec := images.Spec{
 		Seed: uint64(sum[0]) | uint64(sum[1])<<8 | uint64(sum[2])<<16 | uint64(sum[3])<<24, Platforms: images.Linux,
-		Program: program, Labels: map[string]string{"org.opencontainers.image.ref.name": ref.String()},
+		Program: program, ProgramName: path.Base(ref.Path()), Labels: map[string]string{"org.opencontainers.image.ref.name": ref.String()},
 	}
 	if program == "" {
 		spec.Layers = []int64{64 << 10, 4 << 10}

@@ -1,0 +1,144 @@
+package realnode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// inside is set, to the world's folder, for what runs in a world.
+const inside = "VDO_REALNODE"
+
+const patience = 3 * time.Minute
+
+// first is the first process of a world: it makes the network, runs the test, and takes
+// in processes whose parents have ended.
+const first = `set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+ip link set lo up
+ip link add vdo0 type bridge
+ip addr add ` + Address + `/24 dev vdo0
+ip link set vdo0 up
+"$@" & wait $!`
+
+// Enter runs the calling test again in a world of its own, and reports false once that is
+// done: the caller returns. In that world it reports true. Where parts are missing the
+// test is skipped, in CI too: a machine may be without the rights. What the world needs
+// from outside is built before.
+func Enter(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	if why := Missing(); why != nil {
+		skip(t, why)
+	}
+	_ = os.Remove(Skipped())
+	if err := build(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	out := io.Writer(&log)
+	if testing.Verbose() { // it is shown as it comes, and not again
+		out = io.MultiWriter(&log, os.Stderr)
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	err = w.run(ctx, out, "-test.v", "-test.run=^"+t.Name()+"$", "-test.timeout="+left(t).String())
+	interrupted := ctx.Err() != nil
+	stop()
+	if err := w.close(); err != nil {
+		t.Error(err)
+	}
+	switch {
+	case interrupted:
+		t.Fatal("interrupted; nothing is left of it")
+	case err != nil && testing.Verbose():
+		t.Fatalf("in the world of real nodes: %v", err)
+	case err != nil:
+		t.Fatalf("in the world of real nodes: %v\n%s", err, log.Bytes())
+	case !strings.Contains(log.String(), "--- PASS: "+t.Name()):
+		t.Fatalf("in the world of real nodes it did not run:\n%s", log.Bytes())
+	}
+	return false
+}
+
+// skip skips a test so that it is heard where only failures are shown, too: `make test`
+// prints that file.
+func skip(t *testing.T, why error) {
+	t.Helper()
+	text := fmt.Sprintf("%s: SKIPPED, nothing was shown on real nodes: %v\n", t.Name(), why)
+	fmt.Fprint(os.Stderr, text)
+	if err := os.MkdirAll(filepath.Dir(Skipped()), 0o755); err == nil {
+		_ = os.WriteFile(Skipped(), []byte(text), 0o600)
+	}
+	t.Skip(text)
+}
+
+// Skipped is the file that says why the tier was skipped.
+func Skipped() string { return filepath.Join(toolchain.Root(), "bin", "test", "skipped") }
+
+// left is the time that the world has, somewhat before the test itself runs out of it.
+func left(t *testing.T) time.Duration {
+	deadline, ok := t.Deadline()
+	if !ok {
+		return 0
+	}
+	return max(time.Until(deadline)-30*time.Second, time.Second).Round(time.Second)
+}
+
+// build makes what cannot be made without a network.
+func build(ctx context.Context) error {
+	v := toolchain.FirstKubernetes
+	_, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, Tool(),
+		toolchain.Tool{Name: "kube-apiserver", Version: v}, toolchain.Tool{Name: "kube-controller-manager", Version: v},
+		toolchain.Tool{Name: "kube-scheduler", Version: v}, toolchain.Tool{Name: "etcd"}, toolchain.Tool{Name: "kubectl"})
+	return err
+}
+
+// run runs this program again as a world. It and all that it starts ends with ctx, and
+// with this process.
+func (w *world) run(ctx context.Context, out io.Writer, args ...string) error {
+	// The kernel sends the parent-death signal when the thread ends that forked.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", first, "realnode", program}, args...)...)
+	cmd.Env = append(os.Environ(), inside+"="+w.dir, "TMPDIR="+filepath.Join(w.dir, "tmp"))
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		Pdeathsig:  syscall.SIGKILL, Setpgid: true,
+	}
+	cmd.WaitDelay = 5 * time.Second
+	return errors.Join(cmd.Run(), ctx.Err())
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(100 * time.Millisecond): // between two looks
+		return nil
+	}
+}

@@ -1,0 +1,124 @@
+package realnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// own is the file of the machine's own pod, below its folder.
+const own = "pods/own.yaml"
+
+// write writes what the node's programs read.
+func (n *Node) write(context.Context) error {
+	bin, err := plugins()
+	if err != nil {
+		return err
+	}
+	mirror := n.nodes.opts.Mirror
+	files := map[string]string{
+		"machine-id":      n.SystemUUID + "\n", // where there is no firmware to ask, a kubelet takes that
+		"mirror-ca.crt":   string(mirror.CA()),
+		"containerd.toml": n.containerdConfig(bin),
+		"kubelet.yaml":    n.kubeletConfig(),
+		"net.d/10-pods.conflist": fmt.Sprintf(`{"cniVersion": "0.4.0", "name": "pods", "plugins": [{
+  "type": "bridge", "bridge": "cni0", "isGateway": true,
+  "ipam": {"type": "host-local", "ranges": [[{"subnet": "198.51.100.%d/27"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+}]}
+`, 32*(n.n-1)),
+		"certs.d/" + mirror.Host + "/hosts.toml":        hosts(mirror, fmt.Sprintf("ca = %q\n", n.path("mirror-ca.crt"))),
+		"certs.d/" + n.nodes.plain.Host + "/hosts.toml": hosts(n.nodes.plain, ""),
+	}
+	if n.Taken {
+		files[own] = fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: own, namespace: default}
+spec:
+  priorityClassName: system-node-critical
+  priority: 2000001000
+  hostNetwork: true
+  containers:
+  - {name: c, image: %q}
+`, n.nodes.pause)
+	}
+	errs := []error{makeGroup(n.group()), os.MkdirAll(n.path("pki"), 0o700), os.MkdirAll(filepath.Dir(n.path(own)), 0o700)}
+	for name, text := range files {
+		errs = append(errs, os.MkdirAll(filepath.Dir(n.path(name)), 0o700), os.WriteFile(n.path(name), []byte(text), 0o600))
+	}
+	return errors.Join(append(errs, n.nodes.opts.Cluster.WriteNodeKubeconfig(n.Name, n.path("kubeconfig")))...)
+}
+
+// hosts leads a registry's name to it. The authority is named twice: what the host does not
+// have is asked of the server again, and without it there a missing image would read as one
+// that is not trusted.
+func hosts(r *registry.Registry, ca string) string {
+	return fmt.Sprintf("server = %[1]q\n%[2]s[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n  %[2]s", r.URL(), ca)
+}
+
+func (n *Node) containerdConfig(plugins string) string {
+	return fmt.Sprintf(`version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  restrict_oom_score_adj = true # root may lack CAP_SYS_RESOURCE
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native" # the disk is in memory; overlays are not for every kernel
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %q
+    conf_dir = %q
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = %q
+`, n.nodes.pause, plugins, n.path("net.d"), n.Hosts())
+}
+
+func (n *Node) kubeletConfig() string {
+	pods := n.MaxPods
+	if pods == 0 {
+		pods = 110
+	}
+	return strings.TrimLeft(fmt.Sprintf(`
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: %q}}
+authorization: {mode: AlwaysAllow}
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+cgroupDriver: cgroupfs
+cgroupRoot: %s
+failCgroupV1: false
+failSwapOn: false
+localStorageCapacityIsolation: false
+imageGCHighThresholdPercent: 100
+evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
+resolvConf: /dev/null
+maxPods: %d
+staticPodPath: %s
+fileCheckFrequency: 1s
+serializeImagePulls: false
+nodeStatusUpdateFrequency: 2s
+`, n.nodes.opts.Cluster.CAFile(), n.group(), pods, filepath.Dir(n.path(own))), "\n")
+}
+
+func ready(ctx context.Context, client kubernetes.Interface, name string) error {
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("conditions %+v", node.Status.Conditions)
+}

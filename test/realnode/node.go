@@ -1,0 +1,270 @@
+package realnode
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+// Spec says what joins.
+type Spec struct {
+	// Node has the name, and the UUID that the machine's firmware reports. A control-plane
+	// node is one by its label; it takes any pod.
+	cluster.Node
+	// MaxPods that it takes; default 110.
+	MaxPods int
+	// Taken: a pod of the machine's own takes one place, until MakeRoom. No other pod is
+	// important enough to drive it away.
+	Taken bool
+}
+
+// Node is a machine that runs pods.
+type Node struct {
+	Spec
+	nodes *Nodes
+	dir   string
+	// namespaces are those of a process that does nothing else than have them.
+	namespaces, containerd, kubelet *exec.Cmd
+	// subnets: the node is 192.0.2.(9+n), its pods' network the n-th of /27.
+	n int
+}
+
+// machine is a node's first process. What a kubelet would change of the whole machine is
+// in files of the node's own.
+const machine = `set -e
+mount --make-rprivate /
+for d in /run /var/lib /var/log; do mount -t tmpfs tmpfs $d; done
+mkdir -p /run/lock /var/lib/kubelet
+mount --bind "$1/machine-id" /etc/machine-id
+for s in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+  file=${s%=*}; own="$1/sysctl-${file//\//-}"
+  echo ${s#*=} >"$own"
+  if [ -e /proc/sys/$file ]; then mount --bind "$own" /proc/sys/$file; fi
+done
+mount --make-rshared /
+ip link set lo up
+echo ready
+exec sleep infinity`
+
+// Join starts a machine and has it join the cluster. It returns when the node is Ready.
+func (ns *Nodes) Join(t testing.TB, spec Spec) *Node {
+	t.Helper()
+	ns.joined++
+	n := &Node{Spec: spec, nodes: ns, dir: filepath.Join(ns.opts.Dir, spec.Name), n: ns.joined}
+	t.Cleanup(func() { n.showLogs(t) })
+	for _, step := range []func(context.Context) error{n.write, n.startMachine, n.connect, n.startContainerd, n.startKubelet, n.register} {
+		if err := step(t.Context()); err != nil {
+			t.Fatalf("node %s: %v", n.Name, err)
+		}
+	}
+	return n
+}
+
+// Restart ends all that runs on the machine at once, as when its power goes, and starts
+// it again. Its disks keep what was on them.
+func (n *Node) Restart(t testing.TB) {
+	t.Helper()
+	n.kill(n.kubelet)
+	n.kill(n.containerd)
+	if err := wait(t.Context(), "end all processes of "+n.Name, n.killRest); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func(context.Context) error{n.startContainerd, n.startKubelet} {
+		if err := step(t.Context()); err != nil {
+			t.Fatalf("node %s: %v", n.Name, err)
+		}
+	}
+}
+
+// RestartKubelet restarts the kubelet alone; pods go on.
+func (n *Node) RestartKubelet(t testing.TB) {
+	t.Helper()
+	n.kill(n.kubelet)
+	if err := n.startKubelet(t.Context()); err != nil {
+		t.Fatalf("node %s: %v", n.Name, err)
+	}
+}
+
+// Write writes a file of the node's; nil removes it.
+func (n *Node) Write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	cmd := n.command("rm", "-f", path)
+	if data != nil {
+		cmd = n.command("tee", path)
+		cmd.Stdin = bytes.NewReader(data)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("node %s: %s: %v\n%s", n.Name, path, err, out)
+	}
+}
+
+// MakeRoom ends the machine's own pod.
+func (n *Node) MakeRoom(t testing.TB) {
+	t.Helper()
+	if err := os.Remove(n.path(own)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hosts is the folder of hosts.toml files, REGISTRY/hosts.toml, that its runtime reads at
+// each pull.
+func (n *Node) Hosts() string { return n.path("certs.d") }
+
+func (n *Node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *Node) address() string { return fmt.Sprintf("192.0.2.%d", 9+n.n) }
+
+// group is the node's control group, below the world's.
+func (n *Node) group() string {
+	return "/" + filepath.Base(os.Getenv(inside)) + "/" + n.Name
+}
+
+func (n *Node) startMachine(ctx context.Context) error {
+	n.namespaces = exec.Command("bash", "-c", machine, "machine", n.dir)
+	n.namespaces.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS}
+	log, err := n.log("machine")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	n.namespaces.Stdout, n.namespaces.Stderr = log, log
+	if err := n.namespaces.Start(); err != nil {
+		return err
+	}
+	return wait(ctx, "start the machine", func() error {
+		said, err := os.ReadFile(log.Name())
+		if err == nil && !bytes.Contains(said, []byte("ready\n")) {
+			err = fmt.Errorf("not ready: %s", said)
+		}
+		return err
+	})
+}
+
+// connect hangs the node at the bridge.
+func (n *Node) connect(ctx context.Context) error {
+	pid, at := strconv.Itoa(n.namespaces.Process.Pid), fmt.Sprintf("veth%d", n.n)
+	for _, words := range []string{
+		"ip link add " + at + " type veth peer name eth0 netns " + pid,
+		"ip link set " + at + " master vdo0 up",
+		"nsenter -t " + pid + " --net ip addr add " + n.address() + "/24 dev eth0",
+		"nsenter -t " + pid + " --net ip link set eth0 up",
+		"nsenter -t " + pid + " --net ip route add default via " + Address,
+	} {
+		args := strings.Fields(words)
+		if err := run(ctx, args[0], args[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command is one on the node.
+func (n *Node) command(name string, args ...string) *exec.Cmd {
+	pid := strconv.Itoa(n.namespaces.Process.Pid)
+	return exec.Command("nsenter", append([]string{"-t", pid, "--net", "--mount", "--", name}, args...)...)
+}
+
+// daemon starts a program on the node; what it prints is in a file of its name.
+func (n *Node) daemon(as, name string, args ...string) (*exec.Cmd, error) {
+	log, err := n.log(as)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := n.command(name, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	return cmd, cmd.Start()
+}
+
+func (n *Node) log(name string) (*os.File, error) {
+	return os.OpenFile(n.path(name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+}
+
+func (n *Node) startContainerd(ctx context.Context) (err error) {
+	if n.containerd, err = n.daemon("containerd", "containerd", "--config", n.path("containerd.toml")); err != nil {
+		return err
+	}
+	socket := fmt.Sprintf("/proc/%d/root/run/containerd/containerd.sock", n.namespaces.Process.Pid)
+	return wait(ctx, "start containerd", func() error { return listens(socket) })
+}
+
+func (n *Node) startKubelet(context.Context) (err error) {
+	n.kubelet, err = n.daemon("kubelet", n.nodes.kubelet,
+		"--config", n.path("kubelet.yaml"), "--kubeconfig", n.path("kubeconfig"), "--cert-dir", n.path("pki"),
+		"--hostname-override", n.Name, "--node-ip", n.address(), "--cloud-provider", "external",
+		"--root-dir", "/var/lib/kubelet", "--v", "1")
+	return err
+}
+
+func (n *Node) kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// killRest ends what else runs on the machine: shims, which have its mounts, and
+// containers, which are in its control group.
+func (n *Node) killRest() error {
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", n.namespaces.Process.Pid))
+	if err != nil {
+		return err
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, p := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(p)) //nolint:errcheck // by the pattern
+		mounts, err := os.Readlink(p + "/ns/mnt")
+		if err != nil || pid == n.namespaces.Process.Pid {
+			continue // it has ended, or is the machine itself
+		}
+		in, _ := os.ReadFile(p + "/cgroup") //nolint:errcheck // it has ended
+		if mounts == own || bytes.Contains(in, []byte(n.group()+"/")) {
+			left++
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%d processes", left)
+	}
+	return nil
+}
+
+// register waits until the node is Ready, and labels it: a kubelet may not do that.
+func (n *Node) register(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(n.nodes.opts.Cluster.Config())
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, "become Ready", func() error { return ready(ctx, client, n.Name) }); err != nil || !n.ControlPlane {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`), metav1.PatchOptions{})
+	return err
+}
+
+func (n *Node) showLogs(t testing.TB) {
+	if !t.Failed() {
+		return
+	}
+	for _, name := range []string{"machine", "containerd", "kubelet"} {
+		if text, err := os.ReadFile(n.path(name + ".log")); err == nil {
+			t.Logf("node %s: %s's log ends with:\n%s", n.Name, name, text[max(0, len(text)-8<<10):])
+		}
+	}
+}

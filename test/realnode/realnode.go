@@ -1,0 +1,131 @@
+// Package realnode gives a test nodes that really pull images and run pods: kubelet,
+// containerd, runc and the CNI's bridge, joined to a control plane of package cluster.
+//
+// A test that wants them runs itself again in a world of its own:
+//
+//	func TestRealNodes(t *testing.T) {
+//		if !realnode.Enter(t) {
+//			return // it has run, in there
+//		}
+//		s, err := site.New(ctx, site.Options{Kubelets: true, Address: realnode.Address})
+//		nodes := realnode.New(t, realnode.Options{Dir: dir, Cluster: s.Cluster, Mirror: s.Mirror})
+//		n := nodes.Join(t, realnode.Spec{Node: s.Machines[0]})
+//		n.Restart(t)
+//
+// The world has its own processes, network and mounts (namespaces of the kernel), and no
+// way out: there is a bridge with [Address], and each node hangs at it with a network and
+// mounts of its own. So nothing of it outlives the test, however that ends: with its first
+// process the kernel ends all others, and with the last its mounts, networks and what lies
+// in them are gone. What is left is a folder and control groups of one name; the test
+// removes them, and if it was killed, the next one that enters does. The sysctls that a
+// kubelet sets for the whole machine it finds set, in files that only it sees.
+//
+// What cannot be had: the kubelet's statistics of disks, and so eviction.
+//
+// It needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN, writable control groups (version 1 or 2), and Debian's
+// containerd, runc, containernetworking-plugins, iproute2 and util-linux. Where something
+// is missing, [Enter] skips the test and says what.
+package realnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+// Address is the world's own, where nodes reach what listens on it. The networks are those
+// that documentation has: TEST-NET-1 for nodes, TEST-NET-2 for pods.
+const Address = "192.0.2.1"
+
+// Options say what nodes join and pull from.
+type Options struct {
+	// Dir for configuration and logs.
+	Dir     string
+	Cluster *cluster.Cluster
+	// Mirror that the nodes' runtimes trust. They have no login for it.
+	Mirror *registry.Registry
+}
+
+// Nodes are a cluster's nodes.
+type Nodes struct {
+	opts    Options
+	kubelet string
+	pause   string // reference of the image that holds a pod's network
+	plain   *registry.Registry
+	joined  int
+}
+
+// Driver compiles the program that stands in for those of the drivers, see the command
+// driver below, and returns its path.
+func Driver(t testing.TB) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "driver")
+	if err := images.Compile(t.Context(), toolchain.Root(), "./test/realnode/driver", images.Linux[0], out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// New makes ready for nodes to join. The runtimes take their own image from a registry
+// without login, so that the mirror is asked by what pods carry and by nothing else.
+func New(t testing.TB, o Options) *Nodes {
+	t.Helper()
+	ns := &Nodes{opts: o}
+	var err error
+	if ns.kubelet, err = toolchain.Ensure(t.Context(), os.Stderr, Tool()); err != nil {
+		t.Fatal(err)
+	}
+	ns.plain = registry.Start(t, registry.Options{Address: Address + ":0"})
+	ref, _ := images.Push(t, ns.plain, "registry.test/pause:1", images.Spec{Program: Driver(t), ProgramName: "pause", Platforms: images.Linux[:1]})
+	ns.pause = ref.String()
+	return ns
+}
+
+// Tool is the kubelet.
+func Tool() toolchain.Tool {
+	return toolchain.Tool{Name: "kubelet", Version: toolchain.FirstKubernetes}
+}
+
+// run runs a command to its end; what it prints is part of the error.
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// wait calls ok until it returns nil or the time is up.
+func wait(ctx context.Context, what string, ok func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		last := ok()
+		if last == nil {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("%s: %w", what, errors.Join(err, last))
+		}
+	}
+}
+
+// listens tells whether something accepts connections at a socket.
+func listens(path string) error {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}

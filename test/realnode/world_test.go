@@ -1,0 +1,135 @@
+package realnode
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// doomed is set, to a file, for the run that TestNothingOutlivesARun ends.
+const doomed = "VDO_REALNODE_DOOMED"
+
+// Not a test of its own: the world that the next test ends. A machine is up in it, and a
+// process in its control group.
+func TestDoomedWorld(t *testing.T) {
+	file := os.Getenv(doomed)
+	if file == "" {
+		t.Skip("the next test runs it")
+	}
+	if !Enter(t) {
+		return
+	}
+	dir := t.TempDir()
+	n := &Node{Spec: Spec{}, nodes: &Nodes{}, dir: dir, n: 1}
+	n.Name = "doomed"
+	require.NoError(t, os.WriteFile(n.path("machine-id"), []byte("id\n"), 0o600))
+	require.NoError(t, n.startMachine(t.Context()))
+	require.NoError(t, n.connect(t.Context()))
+	require.NoError(t, makeGroup(n.group()))
+	group := filepath.Join(controllers, "pids", n.group())
+	if _, err := os.Stat(group); err != nil {
+		group = filepath.Join(controllers, n.group())
+	}
+	pid := strconv.Itoa(n.namespaces.Process.Pid)
+	require.NoError(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(pid), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(group), 0o600))
+	select {}
+}
+
+// However a run ends, its processes end with it; what it has left is removed by itself if it
+// was interrupted, else by the next run.
+func TestNothingOutlivesARun(t *testing.T) {
+	if why := Missing(); why != nil {
+		skip(t, why)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			tmp := t.TempDir()
+			t.Setenv("TMPDIR", tmp)
+			file := filepath.Join(tmp, "up")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestDoomedWorld$", "-test.v")
+			cmd.Env = append(os.Environ(), doomed+"="+file)
+			var said bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &said, &said
+			require.NoError(t, cmd.Start())
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				if t.Failed() {
+					t.Logf("the run said:\n%s", &said)
+				}
+			})
+			var group []byte
+			require.NoError(t, wait(t.Context(), "the world is up", func() (err error) {
+				if group, err = os.ReadFile(file); err == nil && len(group) == 0 {
+					err = errors.New("empty")
+				}
+				return err
+			}))
+			pids, err := os.ReadFile(filepath.Join(string(group), "cgroup.procs"))
+			require.NoError(t, err)
+			require.NotEmpty(t, strings.Fields(string(pids)), "a process of the machine's, as it is seen from outside")
+
+			require.NoError(t, cmd.Process.Signal(sig))
+			require.Error(t, cmd.Wait())
+			for _, pid := range strings.Fields(string(pids)) {
+				require.NoError(t, wait(t.Context(), "process "+pid+" ends", func() error { return alive(pid) }))
+			}
+			worlds, err := filepath.Glob(filepath.Join(tmp, prefix+"*"))
+			require.NoError(t, err)
+			if sig == syscall.SIGKILL {
+				require.Len(t, worlds, 1, "nobody was left to remove it")
+				w, err := newWorld()
+				require.NoError(t, err)
+				require.NoError(t, w.close())
+				worlds, err = filepath.Glob(filepath.Join(tmp, prefix+"*"))
+				require.NoError(t, err)
+			}
+			require.Empty(t, worlds)
+			require.NoDirExists(t, string(group))
+		})
+	}
+}
+
+func alive(pid string) error {
+	if _, err := os.Stat(filepath.Join("/proc", pid)); err != nil {
+		return nil //nolint:nilerr // it is gone
+	}
+	return errors.New("still there")
+}
+
+// A run that goes on keeps what it has, whoever enters beside it.
+func TestWorldsOfOthersStay(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	mine, err := newWorld()
+	require.NoError(t, err)
+	other, err := newWorld()
+	require.NoError(t, err)
+	require.DirExists(t, mine.dir)
+	require.NotEqual(t, mine.dir, other.dir)
+	require.NoError(t, other.close())
+	require.NoError(t, mine.close())
+	require.NoDirExists(t, mine.dir)
+}
+
+func TestWhatIsMissingIsSaid(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := Missing()
+	for _, program := range []string{"containerd", "runc", "nsenter"} {
+		require.ErrorContains(t, err, program+" is not installed")
+	}
+}
+
+func TestTheWorldEndsBeforeTheTestDoes(t *testing.T) {
+	if deadline, ok := t.Deadline(); ok {
+		require.Less(t, left(t), time.Until(deadline))
+	}
+}
