@@ -21,8 +21,10 @@ import (
 	"sync"
 	"testing"
 
+	_ "github.com/vmware/govmomi/cns/simulator" // cloud native storage
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
+	_ "github.com/vmware/govmomi/pbm/simulator" // storage policies
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/simulator"
 	_ "github.com/vmware/govmomi/vapi/simulator" // tags over REST
@@ -149,6 +151,9 @@ func (v *VCenter) arrange(o Options) error {
 	registry := v.model.Map()
 	registry.SessionManager().ValidLogin = v.valid
 	registry.Handler = v.authorize
+	if a, ok := registry.Get(types.ManagedObjectReference{Type: "AuthorizationManager", Value: "AuthorizationManager"}).(*simulator.AuthorizationManager); ok {
+		registry.Put(&authorization{a})
+	}
 	return nil
 }
 

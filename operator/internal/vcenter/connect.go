@@ -36,7 +36,7 @@ var (
 // login. The certificate's thumbprint goes into r.
 func (t Target) connect(ctx context.Context, r *Report) (*vim25.Client, error) {
 	config, err := t.Trust.config(t.Host, t.Address(), func(c *tls.ConnectionState) {
-		r.Thumbprint = thumbprint1(c.PeerCertificates[0])
+		r.Thumbprint, r.Expires = thumbprint1(c.PeerCertificates[0]), c.PeerCertificates[0].NotAfter
 	})
 	if err != nil {
 		return nil, err

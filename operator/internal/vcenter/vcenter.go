@@ -12,6 +12,12 @@
 // Each way to fail is a [fault.Error] of its own reason with its remedy. A fault
 // comes with what was found out until then, so that a wrong password does not hide
 // the version. Nothing of the password is ever part of an error or a Report.
+//
+// [Inspect] goes on from there, in the same session, and reads what the checks of package
+// preflight look at. How often it asks does not depend on how many nodes there are: VMs
+// are read in pages of [pageSize], by one view over the inventory and one look at those
+// that may be nodes, privileges and tags in batches as large. The tags' API has sessions of
+// its own: it is logged in to with the password that was accepted a moment before, once.
 package vcenter
 
 import (
@@ -72,10 +78,11 @@ type Report struct {
 	APIVersion   string // 8.0.3.0
 	Build        string
 	InstanceUUID string
-	Thumbprint   string   // SHA-1 of the certificate served, in the form that the drivers take
-	User         string   // the account as the vCenter names it
-	Datacenters  []string // inventory paths that the account sees, sorted
-	Missing      []string // of those asked for, as they were written
+	Thumbprint   string    // SHA-1 of the certificate served, in the form that the drivers take
+	Expires      time.Time // of that certificate
+	User         string    // the account as the vCenter names it
+	Datacenters  []string  // inventory paths that the account sees, sorted
+	Missing      []string  // of those asked for, as they were written
 }
 
 // Check asks the vCenter. The report holds what was found before the fault.
@@ -100,11 +107,11 @@ func Check(ctx context.Context, t Target) (Report, error) {
 	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
 		return r, err
 	}
-	return r, t.ask(ctx, c, &r)
+	return r, t.session(ctx, c, &r, func() error { return t.ask(ctx, c, &r) })
 }
 
-// ask is the part of the check that has a session.
-func (t Target) ask(ctx context.Context, c *vim25.Client, r *Report) error {
+// session logs in, works, and logs out, whatever happens in between.
+func (t Target) session(ctx context.Context, c *vim25.Client, r *Report, work func() error) error {
 	res, err := methods.Login(ctx, c, &types.Login{
 		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
 	if soap.IsSoapFault(err) {
@@ -115,6 +122,11 @@ func (t Target) ask(ctx context.Context, c *vim25.Client, r *Report) error {
 		return t.classify("log in to", err)
 	}
 	r.User = res.Returnval.UserName
+	return work()
+}
+
+// ask is the part of the check that has a session.
+func (t Target) ask(ctx context.Context, c *vim25.Client, r *Report) (err error) {
 	r.Datacenters, err = datacenters(ctx, c)
 	if err != nil {
 		return t.classify("list the datacenters of", err)

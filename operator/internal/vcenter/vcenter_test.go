@@ -220,7 +220,7 @@ func proxyTo(t *testing.T, v *vcsim.VCenter, see func(body string)) vcenter.Targ
 			return
 		}
 		see(string(body))
-		req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "https://"+v.Address()+r.URL.Path, strings.NewReader(string(body)))
+		req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "https://"+v.Address()+r.URL.RequestURI(), strings.NewReader(string(body)))
 		if err != nil {
 			t.Error(err)
 			return

@@ -1,0 +1,348 @@
+// Package preflight checks what the drivers need of the cluster, its nodes and the
+// vCenters, before anything is installed and while it runs.
+//
+//	results := preflight.Check(snapshot) // pure: all results together, in one order
+//	worst := preflight.Worst(results)
+//
+// What is looked at is gathered beforehand into a [Snapshot]. A vCenter that cannot be
+// asked is one result, and hides nothing of another one; a part of a vCenter that cannot
+// be read is a warning of the check that needs it.
+//
+// The checks. Their ids are part of the interface:
+//
+//	id                     worst action   what it asks
+//	cluster                block install  can the API server be read
+//	cluster-id             block install  is the storage driver's cluster id given once only
+//	node-vm                block install  is there exactly one VM behind each node, by UUID or name
+//	node-name              warn           is the guest's hostname the node's name, in the same case
+//	node-provider-id       block install  is the provider id of the VM behind the node, or can the cloud provider set it
+//	node-uninitialized     warn           has the cloud provider initialized each node
+//	node-control-plane     block install  is there a node that the controllers can be scheduled on
+//	node-zone-labels       warn           are there labels of one generation only
+//	node-registered        warn           is the storage driver registered on each node, with its topology keys
+//	vcenter-connection     block install  does the vCenter answer, with a certificate that is trusted
+//	vcenter-account        block install  does the login succeed, with a name that the drivers accept
+//	vcenter-privileges     warn           has the account the privileges, each with its object
+//	vcenter-datacenters    block install  are the datacenters there
+//	vcenter-version        block install  is it one that the storage driver starts with
+//	vcenter-certificate    warn           does its certificate end soon
+//	vcenter-clock          warn           are its clock and ours together
+//	vcenter-tasks          warn           can tasks be read
+//	vcenter-cns            warn           does cloud native storage answer
+//	host-version           warn           are the hosts' ESXi releases not behind their vCenter's
+//	vm-disk-uuid           block install  has each node's VM disk.EnableUUID
+//	vm-hardware            block install  is its hardware version 15 or later
+//	vm-scsi                warn           are its SCSI controllers paravirtual
+//	vm-tools               block install  does VMware Tools report a hostname and addresses
+//	vm-snapshots           warn           has it no snapshots
+//	vm-change-tracking     warn           is changed block tracking the same on all
+//	vm-folder              pass           in which folders they are
+//	datastore-shared       warn           is there a datastore that all hosts (of a zone) see, and the account may use
+//	storage-class          warn           do StorageClasses name policies and datastores that are there
+//	topology-category      block install  are the tag categories there, in each vCenter: the storage driver exits without
+//	topology-tag           block install  has each node's host, or what it is in, a tag of each category
+//	topology-vcenters      block install  are there categories where there are several vCenters, and five of them at most
+//
+// A result names the first [MaxObjects] objects, and how many there are.
+package preflight
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ID names a check.
+type ID string
+
+// Action is what follows from a result, from the mildest to the gravest.
+type Action int
+
+// The actions.
+const (
+	Pass         Action = iota // nothing to do
+	Warn                       // something will not work, or not well; nothing is held back
+	BlockUpgrade               // what runs goes on; nothing newer is installed
+	BlockInstall               // nothing is installed or upgraded: the driver would not start, or find nothing
+	Degrade                    // what runs is not well
+)
+
+var actions = []string{"Pass", "Warn", "BlockUpgrade", "BlockInstall", "Degrade"}
+
+// String is the action's name.
+func (a Action) String() string { return actions[a] }
+
+// MarshalText writes the name.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads a name.
+func (a *Action) UnmarshalText(b []byte) error {
+	i := slices.Index(actions, string(b))
+	if i < 0 {
+		return fmt.Errorf("%q is not an action: %s", b, strings.Join(actions, ", "))
+	}
+	*a = Action(i)
+	return nil
+}
+
+// Severity is how bad it is for who runs the cluster.
+type Severity string
+
+// The severities.
+const (
+	Info    Severity = "info"
+	Warning Severity = "warning"
+	Error   Severity = "error"
+)
+
+// MaxObjects is how many objects a result names.
+const MaxObjects = 5
+
+// maxFound is how many different findings of one check at one place are told apart.
+const maxFound = 4
+
+// Result is what a check found.
+type Result struct {
+	ID       ID       `json:"id"`
+	Severity Severity `json:"severity"`
+	Action   Action   `json:"action"`
+	// On is the vCenter, by the name of its VsphereCloudConfig; empty for the cluster.
+	On string `json:"on,omitempty"`
+	// Objects are the first of those concerned, sorted; Count is how many there are.
+	Objects []string `json:"objects,omitempty"`
+	Count   int      `json:"count,omitempty"`
+	Found   string   `json:"found"`
+	Why     string   `json:"why,omitempty"`
+	Remedy  string   `json:"remedy,omitempty"`
+}
+
+// found is one finding. Findings of one check at one place that differ in their objects
+// only become one result.
+type found struct {
+	on     string
+	object string
+	what   string
+	action Action
+	remedy string // {} stands for the first object
+}
+
+// check is one entry of the table.
+type check struct {
+	id      ID
+	why     string
+	applies func(*Snapshot) bool
+	run     func(*Snapshot) []found
+	passed  func(*Snapshot) string
+}
+
+// IDs returns the ids of all checks in their order.
+func IDs() []ID {
+	var out []ID
+	for _, c := range checks() {
+		out = append(out, c.id)
+	}
+	return out
+}
+
+func checks() []check {
+	return slices.Concat(clusterChecks(), vcenterChecks(), nodeChecks(), machineChecks(), storageChecks(), topologyChecks())
+}
+
+// Check runs all checks that the snapshot has something for.
+func Check(s Snapshot) []Result {
+	var out []Result
+	for _, c := range checks() {
+		if c.applies == nil || c.applies(&s) {
+			out = append(out, c.results(&s)...)
+		}
+	}
+	return out
+}
+
+// Worst is the gravest action of results.
+func Worst(results []Result) Action {
+	worst := Pass
+	for _, r := range results {
+		worst = max(worst, r.Action)
+	}
+	return worst
+}
+
+func (c check) results(s *Snapshot) []Result {
+	list := c.run(s)
+	if len(list) == 0 {
+		what := "ok"
+		if c.passed != nil {
+			what = c.passed(s)
+		}
+		return []Result{{ID: c.id, Severity: Info, Action: Pass, Found: what}}
+	}
+	groups := grouped(list)
+	out := make([]Result, 0, len(groups))
+	for _, g := range groups {
+		out = append(out, c.result(g))
+	}
+	return out
+}
+
+// grouped puts findings together that differ in their objects only, keeping the order in
+// which they came. From the maxFound-th kind of finding at one place on, the text is that
+// of the first of the rest.
+func grouped(list []found) [][]found {
+	type key struct {
+		on, what string
+		action   Action
+	}
+	at := map[key]int{}
+	kinds := map[string]int{}
+	var out [][]found
+	for _, f := range list {
+		k := key{f.on, f.what, f.action}
+		if _, known := at[k]; !known {
+			if kinds[f.on] >= maxFound {
+				k = key{on: f.on, what: "more", action: f.action}
+			}
+			if _, known := at[k]; !known {
+				kinds[f.on]++
+				at[k] = len(out)
+				out = append(out, nil)
+			}
+		}
+		out[at[k]] = append(out[at[k]], f)
+	}
+	return out
+}
+
+func (c check) result(group []found) Result {
+	first := group[0]
+	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: c.why}
+	names := make([]string, 0, len(group))
+	for _, f := range group {
+		if f.object != "" {
+			names = append(names, f.object)
+		}
+		if f.what != first.what {
+			r.Found = first.what + ", and others of the kind"
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	r.Count = len(names)
+	r.Objects = names[:min(len(names), MaxObjects)]
+	object := ""
+	if len(names) > 0 {
+		object = names[0]
+	}
+	r.Remedy = strings.ReplaceAll(first.remedy, "{}", bare(object))
+	return r
+}
+
+// bare is an object without what is said of it in brackets.
+func bare(object string) string {
+	before, _, _ := strings.Cut(object, " (")
+	return before
+}
+
+func severity(a Action) Severity {
+	switch a {
+	case Pass:
+		return Info
+	case Warn:
+		return Warning
+	}
+	return Error
+}
+
+// Named writes the objects of a result: the first ones, and how many more there are.
+func (r Result) Named() string {
+	text := strings.Join(r.Objects, ", ")
+	if more := r.Count - len(r.Objects); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// readable are the vCenters that were asked with success.
+func (s *Snapshot) readable() []*VCenter {
+	var out []*VCenter
+	for i := range s.VCenters {
+		if v := &s.VCenters[i]; v.Err == nil && v.Failed[Inventory] == nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func anyVCenter(s *Snapshot) bool   { return len(s.VCenters) > 0 }
+func someReadable(s *Snapshot) bool { return len(s.readable()) > 0 }
+
+func nodesKnown(s *Snapshot) bool {
+	return !s.Cluster.Skipped && s.Cluster.Err == nil && len(s.Cluster.Nodes) > 0
+}
+
+// machinesKnown says whether there are nodes and a vCenter to find them in.
+func machinesKnown(s *Snapshot) bool { return nodesKnown(s) && someReadable(s) }
+
+// unread is the finding that a part could not be read.
+func (v *VCenter) unread(p Part, remedy string) []found {
+	err := v.Failed[p]
+	if err == nil {
+		return nil
+	}
+	return []found{{on: v.Name, what: fmt.Sprintf("%s could not be read: %v", p, err), action: Warn, remedy: remedy}}
+}
+
+// behind is the machine of a node, and where it is.
+type behind struct {
+	node    *Node
+	vcenter *VCenter
+	machine *Machine
+}
+
+// machines finds what is behind each node, as the cloud provider does: by UUID, and for
+// want of it by name. A template is never a node.
+func (s *Snapshot) machines() map[string][]behind {
+	byUUID, byName := map[string][]behind{}, map[string][]behind{}
+	for _, v := range s.readable() {
+		for i := range v.Machines {
+			m := &v.Machines[i]
+			if m.Template {
+				continue
+			}
+			b := behind{vcenter: v, machine: m}
+			byUUID[m.UUID] = append(byUUID[m.UUID], b)
+			if m.HostName != "" {
+				byName[strings.ToLower(m.HostName)] = append(byName[strings.ToLower(m.HostName)], b)
+			}
+		}
+	}
+	out := make(map[string][]behind, len(s.Cluster.Nodes))
+	for i := range s.Cluster.Nodes {
+		n := &s.Cluster.Nodes[i]
+		list := byUUID[strings.ToLower(n.UUID)]
+		if len(list) == 0 {
+			list = byUUID[Swapped(n.UUID)]
+		}
+		if len(list) == 0 {
+			list = byName[strings.ToLower(n.Name)]
+		}
+		for _, b := range list {
+			b.node = n
+			out[n.Name] = append(out[n.Name], b)
+		}
+	}
+	return out
+}
+
+// nodesMachines are the nodes with exactly one machine behind, sorted by node.
+func (s *Snapshot) nodesMachines() []behind {
+	var out []behind
+	for _, list := range s.machines() {
+		if len(list) == 1 {
+			out = append(out, list[0])
+		}
+	}
+	slices.SortFunc(out, func(a, b behind) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	return out
+}

@@ -1,0 +1,286 @@
+package preflight_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func ref(kind, value string) preflight.Ref { return preflight.Ref{Type: kind, Value: value} }
+
+// healthy is a cluster of three nodes on two hosts of one vCenter, in two zones.
+func healthy() preflight.Snapshot {
+	root, dc, cluster := ref("Folder", "root"), ref("Datacenter", "dc"), ref("ClusterComputeResource", "c")
+	folder, pool := ref("Folder", "vms"), ref("ResourcePool", "pool")
+	one, two := ref("HostSystem", "h1"), ref("HostSystem", "h2")
+	v := preflight.VCenter{
+		Name: "east", Server: "vc.site", UsedByCPI: true, UsedByCSI: true, Username: "vdo@vsphere.local", Version: "8.0.3",
+		CertificateExpires: now.Add(365 * 24 * time.Hour), Failed: map[preflight.Part]error{},
+		Objects: map[preflight.Ref]preflight.Object{
+			root: {}, dc: {Name: "dc", Parent: root}, cluster: {Name: "c", Parent: dc}, folder: {Name: "k8s", Parent: dc}, pool: {Name: "Resources", Parent: cluster},
+			one: {Name: "esx1", Parent: cluster, Version: "8.0.3"}, two: {Name: "esx2", Parent: cluster, Version: "8.0.2"},
+		},
+		Datastores: []preflight.Datastore{{Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
+		Categories: map[string]bool{"region": true, "zone": true},
+		Tagged: map[preflight.Ref][]preflight.Category{
+			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
+		Policies: []string{"gold"},
+	}
+	s := preflight.Snapshot{
+		Now:     now,
+		Wants:   preflight.Wants{CPI: true, CSI: true, Zone: "zone", Region: "region", Categories: []string{"region", "zone"}},
+		Cluster: preflight.Cluster{StorageInstalled: true, StorageClasses: []preflight.StorageClass{{Name: "fast", Policy: "gold", DatastoreURL: "ds:///vsan/"}}},
+	}
+	for i, host := range []preflight.Ref{one, one, two} {
+		uuid := fmt.Sprintf("4201%04d-aabb-ccdd-eeff-001122334455", i)
+		name := fmt.Sprintf("node-%d", i)
+		s.Cluster.Nodes = append(s.Cluster.Nodes, preflight.Node{
+			Name: name, UUID: uuid, ProviderID: "vsphere://" + uuid, ControlPlane: i == 0, Registered: true, TopologyKeys: []string{"topology.csi.vmware.com/zone"}})
+		v.Machines = append(v.Machines, preflight.Machine{
+			Ref: ref("VirtualMachine", name), Name: name, UUID: uuid, HostName: name, Addresses: 1, DiskUUID: true, Hardware: "vmx-19",
+			Controllers: []string{"pvscsi"}, ToolsRunning: true, Folder: folder, Pool: pool, Host: host})
+	}
+	s.VCenters = []preflight.VCenter{v}
+	return s
+}
+
+func TestWhatIsAsItShouldBePasses(t *testing.T) {
+	results := preflight.Check(healthy())
+	require.Len(t, results, len(preflight.IDs()), "a healthy cluster with everything configured meets every check")
+	for _, r := range results {
+		require.Equal(t, preflight.Pass, r.Action, "%+v", r)
+		require.Equal(t, preflight.Info, r.Severity, "%+v", r)
+	}
+	require.Equal(t, preflight.Pass, preflight.Worst(results))
+}
+
+// failing are ways in which a healthy cluster is not, with the one check that is to say so.
+var failing = []struct {
+	name   string
+	change func(*preflight.Snapshot)
+	id     preflight.ID
+	action preflight.Action
+	text   []string // of what was found, on which objects, and the remedy
+}{
+	{"no VM of the node in the datacenters", func(s *preflight.Snapshot) { s.VCenters[0].Machines = s.VCenters[0].Machines[:2] }, "node-vm", preflight.BlockInstall, []string{"node-2", "no VM", "spec.datacenters"}},
+	{"two VMs with one DNS name, and the UUID of neither", func(s *preflight.Snapshot) {
+		m := &s.VCenters[0].Machines
+		(*m)[2].UUID = "other"
+		*m = append(*m, (*m)[2])
+	}, "node-vm", preflight.BlockInstall, []string{"node-2 (/dc/k8s/node-2", "several VMs"}},
+	{"a vCenter that cannot be asked may have the VM", func(s *preflight.Snapshot) {
+		s.VCenters[0].Machines = s.VCenters[0].Machines[:2]
+		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", Server: "west.site", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "west.site:443", Err: errors.New("connection refused"), Hint: "open it"}})
+	}, "node-vm", preflight.Warn, []string{"may be in another"}},
+	{"hostname in another case", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "Node-1" }, "node-name", preflight.Warn, []string{"node-1 (guest: Node-1)", "hostnamectl set-hostname node-1"}},
+	{"kubelet without external cloud provider", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "" }, "node-provider-id", preflight.Warn, []string{"--cloud-provider=external", "kubectl taint node node-1"}},
+	{"provider id of k3s", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "k3s://node-1" }, "node-provider-id", preflight.BlockInstall, []string{"--disable-cloud-controller"}},
+	{"provider id of another cloud", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].ProviderID = "aws:///x" }, "node-provider-id", preflight.BlockInstall, []string{"another cloud"}},
+	{"provider id of a VM that was cloned", func(s *preflight.Snapshot) {
+		s.Cluster.Nodes[1].ProviderID = "vsphere://42010009-aabb-ccdd-eeff-001122334455"
+	}, "node-provider-id", preflight.BlockInstall, []string{"another VM"}},
+	{"taint that stays", func(s *preflight.Snapshot) { s.Cluster.Nodes[2].Uninitialized = true }, "node-uninitialized", preflight.Warn, []string{"node-2", "grep node-2"}},
+	{"taint and no cloud provider configured", func(s *preflight.Snapshot) {
+		s.Wants.CPI, s.VCenters[0].UsedByCPI = false, false
+		s.Cluster.Nodes[2].Uninitialized = true
+	}, "node-uninitialized", preflight.Warn, []string{"none is configured"}},
+	{"no control plane", func(s *preflight.Snapshot) { s.Cluster.Nodes[0].ControlPlane = false }, "node-control-plane", preflight.BlockInstall, []string{"kubectl label node"}},
+	{"zone labels of both generations", func(s *preflight.Snapshot) {
+		s.Cluster.Nodes[0].Zones = map[string]string{"failure-domain.beta.kubernetes.io/zone": "a"}
+		s.Cluster.Nodes[1].Zones = map[string]string{"topology.kubernetes.io/zone": "a"}
+	}, "node-zone-labels", preflight.Warn, []string{"node-0", "both generations"}},
+	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
+	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
+
+	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm '/dc/k8s/node-1' -e disk.enableUUID=TRUE", "power the VM off"}},
+	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version 13"}},
+	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "-type pvscsi"}},
+	{"no SCSI controller", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = nil }, "vm-scsi", preflight.BlockInstall, []string{"no SCSI"}},
+	{"Tools not running", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ToolsRunning = false }, "vm-tools", preflight.BlockInstall, []string{"does not run", "open-vm-tools"}},
+	{"guest without hostname", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].HostName = "" }, "vm-tools", preflight.BlockInstall, []string{"no hostname"}},
+	{"guest without address", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Addresses = 0 }, "vm-tools", preflight.BlockInstall, []string{"no address"}},
+	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.remove -vm '/dc/k8s/node-1'"}},
+	{"changed block tracking on one of three", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ChangeTracking = true }, "vm-change-tracking", preflight.Warn, []string{"/dc/k8s/node-1", "off on most"}},
+
+	{"refused login", vcenterError(fault.Unauthorized, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed", "do this"}},
+	{"locked account", vcenterError(fault.AccountLocked, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed"}},
+	{"Secret that is not there", vcenterError(fault.NotFound, "read the credentials of"), "vcenter-account", preflight.BlockInstall, nil},
+	{"Secret without a password", vcenterError(fault.InvalidInput, "log in to"), "vcenter-account", preflight.BlockInstall, nil},
+	{"certificate of another authority", vcenterError(fault.CertificateInvalid, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
+	{"host that is away", vcenterError(fault.Unreachable, "connect to"), "vcenter-connection", preflight.BlockInstall, nil},
+	{"datacenter that is not there", vcenterError(fault.NotFound, "find datacenters in"), "vcenter-datacenters", preflight.BlockInstall, nil},
+	{"user name without a domain", func(s *preflight.Snapshot) { s.VCenters[0].Username = "vdo" }, "vcenter-account", preflight.BlockInstall, []string{"NAME@DOMAIN"}},
+	{"vCenter 6.7", func(s *preflight.Snapshot) {
+		v := &s.VCenters[0]
+		v.Version = "6.7.0"
+		for r, o := range v.Objects {
+			o.Version = strings.Replace(o.Version, "8.0", "6.7", 1)
+			v.Objects[r] = o
+		}
+	}, "vcenter-version", preflight.Warn, []string{"3.2", "pin csi"}},
+	{"hosts of another release", func(s *preflight.Snapshot) {
+		o := s.VCenters[0].Objects[ref("HostSystem", "h2")]
+		o.Version = "7.0.3"
+		s.VCenters[0].Objects[ref("HostSystem", "h2")] = o
+	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
+	{"missing privilege", func(s *preflight.Snapshot) {
+		s.VCenters[0].Lacking = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
+	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users plan"}},
+	{"certificate that ends soon", func(s *preflight.Snapshot) { s.VCenters[0].CertificateExpires = now.Add(time.Hour) }, "vcenter-certificate", preflight.Warn, []string{"ends on 2027-01-01"}},
+	{"certificate that is not checked", func(s *preflight.Snapshot) { s.VCenters[0].Insecure = true }, "vcenter-certificate", preflight.Warn, []string{"spec.thumbprint"}},
+	{"clock behind", func(s *preflight.Snapshot) { s.VCenters[0].Skew = -90 * time.Second }, "vcenter-clock", preflight.Warn, []string{"1m30s behind ours"}},
+	{"cloud native storage does not answer", failed(preflight.CNS), "vcenter-cns", preflight.Warn, []string{"vsan-health"}},
+	{"tasks not readable", failed(preflight.Tasks), "vcenter-tasks", preflight.Warn, nil},
+	{"storage policies not readable", failed(preflight.Policies), "storage-class", preflight.Warn, []string{"StorageProfile.View"}},
+	{"inventory not readable", failed(preflight.Inventory), "vcenter-connection", preflight.BlockInstall, nil},
+
+	{"no datastore in common", func(s *preflight.Snapshot) {
+		s.Wants.Categories = nil
+		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
+	}, "datastore-shared", preflight.Warn, []string{"no datastore is seen by all hosts of the nodes"}},
+	{"no datastore in one zone", func(s *preflight.Snapshot) {
+		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
+	}, "datastore-shared", preflight.Warn, []string{"in north/b"}},
+	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
+	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
+	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
+	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},
+
+	{"category that the vCenter lacks", func(s *preflight.Snapshot) { s.Wants.Categories = append(s.Wants.Categories, "rack") }, "topology-category", preflight.BlockInstall, []string{"rack", "govc tags.category.create -m=false 'rack'"}},
+	{"host without a zone", func(s *preflight.Snapshot) { delete(s.VCenters[0].Tagged, ref("HostSystem", "h2")) }, "topology-tag", preflight.BlockInstall, []string{"/dc/c/esx2 (node node-2)", "no tag of zone"}},
+	{"several vCenters without categories", func(s *preflight.Snapshot) {
+		s.Wants.Categories = nil
+		s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Version: "8.0.3"})
+	}, "topology-vcenters", preflight.BlockInstall, []string{"topologyCategories"}},
+	{"cluster id twice", func(s *preflight.Snapshot) { s.Wants.ClusterID, s.Cluster.KeptClusterID = "a", "b" }, "cluster-id", preflight.BlockInstall, []string{"vsphere-csi-cluster-id", "take clusterID out"}},
+	{"cluster that cannot be read", func(s *preflight.Snapshot) {
+		s.Cluster = preflight.Cluster{Err: &fault.Error{Reason: fault.Unreachable, Op: "read the cluster", Err: errors.New("connection refused"), Hint: "see --kubeconfig"}}
+	}, "cluster", preflight.BlockInstall, []string{"connection refused", "--kubeconfig"}},
+}
+
+func vcenterError(r fault.Reason, op string) func(*preflight.Snapshot) {
+	return func(s *preflight.Snapshot) {
+		s.VCenters[0].Err = &fault.Error{Reason: r, Op: op, Subject: "vc.site:443", Err: errors.New("why it failed"), Hint: "do this"}
+	}
+}
+
+func failed(p preflight.Part) func(*preflight.Snapshot) {
+	return func(s *preflight.Snapshot) {
+		s.VCenters[0].Failed[p] = &fault.Error{Reason: fault.Forbidden, Op: "read", Err: errors.New("denied")}
+	}
+}
+
+func TestWhatIsAmissIsFoundByTheCheckForIt(t *testing.T) {
+	for _, c := range failing {
+		t.Run(c.name, func(t *testing.T) {
+			s := healthy()
+			c.change(&s)
+			var said []string
+			for _, r := range preflight.Check(s) {
+				if r.Action == preflight.Pass {
+					continue
+				}
+				said = append(said, string(r.ID))
+				if r.ID != c.id {
+					continue
+				}
+				require.Equal(t, c.action, r.Action, "%+v", r)
+				require.NotEqual(t, preflight.Info, r.Severity)
+				require.NotEmpty(t, r.Why)
+				text := r.Found + "\n" + r.Named() + "\n" + r.Remedy
+				for _, fragment := range c.text {
+					require.Contains(t, text, fragment)
+				}
+				return
+			}
+			t.Fatalf("%s says nothing; only %v", c.id, said)
+		})
+	}
+}
+
+func TestEveryCheckHasACase(t *testing.T) {
+	tried := map[preflight.ID]bool{"vm-folder": true} // never amiss
+	for _, c := range failing {
+		tried[c.id] = true
+	}
+	for _, id := range preflight.IDs() {
+		require.True(t, tried[id], "%s has no case in this test", id)
+	}
+}
+
+func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].Machines[1].DiskUUID = false
+	s.VCenters = append([]preflight.VCenter{{Name: "west", Server: "west.site", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Err: errors.New("no route")}}}, s.VCenters...)
+	ids := map[preflight.ID]string{}
+	for _, r := range preflight.Check(s) {
+		if r.Action != preflight.Pass {
+			ids[r.ID] = r.On
+		}
+	}
+	require.Equal(t, map[preflight.ID]string{"vcenter-connection": "west", "vm-disk-uuid": "east"}, ids)
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	s := healthy()
+	m, n := s.VCenters[0].Machines[0], s.Cluster.Nodes[0]
+	s.VCenters[0].Machines, s.Cluster.Nodes = nil, nil
+	for i := range 5000 {
+		n.Name, n.UUID = fmt.Sprintf("node-%04d", i), fmt.Sprintf("%08d-aabb-ccdd-eeff-001122334455", i)
+		n.ProviderID = "vsphere://" + n.UUID
+		m.Name, m.HostName, m.UUID, m.Ref.Value = n.Name, "x"+n.Name, n.UUID, n.Name
+		m.DiskUUID, m.Hardware = false, fmt.Sprintf("vmx-%d", i%15) // many different findings
+		s.Cluster.Nodes, s.VCenters[0].Machines = append(s.Cluster.Nodes, n), append(s.VCenters[0].Machines, m)
+	}
+	results := preflight.Check(s)
+	hardware := 0
+	for _, r := range results {
+		require.LessOrEqual(t, len(r.Objects), preflight.MaxObjects)
+		if r.ID == "vm-hardware" {
+			hardware += r.Count
+		}
+		if r.ID == "vm-disk-uuid" {
+			require.Equal(t, 5000, r.Count)
+			require.True(t, strings.HasSuffix(r.Named(), " and 4995 more"), r.Named())
+		}
+	}
+	require.Equal(t, 5000, hardware, "also where the findings differ, each is counted")
+	data, err := json.Marshal(results)
+	require.NoError(t, err)
+	require.Less(t, len(data), 32_000)
+}
+
+func TestUUIDsInBothByteOrders(t *testing.T) {
+	const bios, kernel = "4201a8c4-1122-3344-5566-77889900aabb", "c4a80142-2211-4433-5566-77889900aabb"
+	require.Equal(t, kernel, preflight.Swapped(bios))
+	require.True(t, preflight.SameUUID(strings.ToUpper(bios), bios))
+	require.True(t, preflight.SameUUID(kernel, bios))
+	require.False(t, preflight.SameUUID("", ""))
+	require.Equal(t, "odd", preflight.Swapped("odd"))
+	s := healthy()
+	s.Cluster.Nodes[0].UUID = preflight.Swapped(s.Cluster.Nodes[0].UUID)
+	require.Equal(t, preflight.Pass, preflight.Worst(preflight.Check(s)))
+}
+
+func TestActionsAreWrittenByName(t *testing.T) {
+	for a := preflight.Pass; a <= preflight.Degrade; a++ {
+		data, err := json.Marshal(a)
+		require.NoError(t, err)
+		var again preflight.Action
+		require.NoError(t, json.Unmarshal(data, &again))
+		require.Equal(t, a, again)
+	}
+	var a preflight.Action
+	require.ErrorContains(t, a.UnmarshalText([]byte("x")), "not an action")
+}

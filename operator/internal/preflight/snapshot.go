@@ -1,0 +1,228 @@
+package preflight
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// Snapshot is all that the checks look at. It is gathered once, and nothing changes it
+// after.
+type Snapshot struct {
+	Now      time.Time
+	Wants    Wants
+	Cluster  Cluster
+	VCenters []VCenter // in the order of the configuration
+}
+
+// Wants is what the configuration asks for.
+type Wants struct {
+	CPI, CSI     bool
+	Zone, Region string   // the cloud provider's tag categories
+	Categories   []string // the storage driver's tag categories
+	FileVolumes  bool
+	ClusterID    string // as the configuration gives it
+}
+
+// Features are those for which the account needs privileges.
+func (w Wants) Features() privileges.Features {
+	return privileges.Features{CPI: w.CPI, Block: w.CSI, File: w.CSI && w.FileVolumes, Topology: len(w.Categories) > 0}
+}
+
+// AllCategories are the tag categories of both drivers, sorted, each once.
+func (w Wants) AllCategories() []string {
+	all := slices.Clone(w.Categories)
+	for _, c := range []string{w.Zone, w.Region} {
+		if c != "" {
+			all = append(all, c)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Cluster is what was read from the API server.
+type Cluster struct {
+	// Err is why nothing was read; the rest is empty then.
+	Err error
+	// Skipped says that the cluster was not to be asked.
+	Skipped        bool
+	Nodes          []Node
+	StorageClasses []StorageClass
+	// KeptClusterID is the one that the storage driver made for itself, in the ConfigMap
+	// vsphere-csi-cluster-id.
+	KeptClusterID string
+	// StorageInstalled says that the storage driver is registered in the cluster.
+	StorageInstalled bool
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	Name          string
+	UUID          string // status.nodeInfo.systemUUID
+	ProviderID    string
+	Kubelet       string // its version
+	ControlPlane  bool
+	Uninitialized bool              // has the taint that the cloud provider takes away
+	Zones         map[string]string // the labels of regions and zones, old and new
+	Registered    bool              // its CSINode has the storage driver
+	TopologyKeys  []string          // of the driver there
+}
+
+// StorageClass is one of the storage driver.
+type StorageClass struct {
+	Name, Policy, DatastoreURL string
+}
+
+// Part is a part of a vCenter that is read on its own, so that it can fail on its own.
+type Part string
+
+// The parts.
+const (
+	Tags       Part = "tags"
+	Policies   Part = "storage policies"
+	CNS        Part = "cloud native storage"
+	Privileges Part = "privileges"
+	Clock      Part = "clock"
+	Tasks      Part = "tasks"
+	Inventory  Part = "inventory"
+)
+
+// VCenter is what was found at one.
+type VCenter struct {
+	Name   string // of the VsphereCloudConfig
+	Server string // host or host:port
+	// UsedByCPI and UsedByCSI say which driver is configured with it.
+	UsedByCPI, UsedByCSI bool
+	// Err is why it could not be asked; the rest is what was found until then.
+	Err error
+	// Failed are the parts that could not be read, and why.
+	Failed map[Part]error
+
+	Username           string // as the Secret has it
+	Version            string
+	Skew               time.Duration // how far its clock is ahead of ours
+	CertificateExpires time.Time     // zero where it is not known
+	Insecure           bool          // the certificate is not checked
+
+	Machines   []Machine          // the VMs that may be nodes
+	Objects    map[Ref]Object     // folders, datacenters, clusters, hosts, resource pools
+	Datastores []Datastore        // that hosts see
+	Categories map[string]bool    // of those asked for: which are there
+	Tagged     map[Ref][]Category // the categories that tags on an object are of
+	Policies   []string           // names of the storage policies
+	Lacking    []Lack             // privileges that the account does not have
+}
+
+// Ref names an object: Type and Value of its managed object reference.
+type Ref struct{ Type, Value string }
+
+// Category is a tag on an object: of this category.
+type Category struct{ Name, Tag string }
+
+// Object is a folder, datacenter, cluster, host or resource pool.
+type Object struct {
+	Name        string
+	Parent      Ref    // zero at the root
+	Version     string // of a host's ESXi
+	Maintenance bool   // of a host
+}
+
+// Machine is a VM.
+type Machine struct {
+	Ref            Ref
+	Name           string
+	UUID           string // BIOS UUID, lower case
+	HostName       string // as the guest says
+	Addresses      int    // how many addresses the guest reports
+	DiskUUID       bool
+	Hardware       string   // vmx-15
+	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …
+	ToolsRunning   bool
+	Snapshots      int // at the root of its tree
+	ChangeTracking bool
+	Folder         Ref
+	Pool           Ref
+	Host           Ref
+	Template       bool
+}
+
+// Datastore is one.
+type Datastore struct {
+	Ref        Ref
+	Name, URL  string
+	Type       string       // VMFS, NFS, NFS41, vsan, VVOL
+	Accessible bool         // and not in maintenance
+	Hosts      map[Ref]bool // that mount it
+	// MayHold says that the account may keep volumes there.
+	MayHold bool
+}
+
+// Lack is what the account does not have on an object.
+type Lack struct {
+	Object     string // its path, or its name
+	Kind       privileges.Kind
+	Privileges []string // sorted
+}
+
+// Path is the inventory path of an object, as far as its ancestors are known.
+func (v *VCenter) Path(r Ref) string {
+	path := ""
+	for range maxDepth {
+		o, ok := v.Objects[r]
+		if !ok || o.Parent == (Ref{}) {
+			break
+		}
+		path = "/" + o.Name + path
+		r = o.Parent
+	}
+	return path
+}
+
+// maxDepth bounds the walk to the root.
+const maxDepth = 64
+
+// Ancestors returns an object and all that it is in, from below.
+func (v *VCenter) Ancestors(r Ref) []Ref {
+	var out []Ref
+	for range maxDepth {
+		if r == (Ref{}) {
+			break
+		}
+		out = append(out, r)
+		r = v.Objects[r].Parent
+	}
+	return out
+}
+
+// MachinePath is the inventory path of a VM.
+func (v *VCenter) MachinePath(m *Machine) string { return v.Path(m.Folder) + "/" + m.Name }
+
+// SameUUID says whether two UUIDs are of one machine. A kernel may show the first three
+// groups of a VM's UUID in the byte order of SMBIOS.
+func SameUUID(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return a != "" && (a == b || Swapped(a) == b)
+}
+
+// Swapped returns a UUID with the first three groups in the other byte order.
+func Swapped(uuid string) string {
+	groups := strings.Split(strings.ToLower(uuid), "-")
+	if len(groups) != 5 {
+		return uuid
+	}
+	for i, g := range groups[:3] {
+		groups[i] = swapBytes(g)
+	}
+	return strings.Join(groups, "-")
+}
+
+func swapBytes(hex string) string {
+	var out strings.Builder
+	for i := len(hex) - 2; i >= 0; i -= 2 {
+		out.WriteString(hex[i : i+2])
+	}
+	return out.String()
+}

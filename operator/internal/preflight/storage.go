@@ -1,0 +1,205 @@
+package preflight
+
+import (
+	"slices"
+	"strings"
+)
+
+func storageChecks() []check {
+	return []check{
+		{id: "datastore-shared", why: "a volume is made where every node that may use it can reach it", applies: machinesForStorage, run: sharedDatastores},
+		{id: "storage-class", why: "a claim of such a class stays Pending", applies: func(s *Snapshot) bool { return forStorage(s) && len(s.Cluster.StorageClasses) > 0 }, run: storageClasses},
+	}
+}
+
+// area is the hosts that have to see a datastore in common: all of a vCenter or, with
+// topology, those of one zone.
+type area struct {
+	vcenter *VCenter
+	name    string
+	hosts   []Ref
+}
+
+// areas are the hosts of the nodes' machines by vCenter and, with topology, by the tags
+// of all categories.
+func (s *Snapshot) areas() []area {
+	type key struct{ vcenter, tags string }
+	at := map[key]int{}
+	var out []area
+	for _, b := range s.nodesMachines() {
+		if !b.vcenter.UsedByCSI {
+			continue
+		}
+		tags, _ := b.vcenter.tagsOf(s.Wants.Categories, b.vcenter.Ancestors(b.machine.Host))
+		k := key{b.vcenter.Name, strings.Join(tags, "/")}
+		i, known := at[k]
+		if !known {
+			i = len(out)
+			at[k] = i
+			out = append(out, area{vcenter: b.vcenter, name: k.tags})
+		}
+		if !slices.Contains(out[i].hosts, b.machine.Host) {
+			out[i].hosts = append(out[i].hosts, b.machine.Host)
+		}
+	}
+	return out
+}
+
+func sharedDatastores(s *Snapshot) []found {
+	var out []found
+	for _, a := range s.areas() {
+		where := "all hosts of the nodes"
+		if a.name != "" {
+			where = "all hosts of the nodes in " + a.name
+		}
+		seen, usable := 0, 0
+		for i := range a.vcenter.Datastores {
+			d := &a.vcenter.Datastores[i]
+			if !d.Accessible || !d.sharedBy(a.hosts) {
+				continue
+			}
+			seen++
+			if d.MayHold {
+				usable++
+			}
+		}
+		switch {
+		case seen == 0:
+			out = append(out, found{on: a.vcenter.Name, action: Warn, what: "no datastore is seen by " + where + ", and accessible",
+				remedy: "mount one on all of them, or configure topology by zones with a datastore each"})
+		case usable == 0:
+			out = append(out, found{on: a.vcenter.Name, action: Warn, what: "the account lacks Datastore.FileManagement on each datastore that is seen by " + where,
+				remedy: "give it a role with that privilege on the datastores for volumes: vdoctl users plan -o govc"})
+		}
+	}
+	return out
+}
+
+func (d *Datastore) sharedBy(hosts []Ref) bool {
+	for _, h := range hosts {
+		if !d.Hosts[h] {
+			return false
+		}
+	}
+	return true
+}
+
+func storageClasses(s *Snapshot) []found {
+	var out []found
+	for _, v := range s.readable() {
+		if !v.UsedByCSI {
+			continue
+		}
+		out = append(out, v.unread(Policies, "give the account StorageProfile.View on the vCenter's root")...)
+		for _, c := range s.Cluster.StorageClasses {
+			if c.Policy != "" && v.Failed[Policies] == nil && !slices.Contains(v.Policies, c.Policy) {
+				out = append(out, found{on: v.Name, object: c.Name + " (" + c.Policy + ")", action: Warn,
+					what:   "StorageClasses name a storage policy that the vCenter does not have",
+					remedy: "make it: vSphere Client > Policies and Profiles > VM Storage Policies; or correct the class's parameter storagepolicyname"})
+			}
+			if c.DatastoreURL != "" && !v.hasDatastore(c.DatastoreURL) && len(s.readable()) == 1 {
+				out = append(out, found{on: v.Name, object: c.Name + " (" + c.DatastoreURL + ")", action: Warn,
+					what: "StorageClasses name a datastore that the vCenter does not have", remedy: "correct the class's parameter datastoreurl: govc datastore.info shows URLs"})
+			}
+		}
+	}
+	return out
+}
+
+func (v *VCenter) hasDatastore(url string) bool {
+	return slices.ContainsFunc(v.Datastores, func(d Datastore) bool { return d.URL == url })
+}
+
+func topologyChecks() []check {
+	asked := func(s *Snapshot) bool { return someReadable(s) && len(s.Wants.AllCategories()) > 0 }
+	return []check{
+		{id: "topology-category", why: "the storage driver's controller ends at its start when a vCenter lacks one; the cloud provider leaves nodes uninitialized", applies: asked, run: categories},
+		{id: "topology-tag", why: "a node without a tag of each category gets no zone, and does not come up", applies: func(s *Snapshot) bool { return asked(s) && machinesKnown(s) }, run: tags},
+	}
+}
+
+// of are the categories that a vCenter has to have.
+func (w Wants) of(v *VCenter) []string {
+	var out []string
+	if v.UsedByCSI {
+		out = append(out, w.Categories...)
+	}
+	if v.UsedByCPI && w.Zone != "" && w.Region != "" {
+		out = append(out, w.Region, w.Zone)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func categories(s *Snapshot) []found {
+	var out []found
+	for _, v := range s.readable() {
+		out = append(out, v.unread(Tags, "give the account the role ReadOnly on the vCenter's root, and see that the service vsphere-tagging answers")...)
+		if v.Failed[Tags] != nil {
+			continue
+		}
+		for _, c := range s.Wants.of(v) {
+			if !v.Categories[c] {
+				out = append(out, found{on: v.Name, object: c, action: BlockInstall, what: "the vCenter has no tag category of this name",
+					remedy: "make it there too: govc tags.category.create -m=false '{}'; then tag datacenters, clusters or hosts; or correct the name in the VDOConfig"})
+			}
+		}
+	}
+	return out
+}
+
+// there are those of the categories that the vCenter has: what is not there is another
+// check's finding.
+func (v *VCenter) there(categories []string) []string {
+	return slices.DeleteFunc(slices.Clone(categories), func(c string) bool { return !v.Categories[c] })
+}
+
+// tagsOf returns the tags of the categories that the nearest object has, and the
+// categories without any.
+func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []string) {
+	for _, c := range categories {
+		tag := ""
+		for _, chain := range chains {
+			for _, ref := range chain {
+				i := slices.IndexFunc(v.Tagged[ref], func(t Category) bool { return t.Name == c })
+				if i >= 0 && tag == "" {
+					tag = v.Tagged[ref][i].Tag
+				}
+			}
+		}
+		if tag == "" {
+			without = append(without, c)
+			continue
+		}
+		tags = append(tags, tag)
+	}
+	return tags, without
+}
+
+// tags looks at the chain that each driver looks at: the storage driver at the host and
+// what it is in, the cloud provider also at the resource pool, the VM and its folders.
+func tags(s *Snapshot) []found {
+	var out []found
+	for _, b := range s.nodesMachines() {
+		v := b.vcenter
+		if v.Failed[Tags] != nil {
+			continue
+		}
+		host := v.Ancestors(b.machine.Host)
+		var without []string
+		if v.UsedByCSI {
+			_, without = v.tagsOf(v.there(s.Wants.Categories), host)
+		}
+		if v.UsedByCPI && s.Wants.Zone != "" && s.Wants.Region != "" {
+			_, more := v.tagsOf(v.there([]string{s.Wants.Region, s.Wants.Zone}), host, v.Ancestors(b.machine.Pool), append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...))
+			without = append(without, more...)
+		}
+		slices.Sort(without)
+		if without = slices.Compact(without); len(without) > 0 {
+			out = append(out, found{on: v.Name, object: v.Path(b.machine.Host) + " (node " + b.node.Name + ")", action: BlockInstall,
+				what:   "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in",
+				remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'"})
+		}
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+// Package privileges knows which privileges the drivers need in a vCenter, on which
+// objects, and whether they have to propagate.
+//
+//	role       privileges                                       on                          for
+//	search     Cns.Searchable, StorageProfile.View               the vCenter's root          block and file volumes
+//	datastore  Datastore.FileManagement                          datastores for volumes      block and file volumes
+//	vm         VirtualMachine.Config.AddExistingDisk,            the nodes' VMs              block volumes
+//	           VirtualMachine.Config.AddRemoveDevice
+//	file       Host.Config.Storage                               vSAN clusters               file volumes
+//	ReadOnly   System.Read, System.View                          root, and all ancestors of  cloud provider, volumes,
+//	                                                             the nodes' VMs and the VMs  zones and topology
+//
+// Each role of a vCenter has System.Anonymous, System.Read and System.View besides, and
+// ReadOnly is built in. Snapshots need no more than block volumes do. Everything here is
+// a pure function.
+package privileges
+
+import "slices"
+
+// Kind is a kind of object of a vCenter that privileges are held on.
+type Kind string
+
+// The kinds.
+const (
+	Root      Kind = "root"
+	Ancestor  Kind = "ancestor" // datacenters, folders, clusters, hosts that nodes' VMs are in
+	VM        Kind = "vm"
+	Datastore Kind = "datastore"
+	Cluster   Kind = "cluster" // the vSAN clusters of file volumes
+)
+
+// Features are what the drivers are asked for.
+type Features struct {
+	CPI      bool // the cloud provider, with zones or without
+	Block    bool // block volumes, with snapshots or without
+	File     bool // shared volumes of vSAN file service
+	Topology bool // volumes know zones
+}
+
+// Role is a role that the drivers' account needs.
+type Role struct {
+	Name       string   `json:"name"`
+	Privileges []string `json:"privileges"` // sorted, without those that every role has
+	On         Kind     `json:"on"`
+	// Propagate says whether the permission counts for what is below the object too.
+	Propagate bool `json:"propagate"`
+	// BuiltIn roles are there in every vCenter and are not made.
+	BuiltIn bool   `json:"builtIn,omitempty"`
+	Why     string `json:"why"`
+}
+
+// ReadOnly is the name of the built-in role as the API has it.
+const ReadOnly = "ReadOnly"
+
+// Implicit are the privileges that every role has besides its own.
+func Implicit() []string { return []string{"System.Anonymous", "System.Read", "System.View"} }
+
+// read are what ReadOnly is held for.
+func read() []string { return []string{"System.Read", "System.View"} }
+
+// Roles returns the roles that the features need, in the order in which a plan shows
+// them.
+func Roles(f Features) []Role {
+	var out []Role
+	if f.Block || f.File {
+		out = append(out,
+			Role{Name: "vdo-csi-search", Privileges: []string{"Cns.Searchable", "StorageProfile.View"}, On: Root,
+				Why: "find volumes, and read storage policies"},
+			Role{Name: "vdo-csi-datastore", Privileges: []string{"Datastore.FileManagement"}, On: Datastore,
+				Why: "keep volumes on these datastores"})
+	}
+	if f.Block {
+		out = append(out, Role{
+			Name: "vdo-csi-vm", Privileges: []string{"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"}, On: VM,
+			Why: "attach and detach volumes"})
+	}
+	if f.File {
+		out = append(out, Role{
+			Name: "vdo-csi-file", Privileges: []string{"Host.Config.Storage"}, On: Cluster, Why: "make file shares"})
+	}
+	if f != (Features{}) {
+		out = append(out, Role{Name: ReadOnly, Privileges: read(), On: Ancestor, BuiltIn: true, Why: "find the nodes' VMs, their zones and shared datastores"})
+	}
+	return out
+}
+
+// Needed returns the privileges that are needed on objects of a kind, sorted.
+func Needed(f Features, k Kind) []string {
+	var out []string
+	for _, r := range Roles(f) {
+		switch {
+		case r.On == k:
+			out = append(out, r.Privileges...)
+		case r.On == Ancestor && (k == Root || k == VM):
+			out = append(out, read()...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

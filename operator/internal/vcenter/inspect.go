@@ -1,0 +1,274 @@
+package vcenter
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// pageSize is how many objects are asked for at once. A VM with its devices and addresses
+// is some ten kB on the wire, so that a page stays far below maxAnswer.
+const pageSize = 1000
+
+// inspectTimeout bounds a whole inspection.
+const inspectTimeout = 5 * time.Minute
+
+// Ask is what an inspection looks for.
+type Ask struct {
+	Nodes      []preflight.Node
+	Categories []string // tag categories
+	Features   privileges.Features
+}
+
+// Inspect reads from a vCenter what the checks look at, in one session. What could not be
+// read is in the result: all of it in Err, a part of it in Failed.
+func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
+	timeout := t.Timeout
+	if timeout <= 0 {
+		timeout = inspectTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	i := &inspection{Target: t, ask: a, found: preflight.VCenter{
+		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
+		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{}, Categories: map[string]bool{}, Tagged: map[preflight.Ref][]preflight.Category{},
+	}}
+	i.found.Err = i.run(ctx)
+	return i.found
+}
+
+// inspection is one that is under way.
+type inspection struct {
+	Target
+	ask    Ask
+	c      *vim25.Client
+	report Report
+	found  preflight.VCenter
+}
+
+func (i *inspection) run(ctx context.Context) (err error) {
+	if err := i.valid(); err != nil {
+		return err
+	}
+	if i.c, err = i.connect(ctx, &i.report); err != nil {
+		return i.classify("connect to", err)
+	}
+	defer i.c.CloseIdleConnections()
+	about := i.c.ServiceContent.About
+	i.found.Version, i.found.CertificateExpires = about.Version, i.report.Expires
+	if err := acceptable(i.Address(), about); err != nil {
+		return err
+	}
+	return i.session(ctx, i.c, &i.report, func() error { return i.read(ctx) })
+}
+
+// read reads part after part. The tree of objects is what the others start from.
+func (i *inspection) read(ctx context.Context) error {
+	i.clock(ctx)
+	if err := i.inventory(ctx); err != nil {
+		return i.classify("read the inventory of", err)
+	}
+	i.report.Datacenters = i.datacenterPaths()
+	i.report.Missing = missing(i.Datacenters, i.report.Datacenters)
+	if err := i.judge(&i.report); err != nil {
+		return err
+	}
+	if err := i.machines(ctx); err != nil {
+		return i.classify("read the virtual machines of", err)
+	}
+	for _, p := range []struct {
+		of     preflight.Part
+		wanted bool
+		read   func(context.Context) error
+	}{
+		{preflight.Tasks, true, i.tasks},
+		{preflight.Privileges, true, i.privileges},
+		{preflight.Policies, i.ask.Features.Block, i.policies},
+		{preflight.CNS, i.ask.Features.Block, i.cns},
+		{preflight.Tags, len(i.ask.Categories) > 0, i.tags},
+	} {
+		if !p.wanted {
+			continue
+		}
+		if err := p.read(ctx); err != nil {
+			i.found.Failed[p.of] = i.classify("read "+string(p.of)+" of", err)
+		}
+	}
+	return nil
+}
+
+// clock compares the vCenter's clock with the middle of the time that asking took.
+func (i *inspection) clock(ctx context.Context) {
+	before := time.Now()
+	now, err := methods.GetCurrentTime(ctx, i.c)
+	if err != nil {
+		i.found.Failed[preflight.Clock] = i.classify("read the clock of", err)
+		return
+	}
+	took := time.Since(before)
+	i.found.Skew = now.Sub(before.Add(took / 2))
+}
+
+// objectKinds are what the tree of objects is made of, and what is read of each. None is a
+// kind of another.
+var objectKinds = map[string][]string{
+	"Folder":          {"name", "parent"},
+	"Datacenter":      {"name", "parent"},
+	"ComputeResource": {"name", "parent"},
+	"ResourcePool":    {"name", "parent"},
+	"HostSystem":      {"name", "parent", "datastore", "summary.config.product.version", "runtime.inMaintenanceMode"},
+	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode"},
+}
+
+// inventory reads the tree: folders, datacenters, clusters, hosts, pools and datastores.
+func (i *inspection) inventory(ctx context.Context) error {
+	mounts := map[preflight.Ref]map[preflight.Ref]bool{} // of datastores, by hosts
+	i.found.Objects[ref(i.c.ServiceContent.RootFolder)] = preflight.Object{}
+	err := i.view(ctx, objectKinds, func(page []types.ObjectContent) error {
+		for n := range page {
+			if err := i.object(page[n], mounts); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for n := range i.found.Datastores {
+		i.found.Datastores[n].Hosts = mounts[i.found.Datastores[n].Ref]
+	}
+	slices.SortFunc(i.found.Datastores, func(a, b preflight.Datastore) int { return strings.Compare(a.Name, b.Name) })
+	return err
+}
+
+func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Ref]map[preflight.Ref]bool) error {
+	self := ref(content.Obj)
+	switch content.Obj.Type {
+	case "Datastore":
+		var d mo.Datastore
+		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &d); err != nil {
+			return err
+		}
+		i.found.Datastores = append(i.found.Datastores, preflight.Datastore{
+			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type,
+			Accessible: d.Summary.Accessible && (d.Summary.MaintenanceMode == "" || d.Summary.MaintenanceMode == "normal")})
+		i.found.Objects[self] = preflight.Object{Name: unescaped(d.Name), Parent: parent(d.Parent)}
+	case "HostSystem":
+		var h mo.HostSystem
+		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &h); err != nil {
+			return err
+		}
+		o := preflight.Object{Name: unescaped(h.Name), Parent: parent(h.Parent), Maintenance: h.Runtime.InMaintenanceMode}
+		if p := h.Summary.Config.Product; p != nil {
+			o.Version = p.Version
+		}
+		i.found.Objects[self] = o
+		for _, d := range h.Datastore {
+			if mounts[ref(d)] == nil {
+				mounts[ref(d)] = map[preflight.Ref]bool{}
+			}
+			mounts[ref(d)][self] = true
+		}
+	default:
+		var e mo.ManagedEntity
+		if err := mo.LoadObjectContent([]types.ObjectContent{content}, &e); err != nil {
+			return err
+		}
+		i.found.Objects[self] = preflight.Object{Name: unescaped(e.Name), Parent: parent(e.Parent)}
+	}
+	return nil
+}
+
+// unescaped is a name as people write it: a vCenter escapes three characters.
+func unescaped(name string) string {
+	return strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", `\`, "%5C", `\`, "%25", "%").Replace(name)
+}
+
+func ref(r types.ManagedObjectReference) preflight.Ref {
+	return preflight.Ref{Type: r.Type, Value: r.Value}
+}
+
+func parent(r *types.ManagedObjectReference) preflight.Ref {
+	if r == nil {
+		return preflight.Ref{}
+	}
+	return ref(*r)
+}
+
+func unref(r preflight.Ref) types.ManagedObjectReference {
+	return types.ManagedObjectReference{Type: r.Type, Value: r.Value}
+}
+
+// datacenterPaths are the datacenters whose folders the account sees up to the root.
+func (i *inspection) datacenterPaths() []string {
+	root := ref(i.c.ServiceContent.RootFolder)
+	out := []string{}
+	for r := range i.found.Objects {
+		if r.Type != "Datacenter" {
+			continue
+		}
+		if chain := i.found.Ancestors(r); chain[len(chain)-1] == root {
+			out = append(out, i.found.Path(r))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// view reads all objects of some kinds, a page at a time.
+func (i *inspection) view(ctx context.Context, kinds map[string][]string, each func([]types.ObjectContent) error) (err error) {
+	names := make([]string, 0, len(kinds))
+	for k := range kinds {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	created, err := methods.CreateContainerView(ctx, i.c, &types.CreateContainerView{
+		This: *i.c.ServiceContent.ViewManager, Container: i.c.ServiceContent.RootFolder, Type: names, Recursive: true})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_, _ = methods.DestroyView(ctx, i.c, &types.DestroyView{This: created.Returnval}) // it ends with the session in any case
+	}()
+	spec := types.PropertyFilterSpec{ObjectSet: []types.ObjectSpec{{
+		Obj: created.Returnval, Skip: types.NewBool(true),
+		SelectSet: []types.BaseSelectionSpec{&types.TraversalSpec{Type: created.Returnval.Type, Path: "view"}}}}}
+	for _, k := range names {
+		spec.PropSet = append(spec.PropSet, types.PropertySpec{Type: k, PathSet: kinds[k]})
+	}
+	return i.pages(ctx, spec, each)
+}
+
+// pages reads what a filter finds. What was read of a page is not kept here.
+func (i *inspection) pages(ctx context.Context, spec types.PropertyFilterSpec, each func([]types.ObjectContent) error) error {
+	collector := i.c.ServiceContent.PropertyCollector
+	first, err := methods.RetrievePropertiesEx(ctx, i.c, &types.RetrievePropertiesEx{
+		This: collector, SpecSet: []types.PropertyFilterSpec{spec}, Options: types.RetrieveOptions{MaxObjects: pageSize}})
+	if err != nil || first.Returnval == nil {
+		return err
+	}
+	page := *first.Returnval
+	for {
+		if err := each(page.Objects); err != nil || page.Token == "" {
+			return err
+		}
+		if len(page.Objects) == 0 {
+			return errors.New("the vCenter answers with empty pages")
+		}
+		next, err := methods.ContinueRetrievePropertiesEx(ctx, i.c, &types.ContinueRetrievePropertiesEx{This: collector, Token: page.Token})
+		if err != nil {
+			return err
+		}
+		page = next.Returnval
+	}
+}

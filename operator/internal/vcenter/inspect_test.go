@@ -1,0 +1,210 @@
+package vcenter_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+var everything = privileges.Features{CPI: true, Block: true, Topology: true}
+
+// nodesOf are nodes as the kubelets of these VMs would register.
+func nodesOf(vms []vcsim.VM) []preflight.Node {
+	nodes := make([]preflight.Node, len(vms))
+	for i, vm := range vms {
+		nodes[i] = preflight.Node{Name: fmt.Sprintf("node-%d", i), UUID: vm.UUID}
+	}
+	return nodes
+}
+
+func vmsOf(t testing.TB, v *vcsim.VCenter, datacenter string) []vcsim.VM {
+	t.Helper()
+	vms, err := v.VMs(context.Background(), datacenter)
+	require.NoError(t, err)
+	return vms
+}
+
+func TestAnInspectionFindsWhatIsBehindNodes(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	vms := vmsOf(t, v, "/site/prod/east")
+	require.NoError(t, v.Ready(vms[0].Path, "node-0"))
+	require.NoError(t, v.Change(vms[1].Path, func(vm *mo.VirtualMachine) {
+		vm.Config.Version = "vmx-13"
+		vm.RootSnapshot = []types.ManagedObjectReference{{Type: "VirtualMachineSnapshot", Value: "snapshot-1"}}
+	}))
+	require.NoError(t, v.Tag(t.Context(), "k8s-region", "north", "/site/prod/east"))
+	require.NoError(t, v.Tag(t.Context(), "k8s-zone", "a", "/site/prod/east/host/DC0_C0"))
+	require.NoError(t, v.Tag(t.Context(), "unrelated", "x", "/site/prod/east"))
+
+	before := v.Logins(vcsim.Admin.Username)
+	nodes := nodesOf(vms)
+	nodes[1].UUID = preflight.Swapped(nodes[1].UUID) // as some kernels show it
+	nodes = append(nodes, preflight.Node{Name: "elsewhere", UUID: "00000000-0000-0000-0000-000000000001"})
+	got := vcenter.Inspect(t.Context(), target(v), vcenter.Ask{Nodes: nodes, Categories: []string{"k8s-region", "k8s-zone", "k8s-rack"}, Features: everything})
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Equal(t, "8.0.3", got.Version)
+	require.Less(t, got.Skew.Abs(), 5*time.Second)
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), got.CertificateExpires, 2*time.Hour)
+
+	require.Len(t, got.Machines, 2)
+	slices.SortFunc(got.Machines, func(a, b preflight.Machine) int { return strings.Compare(a.Name, b.Name) })
+	first, second := got.Machines[0], got.Machines[1]
+	require.Equal(t, vms[0].Path, got.MachinePath(&first))
+	require.Equal(t, []any{"node-0", 1, true, "vmx-19", []string{"pvscsi"}, true, 0},
+		[]any{first.HostName, first.Addresses, first.DiskUUID, first.Hardware, first.Controllers, first.ToolsRunning, first.Snapshots})
+	require.Equal(t, []any{"vmx-13", false, 1}, []any{second.Hardware, second.DiskUUID, second.Snapshots})
+
+	require.Equal(t, map[string]bool{"k8s-region": true, "k8s-zone": true}, got.Categories)
+	var tags []preflight.Category
+	for _, r := range got.Ancestors(first.Host) {
+		tags = append(tags, got.Tagged[r]...)
+	}
+	require.Equal(t, []preflight.Category{{Name: "k8s-zone", Tag: "a"}, {Name: "k8s-region", Tag: "north"}}, tags)
+	require.NotEmpty(t, got.Policies)
+	require.NotEmpty(t, got.Datastores)
+	for _, d := range got.Datastores {
+		require.True(t, d.Accessible && d.MayHold && len(d.Hosts) > 0 && d.URL != "", "%+v", d)
+	}
+	require.Empty(t, got.Lacking)
+	require.Equal(t, 2, v.Logins(vcsim.Admin.Username)-before, "one of the API, one of the tags' API")
+	noSession(t, v)
+}
+
+func TestAnInspectionLooksInTheConfiguredDatacentersOnly(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	tg := target(v)
+	tg.Datacenters = []string{"site/west"}
+	nodes := nodesOf(append(vmsOf(t, v, "/site/prod/east"), vmsOf(t, v, "/site/west")...))
+	got := vcenter.Inspect(t.Context(), tg, vcenter.Ask{Nodes: nodes, Features: everything})
+	require.NoError(t, got.Err)
+	require.Len(t, got.Machines, 2)
+	for _, m := range got.Machines {
+		require.True(t, strings.HasPrefix(got.MachinePath(&m), "/site/west/vm/"), got.MachinePath(&m))
+	}
+
+	tg.Datacenters = []string{"south"}
+	got = vcenter.Inspect(t.Context(), tg, vcenter.Ask{Nodes: nodes, Features: everything})
+	refused(t, got.Err, fault.NotFound, `"south"`)
+	noSession(t, v)
+}
+
+func TestAnInspectionNamesPrivilegesThatAreLacking(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx := t.Context()
+	vms := vmsOf(t, v, "/site/prod/east")
+	user := vcsim.Admin.Username
+	require.NoError(t, v.Grant(ctx, user, "read", "/", true))
+	require.NoError(t, v.Grant(ctx, user, "vm", vms[0].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"))
+	require.NoError(t, v.Grant(ctx, user, "half", vms[1].Path, false, "VirtualMachine.Config.AddExistingDisk"))
+
+	got := vcenter.Inspect(ctx, target(v), vcenter.Ask{Nodes: nodesOf(vms), Features: privileges.Features{Block: true}})
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Equal(t, []preflight.Lack{
+		{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable", "StorageProfile.View"}},
+		{Object: vms[1].Path, Kind: privileges.VM, Privileges: []string{"VirtualMachine.Config.AddRemoveDevice"}},
+	}, got.Lacking)
+	for _, d := range got.Datastores {
+		require.False(t, d.MayHold, d.Name)
+	}
+}
+
+func TestAPartThatCannotBeReadHidesNoOther(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	vms := vmsOf(t, v, "/site/prod/east")
+	for method, part := range map[string]preflight.Part{
+		"HasUserPrivilegeOnEntities": preflight.Privileges, "PbmQueryProfile": preflight.Policies, "CnsQueryVolume": preflight.CNS, "CurrentTime": preflight.Clock,
+	} {
+		v.Break(method, &types.NoPermission{PrivilegeId: "X.Y"})
+		got := vcenter.Inspect(t.Context(), target(v), vcenter.Ask{Nodes: nodesOf(vms), Features: everything, Categories: []string{"zone"}})
+		v.Mend()
+		require.NoError(t, got.Err, method)
+		require.Len(t, got.Machines, 2, method)
+		if part != preflight.Policies && part != preflight.CNS { // their services are simulated apart, without faults
+			require.Len(t, got.Failed, 1, method)
+			refused(t, got.Failed[part], fault.Forbidden, "X.Y")
+		}
+	}
+	noSession(t, v)
+}
+
+func TestARefusedPasswordIsTriedOnce(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	tg := target(v)
+	tg.Password = "wrong"
+	got := vcenter.Inspect(t.Context(), tg, vcenter.Ask{Categories: []string{"zone"}, Features: everything})
+	refused(t, got.Err, fault.Unauthorized, "refuses the user name or password")
+	require.Equal(t, "8.0.3", got.Version)
+	require.Equal(t, 1, v.Logins(vcsim.Admin.Username))
+	noSession(t, v)
+}
+
+// requestsOf counts what an inspection of so many nodes asks the vCenter.
+func requestsOf(t *testing.T, machines int) (int, preflight.VCenter) {
+	t.Helper()
+	v := vcsim.Start(t, vcsim.Options{Machines: machines})
+	for _, dc := range []string{"/site/prod/east", "/site/west", "/lab"} {
+		require.NoError(t, v.Tag(t.Context(), "zone", "z", dc))
+	}
+	var calls atomic.Int64
+	p := proxyTo(t, v, func(string) { calls.Add(1) })
+	p.Password = vcenter.Password(vcsim.Admin.Password)
+	nodes := nodesOf(slices.Concat(vmsOf(t, v, "/site/prod/east"), vmsOf(t, v, "/site/west"), vmsOf(t, v, "/lab")))
+	got := vcenter.Inspect(t.Context(), p, vcenter.Ask{Nodes: nodes, Categories: []string{"zone"}, Features: everything})
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Len(t, got.Machines, 3*machines)
+	return int(calls.Load()), got
+}
+
+// How often the vCenter is asked does not grow with the nodes, but for a page of each kind
+// of batch for each thousand of them: looking for VMs, their details, privileges, tags.
+func TestRoundTripsDoNotDependOnTheNumberOfNodes(t *testing.T) {
+	few, _ := requestsOf(t, 1)
+	more, _ := requestsOf(t, 60)
+	require.Equal(t, few, more)
+	require.LessOrEqual(t, few, 30)
+}
+
+// BenchmarkInspect reads a vCenter with five thousand nodes among six thousand VMs.
+func BenchmarkInspect(b *testing.B) {
+	v, err := vcsim.Run(vcsim.Options{Machines: 2000})
+	require.NoError(b, err)
+	defer v.Close()
+	var vms []vcsim.VM
+	for _, dc := range []string{"/site/prod/east", "/site/west", "/lab"} {
+		require.NoError(b, v.Tag(b.Context(), "zone", "z", dc))
+		vms = append(vms, vmsOf(b, v, dc)...)
+	}
+	ask := vcenter.Ask{Nodes: nodesOf(vms[:5000]), Categories: []string{"zone"}, Features: everything}
+	for b.Loop() {
+		got := vcenter.Inspect(b.Context(), target(v), ask)
+		require.NoError(b, got.Err)
+		require.Empty(b, got.Failed)
+		require.Len(b, got.Machines, 5000)
+		results := preflight.Check(preflight.Snapshot{
+			Now: time.Now(), Wants: preflight.Wants{CSI: true, CPI: true, Categories: ask.Categories},
+			Cluster: preflight.Cluster{Nodes: ask.Nodes}, VCenters: []preflight.VCenter{got}})
+		require.NotEmpty(b, results)
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		b.ReportMetric(float64(m.HeapAlloc)/1e6, "MB-heap-with-vcsim")
+	}
+}

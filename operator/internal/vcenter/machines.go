@@ -1,0 +1,149 @@
+package vcenter
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// machines finds the VMs that may be nodes among all there are, by little of each, and
+// then reads what is to be known of these alone.
+func (i *inspection) machines(ctx context.Context) error {
+	if len(i.ask.Nodes) == 0 {
+		return nil
+	}
+	wanted := wantedMachines(i.ask.Nodes)
+	var refs []types.ManagedObjectReference
+	err := i.view(ctx, map[string][]string{"VirtualMachine": {"config.uuid", "guest.hostName"}}, func(page []types.ObjectContent) error {
+		for _, o := range page {
+			uuid, host := text(o, "config.uuid"), text(o, "guest.hostName")
+			if wanted[strings.ToLower(uuid)] || wanted[strings.ToLower(host)] {
+				refs = append(refs, o.Obj)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for page := range slices.Chunk(refs, pageSize) {
+		if err := i.details(ctx, page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantedMachines are the UUIDs, in both byte orders, and the names of nodes, in lower case.
+func wantedMachines(nodes []preflight.Node) map[string]bool {
+	wanted := make(map[string]bool, 3*len(nodes))
+	for _, n := range nodes {
+		for _, key := range []string{n.Name, n.UUID, preflight.Swapped(n.UUID)} {
+			if key != "" {
+				wanted[strings.ToLower(key)] = true
+			}
+		}
+	}
+	return wanted
+}
+
+// text is a property that is a string.
+func text(o types.ObjectContent, name string) string {
+	for _, p := range o.PropSet {
+		if p.Name == name {
+			s, _ := p.Val.(string)
+			return s
+		}
+	}
+	return ""
+}
+
+func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectReference) error {
+	spec := types.PropertyFilterSpec{PropSet: []types.PropertySpec{{Type: "VirtualMachine", PathSet: []string{
+		"name", "parent", "resourcePool", "runtime.host", "config.uuid", "config.version", "config.flags", "config.template",
+		"config.changeTrackingEnabled", "config.hardware.device", "guest.hostName", "guest.net", "guest.toolsRunningStatus", "rootSnapshot",
+	}}}}
+	for _, r := range refs {
+		spec.ObjectSet = append(spec.ObjectSet, types.ObjectSpec{Obj: r})
+	}
+	return i.pages(ctx, spec, func(page []types.ObjectContent) error {
+		var list []mo.VirtualMachine
+		if err := mo.LoadObjectContent(page, &list); err != nil {
+			return err
+		}
+		for n := range list {
+			if m := machine(&list[n]); i.configured(m) {
+				i.found.Machines = append(i.found.Machines, m)
+			}
+		}
+		return nil
+	})
+}
+
+// configured says whether a VM is in one of the datacenters that the drivers look at.
+func (i *inspection) configured(m preflight.Machine) bool {
+	if len(i.Datacenters) == 0 {
+		return true
+	}
+	for _, start := range []preflight.Ref{m.Folder, m.Pool, m.Host} { // a VM of a vApp is in no folder
+		for _, r := range i.found.Ancestors(start) {
+			if r.Type == "Datacenter" {
+				return len(missing([]string{i.found.Path(r)}, i.wantedDatacenters())) == 0
+			}
+		}
+	}
+	return false
+}
+
+// wantedDatacenters are the configured ones as paths.
+func (i *inspection) wantedDatacenters() []string {
+	out := make([]string, len(i.Datacenters))
+	for n, d := range i.Datacenters {
+		out[n] = "/" + strings.Trim(d, "/")
+	}
+	return out
+}
+
+func machine(vm *mo.VirtualMachine) preflight.Machine {
+	m := preflight.Machine{
+		Ref: ref(vm.Self), Name: unescaped(vm.Name), Folder: parent(vm.Parent), Pool: parent(vm.ResourcePool), Host: parent(vm.Runtime.Host),
+	}
+	if c := vm.Config; c != nil {
+		m.UUID, m.Hardware, m.Template = strings.ToLower(c.Uuid), c.Version, c.Template
+		m.DiskUUID = c.Flags.DiskUuidEnabled != nil && *c.Flags.DiskUuidEnabled
+		m.ChangeTracking = c.ChangeTrackingEnabled != nil && *c.ChangeTrackingEnabled
+		m.Controllers = controllers(c.Hardware.Device)
+	}
+	if g := vm.Guest; g != nil {
+		m.HostName = g.HostName
+		m.ToolsRunning = g.ToolsRunningStatus == string(types.VirtualMachineToolsRunningStatusGuestToolsRunning)
+		for _, nic := range g.Net {
+			m.Addresses += len(nic.IpAddress)
+		}
+	}
+	m.Snapshots = len(vm.RootSnapshot)
+	return m
+}
+
+func controllers(devices []types.BaseVirtualDevice) []string {
+	var out []string
+	for _, d := range devices {
+		switch d.(type) {
+		case *types.ParaVirtualSCSIController:
+			out = append(out, "pvscsi")
+		case *types.VirtualLsiLogicSASController:
+			out = append(out, "lsilogic-sas")
+		case *types.VirtualLsiLogicController:
+			out = append(out, "lsilogic")
+		case *types.VirtualBusLogicController:
+			out = append(out, "buslogic")
+		}
+	}
+	slices.Sort(out)
+	return out
+}

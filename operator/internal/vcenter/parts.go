@@ -1,0 +1,308 @@
+package vcenter
+
+import (
+	"context"
+	"net/url"
+	"slices"
+
+	"github.com/vmware/govmomi/cns"
+	cnsmethods "github.com/vmware/govmomi/cns/methods"
+	cnstypes "github.com/vmware/govmomi/cns/types"
+	"github.com/vmware/govmomi/pbm"
+	pbmmethods "github.com/vmware/govmomi/pbm/methods"
+	pbmtypes "github.com/vmware/govmomi/pbm/types"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// maxNames bounds how many categories, and how many tags, are asked for one by one: their
+// API has no other way to learn their names.
+const maxNames = 1000
+
+// service is a client of another service of the vCenter, in the same session, with the
+// same rule for certificates and the same bound on answers.
+func (i *inspection) service(path, namespace string) *soap.Client {
+	sc := i.c.NewServiceClient(path, namespace)
+	i.bind(sc)
+	sc.Cookie = i.c.SessionCookie
+	return sc
+}
+
+func (i *inspection) bind(sc *soap.Client) {
+	sc.Transport = bounded{sc.DefaultTransport()}
+	sc.CheckRedirect = i.c.CheckRedirect
+}
+
+// tasks reads the recent tasks, as the drivers do.
+func (i *inspection) tasks(ctx context.Context) error {
+	manager := i.c.ServiceContent.TaskManager
+	if manager == nil {
+		return nil
+	}
+	var m mo.TaskManager
+	return property.DefaultCollector(i.c).RetrieveOne(ctx, *manager, []string{"recentTask"}, &m)
+}
+
+// policies reads the names of the storage policies.
+func (i *inspection) policies(ctx context.Context) error {
+	sc := i.service(pbm.Path, pbm.Namespace)
+	content, err := pbmmethods.PbmRetrieveServiceContent(ctx, sc, &pbmtypes.PbmRetrieveServiceContent{This: pbm.ServiceInstance})
+	if err != nil {
+		return err
+	}
+	manager := content.Returnval.ProfileManager
+	ids, err := pbmmethods.PbmQueryProfile(ctx, sc, &pbmtypes.PbmQueryProfile{
+		This: manager, ResourceType: pbmtypes.PbmProfileResourceType{ResourceType: string(pbmtypes.PbmProfileResourceTypeEnumSTORAGE)},
+		ProfileCategory: string(pbmtypes.PbmProfileCategoryEnumREQUIREMENT)})
+	if err != nil || len(ids.Returnval) == 0 {
+		return err
+	}
+	profiles, err := pbmmethods.PbmRetrieveContent(ctx, sc, &pbmtypes.PbmRetrieveContent{This: manager, ProfileIds: ids.Returnval})
+	if err != nil {
+		return err
+	}
+	for _, p := range profiles.Returnval {
+		i.found.Policies = append(i.found.Policies, p.GetPbmProfile().Name)
+	}
+	slices.Sort(i.found.Policies)
+	return nil
+}
+
+// cns asks for one volume at most.
+func (i *inspection) cns(ctx context.Context) error {
+	_, err := cnsmethods.CnsQueryVolume(ctx, i.service(cns.Path, cns.Namespace), &cnstypes.CnsQueryVolume{
+		This: cns.CnsVolumeManagerInstance, Filter: &cnstypes.CnsQueryFilter{Cursor: &cnstypes.CnsCursor{Limit: 1}}})
+	return err
+}
+
+// privileges asks for what the account has of what it needs, in one call for each kind of
+// object and page.
+func (i *inspection) privileges(ctx context.Context) error {
+	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.VM, privileges.Datastore, privileges.Cluster} {
+		needed := privileges.Needed(i.ask.Features, k)
+		if len(needed) == 0 {
+			continue
+		}
+		for page := range slices.Chunk(i.entities(k), pageSize) {
+			if err := i.has(ctx, k, page, needed); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *inspection) has(ctx context.Context, k privileges.Kind, page []types.ManagedObjectReference, needed []string) error {
+	res, err := methods.HasUserPrivilegeOnEntities(ctx, i.c, &types.HasUserPrivilegeOnEntities{
+		This: *i.c.ServiceContent.AuthorizationManager, Entities: page, UserName: i.report.User, PrivId: needed})
+	if err != nil {
+		return err
+	}
+	for _, e := range res.Returnval {
+		var lacks []string
+		for _, p := range e.PrivAvailability {
+			if !p.IsGranted {
+				lacks = append(lacks, p.PrivId)
+			}
+		}
+		if k == privileges.Datastore {
+			// A datastore without the privilege is one that is not for volumes.
+			i.mayHold(ref(e.Entity), len(lacks) == 0)
+			continue
+		}
+		if len(lacks) > 0 {
+			slices.Sort(lacks)
+			i.found.Lacking = append(i.found.Lacking, preflight.Lack{Object: i.nameOf(ref(e.Entity)), Kind: k, Privileges: lacks})
+		}
+	}
+	return nil
+}
+
+func (i *inspection) mayHold(r preflight.Ref, may bool) {
+	for n := range i.found.Datastores {
+		if i.found.Datastores[n].Ref == r {
+			i.found.Datastores[n].MayHold = may
+		}
+	}
+}
+
+func (i *inspection) nameOf(r preflight.Ref) string {
+	if r == ref(i.c.ServiceContent.RootFolder) {
+		return "/"
+	}
+	if r.Type == "VirtualMachine" {
+		for n := range i.found.Machines {
+			if i.found.Machines[n].Ref == r {
+				return i.found.MachinePath(&i.found.Machines[n])
+			}
+		}
+	}
+	if p := i.found.Path(r); p != "" {
+		return p
+	}
+	return r.Type + ":" + r.Value
+}
+
+// entities are the objects of a kind that privileges are needed on.
+func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference {
+	root := ref(i.c.ServiceContent.RootFolder)
+	var refs []preflight.Ref
+	switch k {
+	case privileges.Root:
+		refs = []preflight.Ref{root}
+	case privileges.VM:
+		for n := range i.found.Machines {
+			refs = append(refs, i.found.Machines[n].Ref)
+		}
+	case privileges.Datastore:
+		for n := range i.found.Datastores {
+			refs = append(refs, i.found.Datastores[n].Ref)
+		}
+	case privileges.Ancestor:
+		refs = i.ancestors(root)
+	case privileges.Cluster:
+		refs = slices.DeleteFunc(i.ancestors(root), func(r preflight.Ref) bool { return r.Type != "ClusterComputeResource" })
+	}
+	out := make([]types.ManagedObjectReference, len(refs))
+	for n, r := range refs {
+		out[n] = unref(r)
+	}
+	return out
+}
+
+// ancestors are what the nodes' VMs are in, but for the root; while no VM is known, the
+// datacenters.
+func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
+	seen := map[preflight.Ref]bool{}
+	for n := range i.found.Machines {
+		m := &i.found.Machines[n]
+		for _, r := range slices.Concat(i.found.Ancestors(m.Host), i.found.Ancestors(m.Folder)) {
+			seen[r] = true
+		}
+	}
+	if len(i.found.Machines) == 0 {
+		for r := range i.found.Objects {
+			if r.Type == "Datacenter" {
+				seen[r] = true
+			}
+		}
+	}
+	delete(seen, root)
+	out := make([]preflight.Ref, 0, len(seen))
+	for r := range seen {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b preflight.Ref) int {
+		return slices.Compare([]string{a.Type, a.Value}, []string{b.Type, b.Value})
+	})
+	return out
+}
+
+// tags reads which of the categories are there, and which tags of theirs are on what the
+// nodes' VMs are in, and on the VMs.
+func (i *inspection) tags(ctx context.Context) error {
+	rc := rest.NewClient(i.c)
+	i.bind(rc.Client)
+	if err := rc.Login(ctx, url.UserPassword(i.Username, string(i.Password))); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logoutTimeout)
+		defer cancel()
+		_ = rc.Logout(ctx) // the vCenter ends idle sessions by itself
+	}()
+	m := tags.NewManager(rc)
+	categoryOf, err := i.categories(ctx, m)
+	if err != nil || len(categoryOf) == 0 {
+		return err
+	}
+	return i.tagged(ctx, m, categoryOf)
+}
+
+// categories finds the categories, and returns them by the ids of their tags.
+func (i *inspection) categories(ctx context.Context, m *tags.Manager) (map[string]string, error) {
+	ids, err := m.ListCategories(ctx)
+	if err != nil {
+		return nil, err
+	}
+	categoryOf := map[string]string{}
+	for _, id := range ids[:min(len(ids), maxNames)] {
+		c, err := m.GetCategory(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(i.ask.Categories, c.Name) {
+			continue
+		}
+		i.found.Categories[c.Name] = true
+		list, err := m.ListTagsForCategory(ctx, c.ID)
+		if err != nil {
+			return nil, err
+		}
+		for _, tag := range list {
+			categoryOf[tag] = c.Name
+		}
+	}
+	return categoryOf, nil
+}
+
+// tagged reads the tags of objects, and the names of those that are of a category.
+func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map[string]string) error {
+	var refs []mo.Reference
+	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.VM} {
+		for _, r := range i.entities(k) {
+			refs = append(refs, r)
+		}
+	}
+	for _, p := range i.pools() {
+		refs = append(refs, unref(p))
+	}
+	names := map[string]string{}
+	for page := range slices.Chunk(refs, pageSize) {
+		attached, err := m.ListAttachedTagsOnObjects(ctx, page)
+		if err != nil {
+			return err
+		}
+		for _, a := range attached {
+			for _, id := range a.TagIDs {
+				category, ours := categoryOf[id]
+				if !ours {
+					continue
+				}
+				if names[id] == "" && len(names) < maxNames {
+					tag, err := m.GetTag(ctx, id)
+					if err != nil {
+						return err
+					}
+					names[id] = tag.Name
+				}
+				r := ref(a.ObjectID.Reference())
+				i.found.Tagged[r] = append(i.found.Tagged[r], preflight.Category{Name: category, Tag: names[id]})
+			}
+		}
+	}
+	return nil
+}
+
+// pools are the resource pools that the nodes' VMs are in.
+func (i *inspection) pools() []preflight.Ref {
+	seen := map[preflight.Ref]bool{}
+	var out []preflight.Ref
+	for n := range i.found.Machines {
+		for _, r := range i.found.Ancestors(i.found.Machines[n].Pool) {
+			if (r.Type == "ResourcePool" || r.Type == "VirtualApp") && !seen[r] {
+				seen[r] = true
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package vcenter
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// authorization answers as the API's documentation of AuthorizationManager says, where the
+// simulator grants everything to everybody:
+//
+//   - a permission that is set on an entity for a principal replaces the one of that
+//     principal there, and leaves those of others (SetEntityPermissions);
+//   - what a principal may do on an entity is what the role of its permission there
+//     allows; without one there, that of the nearest ancestor whose permission
+//     propagates (HasPrivilegeOnEntities, HasUserPrivilegeOnEntities,
+//     FetchUserPrivilegeOnEntities).
+//   - a new role's id is returned (AddAuthorizationRole): the simulator returns none.
+//
+// An account without any permission is an administrator, as accounts of the simulator are.
+type authorization struct {
+	*simulator.AuthorizationManager
+}
+
+// plainUser is an account as name@domain, in lower case.
+func plainUser(name string) string {
+	if domain, user, ok := strings.Cut(name, `\`); ok {
+		name = user + "@" + domain
+	}
+	return strings.ToLower(name)
+}
+
+func (a *authorization) SetEntityPermissions(req *types.SetEntityPermissions) soap.HasFault {
+	all := *req
+	all.Permission = slices.Clone(req.Permission)
+	for _, p := range a.permissions() {
+		same := func(q types.Permission) bool {
+			return plainUser(q.Principal) == plainUser(p.Principal) && q.Group == p.Group
+		}
+		if p.Entity != nil && *p.Entity == req.Entity && !slices.ContainsFunc(req.Permission, same) {
+			all.Permission = append(all.Permission, p)
+		}
+	}
+	for i := range all.Permission {
+		all.Permission[i].Entity = &all.Entity
+	}
+	return a.AuthorizationManager.SetEntityPermissions(&all)
+}
+
+func (a *authorization) AddAuthorizationRole(req *types.AddAuthorizationRole) soap.HasFault {
+	body := a.AuthorizationManager.AddAuthorizationRole(req).(*methods.AddAuthorizationRoleBody)
+	if r := object.AuthorizationRoleList(a.RoleList).ByName(req.Name); body.Res != nil && r != nil {
+		body.Res.Returnval = r.RoleId
+	}
+	return body
+}
+
+func (a *authorization) permissions() []types.Permission {
+	body := a.RetrieveAllPermissions(&types.RetrieveAllPermissions{This: a.Self}).(*methods.RetrieveAllPermissionsBody)
+	return body.Res.Returnval
+}
+
+// effective are the privileges of a user on an entity.
+func (a *authorization) effective(ctx *simulator.Context, user string, entity types.ManagedObjectReference) []string {
+	mine := map[types.ManagedObjectReference]types.Permission{}
+	for _, p := range a.permissions() {
+		if !p.Group && p.Entity != nil && plainUser(p.Principal) == plainUser(user) {
+			mine[*p.Entity] = p
+		}
+	}
+	roles := object.AuthorizationRoleList(a.RoleList)
+	if len(mine) == 0 {
+		return roles.ByName("Admin").Privilege
+	}
+	at := &entity
+	for at != nil {
+		if p, ok := mine[*at]; ok && (p.Propagate || *at == entity) {
+			return roles.ById(p.RoleId).Privilege
+		}
+		e, ok := ctx.Map.Get(*at).(mo.Entity)
+		if !ok {
+			break
+		}
+		at = e.Entity().Parent
+	}
+	return nil
+}
+
+func (a *authorization) available(ctx *simulator.Context, user string, entities []types.ManagedObjectReference, ids []string) []types.EntityPrivilege {
+	out := make([]types.EntityPrivilege, 0, len(entities))
+	for _, e := range entities {
+		has := a.effective(ctx, user, e)
+		p := types.EntityPrivilege{Entity: e}
+		for _, id := range ids {
+			p.PrivAvailability = append(p.PrivAvailability, types.PrivilegeAvailability{PrivId: id, IsGranted: slices.Contains(has, id)})
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (a *authorization) HasPrivilegeOnEntities(ctx *simulator.Context, req *types.HasPrivilegeOnEntities) soap.HasFault {
+	return &methods.HasPrivilegeOnEntitiesBody{Res: &types.HasPrivilegeOnEntitiesResponse{
+		Returnval: a.available(ctx, ctx.Session.UserName, req.Entity, req.PrivId)}}
+}
+
+func (a *authorization) HasUserPrivilegeOnEntities(ctx *simulator.Context, req *types.HasUserPrivilegeOnEntities) soap.HasFault {
+	return &methods.HasUserPrivilegeOnEntitiesBody{Res: &types.HasUserPrivilegeOnEntitiesResponse{
+		Returnval: a.available(ctx, req.UserName, req.Entities, req.PrivId)}}
+}
+
+func (a *authorization) FetchUserPrivilegeOnEntities(ctx *simulator.Context, req *types.FetchUserPrivilegeOnEntities) soap.HasFault {
+	res := &types.FetchUserPrivilegeOnEntitiesResponse{}
+	for _, e := range req.Entities {
+		res.Returnval = append(res.Returnval, types.UserPrivilegeResult{Entity: e, Privileges: a.effective(ctx, req.UserName, e)})
+	}
+	return &methods.FetchUserPrivilegeOnEntitiesBody{Res: res}
+}
+
+// Grant gives an account a role with these privileges, and those that every role has, on
+// an object named by its inventory path. The role is made where it is not there.
+func (v *VCenter) Grant(ctx context.Context, username, role, path string, propagate bool, privileges ...string) error {
+	m := object.NewAuthorizationManager(v.client())
+	list, err := m.RoleList(ctx)
+	if err != nil {
+		return err
+	}
+	r := list.ByName(role)
+	if r == nil {
+		id, err := m.AddRole(ctx, role, privileges)
+		if err != nil {
+			return err
+		}
+		r = &types.AuthorizationRole{RoleId: id}
+	}
+	ref, err := v.find(ctx, path)
+	if err != nil {
+		return err
+	}
+	return m.SetEntityPermissions(ctx, ref, []types.Permission{{Principal: username, RoleId: r.RoleId, Propagate: propagate}})
+}

@@ -1,0 +1,121 @@
+package vcenter
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vapi/rest"
+	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+)
+
+// Ready makes a VM what a node's has to be, with a hostname: current hardware, disk UUIDs,
+// a paravirtual controller, VMware Tools with an address.
+func (v *VCenter) Ready(path, hostname string) error {
+	return v.Change(path, func(vm *mo.VirtualMachine) {
+		on := true
+		vm.Config.Version = "vmx-19"
+		vm.Config.Flags.DiskUuidEnabled = &on
+		for i, d := range vm.Config.Hardware.Device {
+			if c, ok := d.(types.BaseVirtualSCSIController); ok {
+				vm.Config.Hardware.Device[i] = &types.ParaVirtualSCSIController{VirtualSCSIController: *c.GetVirtualSCSIController()}
+			}
+		}
+		vm.Guest = &types.GuestInfo{
+			HostName: hostname, ToolsRunningStatus: string(types.VirtualMachineToolsRunningStatusGuestToolsRunning),
+			Net: []types.GuestNicInfo{{Network: "VM Network", IpAddress: []string{"10.0.0.10"}}}}
+	})
+}
+
+// Change changes a VM.
+func (v *VCenter) Change(path string, change func(*mo.VirtualMachine)) error {
+	vm, err := find.NewFinder(v.client()).VirtualMachine(context.Background(), path)
+	if err != nil {
+		return err
+	}
+	v.edit(vm.Reference(), func(r mo.Reference) { change(&r.(*simulator.VirtualMachine).VirtualMachine) })
+	return nil
+}
+
+// ChangeDatastores changes each datastore.
+func (v *VCenter) ChangeDatastores(change func(*mo.Datastore)) {
+	for _, e := range v.model.Map().All("Datastore") {
+		v.edit(e.Reference(), func(r mo.Reference) { change(&r.(*simulator.Datastore).Datastore) })
+	}
+}
+
+// ChangeHosts changes each host.
+func (v *VCenter) ChangeHosts(change func(*mo.HostSystem)) {
+	for _, e := range v.model.Map().All("HostSystem") {
+		v.edit(e.Reference(), func(r mo.Reference) { change(&r.(*simulator.HostSystem).HostSystem) })
+	}
+}
+
+func (v *VCenter) edit(ref types.ManagedObjectReference, change func(mo.Reference)) {
+	registry := v.model.Map()
+	ctx := v.model.Service.Context
+	registry.WithLock(ctx, ref, func() { change(registry.Get(ref)) })
+}
+
+// Tag puts a tag of a category on an object, and makes both where they are not there.
+func (v *VCenter) Tag(ctx context.Context, category, tag, path string) error {
+	return v.tagging(ctx, func(m *tags.Manager, c *vim25.Client) error {
+		if _, err := m.GetCategory(ctx, category); err != nil {
+			if _, err := m.CreateCategory(ctx, &tags.Category{Name: category, Cardinality: "SINGLE"}); err != nil {
+				return err
+			}
+		}
+		if _, err := m.GetTagForCategory(ctx, tag, category); err != nil {
+			if _, err := m.CreateTag(ctx, &tags.Tag{Name: tag, CategoryID: category}); err != nil {
+				return err
+			}
+		}
+		if path == "" {
+			return nil
+		}
+		t, err := m.GetTagForCategory(ctx, tag, category)
+		if err != nil {
+			return err
+		}
+		ref, err := v.find(ctx, path)
+		if err != nil {
+			return err
+		}
+		return m.AttachTag(ctx, t.ID, ref)
+	})
+}
+
+func (v *VCenter) tagging(ctx context.Context, work func(*tags.Manager, *vim25.Client) error) error {
+	u := &url.URL{Scheme: "https", Host: v.Address(), Path: vim25.Path}
+	c, err := vim25.NewClient(ctx, soap.NewClient(u, true))
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdleConnections()
+	rc := rest.NewClient(c)
+	if err := rc.Login(ctx, url.UserPassword(Admin.Username, Admin.Password)); err != nil {
+		return err
+	}
+	return work(tags.NewManager(rc), c)
+}
+
+// find finds one object by its inventory path.
+func (v *VCenter) find(ctx context.Context, path string) (types.ManagedObjectReference, error) {
+	if path == "/" {
+		return v.content().RootFolder, nil
+	}
+	list, err := find.NewFinder(v.client()).ManagedObjectList(ctx, path)
+	if err != nil {
+		return types.ManagedObjectReference{}, err
+	}
+	if len(list) != 1 {
+		return types.ManagedObjectReference{}, fmt.Errorf("%q is %d objects", path, len(list))
+	}
+	return list[0].Object.Reference(), nil
+}
