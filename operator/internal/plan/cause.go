@@ -53,6 +53,11 @@ func (in *Input) waits(s Step, known inventory.Entry) bool {
 	case s.Cause == Release:
 		return !in.Begun
 	}
+	return in.rebuilt(s, known)
+}
+
+// rebuilt tells whether the bundle makes something else of the same release.
+func (in *Input) rebuilt(s Step, known inventory.Entry) bool {
 	return s.Cause == Content && !sameBundle(known.Content, s.Content)
 }
 

@@ -54,7 +54,7 @@ const (
 	Keep      Action = "keep"      // no longer wanted, but must not be deleted
 	Forget    Action = "forget"    // leave it on the cluster to its users
 	Gone      Action = "gone"      // no longer wanted, and not there
-	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted
+	Wait      Action = "wait"      // shall be changed, and the bundle is not trusted or the driver is held
 	Conflict  Action = "conflict"  // somebody else's
 )
 
@@ -88,6 +88,9 @@ type Input struct {
 	// Begun is set where that bundle was installed from before: an upgrade that was begun
 	// is ended.
 	Begun bool
+	// Fixed are drivers whose release and its content stay as they are, and why: what the
+	// bundle changed at what is there waits.
+	Fixed map[matrix.Driver]string
 	// Held are drivers that are left as they are, and why: what they have is neither
 	// changed nor pruned.
 	Held map[matrix.Driver]string
@@ -127,6 +130,8 @@ type Step struct {
 	UID, ResourceVersion string
 	// Deleting is set where the live object is on its way out already.
 	Deleting bool
+	// Held is set of a step that waits for its driver's sake, not for the bundle's.
+	Held bool
 	// Err is the fault of a Conflict.
 	Err error
 }
@@ -273,6 +278,10 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	}
 	if in.waits(s, known) {
 		s.Action, s.Reason, s.Object = Wait, in.Untrusted, nil
+		return s
+	}
+	if why := in.Fixed[o.Driver]; why != "" && live != nil && in.rebuilt(s, known) {
+		s.Action, s.Reason, s.Object, s.Held = Wait, why, nil, true
 		return s
 	}
 	if live == nil {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -86,8 +87,8 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
-	if in.Untrusted != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
-		s.Action, s.Reason = Keep, in.Untrusted
+	if why := cmp.Or(in.Untrusted, in.Fixed[e.Driver]); why != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
+		s.Action, s.Reason = Keep, why
 		return s
 	}
 	if why, kept := never[e.Kind]; kept {

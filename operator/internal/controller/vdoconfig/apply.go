@@ -98,7 +98,7 @@ func (a *applier) policyChanged(ctx context.Context, b *opened) (bool, error) {
 func (a *applier) untrustedSteps() string {
 	var all []string
 	for _, s := range a.outcome.plan.Steps {
-		if s.Action == plan.Wait {
+		if s.Action == plan.Wait && !s.Held {
 			all = append(all, s.Key.String())
 		}
 	}
@@ -372,7 +372,8 @@ func (a *applier) removals(ctx context.Context) error {
 		return nil
 	}
 	a.outcome.gate = "the removal of what is no longer wanted"
-	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
+	held := a.site.holds()
+	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) || held[s.Driver] != nil })}).NextWave()
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
 	}

@@ -18,7 +18,8 @@
 //
 //   - What runs is read from the cluster at every pass: from labels and images,
 //     never from memory. A restart of the operator forgets nothing.
-//   - A fault keeps new installations and upgrades back. What is installed stays,
+//   - A fault keeps new installations and upgrades back; that of a vCenter those of the
+//     drivers that use it (hold.go). What is installed stays,
 //     and is repaired, as long as the bundle holds its release; configuration that
 //     was not verified with the vCenter does not replace what works. A bundle that is
 //     held replaces nothing, be its releases the same: what is installed is repaired

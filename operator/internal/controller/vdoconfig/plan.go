@@ -56,7 +56,7 @@ func (s *site) plan(in planned) plan.Plan {
 		Key: s.hash, Content: in.content,
 		Untrusted: cmp.Or(in.untrusted, s.untrusted()), Begun: in.decision.from != nil && !s.another(in.decision.from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
-		Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
+		Fixed: heldTexts(s.holds()), Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
 

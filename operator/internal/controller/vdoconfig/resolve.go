@@ -15,9 +15,11 @@ import (
 
 // question is what is asked of the matrix.
 type question struct {
-	spec      v1alpha1.VDOConfigSpec
-	manual    bool
-	hold      error // why nothing new may be installed
+	spec   v1alpha1.VDOConfigSpec
+	manual bool
+	hold   error // why nothing new may be installed
+	// holds are why nothing new may be installed of single drivers.
+	holds     map[matrix.Driver]error
 	document  *matrix.Document
 	available matrix.Available
 	refused   map[string]string // why a release of the bundle may not be installed anew
@@ -62,7 +64,7 @@ func (s *site) resolve() decision {
 	if s.last == nil || !s.needsLast(d) || len(s.stranded(s.last)) > 0 {
 		return d
 	}
-	again := s.choose(s.last, fault.Join(s.hold(), d.refused), s.faults)
+	again := s.choose(s.last, fault.Join(s.hold(), d.refused, together(s.holds())), s.faults)
 	again.refused = d.refused
 	return again
 }
@@ -73,7 +75,7 @@ func (s *site) hold() error {
 	case s.held != nil:
 		return s.held
 	case s.waiting != "":
-		return &fault.Error{Reason: fault.Incomplete, Op: "install", Subject: "drivers", Err: errors.New(s.waiting)}
+		return awaited(s.waiting)
 	case s.frozen != "":
 		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
@@ -87,7 +89,9 @@ func (s *site) needsLast(d decision) bool {
 
 // strands tells whether a decision leaves without its release what has to stay.
 func (s *site) strands(d decision) bool {
-	return (s.hold() != nil || d.refused != nil) && len(s.stranded(s.bundle)) > 0
+	stranded, held := s.stranded(s.bundle), s.holds()
+	return len(stranded) > 0 && (s.hold() != nil || d.refused != nil ||
+		slices.ContainsFunc(stranded, func(id matrix.ReleaseID) bool { return held[id.Driver] != nil }))
 }
 
 // stranded are the installed releases of drivers that are asked for, or have to stay,
@@ -108,7 +112,7 @@ func (s *site) stranded(b *opened) []matrix.ReleaseID {
 // choose decides from a bundle; drivers at fault are left as they are.
 func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
 	q := question{
-		spec: s.config.Spec, manual: manual(&s.config.Spec, b.source), hold: hold, document: b.matrix, available: available(b.contents.Lock),
+		spec: s.config.Spec, manual: manual(&s.config.Spec, b.source), hold: hold, holds: s.holds(), document: b.matrix, available: available(b.contents.Lock),
 		refused: s.unlisted(b),
 		facts:   matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution, Installed: s.installed},
 	}
@@ -126,9 +130,7 @@ func (d decision) with(retained []matrix.Driver, q question) decision {
 		return d
 	}
 	d = d.keepInstalled(q, retained, "it serves volumes")
-	slices.SortStableFunc(d.releases, func(a, b matrix.ReleaseID) int {
-		return slices.Index(inOrder, a.Driver) - slices.Index(inOrder, b.Driver)
-	})
+	d.sort()
 	return d
 }
 
@@ -233,7 +235,7 @@ func decide(q question) decision {
 		return d.keepInstalled(q, asked(rules), err.Error())
 	}
 	keep := q.manual || q.hold != nil
-	selection, refusal := matrix.Resolve(q.document, q.facts, pins, matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, q.available)
+	selection, refusal, stuck := q.ask(matrix.Policy{Rules: rules, KeepInstalled: keep, Refused: q.refused}, pins)
 	for _, w := range selection.Warnings {
 		d.warnings = append(d.warnings, w.Text)
 	}
@@ -244,6 +246,8 @@ func decide(q question) decision {
 		return d.keepInstalled(q, asked(rules), "no release fits")
 	case q.hold != nil:
 		return d.keepInstalled(q, asked(rules), q.hold.Error())
+	case stuck:
+		return d.keepInstalled(q, asked(rules), together(q.holds).Error())
 	}
 	for _, c := range selection.Choices {
 		d.releases = append(d.releases, c.Release.ReleaseID)
@@ -252,7 +256,7 @@ func decide(q question) decision {
 	if q.manual {
 		d.pending = upgrades(q, rules, pins, d)
 	}
-	return d
+	return d.keepHeld(q, asked(rules))
 }
 
 // keepInstalled decides for what is installed, as far as the bundle holds it: it is repaired,

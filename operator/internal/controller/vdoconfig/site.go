@@ -60,8 +60,8 @@ type site struct {
 	// faults are why what is known of a driver's place is not all there is: that driver
 	// is left as it is, and no other.
 	faults map[matrix.Driver]error
-	// held is why nothing new may be installed: a bundle that is not fresh, vCenters
-	// that were not verified.
+	// held is why nothing new may be installed of any driver: a bundle that is not fresh, a
+	// login that the mirror did not let in. What vCenters hold back is [site.holds].
 	held error
 	// bundleHeld is set where the bundle is why: it was not verified, or is not fresh, or
 	// the one to install from cannot be read. Then it does not replace what runs though its

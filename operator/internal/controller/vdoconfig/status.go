@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -222,13 +223,26 @@ func (p *result) problems() error {
 			unhealthy = append(unhealthy, rep.Drivers[d].Err())
 		}
 	}
-	return fault.Join(p.outcome.resolved, p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
+	return fault.Join(p.unresolved(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
+}
+
+// unresolved is why releases could not be chosen, or may not be: of all drivers, or, for
+// the sake of a vCenter, of those that use it.
+func (p *result) unresolved() error {
+	held, _ := p.site.vcentersHeld()
+	return fault.Join(p.outcome.resolved, held)
+}
+
+// awaits is what is not there yet, for which nobody is at fault.
+func (p *result) awaits() string {
+	_, waiting := p.site.vcentersHeld()
+	return cmp.Or(p.site.waiting, waiting)
 }
 
 // waits is what is waited for.
 func (p *result) waits() []string {
 	var all []string
-	for _, w := range []string{p.outcome.gate, p.site.waiting} {
+	for _, w := range []string{p.outcome.gate, p.awaits()} {
 		if w != "" {
 			all = append(all, "waiting for "+w)
 		}
@@ -263,12 +277,12 @@ func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 
 func (p *result) resolvedCondition() metav1.Condition {
 	const typ = v1alpha1.ConditionResolved
-	why := fault.Join(p.outcome.resolved, p.site.kubernetes.unread)
+	why := fault.Join(p.unresolved(), p.site.kubernetes.unread)
 	switch {
 	case why != nil:
 		return condition.False(typ, why)
-	case p.site.waiting != "":
-		return condition.Pending(typ, p.site.waiting)
+	case p.awaits() != "":
+		return condition.Pending(typ, p.awaits())
 	case !p.decision.made && p.outcome.applied != nil:
 		return condition.Unseen(typ, "nothing was chosen", p.outcome.applied)
 	case !p.decision.made:

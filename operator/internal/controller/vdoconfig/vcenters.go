@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +34,8 @@ func vCenterNames(spec *v1alpha1.VDOConfigSpec) []string {
 // that is wrong with them. Those that nobody asks for any more hold nothing back.
 func (g *gatherer) gatherVCenters(ctx context.Context) error {
 	g.vcenters = map[string]vcenter{}
-	named, remembered := vCenterNames(&g.config.Spec), g.remembered()
+	remembered := g.remembered()
+	named := vCenterNames(&g.config.Spec)
 	for _, name := range slices.Concat(vCenterNames(&g.spec), vCenterNames(&remembered)) {
 		if _, is := g.vcenters[name]; is {
 			continue
@@ -44,12 +44,7 @@ func (g *gatherer) gatherVCenters(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if g.vcenters[name] = vc; !slices.Contains(named, name) {
-			continue
-		}
-		g.hold(vc.held)
-		g.waiting = cmp.Or(vc.waiting, g.waiting)
-		if vc.version != nil {
+		if g.vcenters[name] = vc; slices.Contains(named, name) && vc.version != nil {
 			g.versions = append(g.versions, *vc.version)
 		}
 	}

@@ -1,0 +1,119 @@
+package vdoconfig
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+const (
+	vcCloud   = "vc-cloud"
+	vcStorage = "vc-storage"
+)
+
+// withBoth is a site whose drivers use a vCenter each, with what is installed.
+func withBoth(t *testing.T, bundle, installed string) *site {
+	t.Helper()
+	kubernetesVersion, err := matrix.ParseKubernetes("1.33")
+	require.NoError(t, err)
+	s := &site{
+		config: &v1alpha1.VDOConfig{Spec: v1alpha1.VDOConfigSpec{
+			CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{vcCloud}},
+			StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: vcStorage},
+		}},
+		installed: map[matrix.Driver]matrix.Version{}, vcenters: map[string]vcenter{},
+		kubernetes: kubernetes{version: kubernetesVersion}, versions: []matrix.VCenter{{Name: vcCloud, Version: mustVersion("8.0.3")}},
+		bundle: holding(t, "sha256:new", bundle),
+	}
+	for _, text := range split(installed) {
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		key := inventory.Key{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: string(id.Driver)}
+		s.installed[id.Driver] = id.Version
+		s.inventory = s.inventory.With(inventory.Entry{ID: inventory.ID{Key: key, Version: "v1"}, Driver: id.Driver, Release: text})
+	}
+	s.inventory = s.inventory.WithMemory(inventory.Memory{Bundle: "mirror.site/vdo@sha256:last"})
+	return s
+}
+
+func TestAVCenterHoldsBackTheDriversThatUseItAndNoOther(t *testing.T) {
+	const older = "cpi@1.33.0 snapshot-controller@8.2.0 csi@3.5.1"
+	const bundle = older + " cpi@1.33.1 csi@3.7.3"
+	away, checking := vcenter{held: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	for name, c := range map[string]struct {
+		bundle, installed string
+		vcenters          map[string]vcenter
+		edit              func(*site)
+		chosen            []string
+		held              []matrix.Driver // left as they are
+	}{
+		"all is well":                       {bundle, older, nil, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
+		"the storage driver's is away":      {bundle, older, map[string]vcenter{vcStorage: away}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"the storage driver's is looked at": {bundle, older, map[string]vcenter{vcStorage: checking}, nil, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"the cloud provider's is away":      {bundle, older, map[string]vcenter{vcCloud: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
+		"both are away":                     {bundle, older, map[string]vcenter{vcCloud: away, vcStorage: away}, nil, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"nothing is installed, the storage driver's is away": {bundle, "", map[string]vcenter{vcStorage: away}, nil,
+			[]string{"cpi@1.33.1"}, []matrix.Driver{matrix.SnapshotController, matrix.CSI}},
+		"nothing is installed, the cloud provider's is away: storage needs provider IDs": {bundle, "", map[string]vcenter{vcCloud: away}, nil,
+			nil, []matrix.Driver{matrix.CPI, matrix.SnapshotController, matrix.CSI}},
+		"storage is installed already, and the cloud provider is new": {bundle, "snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
+			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
+		"the storage driver alone is asked for": {bundle, "", map[string]vcenter{vcCloud: away}, func(s *site) { s.config.Spec.CloudProvider = nil },
+			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, nil},
+		"a held driver's pin waits": {bundle, older, map[string]vcenter{vcStorage: away},
+			func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.7.3"}} }, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"what is held fits Kubernetes no more, and the other goes on": {bundle, "cpi@1.32.1 snapshot-controller@8.2.0 csi@3.5.1", map[string]vcenter{vcCloud: away}, nil,
+			[]string{"snapshot-controller@8.2.0", "csi@3.7.3"}, []matrix.Driver{matrix.CPI}},
+		"the bundle does not hold what is held, and the one before does": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away},
+			func(s *site) { s.last = holding(t, "sha256:last", older) }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"the bundle does not hold what is held, and the one before is gone": {"cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", older, map[string]vcenter{vcStorage: away}, nil,
+			[]string{"cpi@1.33.1", "snapshot-controller@8.2.0"}, []matrix.Driver{matrix.CSI}},
+		"the bundle is held too": {bundle, older, map[string]vcenter{vcStorage: away}, func(s *site) { s.held = because(fault.Expired) },
+			[]string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+		"no release fits, hold or no hold": {bundle, older, map[string]vcenter{vcStorage: away},
+			func(s *site) { s.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "cpi", Version: "1.20.1"}} }, []string{"cpi@1.33.0", "snapshot-controller@8.2.0", "csi@3.5.1"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := withBoth(t, c.bundle, c.installed)
+			for name, vc := range c.vcenters {
+				s.vcenters[name] = vc
+			}
+			if c.edit != nil {
+				c.edit(s)
+			}
+			d := s.resolve()
+			require.Equal(t, c.chosen, chosen(d))
+			for _, driver := range inOrder {
+				require.Equal(t, slices.Contains(c.held, driver), d.held[driver] != "", "%s: %s", driver, d.held[driver])
+			}
+			require.Equal(t, d, s.resolve(), "it depends on the site alone")
+		})
+	}
+}
+
+// What a driver waits for is in its own words: the storage driver names the cloud provider.
+func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
+	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
+	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
+	d := s.resolve()
+	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
+	held, waiting := s.vcentersHeld()
+	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
+	require.Empty(t, waiting)
+}
+
+// A vCenter that no driver is asked for with any more holds nothing back.
+func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
+	s := withBoth(t, "cpi@1.33.1", "")
+	s.vcenters["another"] = vcenter{held: because(fault.Unreachable)}
+	require.Empty(t, s.holds())
+	s.config.Spec.StorageProvider = nil
+	s.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	require.Empty(t, s.holds())
+}
