@@ -25,6 +25,7 @@ func AddToScheme(s *runtime.Scheme) error {
 // Stalled that only a person can help.
 const (
 	ConditionReady       = "Ready"
+	ConditionSuspended   = "Suspended" // True while spec.suspend is set
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
 

@@ -66,9 +66,19 @@ type VDOConfigSpec struct {
 	// +kubebuilder:validation:Enum=Refuse;Remove;Orphan
 	OnDelete DeleteMode `json:"onDelete,omitempty"`
 	// Suspend stops changes to the cluster; health is still assessed, and the
-	// certificate of the storage driver's webhook still renewed.
+	// certificate of the storage driver's webhook still renewed. Deleting this resource
+	// removes nothing as long as it is set.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+	// DryRun has everything read, tried at the API server without effect and shown in
+	// status.plan, and writes nothing but the status: no finalizer either, and no
+	// certificate of the storage driver's webhook.
+	// +optional
+	DryRun bool `json:"dryRun,omitempty"`
+	// Drift says what is done about objects that somebody else has changed or deleted.
+	// Default: they are repaired.
+	// +optional
+	Drift *DriftPolicy `json:"drift,omitempty"`
 	// Interval between looks at the cluster for drift and health.
 	// +optional
 	// +kubebuilder:default="5m"
@@ -273,6 +283,15 @@ type VDOConfigStatus struct {
 	// +optional
 	// +listType=atomic
 	Pending []string `json:"pending,omitempty"`
+	// Plan is what is still to be done, object by object: what waits, is held back, or
+	// would be done if spec.dryRun or spec.suspend were not set. Objects that are as they
+	// shall be are only counted.
+	// +optional
+	Plan *PlanStatus `json:"plan,omitempty"`
+	// Drift is what somebody else has changed or deleted and is not repaired.
+	// +optional
+	// +listType=atomic
+	Drift []DriftStatus `json:"drift,omitempty"`
 	// HandledReconcileAt is the value of the annotation
 	// reconcile.vdo.vmware.com/requestedAt that was last acted on.
 	// +optional

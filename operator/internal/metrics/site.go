@@ -205,6 +205,9 @@ func reachable(conds []metav1.Condition) (yes, known bool) {
 	if ready == nil {
 		return false, false
 	}
+	if now := meta.FindStatusCondition(conds, v1alpha1.ConditionReconciling); now != nil {
+		ready = now // in the grace of a fault Ready says what it said before
+	}
 	switch fault.Reason(ready.Reason) {
 	case fault.Unreachable, fault.Throttled:
 		return false, true

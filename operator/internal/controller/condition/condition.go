@@ -6,9 +6,15 @@
 //	spec is in effect      True     absent       absent     [Ready]
 //	work is under way      Unknown  True         absent     [Progressing]
 //	waiting for an end     False    True         absent     [Waiting]
-//	fault that can pass    False    True         absent     [Fault]
+//	a fault that can pass  kept     True         absent     [FaultAfterGrace], for two minutes
+//	... and does not       False    True         absent     [Fault]
 //	only a person can help False    absent       True       [Fault]
 //	suspended              kept     absent       absent     [Suspended]
+//	... with changes       Unknown  absent       absent     [Suspended]
+//
+// Beside them Suspended is True while spec.suspend is set, and absent else: kstatus has no
+// such state, and reads a resource that is suspended as current where its spec is in effect,
+// and as in progress where changes are held back; it never reads it as failed for that.
 //
 // A fault's reason and text become the condition's reason and message, so that a
 // condition reads as a command-line tool's error does. Other types, of parts, are set
@@ -38,6 +44,7 @@ const (
 	ReasonSucceeded   = "Succeeded"   // Ready=True
 	ReasonProgressing = "Progressing" // Ready=Unknown and Reconciling=True
 	ReasonSuspended   = "Suspended"   // spec.suspend is set
+	ReasonDryRun      = "DryRun"      // spec.dryRun is set
 )
 
 // maxMessage is the longest message of a condition: a quarter of what the API server
@@ -108,14 +115,16 @@ func Waiting(conds *[]metav1.Condition, generation int64, err error) {
 	Remove(conds, v1alpha1.ConditionStalled)
 }
 
-// Suspended says that nothing is being done because spec.suspend is set. What
-// Ready says stays, for the spec that it was observed of; where there is none yet it is
-// Unknown.
-func Suspended(conds *[]metav1.Condition, generation int64) {
-	if meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
+// Suspended says that nothing is being done because spec.suspend is set. Where it is known
+// what is held back, the spec is not in effect, and Ready is Unknown. Else what Ready says
+// stays, for the spec that it was observed of; where there is none yet it is Unknown.
+func Suspended(conds *[]metav1.Condition, generation int64, reason, heldBack string) {
+	if heldBack == "" && meta.FindStatusCondition(*conds, v1alpha1.ConditionReady) == nil {
+		heldBack = "nothing was looked at yet: spec.suspend is set"
+	}
+	if heldBack != "" {
 		Set(conds, generation, metav1.Condition{
-			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown,
-			Reason: ReasonSuspended, Message: "suspended before the first pass: spec.suspend is set"})
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: reason, Message: heldBack})
 	}
 	Remove(conds, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled)
 }

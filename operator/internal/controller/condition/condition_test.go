@@ -88,11 +88,11 @@ func TestTheTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 
 func TestSuspendedKeepsWhatReadySaid(t *testing.T) {
 	var conds []metav1.Condition
-	condition.Suspended(&conds, 1)
+	condition.Suspended(&conds, 1, condition.ReasonSuspended, "")
 	require.Equal(t, "Unknown/-/-", shape(conds))
 
 	condition.Fault(&conds, 1, faultOf(fault.Forbidden))
-	condition.Suspended(&conds, 2)
+	condition.Suspended(&conds, 2, condition.ReasonSuspended, "")
 	require.Equal(t, "False/-/-", shape(conds))
 	ready := meta.FindStatusCondition(conds, v1alpha1.ConditionReady)
 	require.Equal(t, "Forbidden", ready.Reason)

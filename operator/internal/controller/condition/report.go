@@ -1,9 +1,12 @@
 package condition
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // State is one row of the package's table.
@@ -21,21 +24,29 @@ const (
 // Phase is what a pass came to.
 type Phase struct {
 	State   State
-	Message string // of Ready and Progressing
+	Message string // of Ready and Progressing; of Suspended what is held back, or ""
 	Err     error  // of Waiting and Fault
+	// AtOnce is set of a Fault that has no grace: more is not as it shall be.
+	AtOnce bool
 }
 
 // Report is all that a pass has to say in conditions. A controller makes it by one pure
 // function of what the pass found out; [Report.Set] sets it.
 type Report struct {
 	Phase Phase
+	// Suspended is set where spec.suspend is, whatever the phase: health may be assessed all
+	// the same.
+	Suspended bool
+	// DryRun is likewise of spec.dryRun.
+	DryRun bool
 	// Parts are of types beside those of the phase. One without a status is taken away; a
 	// type that is not listed stays as it is.
 	Parts []metav1.Condition
 }
 
-// Set sets the conditions, parts first.
-func (r Report) Set(conds *[]metav1.Condition, generation int64) {
+// Set sets the conditions, parts first; now is the pass's time, from which the grace of a
+// fault is counted.
+func (r Report) Set(conds *[]metav1.Condition, generation int64, now time.Time) {
 	for _, c := range r.Parts {
 		if c.Status == "" {
 			Remove(conds, c.Type)
@@ -51,10 +62,33 @@ func (r Report) Set(conds *[]metav1.Condition, generation int64) {
 	case StateWaiting:
 		Waiting(conds, generation, p.Err)
 	case StateFault:
-		Fault(conds, generation, p.Err)
+		if p.AtOnce {
+			Fault(conds, generation, p.Err)
+			break
+		}
+		FaultAfterGrace(conds, generation, p.Err, now)
 	case StateSuspended:
-		Suspended(conds, generation)
+		Suspended(conds, generation, r.stopped(), p.Message)
 	}
+	if !r.Suspended && !r.DryRun {
+		Remove(conds, v1alpha1.ConditionSuspended)
+		return
+	}
+	message := "spec.suspend is set: nothing is changed"
+	if r.DryRun {
+		message = "spec.dryRun is set: everything is read and tried, and nothing is written but this status"
+	}
+	Set(conds, generation, metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionTrue, Reason: r.stopped(), Message: message})
+}
+
+func (r Report) stopped() string { return Stopped(r.DryRun) }
+
+// Stopped is the reason of conditions where nothing is written by the user's wish.
+func Stopped(dryRun bool) string {
+	if dryRun {
+		return ReasonDryRun
+	}
+	return ReasonSuspended
 }
 
 // Judged is a part that was looked at: True with the message given, or False with the

@@ -18,10 +18,10 @@ func TestEveryPhaseIsARowOfTheTable(t *testing.T) {
 		"Unknown/True/-": {State: condition.StateProgressing, Message: "rolling out"},
 		"False/True/-":   {State: condition.StateWaiting, Err: faultOf(fault.Refused)},
 		"False/-/True":   {State: condition.StateFault, Err: faultOf(fault.Unauthorized)},
-		"Unknown/-/-":    {State: condition.StateSuspended},
+		"Unknown/-/-":    {State: condition.StateSuspended, Message: "changes are held back"},
 	} {
 		var conds []metav1.Condition
-		condition.Report{Phase: p}.Set(&conds, 3)
+		condition.Report{Phase: p}.Set(&conds, 3, began)
 		require.Equal(t, want, shape(conds), p.State)
 	}
 }
@@ -37,7 +37,7 @@ func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
 		condition.Pending(v1alpha1.ConditionApplied, "waiting for a node"),
 		condition.Unseen(v1alpha1.ConditionVerified, "the policy cannot be read", faultOf(fault.Unreachable)),
 		condition.Absent(v1alpha1.ConditionCNI),
-	}}.Set(&conds, 7)
+	}}.Set(&conds, 7, began)
 	got := map[string]string{}
 	for _, c := range conds {
 		got[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
@@ -50,4 +50,32 @@ func TestPartsAreSetTakenAwayOrLeft(t *testing.T) {
 		v1alpha1.ConditionVerified: "Unknown Unreachable the policy cannot be read: connect to vc.site: why (do this)",
 	}, got)
 	require.EqualValues(t, 7, meta.FindStatusCondition(conds, v1alpha1.ConditionCSI).ObservedGeneration)
+}
+
+// A fault that can pass leaves Ready as it was, in a report as well.
+func TestAReportGivesTheGrace(t *testing.T) {
+	var conds []metav1.Condition
+	condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: "ok"}}.Set(&conds, 3, at(0))
+	away := condition.Report{Phase: condition.Phase{State: condition.StateFault, Err: faultOf(fault.Unreachable)}}
+	away.Set(&conds, 3, at(1))
+	require.Equal(t, "True/True/-", shape(conds))
+	away.Set(&conds, 3, at(121))
+	require.Equal(t, "False/True/-", shape(conds))
+}
+
+// Suspended is beside what else there is to say, and goes with spec.suspend.
+func TestSuspendedIsAConditionOfItsOwn(t *testing.T) {
+	suspended := func(conds []metav1.Condition) bool {
+		return meta.IsStatusConditionTrue(conds, v1alpha1.ConditionSuspended)
+	}
+	var conds []metav1.Condition
+	condition.Report{Phase: condition.Phase{State: condition.StateReady, Message: "ok"}, Suspended: true}.Set(&conds, 3, at(0))
+	require.Equal(t, "True/-/-", shape(conds))
+	require.True(t, suspended(conds))
+	condition.Report{Phase: condition.Phase{State: condition.StateSuspended}, Suspended: true}.Set(&conds, 4, at(1))
+	require.Equal(t, "True/-/-", shape(conds), "nobody has looked: what it said stays")
+	condition.Report{Phase: condition.Phase{State: condition.StateSuspended, Message: "3 changes"}, Suspended: true}.Set(&conds, 5, at(2))
+	require.Equal(t, "Unknown/-/-", shape(conds), "the spec is not in effect")
+	condition.Report{Phase: condition.Phase{State: condition.StateReady}}.Set(&conds, 6, at(3))
+	require.Nil(t, meta.FindStatusCondition(conds, v1alpha1.ConditionSuspended))
 }

@@ -3,6 +3,7 @@ package condition_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,7 +89,7 @@ func TestAMessageThatIsNoUTF8IsWrittenOnce(t *testing.T) {
 		after := before.DeepCopy()
 		condition.Ready(&after.Status.Conditions, 1, "it says \xff\xfe and \xc3")
 		condition.Report{Parts: []metav1.Condition{condition.Pending("Part", "\xff")}, Phase: condition.Phase{State: condition.StateReady, Message: "it says \xff\xfe and \xc3"}}.
-			Set(&after.Status.Conditions, 1)
+			Set(&after.Status.Conditions, 1, time.Now())
 		require.NoError(t, w.Write(t.Context(), before, after))
 		kept := &v1alpha1.VsphereCloudConfig{}
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(after), kept))

@@ -520,7 +520,7 @@ func TestTheAcceptedBundleOutlivesTheMirrorAndARestart(t *testing.T) {
 	root := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
 	require.NoError(t, w.reg.Close())
 	check := func(b *v1alpha1.DriverBundle) {
-		require.Equal(t, "False Unreachable", condition(b, v1alpha1.ConditionReady))
+		require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionReady), "for two minutes")
 		require.Equal(t, "True Unreachable", condition(b, v1alpha1.ConditionReconciling))
 		require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionVerified))
 		require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionFresh))
@@ -535,12 +535,12 @@ func TestTheAcceptedBundleOutlivesTheMirrorAndARestart(t *testing.T) {
 }
 
 func TestFailuresOfTheMirrorAreTold(t *testing.T) {
-	for status, want := range map[int]struct{ ready, other string }{
-		401: {"False Unauthorized", v1alpha1.ConditionStalled},
-		403: {"False Forbidden", v1alpha1.ConditionStalled},
-		404: {"False NotFound", v1alpha1.ConditionStalled},
-		429: {"False Throttled", v1alpha1.ConditionReconciling},
-		503: {"False Unreachable", v1alpha1.ConditionReconciling},
+	for status, want := range map[int]struct{ ready, other, told string }{
+		401: {"False Unauthorized", v1alpha1.ConditionStalled, "True Unauthorized"},
+		403: {"False Forbidden", v1alpha1.ConditionStalled, "True Forbidden"},
+		404: {"False NotFound", v1alpha1.ConditionStalled, "True NotFound"},
+		429: {"True Succeeded", v1alpha1.ConditionReconciling, "True Throttled"}, // it has two minutes to pass
+		503: {"True Succeeded", v1alpha1.ConditionReconciling, "True Unreachable"},
 	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			w := newWorld(t)
@@ -548,11 +548,11 @@ func TestFailuresOfTheMirrorAreTold(t *testing.T) {
 			w.reg.Fail(registry.Fault{Match: registry.Match{Path: "/manifests/"}, Status: status})
 			b := w.poke()
 			require.Equal(t, want.ready, condition(b, v1alpha1.ConditionReady))
-			require.Contains(t, condition(b, want.other), "True")
+			require.Equal(t, want.told, condition(b, want.other))
 			require.Equal(t, root.String(), b.Status.Digest)
-			since := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime
+			since := meta.FindStatusCondition(b.Status.Conditions, want.other).LastTransitionTime
 			b = w.poke()
-			require.Equal(t, since, meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime)
+			require.Equal(t, since, meta.FindStatusCondition(b.Status.Conditions, want.other).LastTransitionTime)
 			w.reg.Heal()
 			require.Equal(t, "True Succeeded", condition(w.poke(), v1alpha1.ConditionReady))
 		})

@@ -99,7 +99,7 @@ func (o outcome) Record(b *v1alpha1.DriverBundle) {
 	if o.blind != nil || o.judged() {
 		st.VerifiedPolicy = o.policy
 	}
-	o.conditions(b).Set(&st.Conditions, b.Generation)
+	o.conditions(b).Set(&st.Conditions, b.Generation, o.at)
 }
 
 func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
@@ -118,7 +118,7 @@ func (a *acceptance) record(s *v1alpha1.DriverBundleStatus, now time.Time) {
 // conditions says what the outcome means for a DriverBundle whose status has the rest of
 // it: pure.
 func (o outcome) conditions(b *v1alpha1.DriverBundle) condition.Report {
-	r := condition.Report{Parts: append(o.verified(&b.Status), o.fresh(&b.Status))}
+	r := condition.Report{Suspended: b.Spec.Suspend, Parts: append(o.verified(&b.Status), o.fresh(&b.Status))}
 	switch {
 	case b.Spec.Suspend:
 		r.Phase = condition.Phase{State: condition.StateSuspended}

@@ -171,6 +171,9 @@ func (r *Reconciler[T]) next(out Outcome[T], o T) reconcile.Result {
 	var result reconcile.Result
 	if next.Interval > 0 {
 		result = condition.Requeue(o.GetConditions(), next.Interval, r.Now())
+		if left := condition.UntilGraceEnds(o.GetConditions(), r.Now()); left > 0 {
+			result.RequeueAfter = min(result.RequeueAfter, left)
+		}
 	}
 	if next.AtMost > 0 && (result.RequeueAfter == 0 || next.AtMost < result.RequeueAfter) {
 		result.RequeueAfter = next.AtMost

@@ -86,7 +86,7 @@ func (p *result) missing(observed *assess.Observed) []assess.Missing {
 		if !isWorkload(e.Key) || e.Release == "" || there[e.Key] || slices.Contains([]plan.Action{plan.Prune, plan.Gone, plan.Forget}, s.Action) {
 			continue
 		}
-		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !p.config.Spec.Suspend})
+		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec)})
 	}
 	return all
 }
@@ -128,7 +128,7 @@ func (p *pass) noteComplete(ctx context.Context, judged []matrix.Driver) error {
 			done = append(done, matrix.ReleaseID{Driver: d, Version: v})
 		}
 	}
-	if p.config.Spec.Suspend || len(done) == 0 {
+	if stopped(&p.config.Spec) || len(done) == 0 {
 		return nil
 	}
 	if err := p.record(ctx, inv); err != nil {

@@ -45,7 +45,7 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 	if err != nil {
 		return nil, err
 	}
-	g.verifiedBundle(b, policy)
+	verified := g.verifiedBundle(b, policy)
 	if fresh := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionFresh); fresh != nil && fresh.Status == metav1.ConditionFalse && b.Spec.AcceptOlder != b.Status.Digest {
 		g.holdBundle(&fault.Error{
 			Reason: fault.Reason(fresh.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(fresh.Message),
@@ -56,7 +56,7 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 	if err != nil {
 		return nil, err
 	}
-	o.policy = policy
+	o.policy, o.verified = policy, verified
 	return o, nil
 }
 
@@ -112,8 +112,9 @@ func lastFrom(config *v1alpha1.VDOConfig, inv inventory.Inventory) string {
 }
 
 // verifiedBundle holds installations and upgrades where the accepted bundle's
-// signature is not good under the trust policy of now, or was not held against it yet.
-func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
+// signature is not good under the trust policy of now, or was not held against it yet; it
+// tells whether it is good.
+func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool {
 	verified := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	switch {
 	case verified == nil || verified.ObservedGeneration != b.Generation,
@@ -124,7 +125,10 @@ func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) {
 			Reason: fault.Reason(verified.Reason), Op: "install from", Subject: "DriverBundle " + b.Name, Err: errors.New(verified.Message),
 			Hint: "what is installed stays and is repaired; push a bundle that the trust policy accepts, or correct the policy",
 		})
+	default:
+		return true
 	}
+	return false
 }
 
 // findBundle returns the bundle named, or the only one there is.

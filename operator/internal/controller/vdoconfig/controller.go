@@ -152,7 +152,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 		return nil, err
 	case other != nil:
 		p.outcome.resolved = notInForce(other)
-	case !config.Spec.Suspend && !controllerutil.ContainsFinalizer(config, Finalizer):
+	case !stopped(&config.Spec) && !controllerutil.ContainsFinalizer(config, Finalizer):
 		return reconciler.Hold[*v1alpha1.VDOConfig]{}, nil
 	default:
 		p.run(ctx, "")
@@ -180,7 +180,9 @@ func (p *pass) run(ctx context.Context, frozen string) {
 		p.outcome.applied = err
 		return
 	}
-	p.outcome.renewed = p.keepCertificate(ctx)
+	if !p.config.Spec.DryRun {
+		p.outcome.renewed = p.keepCertificate(ctx)
+	}
 	g.inventory, g.certificate = p.inventory, p.certificate
 	err = g.gather(ctx)
 	p.site = g.site
@@ -212,7 +214,9 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 		return rendered.spec, err
 	}
 	made := s.plan(tried)
-	if p.outcome.plan = &made; p.config.Spec.Suspend {
+	p.outcome.plan = &made
+	p.foresee(ctx)
+	if stopped(&p.config.Spec) {
 		return rendered.spec, made.Conflicts()
 	}
 	return rendered.spec, p.apply(ctx, tried)
@@ -231,6 +235,10 @@ func (p *pass) rendered(r rendering) {
 // changed logs and tells what was done to an object.
 func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 	p.outcome.changed++
+	if p.outcome.done == nil {
+		p.outcome.done = map[inventory.Key]bool{}
+	}
+	p.outcome.done[s.Key] = true
 	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "cause", s.Cause, "reason", s.Reason)
 	if note != "" {
 		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", condition.Cut(note, condition.MaxNote))

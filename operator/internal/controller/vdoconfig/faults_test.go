@@ -239,6 +239,9 @@ func TestVerifiedConfigurationIsRepairedWhileTheVCenterIsAway(t *testing.T) {
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret")))
 	w.look(v)
 	require.Contains(t, string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]), "secret-1")
+	require.True(t, isTrue(v, "Ready"), "for two minutes")
+	require.Equal(t, "Unreachable", cond(t, v, "Reconciling").Reason)
+	w.later(v)
 	require.Equal(t, "Unreachable", cond(t, v, "Ready").Reason)
 }
 
@@ -405,7 +408,7 @@ func TestWhatCouldNotBeLookedAtIsUnknown(t *testing.T) {
 	versions, reader := c.Versions, c.Reader
 
 	c.Versions = unreachable{} // the drivers can be looked at all the same
-	w.look(v)
+	w.later(v)
 	require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
 	require.Equal(t, metav1.ConditionTrue, cond(t, v, "CPIReady").Status)
 	require.True(t, driver(v, "cpi").Ready)

@@ -35,6 +35,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -466,6 +467,14 @@ func (w *world) look(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
 	w.pass(client.ObjectKeyFromObject(v))
 	require.NoError(w.t, w.Get(context.Background(), client.ObjectKeyFromObject(v), v))
 	return v
+}
+
+// later is a look when a fault that can pass has lasted: before, Ready stays as it was.
+func (w *world) later(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
+	w.t.Helper()
+	w.look(v)
+	w.ahead += condition.Grace
+	return w.look(v)
 }
 
 // until polls; what is waited for happens in other processes.

@@ -57,6 +57,7 @@ func TestOneVCenterThatIsAwayHoldsBackItsDriverAlone(t *testing.T) {
 	get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // repaired
 	is, upgraded := w.images()
 	require.Equal(t, was, is, describe(v))
+	w.later(v)
 	require.Equal(t, "Unreachable", cond(t, v, "Ready").Reason)
 
 	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")

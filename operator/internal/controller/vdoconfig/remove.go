@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +39,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
 	p.outcome.leaving = err
-	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || config.Spec.Suspend) {
+	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || stopped(&config.Spec)) {
 		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
 	}
 	return p.result, nil
@@ -47,9 +48,9 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 // clear does what can be done now, and tells whether that was all. The other one is
 // the VDOConfig in force, if it is not this one.
 func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool) (done bool, err error) {
-	if p.config.Spec.Suspend {
+	if why := stoppedBy(&p.config.Spec); stopped(&p.config.Spec) {
 		return false, &fault.Error{
-			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New("spec.suspend is set"), Hint: "set spec.suspend to false"}
+			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New(why), Hint: "set " + strings.TrimSuffix(why, " is set") + " to false"}
 	}
 	inv, err := p.Cluster.LoadInventory(ctx, p.name)
 	if err != nil {

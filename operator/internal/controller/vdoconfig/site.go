@@ -79,6 +79,8 @@ type opened struct {
 	// policy is the state of the trust policies that it was held against, "" for a bundle
 	// that only what is installed is repaired from.
 	policy string
+	// verified is set where its signature was held against that and is good.
+	verified bool
 }
 
 // reference is REPOSITORY@DIGEST.

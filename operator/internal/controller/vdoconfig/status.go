@@ -66,7 +66,9 @@ type outcome struct {
 	gate     string                  // what the next stage waits for
 	again    bool                    // go on at once
 	changed  int                     // objects written
+	done     map[inventory.Key]bool  // those objects
 	plan     *plan.Plan
+	foreseen *shown // what would be done without what holds it back, where something does
 	report   *assess.Report
 	notes    []string
 	leaving  error // why what is not wanted cannot be removed
@@ -99,6 +101,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	}
 	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
 	st.Pending = p.pending()
+	st.Plan = p.planStatus(st.Plan)
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
@@ -108,15 +111,15 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 			st.Drivers[i].Ready = false // nobody knows
 		}
 	}
-	p.conditions(config).Set(&st.Conditions, config.Generation)
+	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
 }
 
-// pending is what is held back: upgrades that wait for a person; under suspend
-// everything that a pass would change.
+// pending is what is held back: upgrades that wait for a person; under suspend and in a dry
+// run everything that a pass would change.
 func (p *result) pending() []string {
 	all := slices.Clone(p.decision.pending[:min(len(p.decision.pending), maxPending)])
 	count := len(p.decision.pending)
-	if p.config.Spec.Suspend && p.outcome.plan != nil {
+	if stopped(&p.config.Spec) && p.outcome.plan != nil {
 		steps := p.outcome.plan.Pending()
 		count += len(steps)
 		for _, s := range steps[:min(len(steps), maxPending-len(all))] {
@@ -196,7 +199,7 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	for _, part := range partOf {
 		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
 	}
-	return condition.Report{Parts: parts, Phase: p.phase(st)}
+	return condition.Report{Parts: parts, Phase: p.phase(st), Suspended: p.config.Spec.Suspend, DryRun: p.config.Spec.DryRun}
 }
 
 // phase is made of everything: faults first, then what is waited for.
@@ -204,15 +207,26 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	err, waits := p.problems(), p.waits()
 	switch {
 	case err != nil:
-		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes)}
+		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
-	case p.config.Spec.Suspend && (len(waits) > 0 || len(st.Pending) > 0):
+	case stopped(&p.config.Spec) && len(st.Pending) > 0:
+		return condition.Phase{State: condition.StateSuspended, Message: p.heldChanges()}
+	case stopped(&p.config.Spec) && len(waits) > 0:
 		return condition.Phase{State: condition.StateSuspended}
 	case len(waits) > 0:
 		return condition.Phase{State: condition.StateProgressing, Message: strings.Join(waits, "; ")}
 	}
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
+}
+
+// heldChanges says how much is not done by the user's wish.
+func (p *result) heldChanges() string {
+	n := len(p.decision.pending)
+	if p.outcome.plan != nil {
+		n += len(p.outcome.plan.Pending())
+	}
+	return fmt.Sprintf("%s: %d changes are held back, see status.plan", stoppedBy(&p.config.Spec), n)
 }
 
 // problems are all faults that there are.
@@ -269,7 +283,10 @@ func (p *result) summary(st *v1alpha1.VDOConfigStatus) string {
 	if rep := p.outcome.report; rep != nil {
 		text += fmt.Sprintf("; %d nodes", rep.NodesAll)
 	}
-	if p.config.Spec.Suspend {
+	switch {
+	case p.config.Spec.DryRun:
+		text += "; a dry run: there is nothing to change"
+	case p.config.Spec.Suspend:
 		text += "; suspended"
 	}
 	return strings.TrimPrefix(text, "; ")
@@ -312,9 +329,8 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Conditi
 	switch {
 	case p.outcome.applied != nil:
 		return []metav1.Condition{condition.False(typ, p.outcome.applied)}
-	case p.config.Spec.Suspend && len(st.Pending) > 0:
-		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: condition.ReasonSuspended,
-			Message: fmt.Sprintf("%d changes are held back: see status.pending", len(st.Pending))}}
+	case stopped(&p.config.Spec) && len(st.Pending) > 0:
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: condition.Stopped(p.config.Spec.DryRun), Message: p.heldChanges()}}
 	case p.outcome.gate != "":
 		return []metav1.Condition{condition.Pending(typ, "waiting for "+p.outcome.gate)}
 	case p.outcome.plan != nil:

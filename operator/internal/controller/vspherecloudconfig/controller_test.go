@@ -176,7 +176,16 @@ func (w *world) until(v *v1alpha1.VsphereCloudConfig, what string, ok func(*v1al
 
 func (w *world) untilReason(v *v1alpha1.VsphereCloudConfig, reason string) {
 	w.t.Helper()
-	w.until(v, reason, func(v *v1alpha1.VsphereCloudConfig) bool { return readyOf(v).Reason == reason })
+	w.until(v, reason, func(v *v1alpha1.VsphereCloudConfig) bool { return foundOf(v) == reason })
+}
+
+// foundOf is the reason of what was found last: in the grace of a fault Ready says what it
+// said before, and Reconciling tells the fault.
+func foundOf(v *v1alpha1.VsphereCloudConfig) string {
+	if now := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling); now != nil {
+		return now.Reason
+	}
+	return readyOf(v).Reason
 }
 
 // change edits a resource, also where its status is written at the same time.

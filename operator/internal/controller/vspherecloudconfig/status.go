@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -69,8 +68,11 @@ func (a answer) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	default:
 		st.Config, st.VerifiedCredentials = configFailed, ""
 	}
-	conditions(&vcc.Spec, a.found, a.err).Set(&st.Conditions, vcc.Generation)
-	st.Message = meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady).Message
+	report := conditions(&vcc.Spec, a.found, a.err)
+	report.Set(&st.Conditions, vcc.Generation, a.at)
+	if st.Message = report.Phase.Message; a.err != nil {
+		st.Message = condition.False(v1alpha1.ConditionReady, a.err).Message // as the earlier operator had it: without a grace
+	}
 }
 
 // conditions says what an answer means.
@@ -130,7 +132,7 @@ func (suspended) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next { return rec
 // Record says that nothing is being done.
 func (suspended) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	vcc.Status.ObservedGeneration = vcc.Generation
-	condition.Report{Phase: condition.Phase{State: condition.StateSuspended}}.Set(&vcc.Status.Conditions, vcc.Generation)
+	condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
 }
 
 // notDue is the outcome of a pass that came too early, and by how much.

@@ -1,0 +1,97 @@
+package vdoconfig_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// planned are the steps of status.plan, as "action kind/name".
+func planned(v *v1alpha1.VDOConfig) []string {
+	if v.Status.Plan == nil {
+		return nil
+	}
+	var all []string
+	for _, s := range v.Status.Plan.Steps {
+		all = append(all, s.Action+" "+s.Kind+"/"+s.Name)
+	}
+	return all
+}
+
+// A dry run shows the whole of an installation and writes nothing of it, no finalizer
+// either; then the same VDOConfig installs, and nothing is left to do.
+func TestADryRunShowsEverythingAndWritesNothing(t *testing.T) {
+	w := start(t, pair)
+	v := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "site"}, Spec: pairSpec()}
+	v.Spec.DryRun = true
+	w.create(v)
+	for range 3 {
+		w.look(v)
+	}
+	require.Zero(t, w.writes)
+	require.Empty(t, w.ours())
+	require.Empty(t, v.Finalizers)
+	require.Contains(t, planned(v), "create DaemonSet/vsphere-cloud-controller-manager", describe(v))
+	require.Contains(t, planned(v), "create Deployment/vsphere-csi-controller")
+	require.Equal(t, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}, v.Status.Plan.Releases)
+	require.Equal(t, "spec.dryRun is set", v.Status.Plan.Held)
+	require.Equal(t, "DryRun", cond(t, v, "Suspended").Reason)
+	require.False(t, isTrue(v, "Ready"))
+	require.NotContains(t, describe(v)+strings.Join(planned(v), ""), "secret-1")
+
+	w.change(v, func() { v.Spec.DryRun = false })
+	w.ready(v)
+	require.Empty(t, planned(v), describe(v))
+	require.NotContains(t, describe(v), "Suspended=")
+	was := v.ResourceVersion
+	w.look(v)
+	require.Equal(t, was, v.ResourceVersion, "a pass with nothing to do writes nothing")
+
+	w.change(v, func() { v.Spec.DryRun = true })
+	drifted := get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+	w.change(drifted, func() { drifted.Labels["vdo.vmware.com/version"] = "0.0.1" })
+	w.writes = 0
+	w.look(v)
+	require.Zero(t, w.writes)
+	require.Equal(t, []string{"change ServiceAccount/cloud-controller-manager"}, planned(v))
+	require.Equal(t, "drift", v.Status.Plan.Steps[0].Cause)
+	w.change(v, func() { v.Spec.DryRun = false })
+}
+
+// A bundle that is verified and held for another reason is planned from, object by object;
+// one that the trust policy does not accept is not.
+func TestWhatABundleWouldDoIsShownBeforeItMay(t *testing.T) {
+	w, v := installed(t)
+	w.store.contents = bundleOf(t, strings.Fields(newer)...)
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	fresh := metav1.Condition{Type: "Fresh", Status: metav1.ConditionFalse, Reason: "Expired", Message: "its matrix ended", LastTransitionTime: metav1.Now()}
+	b.Status.Conditions = append(b.Status.Conditions, fresh)
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	w.look(v)
+	require.Contains(t, v.Status.Plan.Held, "its matrix ended")
+	require.Contains(t, planned(v), "change Deployment/vsphere-csi-controller", describe(v))
+	require.True(t, slices.Contains(v.Status.Plan.Releases, "csi@3.7.3"))
+	require.Equal(t, "3.5.1", driver(v, "csi").Wanted, "it is shown and not done")
+
+	w.verified(get(w, b, w.ns, "site"), metav1.ConditionFalse, "Untrusted", "key a is revoked")
+	w.look(v)
+	require.Empty(t, planned(v), "nobody trusts it")
+	require.NotContains(t, v.Status.Plan.Releases, "csi@3.7.3")
+}
+
+// An upgrade that waits for a person shows what it would change.
+func TestAnUpgradeThatWaitsShowsItsObjects(t *testing.T) {
+	w, v := installed(t)
+	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
+	w.store.contents = bundleOf(t, strings.Fields(newer)...)
+	w.look(v)
+	require.Contains(t, v.Status.Plan.Held, "waits for a person")
+	require.Contains(t, planned(v), "change Deployment/vsphere-csi-controller", describe(v))
+	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
+}

@@ -1,0 +1,72 @@
+package vdoconfig
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// foresee plans what would be done if nothing were held back, for status.plan: nothing of
+// it is done. Only a bundle whose bytes satisfy the trust policy of now is planned from:
+// what nobody trusts is not given to the API server, be it to try it. A fault of foreseeing
+// is the plan's and not the pass's.
+func (p *pass) foresee(ctx context.Context) {
+	why := p.heldBack()
+	if why == "" || p.site.frozen != "" || !p.site.bundle.verified {
+		return
+	}
+	q := *p
+	q.site = p.site.released()
+	q.decision = q.site.choose(q.site.bundle, nil, q.site.faults)
+	p.outcome.foreseen = &shown{decision: q.decision, held: why}
+	if err := q.imagine(ctx, p.outcome.foreseen); err != nil {
+		p.outcome.foreseen.held += "; it cannot be planned: " + fault.Text(err)
+	}
+}
+
+// imagine renders and tries what was decided, and notes the plan.
+func (p *pass) imagine(ctx context.Context, s *shown) error {
+	if p.decision.refused != nil {
+		return p.decision.refused
+	}
+	rendered, err := p.site.render(p.decision)
+	if err := fault.Join(err, rendered.refused); err != nil {
+		return err
+	}
+	tried, err := p.dryRun(ctx, rendered)
+	if err != nil {
+		return err
+	}
+	made := p.site.plan(tried)
+	s.plan = &made
+	return nil
+}
+
+// heldBack is why a release or its content may not change now, "" where all may.
+func (p *pass) heldBack() string {
+	if err := fault.Join(p.site.hold(), together(p.site.holds())); err != nil {
+		return fault.Text(err)
+	}
+	if len(p.decision.pending) > 0 {
+		return "an upgrade waits for a person: see status.pending"
+	}
+	return ""
+}
+
+// released is the site without anything that holds it back.
+func (s *site) released() site {
+	free := *s
+	free.held, free.waiting, free.bundleHeld = nil, "", false
+	free.vcenters = maps.Clone(s.vcenters)
+	for name, vc := range free.vcenters {
+		vc.held, vc.waiting = nil, ""
+		free.vcenters[name] = vc
+	}
+	free.config = s.config.DeepCopy()
+	free.config.Spec.Upgrade = v1alpha1.UpgradeAutomatic
+	free.notes = slices.Clone(s.notes)
+	return free
+}

@@ -1,0 +1,135 @@
+package vdoconfig
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+// status.plan is what is still to be done after a pass: its plan without what it did. Where
+// something is held back (a bundle that is not fresh, a vCenter that is away, an upgrade that
+// waits for a person) it is what would be done without the hold: see foresee.go. It names
+// fields and never their values, so there is nothing secret in it.
+const (
+	maxPlanSteps  = 200
+	maxPlanBytes  = 16 << 10 // of all steps, as they are stored
+	maxPlanReason = 256
+	maxPlanHeld   = 1 << 10
+)
+
+// shown is a plan as the status has it.
+type shown struct {
+	decision decision
+	plan     *plan.Plan
+	done     map[inventory.Key]bool // by this pass
+	held     string                 // why the rest is not done now
+}
+
+// status is the plan for a person: pure.
+func (s shown) status() *v1alpha1.PlanStatus {
+	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.held, maxPlanHeld)}
+	if s.decision.from != nil {
+		st.Bundle = s.decision.from.reference()
+	}
+	for _, id := range s.decision.releases {
+		st.Releases = append(st.Releases, id.String())
+	}
+	if s.plan == nil {
+		return st
+	}
+	counts := map[plan.Action]int{}
+	var todo []plan.Step
+	for _, step := range s.plan.Steps {
+		if s.done[step.Key] {
+			if step.Action != plan.Prune {
+				counts[plan.Unchanged]++
+			}
+			continue
+		}
+		counts[step.Action]++
+		if step.Writes() || step.Action == plan.Wait || step.Action == plan.Conflict {
+			todo = append(todo, step)
+		}
+	}
+	for action, n := range counts {
+		st.Actions = append(st.Actions, v1alpha1.PlanCount{Action: string(action), Count: n})
+	}
+	slices.SortFunc(st.Actions, func(a, b v1alpha1.PlanCount) int { return cmp.Compare(a.Action, b.Action) })
+	st.Steps, st.Omitted = planSteps(todo)
+	return st
+}
+
+// planSteps lists as many steps as there is room for, and counts the others.
+func planSteps(todo []plan.Step) (listed []v1alpha1.PlanStep, omitted int) {
+	slices.SortStableFunc(todo, func(a, b plan.Step) int {
+		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
+	})
+	room := maxPlanBytes
+	for i, s := range todo {
+		step := v1alpha1.PlanStep{
+			Action: string(s.Action), Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
+			Cause: string(s.Cause), Reason: condition.Cut(s.Reason, maxPlanReason),
+		}
+		if !s.Writes() || s.Action == plan.Prune {
+			step.Cause = ""
+		}
+		room -= size(step)
+		if i == maxPlanSteps || room < 0 {
+			return listed, len(todo) - i
+		}
+		listed = append(listed, step)
+	}
+	return listed, 0
+}
+
+// size is how much of the status a step takes, with what JSON makes of it.
+func size(s v1alpha1.PlanStep) int {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return maxPlanBytes // never: it is made of texts
+	}
+	return len(data) + 1
+}
+
+// planStatus is what is still to be done, or what was known before where this pass could
+// not plan.
+func (p *result) planStatus(before *v1alpha1.PlanStatus) *v1alpha1.PlanStatus {
+	switch {
+	case p.outcome.foreseen != nil:
+		return p.outcome.foreseen.status()
+	case p.outcome.plan != nil:
+		return shown{decision: p.decision, plan: p.outcome.plan, done: p.outcome.done, held: p.whyHeld()}.status()
+	case p.outcome.applied != nil:
+		return before
+	}
+	return nil
+}
+
+// whyHeld is why a plan is not carried out as a whole now, "" where it is.
+func (p *result) whyHeld() string {
+	switch {
+	case !p.outcome.plan.Writes():
+		return ""
+	case stopped(&p.config.Spec):
+		return stoppedBy(&p.config.Spec)
+	case p.outcome.gate != "":
+		return "waiting for " + p.outcome.gate
+	}
+	return ""
+}
+
+// stopped tells whether nothing is written to the cluster by the user's wish.
+func stopped(spec *v1alpha1.VDOConfigSpec) bool { return spec.Suspend || spec.DryRun }
+
+// stoppedBy names the field.
+func stoppedBy(spec *v1alpha1.VDOConfigSpec) string {
+	if spec.DryRun {
+		return "spec.dryRun is set"
+	}
+	return "spec.suspend is set"
+}

@@ -1,0 +1,90 @@
+package vdoconfig
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+func stepOf(action plan.Action, driver matrix.Driver, kind, name string) plan.Step {
+	return plan.Step{Action: action, Driver: driver, Cause: plan.Release, Reason: "why", ID: inventory.ID{Key: inventory.Key{Kind: kind, Namespace: "ns", Name: name}, Version: "v1"}}
+}
+
+func TestAPlanIsShownObjectByObject(t *testing.T) {
+	done := stepOf(plan.Create, matrix.CPI, "ServiceAccount", "done")
+	pruned := stepOf(plan.Prune, matrix.CPI, "Secret", "pruned")
+	d := decided(matrix.CSI, "3.7.3")
+	d.from = holding(t, "sha256:new", "csi@3.7.3")
+	got := shown{decision: d, held: "spec.dryRun is set", done: map[inventory.Key]bool{done.Key: true, pruned.Key: true}, plan: &plan.Plan{Steps: []plan.Step{
+		done, pruned, stepOf(plan.Unchanged, matrix.CPI, "Role", "same"), stepOf(plan.Keep, matrix.CSI, "StorageClass", "kept"),
+		stepOf(plan.Change, matrix.CSI, "Deployment", "b"), stepOf(plan.Create, matrix.CSI, "Deployment", "a"),
+		stepOf(plan.Wait, matrix.CPI, "DaemonSet", "z"), stepOf(plan.Prune, matrix.CSI, "ConfigMap", "old"),
+	}}}.status()
+	require.Equal(t, &v1alpha1.PlanStatus{
+		Bundle: "mirror.site/vdo@sha256:new", Releases: []string{"csi@3.7.3"}, Held: "spec.dryRun is set",
+		Actions: []v1alpha1.PlanCount{{Action: "change", Count: 1}, {Action: "create", Count: 1}, {Action: "keep", Count: 1}, {Action: "prune", Count: 1}, {Action: "unchanged", Count: 2}, {Action: "wait", Count: 1}},
+		Steps: []v1alpha1.PlanStep{
+			{Action: "wait", Driver: "cpi", Kind: "DaemonSet", Namespace: "ns", Name: "z", Reason: "why"},
+			{Action: "prune", Driver: "csi", Kind: "ConfigMap", Namespace: "ns", Name: "old", Reason: "why"},
+			{Action: "create", Driver: "csi", Kind: "Deployment", Namespace: "ns", Name: "a", Cause: "release", Reason: "why"},
+			{Action: "change", Driver: "csi", Kind: "Deployment", Namespace: "ns", Name: "b", Cause: "release", Reason: "why"},
+		},
+	}, got)
+}
+
+// However many objects there are, and however long their names and reasons, the plan is
+// bounded, and says how much it leaves out.
+func TestAPlanIsBounded(t *testing.T) {
+	for name, long := range map[string]int{"many": 10, "long": 4000} {
+		t.Run(name, func(t *testing.T) {
+			var p plan.Plan
+			for i := range 1000 {
+				s := stepOf(plan.Create, matrix.CSI, "ConfigMap", fmt.Sprintf("%04d", i))
+				s.Reason = strings.Repeat("\"", long)
+				p.Steps = append(p.Steps, s)
+			}
+			st := shown{plan: &p, held: strings.Repeat("x", 10*maxPlanHeld)}.status()
+			require.NotEmpty(t, st.Steps)
+			require.LessOrEqual(t, len(st.Steps), maxPlanSteps)
+			require.Equal(t, 1000, len(st.Steps)+st.Omitted)
+			require.Equal(t, []v1alpha1.PlanCount{{Action: "create", Count: 1000}}, st.Actions)
+			data, err := json.Marshal(st)
+			require.NoError(t, err)
+			require.Less(t, len(data), maxPlanBytes+maxPlanHeld+512)
+		})
+	}
+}
+
+// What is not verified is not planned from, and what is decided with nothing in the way needs
+// no second plan.
+func TestWhatIsForeseen(t *testing.T) {
+	s := withBoth(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
+	p := &pass{result: result{site: *s}}
+	p.decision = s.resolve()
+	require.Empty(t, p.heldBack())
+	p.site.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	require.NotEmpty(t, p.heldBack())
+	p.foresee(t.Context())
+	require.Nil(t, p.outcome.foreseen, "its bundle is not verified")
+	free := p.site.released()
+	require.Empty(t, free.holds())
+	require.NotEmpty(t, p.site.holds(), "the site stays as it is")
+	require.Equal(t, []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, chosen(free.choose(free.bundle, nil, nil)))
+}
+
+func TestAPlanThatCouldNotBeMadeStays(t *testing.T) {
+	before := &v1alpha1.PlanStatus{Bundle: "b"}
+	p := &result{config: &v1alpha1.VDOConfig{}, outcome: outcome{applied: because(fault.Unreachable)}}
+	require.Equal(t, before, p.planStatus(before))
+	p.outcome.applied = nil
+	require.Nil(t, p.planStatus(before))
+}
