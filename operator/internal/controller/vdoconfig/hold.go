@@ -60,9 +60,9 @@ func (s *site) dependents(held map[matrix.Driver]error, rules map[matrix.Driver]
 	return held
 }
 
-// vcentersHeld are the faults of the vCenters that drivers are asked for with, each once,
-// and what of them is not known yet.
-func (s *site) vcentersHeld() (held error, waiting string) {
+// vcentersHeld is what of the vCenters that drivers are asked for with is not known yet, and
+// the faults of them, each once.
+func (s *site) vcentersHeld() (waiting string, held error) {
 	for _, name := range vCenterNames(&s.config.Spec) {
 		vc := s.vcenters[name]
 		held = fault.Join(held, vc.held)
@@ -70,7 +70,7 @@ func (s *site) vcentersHeld() (held error, waiting string) {
 			waiting = vc.waiting
 		}
 	}
-	return held, waiting
+	return waiting, held
 }
 
 // together are the reasons of all drivers, in order of installation.

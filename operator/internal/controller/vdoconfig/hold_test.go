@@ -103,7 +103,7 @@ func TestADriverThatIsHeldForAnotherSaysSo(t *testing.T) {
 	s.vcenters[vcCloud] = vcenter{held: because(fault.Unreachable)}
 	d := s.resolve()
 	require.Contains(t, d.held[matrix.CSI], "it needs the provider IDs of nodes, which cpi sets")
-	held, waiting := s.vcentersHeld()
+	waiting, held := s.vcentersHeld()
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(held))
 	require.Empty(t, waiting)
 }

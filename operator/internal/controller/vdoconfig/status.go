@@ -243,13 +243,13 @@ func (p *result) problems() error {
 // unresolved is why releases could not be chosen, or may not be: of all drivers, or, for
 // the sake of a vCenter, of those that use it.
 func (p *result) unresolved() error {
-	held, _ := p.site.vcentersHeld()
+	_, held := p.site.vcentersHeld()
 	return fault.Join(p.outcome.resolved, held)
 }
 
 // awaits is what is not there yet, for which nobody is at fault.
 func (p *result) awaits() string {
-	_, waiting := p.site.vcentersHeld()
+	waiting, _ := p.site.vcentersHeld()
 	return cmp.Or(p.site.waiting, waiting)
 }
 
