@@ -109,8 +109,7 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 	if a.Tag != "" {
 		return r.putUnderTag(ctx, a)
 	}
-	digest := a.Node.Descriptor.Digest.String()
-	if err := r.putManifest(ctx, digest, a.Node); err != nil {
+	if err := r.putReferrer(ctx, a.Node); err != nil {
 		return err
 	}
 	kept, err := r.EnsureListed(ctx, opAttach, a.Subject, a.Node)
@@ -120,6 +119,20 @@ func (r *Repository) putAttachment(ctx context.Context, a bundle.Attachment) err
 		p.listed[a.Subject] = append(p.listed[a.Subject], a.Node)
 	}
 	return err
+}
+
+// putReferrer writes a referrer's manifest. An earlier push that wrote the root may have
+// written it too, and got no further: then it is asked for first, so that nothing is written
+// twice, or after the tag.
+func (r *Repository) putReferrer(ctx context.Context, n bundle.Node) error {
+	digest := n.Descriptor.Digest.String()
+	if p := r.begun(); p != nil && !p.lacking(p.graph.Root.Digest.String()) {
+		d, found, err := r.Stat(ctx, remote.Look{Op: opPush, ID: digest, Access: r.Pushes()})
+		if err != nil || (found && d.Digest == n.Descriptor.Digest) {
+			return err
+		}
+	}
+	return r.putManifest(ctx, digest, n)
 }
 
 // putUnderTag writes under a tag without taking away what others put there: a

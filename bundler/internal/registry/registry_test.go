@@ -178,6 +178,7 @@ func TestCopyIsCompleteAndTheSecondRunSendsNothing(t *testing.T) {
 			c, _ := client(t, registry.Options{}, source, mirror)
 			from, to := repository(c, source, "csi/driver:v1"), repository(c, mirror, "site/bundle:1")
 			g := graph(t, from)
+			g.Attachments = []bundle.Attachment{attachment(t, g.Root, true, "ours"), attachment(t, g.Root, false, "ours too")}
 			require.NoError(t, copyGraph(t.Context(), g, from, to))
 
 			got, err := to.Resolve(t.Context())
