@@ -122,8 +122,8 @@ func (d *drawing) command() {
 	if !ok || d.chance(2) {
 		s.Fault = d.fault(s)
 	}
-	if s.Do == "split" || s.Do == "repair" || s.Do == "lock" || s.Do == "serve" {
-		s.With = drop(s.With, "single")
+	if s.Do == "split" || s.Do == "repair" || s.Do == "lock" || s.Do == "serve" || s.Do == "prune" {
+		s.With = drop(s.With, "single") // which they have no flag for
 	}
 	d.add(s)
 	if to := s.writes(); to != "" && s.Do != "lock" && s.To != "-" {
