@@ -29,7 +29,7 @@ help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build vdo-bundle and vdo-operator into bin/
+build: ## Build vdo-bundle, vdo-operator and vdoctl into bin/
 	$(STATIC) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image

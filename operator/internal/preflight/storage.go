@@ -69,7 +69,7 @@ func sharedDatastores(s *Snapshot) []found {
 				remedy: "mount one on all of them, or configure topology by zones with a datastore each"})
 		case usable == 0:
 			out = append(out, found{on: a.vcenter.Name, action: Warn, what: "the account lacks Datastore.FileManagement on each datastore that is seen by " + where,
-				remedy: "give it a role with that privilege on the datastores for volumes: vdoctl users plan -o govc"})
+				remedy: "give it a role with that privilege on the datastores for volumes: govc permissions.set -principal ACCOUNT -role NAME DATASTORE"})
 		}
 	}
 	return out

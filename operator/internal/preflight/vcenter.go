@@ -81,13 +81,16 @@ func connections(s *Snapshot) []found {
 
 func datacenters(s *Snapshot) []found { return failed(s, "vcenter-datacenters") }
 
-// account is what the storage driver accepts as a user name from 3.1 on.
+// QualifiedAccount says whether a user name has a domain, and only characters that the
+// drivers accept: name@domain or domain\name. The storage driver demands it from 3.1 on.
+func QualifiedAccount(user string) bool { return account.MatchString(user) }
+
 var account = regexp.MustCompile(`^([A-Za-z0-9._-]+@[A-Za-z0-9._-]+|[A-Za-z0-9._-]+\\[A-Za-z0-9._-]+)$`)
 
 func accounts(s *Snapshot) []found {
 	out := failed(s, "vcenter-account")
 	for i := range s.VCenters {
-		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !account.MatchString(v.Username) {
+		if v := &s.VCenters[i]; v.UsedByCSI && v.Username != "" && !QualifiedAccount(v.Username) {
 			out = append(out, found{
 				on: v.Name, object: v.Username, action: BlockInstall,
 				what:   "the user name has no domain, or characters other than letters, digits, dot, underscore and hyphen: the storage driver from 3.1 on does not start with it",
@@ -127,7 +130,7 @@ func lacking(s *Snapshot) []found {
 			out = append(out, found{
 				on: v.Name, object: l.Object, action: Warn,
 				what:   fmt.Sprintf("the account lacks %s on %s", strings.Join(l.Privileges, ", "), kindNames[l.Kind]),
-				remedy: "see what the account needs, as a script: vdoctl users plan -o govc"})
+				remedy: "give it a role with them there: govc role.create NAME " + strings.Join(l.Privileges, " ") + " && govc permissions.set -principal ACCOUNT -role NAME '{}'"})
 		}
 	}
 	return out

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"syscall"
 
@@ -17,14 +16,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
-
-// account is what the storage driver accepts as a user name from 3.1 on.
-var account = regexp.MustCompile(`^([A-Za-z0-9._-]+@[A-Za-z0-9._-]+|[A-Za-z0-9._-]+\\[A-Za-z0-9._-]+)$`)
 
 // QualifiedAccount says whether the user name has a domain, and only characters
 // that the drivers accept: name@domain or domain\name.
-func QualifiedAccount(user string) bool { return account.MatchString(user) }
+func QualifiedAccount(user string) bool { return preflight.QualifiedAccount(user) }
 
 func (t Target) valid() error {
 	var errs []error

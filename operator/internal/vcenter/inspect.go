@@ -33,6 +33,11 @@ type Ask struct {
 // Inspect reads from a vCenter what the checks look at, in one session. What could not be
 // read is in the result: all of it in Err, a part of it in Failed.
 func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
+	return inspect(ctx, t, a, func(context.Context, *inspection) error { return nil })
+}
+
+// inspect inspects, and does more in the same session.
+func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *inspection) error) preflight.VCenter {
 	timeout := t.Timeout
 	if timeout <= 0 {
 		timeout = inspectTimeout
@@ -43,7 +48,7 @@ func Inspect(ctx context.Context, t Target, a Ask) preflight.VCenter {
 		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
 		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{}, Categories: map[string]bool{}, Tagged: map[preflight.Ref][]preflight.Category{},
 	}}
-	i.found.Err = i.run(ctx)
+	i.found.Err = i.run(ctx, more)
 	return i.found
 }
 
@@ -56,7 +61,7 @@ type inspection struct {
 	found  preflight.VCenter
 }
 
-func (i *inspection) run(ctx context.Context) (err error) {
+func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
 	if err := i.valid(); err != nil {
 		return err
 	}
@@ -69,7 +74,12 @@ func (i *inspection) run(ctx context.Context) (err error) {
 	if err := acceptable(i.Address(), about); err != nil {
 		return err
 	}
-	return i.session(ctx, i.c, &i.report, func() error { return i.read(ctx) })
+	return i.session(ctx, i.c, &i.report, func() error {
+		if err := i.read(ctx); err != nil {
+			return err
+		}
+		return more(ctx, i)
+	})
 }
 
 // read reads part after part. The tree of objects is what the others start from.
@@ -86,6 +96,12 @@ func (i *inspection) read(ctx context.Context) error {
 	if err := i.machines(ctx); err != nil {
 		return i.classify("read the virtual machines of", err)
 	}
+	i.parts(ctx)
+	return nil
+}
+
+// parts reads what can fail by itself.
+func (i *inspection) parts(ctx context.Context) {
 	for _, p := range []struct {
 		of     preflight.Part
 		wanted bool
@@ -104,7 +120,6 @@ func (i *inspection) read(ctx context.Context) error {
 			i.found.Failed[p.of] = i.classify("read "+string(p.of)+" of", err)
 		}
 	}
-	return nil
 }
 
 // clock compares the vCenter's clock with the middle of the time that asking took.

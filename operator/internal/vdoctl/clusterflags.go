@@ -1,0 +1,78 @@
+package vdoctl
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// operatorNamespace is where the operator and its resources are.
+const operatorNamespace = "vmware-system-vdo"
+
+// requestTimeout bounds each request to the API server.
+const requestTimeout = 30 * time.Second
+
+// clusterFlags say which cluster, as kubectl's do.
+type clusterFlags struct {
+	kubeconfig, context, namespace string
+}
+
+func (f *clusterFlags) bind(fl *pflag.FlagSet) {
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with (default: KUBECONFIG, ~/.kube/config)")
+	fl.StringVar(&f.context, "context", "", "`NAME` of the context in it")
+	fl.StringVarP(&f.namespace, "namespace", "n", operatorNamespace, "`NAMESPACE` of the operator and its resources")
+}
+
+// config is how to reach the cluster.
+func (f *clusterFlags) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	if err != nil {
+		why := err
+		if clientcmd.IsEmptyConfig(err) {
+			why = errors.New("there is no kubeconfig")
+		}
+		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: why,
+			Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
+	}
+	cfg.Timeout, cfg.QPS, cfg.Burst = requestTimeout, 50, 100
+	cfg.WarningHandler = rest.NoWarnings{}
+	return cfg, nil
+}
+
+// client reads from the cluster.
+func (f *clusterFlags) client() (client.Client, error) {
+	cfg, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	if err != nil {
+		return nil, clusterFault("reach the cluster", err)
+	}
+	return c, nil
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,153 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// clusterFault tells the ways apart in which the API server refuses or is away.
+func clusterFault(op string, err error) error {
+	f := &fault.Error{Reason: fault.Internal, Op: op, Err: err}
+	var netErr net.Error
+	switch {
+	case apierrors.IsUnauthorized(err):
+		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster anew: the kubeconfig's credentials are not accepted"
+	case apierrors.IsForbidden(err):
+		f.Reason, f.Hint = fault.Forbidden, "use an account that may read nodes, storage classes, and the operator's namespace"
+	case meta.IsNoMatchError(err):
+		f.Reason, f.Hint = fault.NotFound, "install the operator first, or check a file: --from-file site.yaml"
+		f.Err = errors.New("the operator's resources are not known to this cluster")
+	case apierrors.IsNotFound(err):
+		f.Reason = fault.NotFound
+	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):
+		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: kubectl cluster-info"
+	}
+	return f
+}
+
+// listPage is how many objects are asked for at once.
+const listPage = 500
+
+// clusterState reads what the checks look at.
+func clusterState(ctx context.Context, c client.Reader) preflight.Cluster {
+	state, err := readCluster(ctx, c)
+	if err != nil {
+		return preflight.Cluster{Err: clusterFault("read the cluster", err)}
+	}
+	return state
+}
+
+func readCluster(ctx context.Context, c client.Reader) (preflight.Cluster, error) {
+	var out preflight.Cluster
+	registered, err := csiNodes(ctx, c)
+	if err != nil {
+		return out, err
+	}
+	var nodes corev1.NodeList
+	if err := pages(ctx, c, &nodes, func() {
+		for i := range nodes.Items {
+			out.Nodes = append(out.Nodes, node(&nodes.Items[i], registered))
+		}
+	}); err != nil {
+		return out, err
+	}
+	return out, readStorage(ctx, c, &out)
+}
+
+// readStorage reads what there is of the storage driver: its classes, the cluster id that
+// it made for itself, and whether it is registered.
+func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) error {
+	var classes storagev1.StorageClassList
+	if err := c.List(ctx, &classes); err != nil {
+		return err
+	}
+	for i := range classes.Items {
+		if s := &classes.Items[i]; s.Provisioner == drivers.CSIDriver {
+			out.StorageClasses = append(out.StorageClasses, preflight.StorageClass{
+				Name: s.Name, Policy: parameter(s, "storagepolicyname"), DatastoreURL: parameter(s, "datastoreurl")})
+		}
+	}
+	var kept corev1.ConfigMap
+	err := c.Get(ctx, client.ObjectKey{Namespace: drivers.CSINamespace, Name: "vsphere-csi-cluster-id"}, &kept)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	out.KeptClusterID = kept.Data["clusterID"]
+	err = c.Get(ctx, client.ObjectKey{Name: drivers.CSIDriver}, &storagev1.CSIDriver{})
+	out.StorageInstalled = err == nil
+	return client.IgnoreNotFound(err)
+}
+
+// pages reads a list page after page.
+func pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
+	for token := ""; ; {
+		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(token)); err != nil {
+			return err
+		}
+		each()
+		if token = list.GetContinue(); token == "" {
+			return nil
+		}
+	}
+}
+
+// csiNodes are the topology keys of the storage driver, by the nodes that it is registered on.
+func csiNodes(ctx context.Context, c client.Reader) (map[string][]string, error) {
+	out := map[string][]string{}
+	var list storagev1.CSINodeList
+	err := pages(ctx, c, &list, func() {
+		for i := range list.Items {
+			for _, d := range list.Items[i].Spec.Drivers {
+				if d.Name == drivers.CSIDriver {
+					out[list.Items[i].Name] = append([]string{}, d.TopologyKeys...)
+				}
+			}
+		}
+	})
+	return out, err
+}
+
+// parameter of a StorageClass, whose names may be written in any case.
+func parameter(s *storagev1.StorageClass, name string) string {
+	for k, v := range s.Parameters {
+		if strings.EqualFold(k, name) {
+			return v
+		}
+	}
+	return ""
+}
+
+var zonePrefixes = []string{"failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"}
+
+func node(n *corev1.Node, registered map[string][]string) preflight.Node {
+	keys, known := registered[n.Name]
+	out := preflight.Node{
+		Name: n.Name, UUID: n.Status.NodeInfo.SystemUUID, ProviderID: n.Spec.ProviderID, Kubelet: n.Status.NodeInfo.KubeletVersion,
+		Registered: known, TopologyKeys: keys, Zones: map[string]string{},
+	}
+	for k, v := range n.Labels {
+		switch {
+		case k == "node-role.kubernetes.io/control-plane", k == "node-role.kubernetes.io/master":
+			out.ControlPlane = true
+		case slices.ContainsFunc(zonePrefixes, func(p string) bool { return strings.HasPrefix(k, p) }):
+			out.Zones[k] = v
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		out.Uninitialized = out.Uninitialized || t.Key == "node.cloudprovider.kubernetes.io/uninitialized"
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package vdoctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// nodesReport is what nodes check prints.
+type nodesReport struct {
+	Nodes         int                `json:"nodes"`
+	Results       []preflight.Result `json:"results"`
+	Distribution  string             `json:"distribution"`
+	Configuration string             `json:"configuration"` // what the kubelets have to be given
+}
+
+// The distributions whose configuration can be shown.
+const (
+	kubeadm = "kubeadm"
+	k3s     = "k3s"
+	rke2    = "rke2"
+)
+
+// configurations give the kubelet an external cloud provider before the node joins.
+var configurations = map[string]string{
+	kubeadm: `# kubeadm, on each node before it joins: the kubelet waits for the cloud provider.
+# In the file of 'kubeadm init --config' for the first node, of 'kubeadm join --config'
+# for the others (there kind: JoinConfiguration).
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration:
+  kubeletExtraArgs:
+  - name: cloud-provider
+    value: external
+`,
+	k3s: `# k3s, /etc/rancher/k3s/config.yaml. On servers, before the cluster is made:
+disable-cloud-controller: true
+disable:
+- servicelb
+kubelet-arg:
+- cloud-provider=external
+# On agents the kubelet-arg alone. An id that k3s has set (k3s://) cannot be changed.
+`,
+	rke2: `# RKE2, /etc/rancher/rke2/config.yaml. On servers, before the cluster is made:
+cloud-provider-name: external
+disable-cloud-controller: true
+# On agents:
+#   kubelet-arg:
+#   - cloud-provider=external
+`,
+}
+
+type nodesOptions struct {
+	*app
+	outputFlags
+	siteFlags
+
+	distribution string
+}
+
+func newNodesCommand(a *app) *cobra.Command {
+	return groupOf("nodes", "Check the nodes' side: kubelet, taints, provider ids", newNodesCheckCommand(a))
+}
+
+func newNodesCheckCommand(a *app) *cobra.Command {
+	o := &nodesOptions{app: a}
+	check := &cobra.Command{
+		Use: "check", Short: "Check kubelets and nodes, and show the configuration that they need",
+		Long: `Checks what can be seen of the kubelets from the cluster alone: taints, provider ids,
+labels, and where the storage driver is registered. Shows the configuration that gives
+a kubelet an external cloud provider. No vCenter is asked; see preflight for the VMs.`,
+		Example: "  vdoctl nodes check\n  vdoctl nodes check --distribution rke2",
+		Args:    flags.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	flags.Group(check, flags.Selection, func(fl *pflag.FlagSet) {
+		fl.StringVarP(&o.file, "from-file", "f", "", "`FILE` with the VDOConfig and VsphereCloudConfigs (default: what is in the cluster)")
+		fl.Var(&flags.Choice{To: &o.distribution, Of: []string{kubeadm, k3s, rke2}}, "distribution", "whose configuration to show (default: that of the nodes)")
+	})
+	o.outputFlags.bind(check)
+	return check
+}
+
+func (o *nodesOptions) run(ctx context.Context) error {
+	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	if err != nil {
+		return err
+	}
+	if state.Err != nil {
+		return state.Err
+	}
+	r := nodesReport{Nodes: len(state.Nodes), Distribution: o.distribution, Results: preflight.Check(preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state})}
+	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !strings.HasPrefix(string(r.ID), "node-") })
+	if r.Distribution == "" {
+		r.Distribution = distributionOf(state.Nodes)
+	}
+	r.Configuration = configurations[r.Distribution]
+	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+		return err
+	}
+	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+// distributionOf reads it off the kubelets' versions.
+func distributionOf(nodes []preflight.Node) string {
+	for _, n := range nodes {
+		for _, d := range []string{k3s, rke2} {
+			if strings.Contains(n.Kubelet, "+"+d) {
+				return d
+			}
+		}
+	}
+	return kubeadm
+}
+
+func (o *nodesOptions) text(w io.Writer, r nodesReport) error {
+	shown := &preflightOptions{app: o.app, all: true}
+	l := &lines{w: w}
+	l.printf("%s", plural(r.Nodes, "node", "nodes"))
+	if l.err == nil {
+		l.err = shown.text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+	}
+	l.printf("\nWhat %s has to give each kubelet:\n\n%s", r.Distribution, strings.TrimSuffix(fmt.Sprint(r.Configuration), "\n"))
+	return l.err
+}

@@ -1,0 +1,112 @@
+package vdoctl
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+)
+
+const yamlFormat = "yaml"
+
+// outputFlags say how a result is printed.
+type outputFlags struct{ format string }
+
+// bind binds -o, as kubectl has it, with further formats of a command.
+func (o *outputFlags) bind(cmd *cobra.Command, more ...string) {
+	o.format = flags.Text
+	all := append([]string{flags.Text, flags.JSON, yamlFormat}, more...)
+	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
+		fl.VarP(&flags.Choice{To: &o.format, Of: all}, "format", "o", "how to print the result: "+strings.Join(all, ", "))
+	})
+}
+
+// print prints a value as JSON or YAML, or as text shows it.
+func (o *outputFlags) print(w io.Writer, value any, text func(io.Writer) error) error {
+	switch o.format {
+	case flags.JSON:
+		return command.WriteJSON(w, value)
+	case yamlFormat:
+		data, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(data)
+		return err
+	}
+	return text(w)
+}
+
+// colour is how a word is shown on a terminal.
+type colour string
+
+const (
+	green  colour = "32"
+	yellow colour = "33"
+	red    colour = "31"
+	bold   colour = "1"
+)
+
+// paint colours a word where the output is a terminal and NO_COLOR is not set.
+func (a *app) paint(c colour, s string) string {
+	if _, plain := a.getenv("NO_COLOR"); plain || !a.terminal {
+		return s
+	}
+	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
+}
+
+// lines prints lines, and keeps the first error.
+type lines struct {
+	w   io.Writer
+	err error
+}
+
+func (l *lines) printf(format string, args ...any) {
+	if l.err == nil {
+		_, l.err = fmt.Fprintf(l.w, format+"\n", args...)
+	}
+}
+
+// wrapped breaks a text into lines of a width at its blanks.
+func wrapped(text string, width int) []string {
+	var out []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case len(line)+1+len(word) > width:
+			out = append(out, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" {
+		out = append(out, line)
+	}
+	return out
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

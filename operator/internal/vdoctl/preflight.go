@@ -1,0 +1,220 @@
+package vdoctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// preflightReport is what preflight prints.
+type preflightReport struct {
+	Verdict preflight.Action   `json:"verdict"` // the gravest action
+	Results []preflight.Result `json:"results"`
+}
+
+type preflightOptions struct {
+	*app
+	outputFlags
+	siteFlags
+
+	only      []string
+	noCluster bool
+	all       bool
+}
+
+func newPreflightCommand(a *app) *cobra.Command {
+	o := &preflightOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check what the drivers need of cluster, nodes and vCenters",
+		Long: `Checks what the drivers need of the cluster, its nodes, their virtual machines and the
+vCenters: all at once, with what was found, why it matters and how it is put right. One
+vCenter that does not answer hides nothing of another one. Each vCenter is logged in to
+once, whatever the number of nodes, and nothing is changed.
+
+What to do with a result is its action:
+  Pass          nothing
+  Warn          something will not work, or not well
+  BlockUpgrade  what runs goes on; nothing newer is to be installed
+  BlockInstall  nothing is to be installed: a driver would not start, or find nothing
+  Degrade       what runs is not well`,
+		Example: `  vdoctl preflight
+  vdoctl preflight --from-file site.yaml --no-cluster
+  vdoctl preflight --only vm-disk-uuid,vm-hardware
+  vdoctl preflight -o json | jq '.results[] | select(.action != "Pass")'`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		o.siteFlags.bind(fl)
+		fl.BoolVar(&o.noCluster, "no-cluster", false, "leave the cluster and its nodes out: check the vCenters alone")
+		fl.StringSliceVar(&o.only, "only", nil, "`CHECKS` to show, by their ids, with commas")
+	})
+	o.outputFlags.bind(cmd)
+	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
+		fl.BoolVar(&o.all, "all", false, "show what passed too, one by one")
+	})
+	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(idNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func idNames() []string {
+	var out []string
+	for _, id := range preflight.IDs() {
+		out = append(out, string(id))
+	}
+	return out
+}
+
+func (o *preflightOptions) run(ctx context.Context) error {
+	for _, id := range o.only {
+		if !slices.Contains(idNames(), id) {
+			return flags.Bad("--only", id, fmt.Errorf("no check has this id"), "the checks are "+strings.Join(idNames(), ", "))
+		}
+	}
+	snapshot, err := o.gather(ctx, o.siteFlags, o.noCluster)
+	if err != nil {
+		return err
+	}
+	r := preflightReport{Results: preflight.Check(snapshot)}
+	if len(o.only) > 0 {
+		r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(o.only, string(r.ID)) })
+	}
+	r.Verdict = preflight.Worst(r.Results)
+	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+		return err
+	}
+	if r.Verdict >= preflight.BlockUpgrade {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+// gather reads the configuration, the cluster, and all vCenters side by side.
+func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (preflight.Snapshot, error) {
+	s, state, err := a.configuration(ctx, f, noCluster)
+	if err != nil {
+		return preflight.Snapshot{}, err
+	}
+	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, nil
+}
+
+// configuration reads what is wanted, and the state of the cluster. With a file a cluster
+// that is away is a result; without one there is nothing to check.
+func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (site, preflight.Cluster, error) {
+	c, clusterErr := a.cluster.client()
+	var s site
+	var err error
+	if f.file != "" {
+		s, err = f.fileSite(a)
+	} else if err = clusterErr; err == nil {
+		s, err = clusterSite(ctx, c, a.cluster.namespace)
+	}
+	switch {
+	case err != nil:
+		return s, preflight.Cluster{}, err
+	case noCluster:
+		return s, preflight.Cluster{Skipped: true}, nil
+	case clusterErr != nil:
+		return s, preflight.Cluster{Err: clusterErr}, nil
+	}
+	return s, clusterState(ctx, c), nil
+}
+
+// sideBySide is how many vCenters are asked at once.
+const sideBySide = 5
+
+// inspect asks each vCenter. Accounts are found one after another, since that may ask on
+// the terminal.
+func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VCenter {
+	out := make([]preflight.VCenter, len(s.vcenters))
+	var g errgroup.Group
+	g.SetLimit(sideBySide)
+	for i, v := range s.vcenters {
+		target, err := s.target(ctx, v)
+		if err != nil {
+			out[i] = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username}
+			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.name, v.cpi, v.csi
+			continue
+		}
+		ask := vcenter.Ask{Nodes: nodes, Features: s.wants.Features(), Categories: s.wants.AllCategories()}
+		ask.Features.CPI = ask.Features.CPI && v.cpi
+		ask.Features.Block = ask.Features.Block && v.csi
+		ask.Features.File = ask.Features.File && v.csi
+		g.Go(func() error {
+			found := vcenter.Inspect(ctx, target, ask)
+			found.Name, found.UsedByCPI, found.UsedByCSI = v.name, v.cpi, v.csi
+			out[i] = found
+			return nil
+		})
+	}
+	_ = g.Wait() // each vCenter's fault is in its result
+	return out
+}
+
+// text shows what is amiss in full, and what passed in one line.
+func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
+	l := &lines{w: w}
+	passed := 0
+	for _, x := range r.Results {
+		if x.Action == preflight.Pass {
+			passed++
+			if o.all {
+				l.printf("%s  %s: %s", o.paint(green, "pass"), x.ID, x.Found)
+			}
+			continue
+		}
+		o.show(l, x)
+	}
+	if amiss := len(r.Results) - passed; amiss > 0 {
+		l.printf("%s, %s. Verdict: %s", plural(passed, "check passed", "checks passed"), plural(amiss, "finding", "findings"), o.verdict(r.Verdict))
+	} else {
+		l.printf("%s. Verdict: %s", plural(passed, "check passed", "checks passed"), o.verdict(r.Verdict))
+	}
+	return l.err
+}
+
+// indent is that of what belongs to a finding, and width how wide it is.
+const indent, width = "        ", 92
+
+func (o *preflightOptions) show(l *lines, r preflight.Result) {
+	word, c := "warn ", yellow
+	if r.Severity == preflight.Error {
+		word, c = "block", red
+	}
+	where := ""
+	if r.On != "" {
+		where = " in " + r.On
+	}
+	l.printf("%s   %s%s: %s", o.paint(c, word), o.paint(bold, string(r.ID)), where, strings.ReplaceAll(r.Found, "\n", "; "))
+	for _, part := range []struct{ label, text string }{{"on  ", r.Named()}, {"why ", r.Why}, {"do  ", r.Remedy}} {
+		for i, line := range wrapped(part.text, width) {
+			label := part.label
+			if i > 0 {
+				label = "    "
+			}
+			l.printf("%s%s%s", indent, label, line)
+		}
+	}
+}
+
+func (a *app) verdict(v preflight.Action) string {
+	switch {
+	case v >= preflight.BlockUpgrade:
+		return a.paint(red, v.String())
+	case v == preflight.Warn:
+		return a.paint(yellow, v.String())
+	}
+	return a.paint(green, v.String())
+}

@@ -1,0 +1,309 @@
+package vdoctl_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vdoctl"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// update rewrites what scripts compare with.
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
+func TestMain(m *testing.M) {
+	program := func() { os.Exit(vdoctl.Main("1.2.3", os.Args)) }
+	testscript.Main(stopping{m}, map[string]func(){"vdoctl": program, "kubectl-vdo": program})
+}
+
+// stopping stops the cluster that the tests share.
+type stopping struct{ m *testing.M }
+
+func (s stopping) Run() int {
+	code := s.m.Run()
+	if shared.cluster != nil {
+		shared.cluster.Stop()
+	}
+	return code
+}
+
+var shared struct {
+	once    sync.Once
+	cluster *cluster.Cluster
+	err     error
+}
+
+// control is the control plane of the package, with the project's CRDs.
+func control(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	shared.once.Do(func() {
+		shared.cluster, shared.err = cluster.Start(context.Background(), cluster.Options{Progress: os.Stderr})
+		if shared.err == nil {
+			shared.err = cluster.InstallCRDs(shared.cluster.Config())
+		}
+	})
+	require.NoError(t, shared.err)
+	return shared.cluster
+}
+
+func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	require.NoError(t, clientgoscheme.AddToScheme(s))
+	require.NoError(t, v1alpha1.AddToScheme(s))
+	out, err := client.New(c.Config(), client.Options{Scheme: s})
+	require.NoError(t, err)
+	return out
+}
+
+// vcenters are the vCenters of the scripts: east has zones, west has none.
+func vcenters(t *testing.T) (east, west *vcsim.VCenter) {
+	t.Helper()
+	east, west = vcsim.Start(t, vcsim.Options{}), vcsim.Start(t, vcsim.Options{Version: "7.0.3"})
+	for path, tag := range map[string]string{"/site/prod/east": "north", "/lab": "south"} {
+		require.NoError(t, east.Tag(t.Context(), "k8s-region", tag, path))
+		require.NoError(t, east.Tag(t.Context(), "k8s-zone", tag+"-1", path))
+	}
+	return east, west
+}
+
+// site is a configuration with the vCenters and the account.
+func site(east, west *vcsim.VCenter, password string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Secret
+metadata: {name: vc, namespace: vmware-system-vdo}
+type: kubernetes.io/basic-auth
+stringData: {username: %q, password: %q}
+`, vcsim.Admin.Username, password)
+	for name, v := range map[string]*vcsim.VCenter{"east": east, "west": west} {
+		fmt.Fprintf(&b, `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: %s, namespace: vmware-system-vdo}
+spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s"}
+`, name, v.Host, v.Port, v.SHA256)
+	}
+	return b.String()
+}
+
+const bothVCenters = `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo, namespace: vmware-system-vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
+  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
+`
+
+const eastAlone = `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo, namespace: vmware-system-vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
+  storageProvider: {vsphereCloudConfig: east, topologyCategories: [k8s-region, k8s-zone]}
+`
+
+func TestScripts(t *testing.T) {
+	c := control(t)
+	east, west := vcenters(t)
+	populate(t, clientOf(t, c), east)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("ADMIN_KUBECONFIG", c.Kubeconfig())
+			env.Setenv("USERNAME", vcsim.Admin.Username)
+			env.Setenv("EAST", east.Address())
+			for name, data := range map[string]string{
+				"both.yaml": site(east, west, vcsim.Admin.Password) + bothVCenters, "east.yaml": site(east, west, vcsim.Admin.Password) + eastAlone,
+				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n",
+				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
+			} {
+				if err := os.WriteFile(filepath.Join(env.WorkDir, name), []byte(data), 0o600); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits runs a program that has to end with a code: exits CODE PROGRAM ARGS…
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	code := 0
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, not %s", code, args[0])
+	}
+}
+
+// populate makes nodes with VMs of a vCenter behind them, two that are well and one whose
+// VM is not as it should be, and a StorageClass.
+func populate(t *testing.T, c client.Client, v *vcsim.VCenter) {
+	t.Helper()
+	east, err := v.VMs(t.Context(), "/site/prod/east")
+	require.NoError(t, err)
+	lab, err := v.VMs(t.Context(), "/lab")
+	require.NoError(t, err)
+	for i, vm := range append(east, lab[0]) {
+		name := fmt.Sprintf("node-%d", i)
+		if i < 2 {
+			require.NoError(t, v.Ready(vm.Path, name))
+		}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "vsphere://" + vm.UUID}}
+		if i == 0 {
+			n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
+		}
+		require.NoError(t, c.Create(t.Context(), n))
+		n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.KubeletVersion = vm.UUID, "v1.36.3"
+		require.NoError(t, c.Status().Update(t.Context(), n))
+	}
+	require.NoError(t, c.Create(t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Provisioner: "csi.vsphere.vmware.com", Parameters: map[string]string{"storagePolicyName": "no-such-policy"}}))
+}
+
+func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
+	c := control(t)
+	k := clientOf(t, c)
+	east, _ := vcenters(t)
+	ctx := t.Context()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "vdo-"}}
+	require.NoError(t, k.Create(ctx, namespace))
+	ns := namespace.Name
+	run := func(args ...string) (string, int) {
+		cmd := exec.CommandContext(ctx, "vdoctl", append(args, "-n", ns)...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return string(out), exit.ExitCode()
+		}
+		require.NoError(t, err)
+		return string(out), 0
+	}
+
+	out, code := run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "there is none in namespace "+ns)
+	out, code = run("preflight")
+	require.Equal(t, 4, code, out)
+	require.Contains(t, out, "--from-file site.yaml")
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vc"}, StringData: map[string]string{"username": vcsim.Admin.Username, "password": "refused-canary"}}
+	require.NoError(t, k.Create(ctx, secret))
+	vcc := &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
+		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}
+	require.NoError(t, k.Create(ctx, vcc))
+	vdo := &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo"}, Spec: v1alpha1.VDOConfigSpec{
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}}
+	require.NoError(t, k.Create(ctx, vdo))
+	out, code = run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the operator has not seen it as it is now")
+
+	// What the operator saw refused is not tried again.
+	vcc.Status.ObservedGeneration = vcc.Generation
+	vcc.Status.CredentialsVersion = string(secret.UID) + "/" + secret.ResourceVersion
+	vcc.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unauthorized", Message: "the vCenter refuses the user name or password", LastTransitionTime: metav1.Now()}}
+	require.NoError(t, k.Status().Update(ctx, vcc))
+	before := east.Logins(vcsim.Admin.Username)
+	out, code = run("preflight", "--only", "vcenter-account")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "it is not tried again")
+	require.NotContains(t, out, "canary")
+	require.Equal(t, before, east.Logins(vcsim.Admin.Username))
+
+	vdo.Status = v1alpha1.VDOConfigStatus{
+		ObservedGeneration: vdo.Generation, Kubernetes: "1.36.3", NodesReady: "2/3", Pending: []string{"csi 3.5.1 to 3.7.3"},
+		Drivers:    []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Wanted: "3.7.3", Ready: false, Message: "Deployment vsphere-csi-controller has 0 of 1 pods"}},
+		Nodes:      []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Reason: "NotRegistered", Message: "not registered yet"}},
+		Conditions: []metav1.Condition{{Type: "CSIReady", Status: "False", Reason: "Unhealthy", Message: "controller not ready", LastTransitionTime: metav1.Now()}}}
+	require.NoError(t, k.Status().Update(ctx, vdo))
+	out, code = run("status")
+	require.Equal(t, 8, code, out)
+	for _, s := range []string{"east ", "csi     3.5.1    3.7.3   false  Deployment", "nodes  2/3 ready", "node-2 (csi): not registered yet", "held back\n  csi 3.5.1 to 3.7.3", "VsphereCloudConfig east (Unauthorized)", "CSIReady: controller not ready"} {
+		require.Contains(t, out, s)
+	}
+	out, code = run("status", "-o", "json")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, `"ready": false`)
+	out, _ = run("version", "-o", "yaml")
+	require.Contains(t, out, "kubernetes: v"+c.Version())
+
+	// The right password: the whole of it passes or says what is missing.
+	secret.StringData = map[string]string{"password": vcsim.Admin.Password}
+	require.NoError(t, k.Update(ctx, secret))
+	out, code = run("preflight", "--only", "vcenter-account,vcenter-version")
+	require.Zero(t, code, out)
+
+	for _, o := range []client.Object{vcc, vdo} {
+		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(o), o))
+	}
+	vcc.Status.Conditions[0] = metav1.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}
+	require.NoError(t, k.Status().Update(ctx, vcc))
+	watching(t, c, ns, func() {
+		vdo.Status.Conditions[0] = metav1.Condition{Type: "CSIReady", Status: "True", Reason: "Healthy", LastTransitionTime: metav1.Now()}
+		require.NoError(t, k.Status().Update(ctx, vdo))
+	})
+	out, code = run("status")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "everything is ready")
+}
+
+// watching watches the status, makes a change once it is shown, and waits until that is
+// shown too.
+func watching(t *testing.T, c *cluster.Cluster, namespace string, change func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "vdoctl", "status", "--watch", "--interval", "100ms", "-n", namespace)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var seen strings.Builder
+	buf := make([]byte, 4096)
+	changed := false
+	for !strings.Contains(seen.String(), "everything is ready") {
+		n, err := stdout.Read(buf)
+		seen.Write(buf[:n])
+		require.NoError(t, err, seen.String())
+		if !changed && strings.Contains(seen.String(), "controller not ready") {
+			changed = true
+			change()
+		}
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, 130, exit.ExitCode())
+}

@@ -1,0 +1,332 @@
+package vdoctl
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// statusReport is what status prints: what the operator has written into the status of
+// its resources.
+type statusReport struct {
+	Ready      bool            `json:"ready"` // all of it
+	Bundles    []bundleStatus  `json:"bundles"`
+	VCenters   []vcenterStatus `json:"vcenters"`
+	Drivers    []driverStatus  `json:"drivers"`
+	Kubernetes string          `json:"kubernetes,omitempty"`
+	NodesReady string          `json:"nodesReady,omitempty"`
+	Nodes      []nodeStatus    `json:"nodes,omitempty"`
+	Pending    []string        `json:"pending,omitempty"` // changes that are held back
+	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
+}
+
+type bundleStatus struct {
+	Name       string       `json:"name"`
+	Digest     string       `json:"digest,omitempty"`
+	Tag        string       `json:"tag,omitempty"`
+	VerifiedBy []string     `json:"verifiedBy,omitempty"`
+	Serial     int64        `json:"serial,omitempty"`
+	Expires    *metav1.Time `json:"expires,omitempty"`
+	Kubernetes string       `json:"kubernetes,omitempty"`
+}
+
+type vcenterStatus struct {
+	Name    string `json:"name"`
+	Server  string `json:"server"`
+	Version string `json:"version,omitempty"`
+	Ready   string `json:"ready"` // True, False, Unknown
+}
+
+type driverStatus struct {
+	Driver  string `json:"driver"`
+	Version string `json:"version,omitempty"`
+	Wanted  string `json:"wanted,omitempty"`
+	Ready   bool   `json:"ready"`
+	Message string `json:"message,omitempty"`
+}
+
+type nodeStatus struct {
+	Name    string `json:"name"`
+	Driver  string `json:"driver"`
+	Message string `json:"message"`
+}
+
+type waiting struct {
+	Object  string `json:"object"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+type statusOptions struct {
+	*app
+	outputFlags
+
+	watch    bool
+	interval time.Duration
+}
+
+func newStatusCommand(a *app) *cobra.Command {
+	o := &statusOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show bundle, trust, vCenters, drivers, nodes, and what waits for what",
+		Long: `Shows on one screen what the operator has found and done: the bundle and who signed
+it, the vCenters, the drivers and the nodes that are not well, and what waits, why, and
+what is to be done.`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	flags.Group(cmd, flags.Output, func(fl *pflag.FlagSet) {
+		fl.BoolVarP(&o.watch, "watch", "w", false, "show it anew when it changes, until Ctrl-C")
+		fl.DurationVar(&o.interval, "interval", 2*time.Second, "`TIME` between looks, with --watch")
+	})
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+func (o *statusOptions) run(ctx context.Context) error {
+	if o.interval < 100*time.Millisecond {
+		return flags.Bad("--interval", o.interval.String(), fmt.Errorf("too short"), "give 100ms or more")
+	}
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	for last := []byte(nil); ; {
+		screen, ready, err := o.screen(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(screen, last) {
+			if err := o.draw(screen); err != nil {
+				return err
+			}
+			last = screen
+		}
+		switch {
+		case !o.watch && ready:
+			return nil
+		case !o.watch:
+			return &resultError{code: command.ExitRefused}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(o.interval):
+		}
+	}
+}
+
+// screen is what is shown of the status of now, and whether everything is ready.
+func (o *statusOptions) screen(ctx context.Context, c client.Reader) ([]byte, bool, error) {
+	r, err := readStatus(ctx, c, o.cluster.namespace)
+	if err != nil {
+		return nil, false, err
+	}
+	var screen bytes.Buffer
+	err = o.print(&screen, r, func(w io.Writer) error { return o.text(w, r) })
+	return screen.Bytes(), r.Ready, err
+}
+
+// draw shows a screen: on a terminal in place of the one before.
+func (o *statusOptions) draw(screen []byte) error {
+	if o.watch && o.terminal {
+		screen = append([]byte("\x1b[H\x1b[2J"), screen...)
+	}
+	_, err := o.out.Write(screen)
+	return err
+}
+
+// readStatus reads the operator's resources.
+func readStatus(ctx context.Context, c client.Reader, namespace string) (statusReport, error) {
+	r := statusReport{Bundles: []bundleStatus{}, VCenters: []vcenterStatus{}, Drivers: []driverStatus{}}
+	var bundles v1alpha1.DriverBundleList
+	var vcenters v1alpha1.VsphereCloudConfigList
+	var configs v1alpha1.VDOConfigList
+	for _, list := range []client.ObjectList{&bundles, &vcenters, &configs} {
+		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return r, clusterFault("read the status", err)
+		}
+	}
+	for i := range bundles.Items {
+		r.bundle(&bundles.Items[i])
+	}
+	for i := range vcenters.Items {
+		r.vcenter(&vcenters.Items[i])
+	}
+	for i := range configs.Items {
+		r.config(&configs.Items[i])
+	}
+	if len(configs.Items) == 0 {
+		r.Waiting = append(r.Waiting, waiting{"VDOConfig", "NotFound", "there is none in namespace " + namespace + ": nothing is installed; check one beforehand with `vdoctl preflight --from-file site.yaml`, then apply it"})
+	}
+	r.Ready = len(r.Waiting) == 0
+	return r, nil
+}
+
+func (r *statusReport) bundle(b *v1alpha1.DriverBundle) {
+	s := bundleStatus{Name: b.Name, Digest: b.Status.Digest, Tag: b.Status.Tag, VerifiedBy: b.Status.VerifiedBy, Kubernetes: b.Status.Kubernetes}
+	if m := b.Status.Matrix; m != nil {
+		s.Serial, s.Expires = m.Serial, &m.Expires
+	}
+	r.Bundles = append(r.Bundles, s)
+	r.waits("DriverBundle "+b.Name, b.Generation, b.Status.ObservedGeneration, b.Status.Conditions)
+}
+
+func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
+	s := vcenterStatus{Name: v.Name, Server: v.Spec.VcIP, Version: v.Status.Version, Ready: string(metav1.ConditionUnknown)}
+	if ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		s.Ready = string(ready.Status)
+	}
+	r.VCenters = append(r.VCenters, s)
+	r.waits("VsphereCloudConfig "+v.Name, v.Generation, v.Status.ObservedGeneration, v.Status.Conditions)
+}
+
+func (r *statusReport) config(c *v1alpha1.VDOConfig) {
+	for _, d := range c.Status.Drivers {
+		r.Drivers = append(r.Drivers, driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Message: d.Message})
+	}
+	for _, n := range c.Status.Nodes {
+		r.Nodes = append(r.Nodes, nodeStatus{Name: n.Name, Driver: n.Driver, Message: n.Message})
+	}
+	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
+	r.Pending = append(r.Pending, c.Status.Pending...)
+	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
+}
+
+// waits notes each condition that is not well. Ready sums up the others, and is named only
+// where none of them says more.
+func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
+	if observed < generation || len(conditions) == 0 {
+		r.Waiting = append(r.Waiting, waiting{object, "NotObserved", "the operator has not seen it as it is now; if that stays so: kubectl -n " + operatorNamespace + " get deployment vdo-operator"})
+		return
+	}
+	var ready *metav1.Condition
+	found := false
+	for i := range conditions {
+		c := &conditions[i]
+		switch c.Type {
+		case v1alpha1.ConditionReady:
+			ready = c
+		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionNextMin:
+		default:
+			if c.Status != metav1.ConditionTrue {
+				r.Waiting = append(r.Waiting, waiting{object, c.Reason, c.Type + ": " + c.Message})
+				found = true
+			}
+		}
+	}
+	if !found && ready != nil && ready.Status != metav1.ConditionTrue {
+		r.Waiting = append(r.Waiting, waiting{object, ready.Reason, ready.Message})
+	}
+}
+
+func (o *statusOptions) text(w io.Writer, r statusReport) error {
+	l := &lines{w: w}
+	for _, b := range r.Bundles {
+		l.printf("%s  %s", o.paint(bold, "bundle"), strings.Join(o.ofBundle(b), ", "))
+	}
+	for _, t := range []struct {
+		rows  int
+		table command.Table
+	}{{len(r.VCenters), o.vcenters(r)}, {len(r.Drivers), o.drivers(r)}} {
+		if t.rows > 0 && l.err == nil {
+			l.printf("")
+			l.err = t.table.Write(w)
+		}
+	}
+	o.nodes(l, r)
+	o.waiting(l, r.Waiting)
+	return l.err
+}
+
+// nodes shows those that are not well, and the changes that are held back.
+func (o *statusOptions) nodes(l *lines, r statusReport) {
+	if r.NodesReady != "" {
+		l.printf("\n%s  %s ready", o.paint(bold, "nodes"), r.NodesReady)
+	}
+	for _, n := range r.Nodes {
+		l.printf("  %s (%s): %s", n.Name, n.Driver, n.Message)
+	}
+	if len(r.Pending) > 0 {
+		l.printf("\n%s", o.paint(yellow, "held back"))
+	}
+	for _, p := range r.Pending {
+		l.printf("  %s", p)
+	}
+}
+
+func (o *statusOptions) waiting(l *lines, list []waiting) {
+	if len(list) == 0 {
+		l.printf("\n%s", o.paint(green, "everything is ready"))
+		return
+	}
+	l.printf("\n%s", o.paint(yellow, "waits"))
+	for _, x := range list {
+		l.printf("  %s (%s)", x.Object, x.Reason)
+		for _, line := range wrapped(x.Message, width) {
+			l.printf("    %s", line)
+		}
+	}
+}
+
+func (o *statusOptions) ofBundle(b bundleStatus) []string {
+	out := []string{b.Name}
+	if b.Digest == "" {
+		return append(out, "none accepted yet")
+	}
+	out = append(out, b.Digest[:min(len(b.Digest), len("sha256:")+12)])
+	if len(b.VerifiedBy) > 0 {
+		out = append(out, "signed by "+strings.Join(b.VerifiedBy, " and "))
+	}
+	if b.Expires != nil {
+		verb := "expires "
+		if b.Expires.Time.Before(o.now()) {
+			verb = "expired "
+		}
+		out = append(out, fmt.Sprintf("matrix serial %d, %s%s", b.Serial, verb, b.Expires.UTC().Format(time.DateOnly)))
+	}
+	if b.Kubernetes != "" {
+		out = append(out, "for Kubernetes "+b.Kubernetes)
+	}
+	return out
+}
+
+func (o *statusOptions) vcenters(r statusReport) command.Table {
+	t := command.NewTable("VCENTER", "SERVER", "VERSION", "READY")
+	for _, v := range r.VCenters {
+		t.Row(v.Name, v.Server, dash(v.Version), v.Ready)
+	}
+	return t
+}
+
+func (o *statusOptions) drivers(r statusReport) command.Table {
+	t := command.NewTable("DRIVER", "VERSION", "WANTED", "READY", "MESSAGE")
+	list := slices.Clone(r.Drivers)
+	slices.SortFunc(list, func(a, b driverStatus) int { return strings.Compare(a.Driver, b.Driver) })
+	for _, d := range list {
+		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.Message)
+	}
+	return t
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

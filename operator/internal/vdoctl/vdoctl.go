@@ -1,0 +1,168 @@
+// Package vdoctl is the command line of a cluster's administrator: what is checked before
+// anything is installed, and how it fares after. Like kubectl it reads a kubeconfig, and
+// it changes nothing: neither in the cluster nor in a vCenter.
+//
+// Called as kubectl-vdo, the name by which kubectl finds it, it calls itself `kubectl vdo`.
+//
+// What is common to all programs is in api/command: how errors are printed, exit codes,
+// the look of help and tables. -o chooses text, json or yaml; all three print the same
+// value. Passwords come from Secrets, a file, the environment or a prompt; never from an
+// argument. A password that the operator saw refused is not tried again.
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// app is one run of the program and what it has of the world.
+type app struct {
+	in       *os.File // asked for passwords when it is a terminal
+	out, err io.Writer
+	terminal bool // out is one
+	getenv   func(string) (string, bool)
+	now      func() time.Time
+	build    command.Build
+	plugin   bool // called by kubectl
+	cluster  clusterFlags
+}
+
+// Main runs the program named by args[0] and returns its exit code.
+func Main(version string, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	klog.SetOutput(io.Discard) // errors are told by what fails; a library's log lines would come in between
+	klog.LogToStderr(false)
+	a := &app{
+		in: os.Stdin, out: command.Stdout(), err: os.Stderr, terminal: isatty.IsTerminal(os.Stdout.Fd()), getenv: os.LookupEnv, now: time.Now,
+		build: command.BuildOf("vdoctl", version), plugin: strings.HasPrefix(filepath.Base(args[0]), "kubectl-"),
+	}
+	return a.run(ctx, args[1:])
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if o, ok := a.out.(*command.Output); ok && err == nil {
+		err = o.Failed()
+	}
+	if err != nil && ctx.Err() != nil {
+		err = &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
+	}
+	f := cmd.Flags().Lookup("format")
+	var shown *resultError
+	if errors.As(err, &shown) {
+		return shown.code
+	}
+	command.Report(a.err, err, f != nil && f.Value.String() == flags.JSON)
+	return command.ExitCode(err)
+}
+
+// resultError ends the program with a code, where the result itself says what is wrong.
+type resultError struct{ code int }
+
+func (*resultError) Error() string { return "see the result" }
+
+const exitCodesHelp = `Of results:
+  8    preflight, nodes check: something blocks an installation or upgrade;
+       status: something is not ready`
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "vdoctl",
+		Short: "Check and watch the vSphere drivers of a cluster",
+		Long: `vdoctl checks what the vSphere drivers need of a cluster, its nodes and the
+vCenters, and shows how they fare. It reads the VDOConfig and VsphereCloudConfigs of
+the cluster, or a file before anything is installed, and changes nothing.`,
+		Example: `  vdoctl preflight
+  vdoctl preflight --from-file site.yaml
+  vdoctl status --watch
+  vdoctl nodes check --distribution rke2`,
+		Version:       a.build.String(),
+		SilenceErrors: true, SilenceUsage: true,
+		Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	if a.plugin {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vdo"}
+	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetUsageFunc(flags.ShowUsage)
+	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}{{if not .HasParent}}
+` + command.ExitCodesHelp + "\n" + exitCodesHelp + `
+{{end}}`)
+	root.SetFlagErrorFunc(flags.Unread)
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "output" {
+			name = "format" // as kubectl calls it
+		}
+		return pflag.NormalizedName(name)
+	})
+	flags.GlobalGroup(root, a.cluster.bind)
+	a.addCommands(root)
+	a.showPlugin(root)
+	return root
+}
+
+// showPlugin has the examples say what is typed.
+func (a *app) showPlugin(cmd *cobra.Command) {
+	if a.plugin {
+		cmd.Example = strings.ReplaceAll(cmd.Example, "  vdoctl ", "  kubectl vdo ")
+		for _, c := range cmd.Commands() {
+			a.showPlugin(c)
+		}
+	}
+}
+
+func (a *app) addCommands(root *cobra.Command) {
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	add("before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a))
+	add("run", "While they run", newStatusCommand(a))
+	root.AddCommand(newVersionCommand(a))
+	flags.Complete(root)
+}
+
+// groupOf is a command that has others below it, and does nothing itself.
+func groupOf(name, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: onlyCommands,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// onlyCommands refuses an argument that is no command.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return flags.UnknownCommand(cmd, args[0])
+}
