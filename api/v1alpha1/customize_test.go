@@ -39,3 +39,24 @@ func TestSettingsOfPods(t *testing.T) {
 		{"a long patch", patch(target, strings.Repeat("x", 8193)), "Too long"},
 	})
 }
+
+func TestSettingsOfDrivers(t *testing.T) {
+	const vc = "vsphereCloudConfig: a"
+	csi := func(fields string) string { return "storageProvider: {" + vc + ", " + fields + "}" }
+	cpi := func(fields string) string { return "cloudProvider: {vsphereCloudConfigs: [a], " + fields + "}" }
+	tryAll(t, "VDOConfig", []shape{
+		{"limits", csi("snapshots: {maxPerVolume: 5, maxPerVolumeVSAN: 9}, queryLimit: 500, listVolumeThreshold: 5, featureStates: {a-b: true}"), ""},
+		{"too many snapshots", csi("snapshots: {maxPerVolume: 33}"), "less than or equal to 32"},
+		{"a feature state that is a text", csi("featureStates: {a: 'on'}"), "must be of type boolean"},
+		{"clusters of file shares", csi("fileVolumes: {vsanClusters: [{clusters: [domain-c8, domain-s9]}]}"), ""},
+		{"a cluster by name", csi("fileVolumes: {vsanClusters: [{clusters: [Cluster1]}]}"), "clusters"},
+		{"classes", csi("storageClasses: [{name: gold, storagePolicy: 'Gold, 2', default: true}, {name: ds, datastoreURL: 'ds:///vmfs/volumes/vsan:1/', fsType: xfs}], snapshotClasses: [{name: s, default: true}]"), ""},
+		{"a class of both", csi("storageClasses: [{name: gold, storagePolicy: a, datastoreURL: 'ds:///x'}]"), "and not both"},
+		{"a datastore by name", csi("storageClasses: [{name: gold, datastoreURL: vsanDatastore}]"), "write a datastore's URL"},
+		{"two defaults", csi("storageClasses: [{name: a, default: true}, {name: b, default: true}]"), "one class can be the default"},
+		{"a class twice", csi("storageClasses: [{name: a}, {name: a}]"), "Duplicate value"},
+		{"addresses", cpi("ipFamilies: [ipv6, ipv4], nodeAddresses: {internalSubnets: [10.0.0.0/8], externalNetwork: 'VM Network'}, acceptNodeDeletion: [vc/dc]"), ""},
+		{"another family", cpi("ipFamilies: [ipv5]"), "Unsupported value"},
+		{"a family twice", cpi("ipFamilies: [ipv4, ipv4]"), "Duplicate value"},
+	})
+}

@@ -150,6 +150,25 @@ type CloudProvider struct {
 	// Topology names the vSphere tag categories of zones and regions.
 	// +optional
 	Topology *Topology `json:"topology,omitempty"`
+	// NodeAddresses says which of a VM's addresses are a node's.
+	// +optional
+	NodeAddresses *NodeAddresses `json:"nodeAddresses,omitempty"`
+	// IPFamilies of nodes' addresses, the more important first: ipv4, ipv6 or both (dual
+	// stack, which the cloud provider calls alpha). Default: ipv4.
+	// +optional
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=ipv4;ipv6
+	// +listType=set
+	IPFamilies []string `json:"ipFamilies,omitempty"`
+	// AcceptNodeDeletion lists what the cloud provider may stop to look in: SERVER/DATACENTER,
+	// or SERVER alone for all of a vCenter that the configuration names no more. It deletes
+	// the Node objects of VMs that it does not find, so that without this a datacenter or
+	// vCenter that it searches now cannot be taken away.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=512
+	// +listType=set
+	AcceptNodeDeletion []string `json:"acceptNodeDeletion,omitempty"`
 }
 
 // Topology names tag categories. The cloud provider looks zones up only where
@@ -221,6 +240,39 @@ type StorageProvider struct {
 	// operator makes and renews. Default: false.
 	// +optional
 	Webhook bool `json:"webhook,omitempty"`
+	// Snapshots limits how many one volume may have.
+	// +optional
+	Snapshots *SnapshotLimits `json:"snapshots,omitempty"`
+	// FeatureStates of the driver that differ from its release's defaults. A state that the
+	// release does not have is an error; all others are always those of the release.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	FeatureStates map[string]bool `json:"featureStates,omitempty"`
+	// QueryLimit is how many volumes are asked of the vCenter at once. Default: 10000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	QueryLimit int32 `json:"queryLimit,omitempty"`
+	// ListVolumeThreshold is by how many volumes Kubernetes and the vCenter may differ
+	// before they are listed no more. Default: 50.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	ListVolumeThreshold int32 `json:"listVolumeThreshold,omitempty"`
+	// StorageClasses to have on the cluster.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.filter(c, has(c.default) && c.default).size() <= 1",message="one class can be the default"
+	// +listType=map
+	// +listMapKey=name
+	StorageClasses []StorageClass `json:"storageClasses,omitempty"`
+	// SnapshotClasses are the VolumeSnapshotClasses to have on the cluster.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.filter(c, has(c.default) && c.default).size() <= 1",message="one class can be the default"
+	// +listType=map
+	// +listMapKey=name
+	SnapshotClasses []SnapshotClass `json:"snapshotClasses,omitempty"`
 }
 
 // FileVolumes are settings of shared volumes on vSAN file service.
@@ -237,6 +289,11 @@ type FileVolumes struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
+	// VsanClusters limits file shares to these clusters, vCenter by vCenter.
+	// +optional
+	// +kubebuilder:validation:MaxItems=5
+	// +listType=atomic
+	VsanClusters []FileShareClusters `json:"vsanClusters,omitempty"`
 }
 
 // NetPermission is an access rule of file shares.

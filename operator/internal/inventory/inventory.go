@@ -85,9 +85,13 @@ type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
 	// Drivers and Patches are the settings of pods that drivers were last rendered with.
-	Drivers   []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
-	Patches   []v1alpha1.Patch        `json:"patches,omitempty"`
-	ClusterID string                  `json:"clusterID,omitempty"`
+	Drivers []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
+	Patches []v1alpha1.Patch        `json:"patches,omitempty"`
+	// Dropped are settings of an installation that was taken over which were not kept, and
+	// DroppedAt the generation of the VDOConfig that they were seen at.
+	Dropped   []string `json:"dropped,omitempty"`
+	DroppedAt int64    `json:"droppedAt,omitempty"`
+	ClusterID string   `json:"clusterID,omitempty"`
 	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
 	Bundle string `json:"bundle,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.

@@ -598,7 +598,9 @@ func (w *world) driverBundle(name string) *v1alpha1.DriverBundle {
 
 func (w *world) vdoConfig(name string) *v1alpha1.VDOConfig {
 	return &v1alpha1.VDOConfig{ObjectMeta: named(name), Spec: v1alpha1.VDOConfigSpec{
-		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
+		// Datacenters come and go here, and no node is in any of them.
+		CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}, AcceptNodeDeletion: []string{
+			w.site.vc.Host + "/site/prod/east", w.site.vc.Host + "/site/west", w.site.vc.Host + "/site/missing"}},
 		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"},
 	}}
 }

@@ -197,17 +197,6 @@ func (p Plan) Conflicts() error {
 	return fault.Join(errs...)
 }
 
-// Blocked returns the drivers that have a conflict.
-func (p Plan) Blocked() map[matrix.Driver]error {
-	all := map[matrix.Driver]error{}
-	for _, s := range p.Steps {
-		if s.Err != nil {
-			all[s.Driver] = fault.Join(all[s.Driver], s.Err)
-		}
-	}
-	return all
-}
-
 // Stage returns the steps of a stage.
 func (p Plan) Stage(name string) []Step {
 	var all []Step
@@ -299,6 +288,9 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		}
 		s.Adopts = id.Kind != "Namespace"
 	}
+	if err := frozen(live, o.Unstructured); err != nil {
+		return s.conflict(err)
+	}
 	if field := immutable(live, o.Unstructured); field != "" {
 		if !ours {
 			return s.conflict(immutableConflict(live, field))
@@ -337,6 +329,9 @@ func (s Step) compare(live, dry *unstructured.Unstructured) Step {
 
 func (s Step) conflict(err error) Step {
 	s.Action, s.Err, s.Reason, s.Adopts = Conflict, err, err.Error(), false
+	if s.alone() {
+		s.Object = nil // the driver is not blocked, so that this would be applied
+	}
 	return s
 }
 

@@ -16,6 +16,7 @@ var never = map[string]string{
 	"CustomResourceDefinition": "all resources of its kind would go with it",
 	"PersistentVolume":         "it holds data",
 	"StorageClass":             "claims may name it",
+	"VolumeSnapshotClass":      "snapshots may name it",
 }
 
 // order in which kinds go: what admits requests first, for it fails closed; then

@@ -8,9 +8,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
@@ -33,6 +36,13 @@ func TestAPIServerAcceptsEverythingThatIsRendered(t *testing.T) {
 		in.Spec.StorageProvider.Webhook, in.Webhook = true, cert
 		in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
 		in.Spec.StorageProvider.CustomKubeletPath = "/data/kubelet"
+		in.Spec.StorageProvider.StorageClasses = []v1alpha1.StorageClass{{Name: "gold", StoragePolicy: "Gold", Default: true}}
+		in.Spec.CloudProvider.IPFamilies = []string{"ipv4", "ipv6"}
+		in.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", LogLevel: v1alpha1.LogDebug, Proxy: &v1alpha1.Proxy{HTTPS: "http://proxy:1"}, Workloads: []v1alpha1.Workload{{
+			Name: "vsphere-csi-node", Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []v1alpha1.Container{{Name: "liveness-probe", Resources: &v1alpha1.Resources{Limits: corev1.ResourceList{"memory": resource.MustParse("64Mi")}}}},
+		}}}}
+		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node", "spec: {updateStrategy: {rollingUpdate: {maxUnavailable: 10%}}}")}
 		one := in.VCenters["vc-one"]
 		one.CA = authority(t)
 		in.VCenters["vc-one"] = one

@@ -25,6 +25,7 @@ type cpiConfig struct {
 	Global  cpiGlobal             `json:"global"`
 	VCenter map[string]cpiVCenter `json:"vcenter"`
 	Labels  *cpiLabels            `json:"labels,omitempty"`
+	Nodes   *cpiNodes             `json:"nodes,omitempty"`
 }
 
 type cpiGlobal struct {
@@ -40,6 +41,7 @@ type cpiVCenter struct {
 	Datacenters  []string `json:"datacenters,omitempty"`
 	CAFile       string   `json:"caFile,omitempty"`
 	Thumbprint   string   `json:"thumbprint,omitempty"`
+	IPFamily     []string `json:"ipFamily,omitempty"`
 }
 
 type cpiLabels struct {
@@ -57,12 +59,12 @@ func (r *renderer) renderCPI(s *source) error {
 	if err == nil && len(vcenters) == 0 && !kept {
 		err = missingSettings(s, "cloudProvider.vsphereCloudConfigs")
 	}
-	labels, zoneErr := r.zones()
-	if err := fault.Join(err, zoneErr, s.requires("DaemonSet "+drivers.CloudControllerManager)); err != nil {
-		return err
+	err = fault.Join(err, s.requires("DaemonSet "+drivers.CloudControllerManager))
+	if err == nil && !kept {
+		err = r.checkNarrowing(vcenters)
 	}
-	config, err := cpiData(vcenters, labels)
-	if err != nil {
+	config, configErr := r.cpiData(vcenters)
+	if err := fault.Join(err, configErr); err != nil {
 		return err
 	}
 	credentials := cpiCredentials(vcenters)
@@ -78,6 +80,7 @@ func (r *renderer) renderCPI(s *source) error {
 		case kind == "DaemonSet":
 			setTemplateAnnotation(o, AnnotationConfigHash, hash)
 			r.letOpenShiftChooseUser(o)
+			setFamilies(o, r.in.Spec.Cloud().IPFamilies)
 			r.add(s, StageNode, o, Merge).Config = reader
 			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
 				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})
@@ -85,6 +88,7 @@ func (r *renderer) renderCPI(s *source) error {
 			r.add(s, StageConfig, o, Merge)
 		}
 	}
+	r.drops(kept, "cloud provider's configuration", r.in.Cluster.FoundCloudConfig, config[CPIConfigKey])
 	r.configuration(s, configMap(CPINamespace, CPIConfigMap, config))
 	r.configuration(s, secret(CPINamespace, CPISecret, "Opaque", credentials))
 	return nil
@@ -102,16 +106,22 @@ func (r *renderer) zones() (*cpiLabels, error) {
 	return &cpiLabels{Region: t.Region, Zone: t.Zone}, nil
 }
 
-func cpiData(vcenters []vcenter, labels *cpiLabels) (map[string][]byte, error) {
+func (r *renderer) cpiData(vcenters []vcenter) (map[string][]byte, error) {
+	p := r.in.Spec.Cloud()
+	labels, zoneErr := r.zones()
+	nodes, nodesErr := nodeAddresses(p)
+	if err := fault.Join(zoneErr, nodesErr); err != nil {
+		return nil, err
+	}
 	config := cpiConfig{
 		Global:  cpiGlobal{Port: 443, SecretName: CPISecret, SecretNamespace: CPINamespace},
-		VCenter: map[string]cpiVCenter{}, Labels: labels,
+		VCenter: map[string]cpiVCenter{}, Labels: labels, Nodes: nodes,
 	}
 	data := map[string][]byte{}
 	for _, v := range vcenters {
 		c := cpiVCenter{
 			Server: v.server, Port: v.port, InsecureFlag: v.insecure,
-			Datacenters: v.datacenters, Thumbprint: v.thumbprint,
+			Datacenters: v.datacenters, Thumbprint: v.thumbprint, IPFamily: p.IPFamilies,
 		}
 		if v.ca != nil {
 			c.CAFile = configDir + "/" + v.caFile()

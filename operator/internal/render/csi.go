@@ -1,9 +1,15 @@
 package render
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
@@ -23,10 +29,12 @@ func (r *renderer) renderCSI(s *source) error {
 		err = missingSettings(s, "storageProvider.vsphereCloudConfig")
 	}
 	config, configErr := r.csiData(s, p, vcenters)
-	if err := fault.Join(err, configErr, checkKubeletPath(p.KubeletPath()), r.checkWebhook(s, p),
+	if err := fault.Join(err, configErr, checkKubeletPath(p.KubeletPath()), r.checkWebhook(s, p), checkClasses(s, p), setFeatureStates(s, p),
 		s.requires("Deployment "+drivers.Controller, "DaemonSet "+drivers.Node, "ConfigMap "+FeatureStates, "CSIDriver "+drivers.CSIDriver)); err != nil {
 		return err
 	}
+	r.drops(kept, "storage driver's configuration", r.in.Cluster.FoundStorageConfig, config[CSIConfigKey])
+	r.dropsStates(s)
 	r.addCSINamespace(s)
 	hash := configHash(r.in.HashKey, config)
 	if kept {
@@ -36,6 +44,7 @@ func (r *renderer) renderCSI(s *source) error {
 	for _, o := range s.objects {
 		r.placeCSI(s, o, hash)
 	}
+	r.addClasses(s, p)
 	r.gate(StageCSIController, Gate{Kind: Exists, Object: nodeTopologyCRD(),
 		Why: "the syncer makes it when it has logged in to vCenter; node plugins cannot register without it"})
 	return nil
@@ -69,12 +78,39 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 	case kind == "DaemonSet" && name == drivers.NodeWindows && !r.windows():
 	case kind == "DaemonSet":
 		moveKubelet(o, p.KubeletPath())
+		if len(p.TopologyCategories) > 0 {
+			setTemplateAnnotation(o, AnnotationTopology, strings.Join(p.TopologyCategories, ","))
+		}
 		r.add(s, StageCSINode, o, Merge)
 	case kind == "CSIDriver", kind == "Service":
 		r.add(s, StageCSIController, o, Merge)
 	default:
 		r.add(s, StageConfig, o, Merge)
 	}
+}
+
+// setFeatureStates changes states that the release has. Its ConfigMap replaces the one on
+// the cluster as a whole: what it does not name is not there.
+func setFeatureStates(s *source, p *v1alpha1.StorageProvider) error {
+	o := s.find("ConfigMap", FeatureStates)
+	if o == nil || len(p.FeatureStates) == 0 {
+		return nil
+	}
+	data, _, err := unstructured.NestedStringMap(o.Object, "data")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(p.FeatureStates)) {
+		if _, known := data[name]; !known {
+			errs = append(errs, badSpec("spec.storageProvider.featureStates", "it has these: "+strings.Join(slices.Sorted(maps.Keys(data)), ", "),
+				"%s has no feature state %q", s.name(), name))
+			continue
+		}
+		data[name] = fmt.Sprint(p.FeatureStates[name])
+	}
+	_ = unstructured.SetNestedStringMap(o.Object, data, "data") // data is a map: it was read above
+	return fault.Join(errs...)
 }
 
 func partOfSnapshotWebhook(kind, name string) bool {

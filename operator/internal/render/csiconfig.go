@@ -18,7 +18,8 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	categories, topologyErr := topologyCategories(s, p, len(vcenters))
 	trust, trustErr := csiTrust(s, vcenters)
 	err := fault.Join(idErr, topologyErr, trustErr, checkUsers(s, vcenters),
-		checkDistribution(p.ClusterDistribution), checkNetPermissions(p.FileVolumes), checkDatastores(p.FileVolumes))
+		checkDistribution(p.ClusterDistribution), checkNetPermissions(p.FileVolumes), checkDatastores(p.FileVolumes),
+		checkFileShareClusters(p, r.in.Keep[s.driver]), checkLimits(s, p))
 	if err != nil {
 		return nil, err
 	}
@@ -28,10 +29,13 @@ func (r *renderer) csiData(s *source, p *v1alpha1.StorageProvider, vcenters []vc
 	w.setUnlessEmpty("cluster-distribution", p.ClusterDistribution)
 	w.setUnlessEmpty("ca-file", trust.caFile)
 	w.setUnlessEmpty("thumbprint", trust.thumbprint)
+	w.setUnlessEmpty("query-limit", number(p.QueryLimit))
+	w.setUnlessEmpty("list-volume-threshold", number(p.ListVolumeThreshold))
 	for _, v := range vcenters {
 		r.csiVCenter(w, s, v, p.FileVolumes)
 	}
 	netPermissions(w, p.FileVolumes)
+	snapshotLimits(w, p.Snapshots)
 	if categories != "" {
 		w.section("Labels", "")
 		w.set("topology-categories", categories)
@@ -58,7 +62,11 @@ func (r *renderer) csiVCenter(w *ini, s *source, v vcenter, files *v1alpha1.File
 		}
 		w.setUnlessEmpty("thumbprint", v.thumbprint)
 	}
-	if files == nil || len(files.VsanDataStoreURLs) == 0 {
+	if files == nil {
+		return
+	}
+	w.setUnlessEmpty("targetvSANFileShareClusters", strings.Join(fileShareClusters(files, v.name), ","))
+	if len(files.VsanDataStoreURLs) == 0 {
 		return
 	}
 	if s.since("3.2.0") {

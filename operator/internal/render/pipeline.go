@@ -102,6 +102,8 @@ type renderer struct {
 	in     *Input
 	stages map[string]*Stage
 	notes  []string
+	// dropped are settings of what is taken over.
+	dropped []string
 }
 
 func (r *renderer) release(id matrix.ReleaseID) error {
@@ -241,12 +243,12 @@ func label(s *source, o *unstructured.Unstructured) {
 
 var stageOrder = []string{
 	StageBase, StageConfig, StageNode, StageSnapshot,
-	StageCSIController, StageCSINode, StageWebhookServer, StageWebhook,
+	StageCSIController, StageCSINode, StageClasses, StageWebhookServer, StageWebhook,
 }
 
 // rendered sorts everything, and reports objects that two drivers want.
 func (r *renderer) rendered() (*Rendered, error) {
-	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes))}
+	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes)), Dropped: slices.Sorted(slices.Values(r.dropped))}
 	owner := map[Ref]matrix.Driver{}
 	var errs []error
 	for _, name := range stageOrder {
@@ -278,7 +280,7 @@ func (r *renderer) rendered() (*Rendered, error) {
 // kinds in the order in which objects depend on each other; others come last.
 var kindOrder = []string{
 	"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role",
-	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver",
+	"ClusterRoleBinding", "RoleBinding", "Secret", "ConfigMap", "Service", "CSIDriver", "StorageClass", "VolumeSnapshotClass",
 	"Deployment", "DaemonSet", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 }
 

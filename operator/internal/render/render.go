@@ -22,8 +22,10 @@
 //     secret, which is copied into their namespace
 //   - the sample Secret and ConfigMap of the cloud provider's manifest are left
 //     out and replaced by ours
+//   - settings and patches of the VDOConfig are applied, held to what the manifest had
 //   - the storage driver's provisioner gets the topology flags that upstream has
-//     as comments only; its node plugin gets the kubelet's real root folder
+//     as comments only; its node plugins restart where the categories change, since a node
+//     keeps the topology that it was registered with; they get the kubelet's real root folder
 //   - replicas of controllers never exceed the nodes that can hold them
 //   - pod templates of those that read configuration carry a keyed hash of it, so
 //     that a change rolls them out
@@ -65,6 +67,9 @@ const (
 	// an HMAC of it under [Input.HashKey]. A plain hash would let whoever may read
 	// pods try passwords offline.
 	AnnotationConfigHash = "vdo.vmware.com/config-hash"
+	// AnnotationTopology is on pod templates of the storage driver's node plugins: the tag
+	// categories of topology. Where they change a plugin has to register its node anew.
+	AnnotationTopology = "vdo.vmware.com/topology-categories"
 )
 
 // Names of the objects that rendering makes.
@@ -156,6 +161,13 @@ type Cluster struct {
 	// ConfiguredClusterID is the cluster-id in the Secret that CSI uses now (see
 	// [ConfiguredClusterID]); "" where there is none.
 	ConfiguredClusterID string
+	// CloudConfig is the vsphere.conf that the cloud provider runs with now, YAML or INI; empty
+	// where there is none.
+	CloudConfig []byte
+	// FoundCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
+	// installation that is to be taken over; empty where there is none, or where they are ours.
+	FoundCloudConfig, FoundStorageConfig []byte
+	FoundFeatureStates                   map[string]string
 	// ForeignSnapshotController is set where a snapshot-controller runs that is not ours.
 	ForeignSnapshotController bool
 }
@@ -174,6 +186,9 @@ type Rendered struct {
 	Stages []Stage
 	// Notes are what a user should know, one sentence each, sorted; not errors.
 	Notes []string
+	// Dropped are settings of an installation that is taken over which have no place in what
+	// is rendered, sorted: their places, and never their values.
+	Dropped []string
 }
 
 // Objects returns all objects, in order.
@@ -193,6 +208,7 @@ const (
 	StageSnapshot      = "snapshot"       // snapshot-controller
 	StageCSIController = "csi-controller" // CSIDriver, feature states, controller and syncer
 	StageCSINode       = "csi-node"       // node plugins
+	StageClasses       = "classes"        // StorageClasses and VolumeSnapshotClasses
 	StageWebhookServer = "webhook-server" // the webhook's pods
 	StageWebhook       = "webhook"        // its registration, which fails closed
 )

@@ -227,6 +227,9 @@ func (p *pass) rendered(r rendering) {
 	p.decision = r.decision
 	p.outcome.resolved = fault.Join(p.outcome.resolved, r.refused)
 	p.outcome.notes = append(p.outcome.notes, r.Notes...)
+	if note := p.site.droppedNote(r); note != "" {
+		p.outcome.notes = append(p.outcome.notes, note)
+	}
 	for d, why := range r.malformed {
 		p.outcome.faults = joined(p.outcome.faults, d, why)
 	}

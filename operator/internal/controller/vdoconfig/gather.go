@@ -201,6 +201,9 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if known := g.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
+	if err := g.gatherFound(ctx, conf); err != nil {
+		return err
+	}
 	return g.gatherHash(ctx)
 }
 

@@ -152,6 +152,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		}
 		now.Drivers, now.Patches = r.customized(was)
 	}
+	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Kubernetes = s.kubernetes.reported
 	if r.untrusted == "" {
 		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))

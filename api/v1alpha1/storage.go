@@ -1,0 +1,131 @@
+package v1alpha1
+
+// SnapshotLimits are the most snapshots that one block volume may have. The driver's own
+// limit is 3.
+type SnapshotLimits struct {
+	// MaxPerVolume for all volumes.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	MaxPerVolume int32 `json:"maxPerVolume,omitempty"`
+	// MaxPerVolumeVSAN for volumes on vSAN datastores.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	MaxPerVolumeVSAN int32 `json:"maxPerVolumeVSAN,omitempty"`
+	// MaxPerVolumeVVOL for volumes on vVol datastores.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	MaxPerVolumeVVOL int32 `json:"maxPerVolumeVVOL,omitempty"`
+}
+
+// FileShareClusters limits file shares of one vCenter to vSAN clusters.
+type FileShareClusters struct {
+	// VsphereCloudConfig is the vCenter, by the name of its resource. It may be left out
+	// where the storage driver has one only.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	VsphereCloudConfig string `json:"vsphereCloudConfig,omitempty"`
+	// Clusters by their managed object ids in that vCenter, such as domain-c8. The driver
+	// passes over any other name without a word.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:Pattern=`^domain-[cs][0-9]+$`
+	// +listType=set
+	Clusters []string `json:"clusters"`
+}
+
+// StorageClass to have on the cluster. Kubernetes lets most of a StorageClass never
+// change: give a changed one another name. It is never deleted, since claims name it.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.storagePolicy) && size(self.storagePolicy) > 0 && has(self.datastoreURL) && size(self.datastoreURL) > 0)",message="give storagePolicy or datastoreURL, and not both: a policy chooses datastores by itself"
+type StorageClass struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
+	Name string `json:"name"`
+	// StoragePolicy is the name of a storage policy of the vCenter.
+	// +optional
+	// +kubebuilder:validation:MaxLength=80
+	StoragePolicy string `json:"storagePolicy,omitempty"`
+	// DatastoreURL is the one datastore that volumes are made on, such as
+	// ds:///vmfs/volumes/vsan:…/.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^ds:///[^\s,]+$')`,message="write a datastore's URL, such as ds:///vmfs/volumes/vsan:…/"
+	DatastoreURL string `json:"datastoreURL,omitempty"`
+	// FSType of volumes: nfs4 makes shared (RWX) file volumes. Default: the driver's, ext4.
+	// +optional
+	// +kubebuilder:validation:Enum=ext4;ext3;xfs;nfs4;ntfs
+	FSType string `json:"fsType,omitempty"`
+	// Default marks the class that claims without one get.
+	// +optional
+	Default bool `json:"default,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Enum=Delete;Retain
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
+	// AllowVolumeExpansion of claims. Default: true.
+	// +optional
+	AllowVolumeExpansion *bool `json:"allowVolumeExpansion,omitempty"`
+	// VolumeBindingMode: default WaitForFirstConsumer where the driver has topology, so
+	// that volumes are made where their pods run; else Immediate.
+	// +optional
+	// +kubebuilder:validation:Enum=Immediate;WaitForFirstConsumer
+	VolumeBindingMode string `json:"volumeBindingMode,omitempty"`
+}
+
+// SnapshotClass is a VolumeSnapshotClass to have on the cluster.
+type SnapshotClass struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Kubernetes object: lower-case letters and digits, with - and . between them"
+	Name string `json:"name"`
+	// Default marks the class that snapshots without one get.
+	// +optional
+	Default bool `json:"default,omitempty"`
+	// DeletionPolicy of the snapshots on the datastore. Default: Delete.
+	// +optional
+	// +kubebuilder:validation:Enum=Delete;Retain
+	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+}
+
+// NodeAddresses says which of a VM's addresses are a node's. The cloud provider drops
+// what is excluded first, then takes what is in the subnets, then what is on the network,
+// then the first address of the family.
+type NodeAddresses struct {
+	// InternalSubnets that the internal address is in.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	InternalSubnets []string `json:"internalSubnets,omitempty"`
+	// ExternalSubnets that the external address is in.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	ExternalSubnets []string `json:"externalSubnets,omitempty"`
+	// ExcludeInternalSubnets that the internal address is never in, such as those of virtual
+	// addresses that move from node to node.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	ExcludeInternalSubnets []string `json:"excludeInternalSubnets,omitempty"`
+	// ExcludeExternalSubnets that the external address is never in.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	// +listType=set
+	ExcludeExternalSubnets []string `json:"excludeExternalSubnets,omitempty"`
+	// InternalNetwork is the port group, by name, that the internal address is on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	InternalNetwork string `json:"internalNetwork,omitempty"`
+	// ExternalNetwork is the port group, by name, that the external address is on.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	ExternalNetwork string `json:"externalNetwork,omitempty"`
+}

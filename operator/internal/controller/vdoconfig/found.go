@@ -1,0 +1,58 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// maxDropped are the settings that are remembered and named.
+const maxDropped = 20
+
+// gatherFound reads what the drivers are configured with now: the cloud provider must not
+// lose sight of nodes, and what an installation that is taken over had set by hand is named.
+func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) error {
+	c, memory := &g.cluster, g.inventory.Memory()
+	if wants := g.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
+		cloud, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CPINamespace, Name: render.CPIConfigMap})
+		if err := g.at(matrix.CPI, err); err != nil {
+			return err
+		}
+		if c.CloudConfig = []byte(cloud[render.CPIConfigKey]); memory.CloudProvider == nil {
+			c.FoundCloudConfig = c.CloudConfig
+		}
+	}
+	if g.spec.StorageProvider == nil || memory.StorageProvider != nil {
+		return nil
+	}
+	states, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
+	c.FoundStorageConfig, c.FoundFeatureStates = storage[render.CSIConfigKey], states
+	return g.at(matrix.CSI, err)
+}
+
+// droppedNow keeps in mind what was found when an installation was taken over, until the
+// VDOConfig is edited next.
+func (s *site) droppedNow(r rendering, was inventory.Memory) (dropped []string, at int64) {
+	switch {
+	case r.Rendered != nil && len(r.Dropped) > 0:
+		return r.Dropped[:min(len(r.Dropped), maxDropped)], s.config.Generation
+	case was.DroppedAt == s.config.Generation:
+		return was.Dropped, was.DroppedAt
+	}
+	return nil, 0
+}
+
+// droppedNote names it, or is "".
+func (s *site) droppedNote(r rendering) string {
+	dropped, _ := s.droppedNow(r, s.inventory.Memory())
+	if len(dropped) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("settings that were found and are not kept, since the VDOConfig has nothing in their place: %s (said until it is edited)", strings.Join(dropped, "; "))
+}

@@ -1,0 +1,79 @@
+package render
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+)
+
+// Snapshots of the storage driver that classes can be made for came with this release.
+const snapshotsSince = "2.5.0"
+
+const (
+	annotationDefaultClass         = "storageclass.kubernetes.io/is-default-class"
+	annotationDefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
+)
+
+// checkClasses reports what a StorageClass would be refused for, or what the driver would
+// pass over without a word.
+func checkClasses(s *source, p *v1alpha1.StorageProvider) error {
+	var errs []error
+	for i, c := range p.StorageClasses {
+		field := fmt.Sprintf("spec.storageProvider.storageClasses[%s]", c.Name)
+		if c.StoragePolicy != "" && c.DatastoreURL != "" {
+			errs = append(errs, badSpec(field, "give one of the two: a policy chooses datastores by itself", "both storagePolicy and datastoreURL"))
+		}
+		for _, o := range p.StorageClasses[:i] {
+			if o.Default && c.Default {
+				errs = append(errs, badSpec(field, "make one class the default", "class %s is the default too", o.Name))
+			}
+		}
+	}
+	if len(p.SnapshotClasses) > 0 && !s.since(snapshotsSince) {
+		errs = append(errs, badSpec("spec.storageProvider.snapshotClasses", "use csi@"+snapshotsSince+" or later", "%s makes no snapshots", s.name()))
+	}
+	return fault.Join(errs...)
+}
+
+// addClasses adds the classes that the spec asks for, after the driver that serves them.
+func (r *renderer) addClasses(s *source, p *v1alpha1.StorageProvider) {
+	for _, c := range p.StorageClasses {
+		r.add(s, StageClasses, storageClass(c, len(p.TopologyCategories) > 0), Merge).Keep = true
+	}
+	for _, c := range p.SnapshotClasses {
+		o := object("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "", c.Name)
+		o.Object["driver"] = drivers.CSIDriver
+		o.Object["deletionPolicy"] = first(c.DeletionPolicy, "Delete")
+		o.SetAnnotations(map[string]string{annotationDefaultSnapshotClass: fmt.Sprint(c.Default)})
+		r.add(s, StageClasses, o, Merge).Keep = true
+	}
+}
+
+func storageClass(c v1alpha1.StorageClass, topology bool) *unstructured.Unstructured {
+	o := object("storage.k8s.io/v1", "StorageClass", "", c.Name)
+	o.Object["provisioner"] = drivers.CSIDriver
+	parameters := map[string]any{}
+	for name, value := range map[string]string{
+		"storagepolicyname": c.StoragePolicy, "datastoreurl": c.DatastoreURL, "csi.storage.k8s.io/fstype": c.FSType,
+	} {
+		if value != "" {
+			parameters[name] = value
+		}
+	}
+	if len(parameters) > 0 {
+		o.Object["parameters"] = parameters
+	}
+	binding := "Immediate"
+	if topology {
+		binding = "WaitForFirstConsumer"
+	}
+	o.Object["volumeBindingMode"] = first(c.VolumeBindingMode, binding)
+	o.Object["reclaimPolicy"] = first(c.ReclaimPolicy, "Delete")
+	o.Object["allowVolumeExpansion"] = c.AllowVolumeExpansion == nil || *c.AllowVolumeExpansion
+	o.SetAnnotations(map[string]string{annotationDefaultClass: fmt.Sprint(c.Default)})
+	return o
+}

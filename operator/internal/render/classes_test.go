@@ -1,0 +1,156 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/gcfg.v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// limitsOfCSI are the numbers that the storage driver reads, by its own library.
+type limitsOfCSI struct {
+	Global struct {
+		QueryLimit          int `gcfg:"query-limit"`
+		ListVolumeThreshold int `gcfg:"list-volume-threshold"`
+	}
+	VirtualCenter map[string]*struct {
+		Clusters string `gcfg:"targetvSANFileShareClusters"`
+	}
+	Snapshot struct {
+		Global int `gcfg:"global-max-snapshots-per-block-volume"`
+		VSAN   int `gcfg:"granular-max-snapshots-per-block-volume-vsan"`
+		VVOL   int `gcfg:"granular-max-snapshots-per-block-volume-vvol"`
+	}
+}
+
+func TestLimitsOfTheStorageDriverReadBack(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		p := in.Spec.StorageProvider
+		p.QueryLimit, p.ListVolumeThreshold = 500, 7
+		p.Snapshots = &v1alpha1.SnapshotLimits{MaxPerVolume: 5, MaxPerVolumeVSAN: 9, MaxPerVolumeVVOL: 2}
+		p.FileVolumes = &v1alpha1.FileVolumes{VsanClusters: []v1alpha1.FileShareClusters{{Clusters: []string{"domain-c8", "domain-c9"}}}}
+		var c limitsOfCSI
+		conf := secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey]
+		require.NoError(t, gcfg.FatalOnly(gcfg.ReadStringInto(&c, conf)))
+		require.Equal(t, [2]int{500, 7}, [2]int{c.Global.QueryLimit, c.Global.ListVolumeThreshold})
+		require.Equal(t, [3]int{5, 9, 2}, [3]int{c.Snapshot.Global, c.Snapshot.VSAN, c.Snapshot.VVOL})
+		require.Equal(t, "domain-c8,domain-c9", c.VirtualCenter["vc1.site.example"].Clusters)
+		p.QueryLimit, p.ListVolumeThreshold, p.Snapshots, p.FileVolumes = 0, 0, nil, nil
+		conf = secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey]
+		for _, key := range []string{"Snapshot", "query-limit", "list-volume-threshold", "FileShare"} {
+			require.NotContains(t, conf, key)
+		}
+	})
+}
+
+func TestFileShareClustersAreTheirVCenters(t *testing.T) {
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	twoVCenters(&in, second())
+	in.Spec.StorageProvider.FileVolumes = &v1alpha1.FileVolumes{VsanClusters: []v1alpha1.FileShareClusters{
+		{VsphereCloudConfig: "vc-one", Clusters: []string{"domain-c1"}}, {VsphereCloudConfig: "vc-two", Clusters: []string{"domain-c2"}},
+	}}
+	var c limitsOfCSI
+	require.NoError(t, gcfg.FatalOnly(gcfg.ReadStringInto(&c, secretData(t, mustRender(t, in), render.CSISecret)[render.CSIConfigKey])))
+	require.Equal(t, "domain-c1", c.VirtualCenter["vc1.site.example"].Clusters)
+	require.Equal(t, "domain-c2", c.VirtualCenter["fd00::2"].Clusters)
+
+	for want, bad := range map[string]v1alpha1.FileShareClusters{
+		"other clusters in another vCenter":           {Clusters: []string{"domain-c1"}},
+		"does not use VsphereCloudConfig vc-three":    {VsphereCloudConfig: "vc-three", Clusters: []string{"domain-c1"}},
+		`"Cluster One" is not the id of a cluster`:    {VsphereCloudConfig: "vc-one", Clusters: []string{"Cluster One"}},
+		`"domain-c1,evil" is not the id of a cluster`: {VsphereCloudConfig: "vc-one", Clusters: []string{"domain-c1,evil"}},
+	} {
+		in.Spec.StorageProvider.FileVolumes.VsanClusters = []v1alpha1.FileShareClusters{bad}
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, want)
+		require.NotEmpty(t, fault.HintOf(err))
+	}
+}
+
+func TestFeatureStatesAreThoseOfTheReleaseButForWhatIsAskedFor(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CSI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		states := func() map[string]string {
+			o := must(t, mustRender(t, in), "ConfigMap "+render.FeatureStates)
+			require.Equal(t, render.Replace, o.Apply)
+			data, _, err := unstructured.NestedStringMap(o.Object, "data")
+			require.NoError(t, err)
+			return data
+		}
+		was := states()
+		require.Equal(t, "false", was["trigger-csi-fullsync"])
+		in.Spec.StorageProvider.FeatureStates = map[string]bool{"trigger-csi-fullsync": true}
+		is := states()
+		require.Equal(t, "true", is["trigger-csi-fullsync"])
+		is["trigger-csi-fullsync"] = "false"
+		require.Equal(t, was, is)
+		in.Spec.StorageProvider.FeatureStates = map[string]bool{"trigger-fullsync": true}
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, `no feature state "trigger-fullsync"`)
+		require.Contains(t, fault.HintOf(err), "trigger-csi-fullsync")
+	})
+}
+
+// A node keeps the topology that it was registered with: its plugin restarts after the
+// controller knows the categories, and not without need.
+func TestTopologySwitchedOnRestartsControllerAndNodePlugins(t *testing.T) {
+	in := input(t, release(t, matrix.CSI, "3.5.1"))
+	in.Cluster.Nodes = append(in.Cluster.Nodes, render.Node{Name: "win", Labels: map[string]string{"kubernetes.io/os": "windows"}})
+	annotations := func(what string) map[string]string {
+		a, _, err := unstructured.NestedStringMap(must(t, mustRender(t, in), what).Object, "spec", "template", "metadata", "annotations")
+		require.NoError(t, err)
+		return a
+	}
+	controller := annotations("Deployment vsphere-csi-controller")
+	require.NotContains(t, annotations("DaemonSet vsphere-csi-node"), render.AnnotationTopology)
+	in.Spec.StorageProvider.TopologyCategories = []string{"k8s-region", "k8s-zone"}
+	require.NotEqual(t, controller, annotations("Deployment vsphere-csi-controller"))
+	for _, node := range []string{"DaemonSet vsphere-csi-node", "DaemonSet vsphere-csi-node-windows"} {
+		require.Equal(t, "k8s-region,k8s-zone", annotations(node)[render.AnnotationTopology])
+	}
+	vc := in.VCenters["vc-one"]
+	vc.Credentials.Password = "another"
+	in.VCenters["vc-one"] = vc
+	require.Equal(t, map[string]string{render.AnnotationTopology: "k8s-region,k8s-zone"}, annotations("DaemonSet vsphere-csi-node"))
+}
+
+func TestClassesComeAfterTheDriverThatServesThem(t *testing.T) {
+	in := input(t, release(t, matrix.SnapshotController, "8.2.0"), release(t, matrix.CSI, "3.5.1"))
+	no := false
+	p := in.Spec.StorageProvider
+	p.StorageClasses = []v1alpha1.StorageClass{
+		{Name: "gold", StoragePolicy: "Gold, 2 copies", Default: true, FSType: "xfs"},
+		{Name: "archive", DatastoreURL: "ds:///vmfs/volumes/vsan:1/", ReclaimPolicy: "Retain", AllowVolumeExpansion: &no},
+	}
+	p.SnapshotClasses = []v1alpha1.SnapshotClass{{Name: "snap", Default: true, DeletionPolicy: "Retain"}}
+	out := mustRender(t, in)
+	gold := must(t, out, "StorageClass gold")
+	require.True(t, gold.Keep)
+	require.Equal(t, map[string]any{"storagepolicyname": "Gold, 2 copies", "csi.storage.k8s.io/fstype": "xfs"}, gold.Object["parameters"])
+	require.Equal(t, "csi.vsphere.vmware.com", gold.Object["provisioner"])
+	require.Equal(t, "Immediate", gold.Object["volumeBindingMode"])
+	require.Equal(t, true, gold.Object["allowVolumeExpansion"])
+	require.Equal(t, "true", gold.GetAnnotations()["storageclass.kubernetes.io/is-default-class"])
+	archive := must(t, out, "StorageClass archive")
+	require.Equal(t, []any{"Retain", false, "false"}, []any{archive.Object["reclaimPolicy"], archive.Object["allowVolumeExpansion"], archive.GetAnnotations()["storageclass.kubernetes.io/is-default-class"]})
+	snap := must(t, out, "VolumeSnapshotClass snap")
+	require.Equal(t, []any{"csi.vsphere.vmware.com", "Retain"}, []any{snap.Object["driver"], snap.Object["deletionPolicy"]})
+	require.Equal(t, "classes", stageOf(out, "StorageClass gold"))
+	require.Equal(t, "classes", out.Stages[len(out.Stages)-1].Name)
+
+	p.TopologyCategories = []string{"k8s-zone"}
+	require.Equal(t, "WaitForFirstConsumer", must(t, mustRender(t, in), "StorageClass gold").Object["volumeBindingMode"])
+
+	p.StorageClasses[1].StoragePolicy, p.StorageClasses[1].Default = "both", true
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "both storagePolicy and datastoreURL")
+	require.True(t, strings.Contains(err.Error(), "class gold is the default too"), err)
+}

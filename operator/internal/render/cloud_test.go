@@ -1,0 +1,191 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// cloudConf is the rendered vsphere.conf.
+func cloudConf(t testing.TB, out *render.Rendered) string {
+	t.Helper()
+	data, _, err := unstructured.NestedStringMap(must(t, out, "ConfigMap "+render.CPIConfigMap).Object, "data")
+	require.NoError(t, err)
+	return data[render.CPIConfigKey]
+}
+
+func TestNodeAddressesAndFamiliesReachTheCloudProvider(t *testing.T) {
+	everyRelease(t, []matrix.Driver{matrix.CPI}, func(t *testing.T, id matrix.ReleaseID) {
+		in := input(t, id)
+		twoVCenters(&in, second())
+		in.Spec.CloudProvider.IPFamilies = []string{"ipv6", "ipv4"}
+		in.Spec.CloudProvider.NodeAddresses = &v1alpha1.NodeAddresses{
+			InternalSubnets: []string{"10.0.0.0/16", "fd00::/64"}, ExternalSubnets: []string{"192.0.2.0/24"},
+			ExcludeInternalSubnets: []string{"10.0.0.5/32", "fe80::/10"}, ExcludeExternalSubnets: []string{"192.0.2.9/32"},
+			InternalNetwork: "VM Network: a", ExternalNetwork: "#public",
+		}
+		out := mustRender(t, in)
+		var c struct {
+			VCenter map[string]struct {
+				IPFamily []string `json:"ipFamily"`
+			} `json:"vcenter"`
+			Nodes map[string]string `json:"nodes"`
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(cloudConf(t, out)), &c))
+		require.Equal(t, map[string]string{
+			"internalNetworkSubnetCidr": "10.0.0.0/16,fd00::/64", "externalNetworkSubnetCidr": "192.0.2.0/24",
+			"excludeInternalNetworkSubnetCidr": "10.0.0.5/32,fe80::/10", "excludeExternalNetworkSubnetCidr": "192.0.2.9/32",
+			"internalVmNetworkName": "VM Network: a", "externalVmNetworkName": "#public",
+		}, c.Nodes)
+		for _, name := range []string{"vc-one", "vc-two"} {
+			require.Equal(t, []string{"ipv6", "ipv4"}, c.VCenter[name].IPFamily)
+		}
+		const cloud = "vsphere-cloud-controller-manager"
+		require.Equal(t, "true", variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["ENABLE_ALPHA_DUAL_STACK"])
+
+		in.Spec.CloudProvider.IPFamilies, in.Spec.CloudProvider.NodeAddresses = nil, nil
+		out = mustRender(t, in)
+		require.NotContains(t, cloudConf(t, out), "nodes")
+		require.NotContains(t, cloudConf(t, out), "ipFamily")
+		require.NotContains(t, variables(containerOf(t, out, "DaemonSet "+cloud, cloud)), "ENABLE_ALPHA_DUAL_STACK")
+	})
+}
+
+func TestAddressesThatTheCloudProviderWouldPassOverAreRefused(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"))
+	for want, p := range map[string]v1alpha1.CloudProvider{
+		`"10.0.0.0" is not a subnet`:       {NodeAddresses: &v1alpha1.NodeAddresses{InternalSubnets: []string{"10.0.0.0"}}},
+		`"10.0.0.0/8,a" is not a subnet`:   {NodeAddresses: &v1alpha1.NodeAddresses{ExcludeExternalSubnets: []string{"10.0.0.0/8,a"}}},
+		"fd00::/8 has no effect":           {NodeAddresses: &v1alpha1.NodeAddresses{ExternalSubnets: []string{"fd00::/8"}}},
+		"10.0.0.0/8 has no effect":         {NodeAddresses: &v1alpha1.NodeAddresses{ExcludeInternalSubnets: []string{"10.0.0.0/8"}}, IPFamilies: []string{"ipv6"}},
+		`" a" has space around it`:         {NodeAddresses: &v1alpha1.NodeAddresses{InternalNetwork: " a"}},
+		"spec.cloudProvider.ipFamilies":    {IPFamilies: []string{"ipv4", "ipv4"}},
+		`spec.cloudProvider.ipFamilies: "`: {IPFamilies: []string{"IPv6"}},
+	} {
+		p.VsphereCloudConfigs = []string{"vc-one"}
+		in.Spec.CloudProvider = &p
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+		require.NotEmpty(t, fault.HintOf(err))
+	}
+}
+
+// The cloud provider deletes the Nodes of VMs that it does not find.
+func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
+	const vc, other = "vc1.site.example", "vc2.site.example"
+	yamlOf := func(datacenters string) string {
+		return "global:\n  port: 443\nvcenter:\n  tenant:\n    server: VC1.site.example\n" + datacenters
+	}
+	cases := map[string]struct {
+		live        string
+		datacenters []string
+		accept      []string
+		want        string
+	}{
+		"nothing runs":                      {"", []string{"dc1"}, nil, ""},
+		"the same":                          {yamlOf("    datacenters: [dc1, /folder/dc2/]\n"), []string{"folder/dc2", "dc1"}, nil, ""},
+		"one more":                          {yamlOf("    datacenters: [dc1]\n"), []string{"dc1", "dc2"}, nil, ""},
+		"all of them":                       {yamlOf("    datacenters: [dc1]\n"), nil, nil, ""},
+		"one less":                          {yamlOf("    datacenters: [dc1, dc2]\n"), []string{"dc1"}, nil, vc + "/dc2"},
+		"one less, by INI":                  {"[Global]\nport = 443\n[VirtualCenter \"" + vc + "\"]\ndatacenters = \"dc1, dc2\" ; both\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"one less of those for all, by INI": {"[Global]\ndatacenters = dc1,dc2\n[VirtualCenter \"" + vc + "\"]\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"by INI with a server":              {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"some of all":                       {yamlOf(""), []string{"dc1"}, nil, "not look in " + vc + " any more"},
+		"a vCenter less":                    {yamlOf("") + "  two:\n    server: " + other + "\n", nil, nil, "not look in " + other + " any more"},
+		"accepted":                          {yamlOf("    datacenters: [dc1, dc2]\n"), []string{"dc1"}, []string{"VC1.site.example/dc2"}, ""},
+		"accepted, all of it":               {yamlOf(""), []string{"dc1"}, []string{vc}, ""},
+		"another accepted":                  {yamlOf("    datacenters: [dc1, dc2, dc3]\n"), []string{"dc1"}, []string{vc + "/dc2"}, "not look in " + vc + "/dc3 any more"},
+		"upstream's sample":                 {"vcenter:\n  your-vcenter-name-here:\n    server: 10.0.0.1\n    datacenters: [hrwest]\n  could-be-a-tenant-label:\n    server: 1.2.3.4\n", []string{"dc1"}, nil, ""},
+		"what nobody can read":              {"\x00\x01: [", []string{"dc1"}, nil, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+			one := in.VCenters["vc-one"]
+			one.Datacenters = c.datacenters
+			in.VCenters["vc-one"] = one
+			in.Cluster.CloudConfig = []byte(c.live)
+			in.Spec.CloudProvider.AcceptNodeDeletion = c.accept
+			out, err := render.Render(in)
+			if c.want == "" {
+				require.NoError(t, err)
+				in.Cluster.CloudConfig = []byte(cloudConf(t, out))
+				mustRender(t, in) // what was rendered is read back: it narrows nothing
+				return
+			}
+			require.Equal(t, fault.Refused, fault.ReasonOf(err))
+			require.ErrorContains(t, err, c.want)
+			require.Contains(t, fault.HintOf(err), "acceptNodeDeletion: [")
+			var failed render.Failed
+			require.ErrorAs(t, err, &failed)
+			require.Len(t, failed, 1, "the storage driver looks where it is told")
+			in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
+			mustRender(t, in) // all else of the cloud provider goes on
+		})
+	}
+}
+
+func TestSettingsOfAnInstallationThatWouldBeLostAreNamed(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
+	require.Empty(t, mustRender(t, in).Dropped)
+	in.Cluster.FoundCloudConfig = []byte(`global:
+  port: 443
+  user: canary-user
+  password: canary-password
+  insecureFlag: true
+  soapRoundtripCount: 5
+vcenter:
+  one: {server: vc1.site.example, thumbprint: "canary", datacenters: [a]}
+labels: {region: r, zone: z}
+loadBalancer: {ipPoolName: canary}
+`)
+	in.Cluster.FoundStorageConfig = []byte(`[Global]
+cluster-id = "x"
+query-limit = "500"
+csi-fetch-preferred-datastores-intervalinmin = 9 # canary
+insecure-flag = "true"
+; password = canary
+[VirtualCenter "vc1.site.example"]
+user = "canary"
+password = "ca\"n#ary"
+port = "443"
+datacenters = "DC one"
+migration-datastore-url = "ds:///canary/"
+[Snapshot]
+global-max-snapshots-per-block-volume = 9
+`)
+	in.Cluster.FoundFeatureStates = map[string]string{"trigger-csi-fullsync": "true", "pv-to-backingdiskobjectid-mapping": "false", "csi-migration": "true"}
+	want := []string{
+		`cloud provider's configuration: [global] soapRoundtripCount`,
+		`cloud provider's configuration: [labels] region`,
+		`cloud provider's configuration: [labels] zone`,
+		`cloud provider's configuration: [loadbalancer] ipPoolName`,
+		`cloud provider's configuration: [vcenter "one"] thumbprint`,
+		`storage driver's configuration: [global] csi-fetch-preferred-datastores-intervalinmin`,
+		`storage driver's configuration: [global] query-limit`,
+		`storage driver's configuration: [snapshot] global-max-snapshots-per-block-volume`,
+		`storage driver's configuration: [vcenter "vc1.site.example"] migration-datastore-url`,
+		`storage driver's feature state trigger-csi-fullsync: true becomes false`,
+	}
+	require.Equal(t, want, mustRender(t, in).Dropped)
+	require.NotContains(t, strings.Join(want, ""), "canary")
+
+	in.Spec.CloudProvider.Topology = &v1alpha1.Topology{Region: "r", Zone: "z"}
+	in.Spec.StorageProvider.QueryLimit, in.Spec.StorageProvider.Snapshots = 500, &v1alpha1.SnapshotLimits{MaxPerVolume: 9}
+	in.Spec.StorageProvider.FeatureStates = map[string]bool{"trigger-csi-fullsync": true}
+	left := strings.Join(mustRender(t, in).Dropped, "\n")
+	for _, kept := range []string{"region", "query-limit", "snapshots", "trigger"} {
+		require.NotContains(t, left, kept)
+	}
+	in.Keep = map[matrix.Driver]bool{matrix.CPI: true, matrix.CSI: true}
+	require.Empty(t, mustRender(t, in).Dropped, "what is kept loses nothing")
+}

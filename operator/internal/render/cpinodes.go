@@ -1,0 +1,164 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// cpiNodes is section nodes; lists are texts with commas.
+type cpiNodes struct {
+	InternalSubnets        string `json:"internalNetworkSubnetCidr,omitempty"`
+	ExternalSubnets        string `json:"externalNetworkSubnetCidr,omitempty"`
+	InternalNetwork        string `json:"internalVmNetworkName,omitempty"`
+	ExternalNetwork        string `json:"externalVmNetworkName,omitempty"`
+	ExcludeInternalSubnets string `json:"excludeInternalNetworkSubnetCidr,omitempty"`
+	ExcludeExternalSubnets string `json:"excludeExternalNetworkSubnetCidr,omitempty"`
+}
+
+const ipv4, ipv6 = "ipv4", "ipv6"
+
+// nodeAddresses checks what the cloud provider would pass over without a word: a subnet
+// that is none, or of a family that nodes get no address of.
+func nodeAddresses(p *v1alpha1.CloudProvider) (*cpiNodes, error) {
+	errs := []error{checkFamilies(p.IPFamilies)}
+	a := p.NodeAddresses
+	if a == nil || equalAddresses(*a) {
+		return nil, fault.Join(errs...)
+	}
+	families := p.IPFamilies
+	if len(families) == 0 {
+		families = []string{ipv4}
+	}
+	for _, l := range []struct {
+		field   string
+		subnets []string
+	}{
+		{"internalSubnets", a.InternalSubnets}, {"externalSubnets", a.ExternalSubnets},
+		{"excludeInternalSubnets", a.ExcludeInternalSubnets}, {"excludeExternalSubnets", a.ExcludeExternalSubnets},
+	} {
+		errs = append(errs, checkSubnets("spec.cloudProvider.nodeAddresses."+l.field, l.subnets, families))
+	}
+	for field, name := range map[string]string{"internalNetwork": a.InternalNetwork, "externalNetwork": a.ExternalNetwork} {
+		if strings.TrimSpace(name) != name || strings.ContainsAny(name, "\n\r\t") {
+			errs = append(errs, badSpec("spec.cloudProvider.nodeAddresses."+field, "write the port group's name, on one line", "%q has space around it", name))
+		}
+	}
+	return &cpiNodes{
+		InternalSubnets: strings.Join(a.InternalSubnets, ","), ExternalSubnets: strings.Join(a.ExternalSubnets, ","),
+		InternalNetwork: a.InternalNetwork, ExternalNetwork: a.ExternalNetwork,
+		ExcludeInternalSubnets: strings.Join(a.ExcludeInternalSubnets, ","), ExcludeExternalSubnets: strings.Join(a.ExcludeExternalSubnets, ","),
+	}, fault.Join(errs...)
+}
+
+func equalAddresses(a v1alpha1.NodeAddresses) bool {
+	return len(a.InternalSubnets)+len(a.ExternalSubnets)+len(a.ExcludeInternalSubnets)+len(a.ExcludeExternalSubnets) == 0 &&
+		a.InternalNetwork == "" && a.ExternalNetwork == ""
+}
+
+func checkFamilies(families []string) error {
+	for i, f := range families {
+		if (f != ipv4 && f != ipv6) || slices.Contains(families[:i], f) {
+			return badSpec("spec.cloudProvider.ipFamilies", "write ipv4, ipv6, or both once", "%q", f)
+		}
+	}
+	return nil
+}
+
+func checkSubnets(field string, subnets, families []string) error {
+	var errs []error
+	for _, s := range subnets {
+		prefix, err := netip.ParsePrefix(s)
+		if err != nil {
+			errs = append(errs, badSpec(field, "write it as 10.0.0.0/16; one address as 10.0.0.5/32", "%q is not a subnet", s))
+			continue
+		}
+		family := ipv6
+		if prefix.Addr().Is4() {
+			family = ipv4
+		}
+		if !slices.Contains(families, family) {
+			errs = append(errs, badSpec(field, "add "+family+" to spec.cloudProvider.ipFamilies, or leave the subnet out",
+				"%s has no effect: nodes get no %s addresses", s, family))
+		}
+	}
+	return fault.Join(errs...)
+}
+
+// setFamilies lets the cloud provider have two families, which it refuses otherwise.
+func setFamilies(o *unstructured.Unstructured, families []string) {
+	if len(families) < 2 {
+		return
+	}
+	for _, c := range containers(podSpec(o)) {
+		setVariable(c, "ENABLE_ALPHA_DUAL_STACK", "true")
+	}
+}
+
+// checkNarrowing refuses a configuration by which the cloud provider would stop to look
+// somewhere: of a VM that it does not find it deletes the Node object, and with it all pods
+// there. What is accepted is named in spec.cloudProvider.acceptNodeDeletion.
+func (r *renderer) checkNarrowing(vcenters []vcenter) error {
+	accepted := acceptedPlaces(r.in.Spec.Cloud().AcceptNodeDeletion)
+	var lost []string
+	now := map[string]vcenter{}
+	for _, v := range vcenters {
+		now[strings.ToLower(v.server)] = v
+	}
+	was := searched(r.in.Cluster.CloudConfig)
+	for _, server := range slices.Sorted(maps.Keys(was)) {
+		if !slices.Contains(accepted, server) {
+			lost = append(lost, left(server, was[server], now)...)
+		}
+	}
+	lost = slices.DeleteFunc(lost, func(l string) bool { return slices.Contains(accepted, l) })
+	if len(lost) == 0 {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "configure drivers", Subject: "spec.cloudProvider",
+		Hint: fmt.Sprintf("keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: [%s]", strings.Join(lost, ", ")),
+		Err:  fmt.Errorf("the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", ")),
+	}
+}
+
+// acceptedPlaces are places as [renderer.checkNarrowing] names them: a server in small
+// letters, without brackets.
+func acceptedPlaces(given []string) []string {
+	all := make([]string, len(given))
+	for i, place := range given {
+		server, datacenter, part := strings.Cut(place, "/")
+		all[i] = strings.ToLower(bareHost(server))
+		if part {
+			all[i] += "/" + strings.Trim(datacenter, "/")
+		}
+	}
+	return all
+}
+
+// left are the parts of a vCenter that were searched and are no more: all of it, or
+// datacenters.
+func left(server string, was []string, now map[string]vcenter) []string {
+	v, there := now[server]
+	is := datacenterList(strings.Join(v.datacenters, ","))
+	switch {
+	case !there, len(is) > 0 && len(was) == 0:
+		return []string{server}
+	case len(is) == 0:
+		return nil // all are
+	}
+	var lost []string
+	for _, d := range was {
+		if !slices.Contains(is, d) {
+			lost = append(lost, server+"/"+d)
+		}
+	}
+	return lost
+}

@@ -1,0 +1,215 @@
+package render
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	yamlnode "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// setting is one setting of a driver's configuration, whoever wrote it and in which of the
+// two forms: the cloud provider reads YAML and INI. Names are in small letters, without
+// the hyphens of the one form: secret-name and secretName are the same.
+type setting struct {
+	section string // such as "global", "vcenter", "labels"
+	name    string // of the section, as it is written: a vCenter's
+	key     string // "" for the section itself
+	value   string // lists with commas
+	written string // the key as it is written
+}
+
+// String is the place of a setting, without its value, which may be secret.
+func (s setting) String() string {
+	if s.name == "" {
+		return "[" + s.section + "] " + s.written
+	}
+	return fmt.Sprintf("[%s %q] %s", s.section, s.name, s.written)
+}
+
+const maxConfBytes = 1 << 20 // an object of the API server is no larger
+
+// readSettings reads a configuration as the driver does: YAML where it is that, else INI.
+func readSettings(conf []byte) []setting {
+	if len(conf) > maxConfBytes {
+		return nil
+	}
+	if all, ok := readYAML(conf); ok {
+		return all
+	}
+	return readINI(conf)
+}
+
+func normal(name string) string {
+	name = strings.ToLower(strings.ReplaceAll(name, "-", ""))
+	if name == "virtualcenter" {
+		return "vcenter"
+	}
+	return name
+}
+
+func readINI(conf []byte) []setting {
+	var all []setting
+	var section, name string
+	for line := range strings.Lines(string(conf)) {
+		line = strings.TrimSpace(line)
+		if head, ok := strings.CutPrefix(line, "["); ok {
+			head, _, _ = strings.Cut(head, "]")
+			kind, rest, _ := strings.Cut(strings.TrimSpace(head), " ")
+			section, name = normal(kind), iniUnquote(strings.TrimSpace(rest))
+			all = append(all, setting{section: section, name: name})
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if key = strings.TrimSpace(key); ok && key != "" && !strings.ContainsAny(key[:1], "#;") {
+			all = append(all, setting{section, name, normal(key), iniUnquote(value), key})
+		}
+	}
+	return all
+}
+
+func readYAML(conf []byte) ([]setting, bool) {
+	var root yamlnode.Node
+	if yamlnode.Unmarshal(conf, &root) != nil {
+		return nil, false
+	}
+	if _, err := expandedSize(&root, 0, map[*yamlnode.Node]int{}); err != nil {
+		return nil, false
+	}
+	var sections map[string]map[string]any
+	if yaml.Unmarshal(conf, &sections) != nil {
+		return nil, false
+	}
+	var all []setting
+	for _, section := range slices.Sorted(maps.Keys(sections)) {
+		for _, key := range slices.Sorted(maps.Keys(sections[section])) {
+			value := sections[section][key]
+			if below, ok := value.(map[string]any); ok {
+				all = append(all, setting{section: normal(section), name: key})
+				for _, k := range slices.Sorted(maps.Keys(below)) {
+					all = append(all, setting{normal(section), key, normal(k), flat(below[k]), k})
+				}
+				continue
+			}
+			all = append(all, setting{normal(section), "", normal(key), flat(value), key})
+		}
+	}
+	return all, true
+}
+
+func flat(value any) string {
+	items, ok := value.([]any)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = fmt.Sprint(item)
+	}
+	return strings.Join(texts, ",")
+}
+
+// keptElsewhere are keys whose values have another place with us: credentials are in Secrets
+// of our own, vCenters are named by their servers, and the cluster id is never lost.
+var keptElsewhere = []string{"user", "password", "secretname", "secretnamespace", "server", "secretsdirectory", "clusterid"}
+
+// dropped are the settings of a configuration that another one has nothing in the place of.
+// What a section for all vCenters says counts as kept where each vCenter's says it.
+func dropped(was, is []byte) []string {
+	have := map[setting]bool{}
+	for _, s := range readSettings(is) {
+		have[place(s)] = true
+	}
+	var lost []string
+	for _, s := range readSettings(was) {
+		if !have[place(s)] && !slices.Contains(keptElsewhere, s.key) && s.value != "" && s.value != "false" {
+			lost = append(lost, s.String())
+		}
+	}
+	slices.Sort(lost)
+	return slices.Compact(lost)
+}
+
+func place(s setting) setting {
+	if s.section == "vcenter" {
+		s.section = "global"
+	}
+	return setting{section: s.section, key: s.key}
+}
+
+// samples are the vCenters that upstream's manifest has in the place of real ones.
+var samples = []string{"your-vcenter-name-here", "could-be-a-tenant-label"}
+
+// searched are the datacenters that a cloud provider looks in, by vCenter; none is all.
+func searched(conf []byte) map[string][]string {
+	settings := readSettings(conf)
+	servers, everywhere := map[string]string{}, ""
+	for _, s := range settings {
+		switch {
+		case s.section == "vcenter" && s.name != "" && servers[s.name] == "":
+			servers[s.name] = s.name
+		case s.section == "global" && s.key == "datacenters":
+			everywhere = s.value
+		}
+	}
+	lists := map[string]string{}
+	for _, s := range settings {
+		if s.section == "vcenter" && s.key == "server" {
+			servers[s.name] = s.value
+		}
+		if s.section == "vcenter" && s.key == "datacenters" {
+			lists[s.name] = s.value
+		}
+	}
+	all := map[string][]string{}
+	for name, server := range servers {
+		if slices.Contains(samples, name) {
+			continue
+		}
+		all[strings.ToLower(bareHost(server))] = datacenterList(first(lists[name], everywhere))
+	}
+	return all
+}
+
+func datacenterList(text string) []string {
+	var all []string
+	for d := range strings.SplitSeq(text, ",") {
+		if d = strings.Trim(strings.TrimSpace(d), "/"); d != "" {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// drops notes what a configuration that was found sets and ours does not.
+func (r *renderer) drops(kept bool, whose string, was, is []byte) {
+	if kept || len(was) == 0 {
+		return
+	}
+	for _, lost := range dropped(was, is) {
+		r.dropped = append(r.dropped, whose+": "+lost)
+	}
+}
+
+// dropsStates notes feature states that were found and are others in the release.
+func (r *renderer) dropsStates(s *source) {
+	states, _, _ := unstructured.NestedStringMap(s.find("ConfigMap", FeatureStates).Object, "data")
+	for _, name := range slices.Sorted(maps.Keys(r.in.Cluster.FoundFeatureStates)) {
+		was := r.in.Cluster.FoundFeatureStates[name]
+		if is, known := states[name]; known && is != was {
+			r.dropped = append(r.dropped, fmt.Sprintf("storage driver's feature state %s: %s becomes %s", name, clip(was), is))
+		}
+	}
+}
+
+// clip bounds a value that somebody wrote.
+func clip(value string) string {
+	const most = 16
+	if len(value) > most {
+		return fmt.Sprintf("%.*q…", most, value)
+	}
+	return value
+}
