@@ -4,7 +4,8 @@
 // Its caches hold what the controllers watch and no more: the operator's own kinds
 // in its own namespace, and of ConfigMaps and Secrets the metadata alone, the
 // Secrets' also in kube-system, where the drivers and the earlier operator keep
-// credentials. Contents of Secrets are read when they are needed, and not kept.
+// credentials. Contents of Secrets are read when they are needed, and not kept. Of
+// what there is one of for each node a [cluster.View] has the few fields that are judged.
 package operator
 
 import (
@@ -131,17 +132,31 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err != nil {
 		return err
 	}
-	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
+	view, err := newView(mgr)
+	if err != nil {
+		return err
+	}
+	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}
 	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {
 		return err
 	}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles}); err != nil {
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Nodes: view.Nodes(), CSINodes: view.CSINodes()}); err != nil {
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})
+}
+
+// newView makes the manager run a view of what there is one of for each node.
+func newView(mgr manager.Manager) (*cluster.View, error) {
+	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, err
+	}
+	view := cluster.NewView(c)
+	return view, mgr.Add(view)
 }
 
 func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {

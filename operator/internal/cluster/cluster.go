@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Its fields are required, but for Ask, Log
+// Cluster is the API server of a cluster. Its fields are required, but for View, Ask, Log
 // and TrustFloor.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
@@ -61,6 +62,9 @@ type Cluster struct {
 	Client client.Client
 	// Reader reads from the API server: a manager's GetAPIReader.
 	Reader client.Reader
+	// View keeps what there is one of for each node, where it runs; without it all of that
+	// is listed at each look.
+	View *View
 	// Versions is a discovery client.
 	Versions Versioner
 	// Ask asks one API server of several for its version: see [Asking]. Without it those
@@ -71,6 +75,8 @@ type Cluster struct {
 	Log LogReader
 	// TrustFloor identifies the operator's own trust policy; "" where it has none.
 	TrustFloor string
+
+	answers answers
 }
 
 // Read returns those of the objects that are there, and of those that may not be read
@@ -163,7 +169,8 @@ func empty(id inventory.ID) *unstructured.Unstructured {
 }
 
 // DryRun asks the API server what it would make of each object, without changing
-// anything. An object whose namespace or kind is not there yet has an empty outcome.
+// anything; not again where the answer was that nothing would change and both are the
+// same since. An object whose namespace or kind is not there yet has an empty outcome.
 func (c *Cluster) DryRun(ctx context.Context, objects []render.Object, live plan.Live) (map[inventory.Key]plan.Outcome, error) {
 	outcomes := make([]plan.Outcome, len(objects))
 	group, gctx := errgroup.WithContext(ctx)
@@ -188,10 +195,16 @@ func (c *Cluster) DryRun(ctx context.Context, objects []render.Object, live plan
 }
 
 func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructured.Unstructured) plan.Outcome {
-	answer, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
+	if live != nil && c.answers.unchanged(o, live, time.Now()) {
+		return plan.Outcome{Object: live}
+	}
+	would, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
+	if err == nil && live != nil {
+		c.answers.note(o, live, would, time.Now())
+	}
 	switch {
 	case err == nil:
-		return plan.Outcome{Object: answer}
+		return plan.Outcome{Object: would}
 	case missingPlace(err):
 		return plan.Outcome{}
 	}

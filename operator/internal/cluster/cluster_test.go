@@ -206,7 +206,7 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		"reset": {&net.OpError{Op: "read", Err: errors.New("connection reset")}, fault.Unreachable},
 		"ended": {context.Canceled, fault.Interrupted},
 	} {
-		failing := *c
+		failing := edge.Cluster{Reader: c.Reader, Versions: c.Versions}
 		failing.Client = interceptor.NewClient(k, interceptor.Funcs{
 			Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 				return answer.err

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 
 	"golang.org/x/sync/errgroup"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,22 +70,40 @@ func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList,
 }
 
 func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
+	if all, ok := shown[*corev1.Node](ctx, c.View.nodeFeed()); ok {
+		o.Nodes = values(all)
+		return nil
+	}
 	var list corev1.NodeList
 	return c.each(ctx, "nodes", &list, func() {
-		for _, n := range list.Items {
-			n.ManagedFields, n.Status.Images = nil, nil // much, and of no use here
-			o.Nodes = append(o.Nodes, n)
+		for i := range list.Items {
+			o.Nodes = append(o.Nodes, *trimNode(&list.Items[i]))
 		}
 		list.Items = nil
 	})
 }
 
 func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
+	if all, ok := shown[*storagev1.CSINode](ctx, c.View.csiFeed()); ok {
+		o.CSINodes = values(all)
+		return nil
+	}
 	var list storagev1.CSINodeList
 	return c.each(ctx, "CSINodes", &list, func() {
-		o.CSINodes = append(o.CSINodes, list.Items...)
+		for i := range list.Items {
+			o.CSINodes = append(o.CSINodes, *trimCSINode(&list.Items[i]))
+		}
 		list.Items = nil
 	})
+}
+
+// values are what pointers point to; what those refer to is shared.
+func values[T any](all []*T) []T {
+	out := make([]T, len(all))
+	for i := range all {
+		out[i] = *all[i]
+	}
+	return out
 }
 
 // workloads reads what is at the places of drivers.
@@ -151,46 +171,51 @@ func (c *Cluster) csiDriver(ctx context.Context, o *assess.Observed) error {
 
 // topologies reads what the storage driver says of nodes whose topology it cannot find out.
 func (c *Cluster) topologies(ctx context.Context, o *assess.Observed) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "cns.vmware.com", Version: "v1alpha1", Kind: "CSINodeTopologyList"})
+	_, err := c.Client.RESTMapper().RESTMapping(topologyKind.GroupKind())
+	if meta.IsNoMatchError(err) {
+		c.View.topology(false)
+		return nil
+	}
+	if all, ok := shown[*unstructured.Unstructured](ctx, c.View.topology(true)); ok {
+		for _, item := range all {
+			noteTopology(o, item)
+		}
+		return nil
+	}
+	list := topologyList()
 	return c.each(ctx, "CSINodeTopologies", list, func() {
-		for _, item := range list.Items {
-			state, _, _ := unstructured.NestedString(item.Object, "status", "status")
-			message, _, _ := unstructured.NestedString(item.Object, "status", "errorMessage")
-			if state != "Error" {
-				continue
-			}
-			if o.NodeTopologies == nil {
-				o.NodeTopologies = map[string]string{}
-			}
-			if message == "" {
-				message = "the driver gives no reason"
-			}
-			o.NodeTopologies[item.GetName()] = message
+		for i := range list.Items {
+			noteTopology(o, &list.Items[i])
 		}
 	})
+}
+
+func noteTopology(o *assess.Observed, item *unstructured.Unstructured) {
+	state, _, _ := unstructured.NestedString(item.Object, "status", "status")
+	message, _, _ := unstructured.NestedString(item.Object, "status", "errorMessage")
+	if state != topologyError {
+		return
+	}
+	if o.NodeTopologies == nil {
+		o.NodeTopologies = map[string]string{}
+	}
+	o.NodeTopologies[item.GetName()] = cmp.Or(message, "the driver gives no reason")
 }
 
 // pods reads the pods of the workloads that are ours or may become so, and of
 // workloads that are not rolled out the events that tell why pods are not created; and
 // the last words of containers that fall over.
 func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
-	asked := map[string]bool{}
+	asked, selected := map[string]bool{}, map[selection]bool{}
 	var fallen []silent
 	for _, w := range o.All() {
 		selector, selects := w.Selector()
 		if w.Foreign || !selects {
 			continue
 		}
-		var list corev1.PodList
+		selected[selection{w.Namespace, selector.String()}] = true
 		before := len(o.Pods)
-		err := c.each(ctx, "pods of "+w.String(), &list, func() {
-			for _, p := range list.Items {
-				p.ManagedFields = nil
-				o.Pods = append(o.Pods, p)
-			}
-			list.Items = nil
-		}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
+		err := c.podsOf(ctx, o, w, selector)
 		fallen = append(fallen, silentContainers(w, o.Pods[before:])...)
 		if err == nil && !o.RolledOut(w) && !asked[w.Namespace] {
 			asked[w.Namespace] = true
@@ -204,8 +229,23 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 			return err
 		}
 	}
+	c.View.keep(selected)
 	c.lastWords(ctx, o, fallen)
 	return nil
+}
+
+func (c *Cluster) podsOf(ctx context.Context, o *assess.Observed, w assess.Workload, selector labels.Selector) error {
+	if all, ok := shown[*corev1.Pod](ctx, c.View.podsOf(w.Namespace, selector)); ok {
+		o.Pods = append(o.Pods, values(all)...)
+		return nil
+	}
+	var list corev1.PodList
+	return c.each(ctx, "pods of "+w.String(), &list, func() {
+		for i := range list.Items {
+			o.Pods = append(o.Pods, *trimPod(&list.Items[i]))
+		}
+		list.Items = nil
+	}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
 }
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {

@@ -16,8 +16,11 @@
 //
 // # What is never at stake
 //
-//   - What runs is read from the cluster at every pass: from labels and images,
-//     never from memory. A restart of the operator forgets nothing.
+//   - What is installed is read from the API server at every pass, object by object,
+//     past every cache; which release runs, from labels and images. Of nodes and pods
+//     is looked at what a watch has shown until then, and they are listed where it does
+//     not work: they are judged, and never written. The operator's memory holds nothing
+//     that a restart would lose.
 //   - A fault keeps new installations and upgrades back; that of a vCenter those of the
 //     drivers that use it (hold.go). What is installed stays,
 //     and is repaired, as long as the bundle holds its release; configuration that
@@ -131,10 +134,12 @@ type Reconciler struct {
 	Now      func() time.Time
 
 	matrices matrices
+	pace     pace
 }
 
 // Reconcile is one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	defer r.pace.timed()()
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
 		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
 		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: Finalizer, Client: r.Client, Remover: r},

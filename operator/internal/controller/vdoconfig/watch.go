@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,14 +31,18 @@ type Options struct {
 	Store    Store              // required
 	Recorder condition.Recorder // default: the manager's
 	Now      func() time.Time   // default: time.Now
+	// Nodes and CSINodes tell of their changes; at least those fields that are judged.
+	// Required.
+	Nodes, CSINodes cache.Informer
 }
 
 // SetupWithManager adds the controller. It watches VDOConfigs, DriverBundles and
 // VsphereCloudConfigs through the manager's cache, and the metadata of what it
 // installed through one of its own, which holds nothing else: objects labelled
 // app.kubernetes.io/managed-by=vdo-operator of the kinds [Watched], in the drivers'
-// namespaces, so that nobody else's start a pass or fill the memory. Secrets are not watched, since to list some is a right to all: a
-// change of one is seen at the next interval.
+// namespaces, so that nobody else's start a pass or fill the memory. What nodes do is
+// told by Options and coalesced (coalesce.go). Secrets are not watched, since to list some
+// is a right to all: a change of one is seen at the next interval.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
 	if r.Recorder == nil {
@@ -67,14 +69,13 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.VDOConfig{}, all, builder.WithPredicates(deleted)). // the next one in line comes into force
 		Watches(&v1alpha1.DriverBundle{}, all, builder.WithPredicates(bundleChanged)).
 		Watches(&v1alpha1.VsphereCloudConfig{}, all, builder.WithPredicates(vcenterChanged)).
-		Watches(&corev1.Node{}, all, builder.WithPredicates(nodeChanged)).
-		Watches(&storagev1.CSINode{}, all). // the driver registers on nodes one by one
+		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{nodeChanged}}).
+		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{csiNodeChanged}}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
 	for _, kind := range Watched() {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(kind)
-		b = b.WatchesRawSource(source.Kind(installed, o, handler.TypedEnqueueRequestsFromMapFunc(
-			func(ctx context.Context, _ *metav1.PartialObjectMetadata) []reconcile.Request { return r.all(ctx, nil) })))
+		b = b.WatchesRawSource(source.Kind(installed, o, r.changedInstalled()))
 	}
 	return b.Complete(r)
 }
@@ -110,14 +111,6 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	}
 	return requests
 }
-
-// nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels
-// and cordons.
-var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	was, ok1 := e.ObjectOld.(*corev1.Node)
-	is, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels)
-}}
 
 var deleted = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },

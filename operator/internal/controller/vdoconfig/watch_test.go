@@ -30,7 +30,12 @@ func TestWhatIsInstalledIsWatched(t *testing.T) {
 	})
 	require.NoError(t, err)
 	target := w.r.Cluster.(*edge.Cluster)
-	require.NoError(t, vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: w.store, Recorder: w.events}))
+	watching, err := client.NewWithWatch(config(t), client.Options{Scheme: w.Scheme()})
+	require.NoError(t, err)
+	target.View = edge.NewView(watching)
+	require.NoError(t, mgr.Add(target.View))
+	require.NoError(t, vdoconfig.SetupWithManager(mgr, vdoconfig.Options{
+		Cluster: target, Store: w.store, Recorder: w.events, Nodes: target.View.Nodes(), CSINodes: target.View.CSINodes()}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// answerLasts is how long the API server's word that it would change nothing counts: an
+// admission policy may be another one by then.
+const answerLasts = time.Hour
+
+// answers are the objects that the API server would change nothing of, were they applied:
+// as they were rendered, and as they were there. It is not asked again while both are the
+// same, and neither is the API server's version another. What is kept is a sum of it under
+// a key of this process, since what is rendered may be a Secret. The zero value is ready,
+// and several goroutines may use it at once.
+type answers struct {
+	mu      sync.Mutex
+	key     []byte
+	version string
+	of      map[inventory.Key]answer
+}
+
+type answer struct {
+	sum   [sha256.Size]byte
+	until time.Time
+}
+
+// server forgets what an API server of another version has answered.
+func (a *answers) server(version string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.version != version {
+		a.version, a.of = version, nil
+	}
+}
+
+// unchanged tells whether the API server has answered that it would change nothing.
+func (a *answers) unchanged(o render.Object, live *unstructured.Unstructured, now time.Time) bool {
+	sum, ok := a.sum(o, live)
+	if !ok {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is, there := a.of[plan.IDOf(live).Key]
+	return there && is.sum == sum && now.Before(is.until)
+}
+
+// note keeps what the API server would make of an object that is there.
+func (a *answers) note(o render.Object, live, would *unstructured.Unstructured, now time.Time) {
+	sum, ok := a.sum(o, live)
+	same := ok && len(plan.Diff(live, would)) == 0
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := plan.IDOf(live).Key
+	if !same {
+		delete(a.of, key)
+		return
+	}
+	if a.of == nil {
+		a.of = map[inventory.Key]answer{}
+	}
+	a.of[key] = answer{sum, now.Add(answerLasts)}
+}
+
+// sum identifies an object as it was rendered, how it is applied, and the state of the one
+// that is there.
+func (a *answers) sum(o render.Object, live *unstructured.Unstructured) (sum [sha256.Size]byte, ok bool) {
+	secret, err := a.secret()
+	if err != nil {
+		return sum, false
+	}
+	data, err := json.Marshal([]any{o.Object, o.Apply, live.GetUID(), live.GetResourceVersion()})
+	if err != nil {
+		return sum, false
+	}
+	mac := hmac.New(sha256.New, secret)
+	_, _ = mac.Write(data) // a hash takes everything
+	return [sha256.Size]byte(mac.Sum(nil)), true
+}
+
+func (a *answers) secret() ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.key == nil {
+		key := make([]byte, sha256.Size)
+		if _, err := rand.Read(key); err != nil {
+			return nil, err
+		}
+		a.key = key
+	}
+	return a.key, nil
+}

@@ -1,0 +1,279 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
+)
+
+const (
+	namespace  = "vmware-system-vdo"
+	repository = "vdo/drivers"
+	interval   = 10 * time.Second // the shortest that may be asked for
+	patience   = 10 * time.Minute
+)
+
+func BenchmarkOperator(b *testing.B) {
+	sizes := []int{10, 1000, 5000}
+	if one, err := strconv.Atoi(os.Getenv("VDO_SCALE_NODES")); err == nil {
+		sizes = []int{one}
+	}
+	mirror, key := deliver(b)
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			s := newSite(b, n, mirror, key)
+			for b.Loop() {
+				s.measure(b)
+			}
+		})
+	}
+}
+
+// deliver has vdo-bundle make, sign and push a bundle, and returns the mirror and the
+// public key.
+func deliver(b *testing.B) (mirror *registry.Registry, key string) {
+	b.Helper()
+	dir := b.TempDir()
+	mirror, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: "mirror-password"})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = mirror.Close() })
+	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
+	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: dir, Manifests: upstream.Dir(b), Releases: releases})
+	require.NoError(b, err)
+	defer up.Close()
+	require.NoError(b, toolchain.Programs(b.Context(), filepath.Join(dir, "bin"), "./bundler/cmd/vdo-bundle"))
+	require.NoError(b, os.WriteFile(filepath.Join(dir, "config.json"), mirror.DockerConfig(), 0o600))
+	require.NoError(b, os.WriteFile(filepath.Join(dir, "ca.crt"), mirror.CA(), 0o600))
+	sh := &shell.Shell{Dir: dir, Path: []string{filepath.Join(dir, "bin")}, Env: []string{"HOME=" + dir, "DOCKER_CONFIG=" + dir, "COSIGN_PASSWORD=secret"}}
+	lock := append([]string{"lock", "-o", "lock.yaml", "--drivers", "cpi,csi,snapshot-controller"}, up.Flags()...)
+	for _, r := range releases {
+		lock = append(lock, "--release", r)
+	}
+	for _, args := range [][]string{
+		{"keygen", "-o", "vdo"}, lock, append([]string{"pull", "--lock", "lock.yaml", "-o", "b.tar"}, up.Flags()...),
+		{"sign", "b.tar", "--key", "vdo.key"}, {"push", "b.tar", mirror.Host + "/" + repository + ":site", "--ca-file", "ca.crt"},
+	} {
+		_, err := sh.Run(b.Context(), "vdo-bundle", args...)
+		require.NoError(b, err, args)
+	}
+	pem, err := os.ReadFile(filepath.Join(dir, "vdo.pub"))
+	require.NoError(b, err)
+	return mirror, string(pem)
+}
+
+// site is a cluster with nodes on which the drivers are installed.
+type site struct {
+	play
+	mirror  *registry.Registry
+	vc      *vcsim.VCenter
+	cluster *cluster.Cluster
+	dir     string
+	op      *process
+}
+
+func newSite(b *testing.B, n int, mirror *registry.Registry, key string) *site {
+	b.Helper()
+	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir()}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		require.NoError(b, add(scheme))
+	}
+	cfg := s.cluster.Config()
+	cfg.QPS = -1
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	require.NoError(b, err)
+	s.play = play{Client: c, nodes: n}
+	s.resources(b, key)
+	require.NoError(b, each(b.Context(), n, func(ctx context.Context, i int) error { return s.join(ctx, i, true) }))
+	s.start(b)
+	b.Cleanup(func() { s.op.stop() })
+	s.settle(b)
+	return s
+}
+
+func (s *site) start(b *testing.B) {
+	s.op = startOperator(b, s.cluster.Kubeconfig(), filepath.Join(s.dir, "operator.log"))
+}
+
+// resources makes what an installation needs.
+func (s *site) resources(b *testing.B, key string) {
+	b.Helper()
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	every := metav1.Duration{Duration: interval}
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}},
+		&corev1.Secret{ObjectMeta: named("vc-creds"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}},
+		&corev1.ConfigMap{ObjectMeta: named("vc-ca"), Data: map[string]string{"ca.crt": string(s.vc.CA)}},
+		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(s.mirror.CA())}},
+		&corev1.Secret{ObjectMeta: named(v1alpha1.DefaultPullSecretName), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: s.mirror.DockerConfig()}},
+		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultTrustName), Data: map[string]string{"vdo.pub": key}},
+		topologyCRD(),
+		&v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: s.vc.Host, Port: int32(s.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
+			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east"}, Interval: every}},
+		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
+		&v1alpha1.VDOConfig{ObjectMeta: named("site"), Spec: v1alpha1.VDOConfigSpec{Interval: every,
+			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
+	} {
+		require.NoError(b, s.Create(b.Context(), o))
+	}
+}
+
+func topologyCRD() *apiextensionsv1.CustomResourceDefinition {
+	keep := true
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+		},
+	}
+}
+
+// config reads the VDOConfig.
+func (s *site) config(b *testing.B) *v1alpha1.VDOConfig {
+	var v v1alpha1.VDOConfig
+	require.NoError(b, s.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: "site"}, &v))
+	return &v
+}
+
+// ready tells whether all nodes are served and nothing is left to do.
+func (s *site) ready(b *testing.B) bool {
+	v := s.config(b)
+	return meta.IsStatusConditionTrue(v.Status.Conditions, "Ready") && v.Status.ObservedGeneration == v.Generation && v.Status.NodesReady == fmt.Sprintf("%d/%d", s.nodes, s.nodes)
+}
+
+// settle plays until all is installed and healthy.
+func (s *site) settle(b *testing.B) {
+	b.Helper()
+	for end := time.Now().Add(patience); !s.ready(b); time.Sleep(200 * time.Millisecond) {
+		storage, err := s.roll(b.Context())
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue // the operator wrote it meanwhile
+		}
+		require.NoError(b, err)
+		if storage {
+			require.NoError(b, each(b.Context(), s.nodes, s.register))
+		}
+		if time.Now().After(end) {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "operator.log")) //nolint:errcheck // for the message
+			v := s.config(b)
+			b.Fatalf("not ready: %+v\n%s\n%s", v.Status.Conditions, v.Status.NodesReady, log[max(0, len(log)-4<<10):])
+		}
+	}
+}
+
+// measure goes through what the package comment says.
+func (s *site) measure(b *testing.B) {
+	s.op.stop()
+	begun := time.Now()
+	s.start(b)
+	s.until(b, "start", func() bool { seen := s.op.seen(); return seen.Passes > 0 && s.ready(b) })
+	b.ReportMetric(float64(s.op.cpu().Milliseconds()), "start-cpu-ms")
+	b.ReportMetric(float64(time.Since(begun).Milliseconds()), "start-wall-ms")
+	s.rest(b)
+	s.profile(b, "start")
+
+	s.during(b, "idle", func() { s.rest(b); s.rest(b) })
+	b.ReportMetric(s.op.memory("VmRSS"), "resident-MiB")
+	b.ReportMetric(s.op.memory("RssAnon"), "resident-own-MiB")
+	b.ReportMetric(float64(s.op.seen().Heap)/(1<<20), "heap-MiB")
+
+	s.during(b, "join", func() {
+		i := s.nodes
+		ctx := b.Context()
+		require.NoError(b, s.join(ctx, i, false))
+		require.NoError(b, s.initialise(ctx, i))
+		s.nodes++
+		s.settle(b)
+	})
+	s.during(b, "change", func() {
+		v := s.config(b)
+		change := client.MergeFrom(v.DeepCopy())
+		v.Spec.StorageProvider.ClusterDistribution = fmt.Sprint("measured-", time.Now().Unix()%1000)
+		require.NoError(b, s.Patch(b.Context(), v, change))
+		s.settle(b)
+	})
+	s.profile(b, "end")
+	b.ReportMetric(s.op.memory("VmHWM"), "peak-MiB")
+	b.ReportMetric(0, "ns/op")
+}
+
+func (s *site) rest(*testing.B) { time.Sleep(2 * interval) }
+
+func (s *site) until(b *testing.B, what string, done func() bool) {
+	b.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.Fatalf("waited %s for: %s", patience, what)
+		}
+	}
+}
+
+// during reports what the operator did while something happened.
+func (s *site) during(b *testing.B, name string, happens func()) {
+	b.Helper()
+	before, cpu := s.op.seen(), s.op.cpu()
+	s.mirror.ForgetRequests()
+	happens()
+	after := s.op.seen()
+	spent := s.op.cpu() - cpu
+	passes := after.Passes - before.Passes
+	b.ReportMetric(float64(spent.Milliseconds()), name+"-cpu-ms")
+	b.ReportMetric(passes, name+"-passes")
+	if passes > 0 {
+		b.ReportMetric(1000*(after.PassSeconds-before.PassSeconds)/passes, name+"-pass-ms")
+	}
+	verbs := map[string]int{"get": 0, "list": 0, "dryrun": 0, "write": 0}
+	var detail []string
+	for what, n := range after.Requests {
+		if n -= before.Requests[what]; n > 0 {
+			kind, _, _ := strings.Cut(what, " ")
+			verbs[kind] += n
+			if kind == "list" || kind == "write" || kind == "discovery" || testing.Verbose() {
+				detail = append(detail, fmt.Sprintf("%s ×%d", what, n))
+			}
+		}
+	}
+	for kind, n := range verbs {
+		b.ReportMetric(float64(n), name+"-"+kind)
+	}
+	b.ReportMetric(float64(len(s.mirror.Requests())), name+"-mirror")
+	b.Logf("%s: %s", name, strings.Join(detail, ", "))
+}
+
+// profile keeps a heap profile and what was allocated, where a folder is asked for.
+func (s *site) profile(b *testing.B, name string) {
+	dir := os.Getenv("VDO_SCALE_PROFILE")
+	if dir == "" {
+		return
+	}
+	file := filepath.Join(dir, fmt.Sprintf("%s-%d.heap", name, s.nodes))
+	require.NoError(b, os.WriteFile(file, s.op.get("/debug/pprof/heap?gc=1"), 0o600))
+}

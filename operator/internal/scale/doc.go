@@ -1,0 +1,23 @@
+// Package scale holds no code but benchmarks: what the operator costs in time, requests
+// and memory on clusters of 10, 1,000 and 5,000 nodes.
+//
+//	go test -run '^$' -bench . -benchtime 1x -timeout 60m ./operator/internal/scale
+//	VDO_SCALE_NODES=5000 VDO_SCALE_PROFILE=DIR go test …        one size, with profiles in DIR
+//
+// What is real: the API server, the mirror with a bundle that vdo-bundle made, the
+// vCenter's API, and the operator, which is a process of its own, so that its memory and
+// its processor time are its own. Its requests are counted at its transport. What is
+// played: nodes, kubelets and the workload controllers, which write what real ones write
+// (play_test.go), in objects of the size that real ones have.
+//
+// A benchmark of a size goes through what follows, and reports for each:
+//
+//	start   the operator is started where all is installed, until all was looked at
+//	idle    nothing happens for some intervals; a pass of idle
+//	join    a node joins: it registers, is initialised, its pod starts, its plug-in registers
+//	change  a field of the VDOConfig that is in the storage driver's configuration
+//
+// The metrics are NAME-cpu-ms (processor time of the operator), NAME-pass-ms (mean time of
+// a VDOConfig's pass), NAME-passes, NAME-VERB (requests: get, list, watch, dryrun, write),
+// NAME-mirror (requests that the mirror saw), and resident-MiB and peak-MiB of the process.
+package scale
