@@ -420,6 +420,38 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
+// A mirror whose tag still names the accepted bundle is asked for nothing but that.
+func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
+	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, o)
+			s.repo.Push(t, "1", mirror.Bundle{Seed: 1, Serial: 5})
+			st := store.New(s.opts)
+			s.accept(st)
+			look := func() (digest string, methods []string) {
+				s.reg.ForgetRequests()
+				m, err := st.Open(t.Context(), s.bundle)
+				require.NoError(t, err)
+				root, _, err := m.Resolve(t.Context())
+				require.NoError(t, err)
+				for _, r := range s.reg.Requests() {
+					if r.Path != "/v2/" { // whether it asks for a login
+						methods = append(methods, r.Method)
+					}
+				}
+				return root.Digest.String(), methods
+			}
+			digest, methods := look()
+			require.Equal(t, s.bundle.Status.Digest, digest)
+			require.Equal(t, []string{http.MethodHead}, methods)
+			moved := s.repo.Push(t, "1", mirror.Bundle{Seed: 2, Serial: 6})
+			digest, methods = look()
+			require.Equal(t, moved.String(), digest)
+			require.Equal(t, []string{http.MethodHead, http.MethodGet}, methods, "another one is read and hashed")
+		})
+	}
+}
+
 func TestVersionsPickTheHighestTag(t *testing.T) {
 	s := newSite(t, registry.Options{TLS: true})
 	for i, tag := range []string{"1.2.0", "v1.10.1", "1.9.9", "2.0.0", "latest", "1.11.0-rc.1", "01.99.0"} {

@@ -114,14 +114,13 @@ type Reconciler struct {
 	Reader client.Reader // of Secrets and ConfigMaps, past the cache
 	Writer condition.Writer
 	Options
+
+	mirrors mirrors
 }
 
 const (
 	defaultInterval = 10 * time.Minute
 	defaultTimeout  = 5 * time.Minute
-	// concurrent is how many DriverBundles are looked at at once: a mirror that is slow
-	// holds back nobody else's.
-	concurrent = 4
 )
 
 // SetupWithManager adds the controllers for DriverBundles and for the predecessor's
@@ -154,6 +153,11 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 
 // Reconcile is one pass over one resource.
 func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (reconcile.Result, error) {
+	leave, free := r.mirrors.enter(b)
+	if !free {
+		return reconcile.Result{RequeueAfter: busyAgain}, nil
+	}
+	defer leave()
 	frame := reconciler.Reconciler[*v1alpha1.DriverBundle]{Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now}
 	return frame.Reconcile(ctx, b)
 }
