@@ -108,6 +108,7 @@ type Input struct {
 	Secrets []string
 
 	hider *strings.Replacer // of Secrets; nil until it is asked for
+	words map[string]string // quoted, of those that were
 }
 
 // Missing is a workload that was installed and is not there any more.

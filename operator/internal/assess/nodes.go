@@ -75,7 +75,7 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	topology := in.NodeTopologies[n.Name]
 	switch {
 	case topology != "":
-		f.Message = "its topology cannot be found out: " + in.quote(withoutSecrets(in.hide(topology)))
+		f.Message = "its topology cannot be found out: " + in.topologyWords(topology)
 		f.Remedy = "its VM has to be in a datacenter listed; tags of each topology category have to be on its host's chain; the account has to be able to read both"
 		return []Finding{f}
 	case plugin == nil && !ready(n):
@@ -91,6 +91,19 @@ func (in *Input) storageNode(n *corev1.Node, plugin *storagev1.CSINodeDriver, se
 	}
 	f.Waiting = in.young(n) || !settled
 	return []Finding{f}
+}
+
+// topologyWords quotes what the storage driver says of a topology: the same of many nodes once.
+func (in *Input) topologyWords(s string) string {
+	words, known := in.words[s]
+	if !known {
+		if in.words == nil {
+			in.words = map[string]string{}
+		}
+		words = in.quote(withoutSecrets(in.hide(s)))
+		in.words[s] = words
+	}
+	return words
 }
 
 func (in *Input) servesWindows() bool {

@@ -112,6 +112,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		}
 	}
 	p.conditions(config).Set(&st.Conditions, config.Generation, p.now)
+	bound(st)
 }
 
 // pending is what is held back: upgrades that wait for a person; under suspend and in a dry
