@@ -14,6 +14,7 @@ import (
 var version string // set by the linker
 
 func main() {
+	operator.BoundMemory()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := operator.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

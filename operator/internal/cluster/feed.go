@@ -150,10 +150,10 @@ func (f *feed) tell() {
 
 // state says whether what is kept is what there is, or why it is not, and what is waited
 // on for another answer.
-func (f *feed) state() (open bool, err error, changed <-chan struct{}) {
+func (f *feed) state() (open bool, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.open != nil, f.err, f.changed
+	return f.open != nil, f.changed, f.err
 }
 
 var errBlind = errors.New("what is watched cannot be seen now")
@@ -168,7 +168,7 @@ func (f *feed) see(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		open, err, changed := f.state()
+		open, changed, err := f.state()
 		switch {
 		case err != nil:
 			return errBlind

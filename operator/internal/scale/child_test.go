@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -63,6 +64,7 @@ func child(kubeconfig string) int {
 	defer cancel()
 	log := zap.New(zap.WriteTo(os.Stderr))
 	ctrllog.SetLogger(log)
+	operator.BoundMemory()
 	if err := operator.Run(ctx, cfg, operator.Options{Log: log}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -156,7 +158,7 @@ func (c *counter) serve(w http.ResponseWriter, _ *http.Request) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	s.Heap = mem.HeapAlloc
-	_ = json.NewEncoder(w).Encode(s) //nolint:errcheck // the parent finds out
+	_ = json.NewEncoder(w).Encode(s) //nolint:errcheck,errchkjson // the parent finds out
 }
 
 // process is a running child.
@@ -208,7 +210,7 @@ func (p *process) seen() seen {
 func (p *process) cpu() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	require.NoError(p.b, err)
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	var ticks int
 	for _, f := range fields[11:13] { // utime and stime
 		n, err := strconv.Atoi(f)

@@ -74,7 +74,7 @@ func nodeStatus(i int) corev1.NodeStatus {
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: nodeName(i)}, {Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)}},
 		Capacity:  corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("32Gi"), corev1.ResourcePods: resource.MustParse("110"), "ephemeral-storage": resource.MustParse("100Gi")},
 		NodeInfo: corev1.NodeSystemInfo{SystemUUID: uuid(i), MachineID: uuid(i), BootID: uuid(i), OperatingSystem: "linux", Architecture: "amd64", KernelVersion: "6.1.102-4.ph5-esx",
-			OSImage: "VMware Photon OS/Linux", ContainerRuntimeVersion: "containerd://1.7.20", KubeletVersion: "v1.33.1+vmware.1", KubeProxyVersion: "v1.33.1+vmware.1"},
+			OSImage: "VMware Photon OS/Linux", ContainerRuntimeVersion: "containerd://1.7.20", KubeletVersion: "v1.33.1+vmware.1"},
 	}
 	s.Allocatable = s.Capacity
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable, corev1.NodeReady} {
