@@ -463,6 +463,7 @@ func spoiled(o *unstructured.Unstructured) string {
 
 // atRest holds what has to be so once the site was left in peace.
 func (w *world) atRest(healed bool) {
+	w.nothingButSecretsHasASecret()
 	for _, r := range w.rolled {
 		r.left = 0
 	}

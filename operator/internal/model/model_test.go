@@ -51,6 +51,7 @@ func TestRandomPrograms(t *testing.T) {
 		check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
 		return
 	}
+	t.Run("killed all the way", func(t *testing.T) { killedAllTheWay(t, s) })
 	known, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
 	for _, name := range known {

@@ -20,6 +20,9 @@ type wire struct {
 	all      int // requests of the program
 	armed    []armed
 	dead     bool   // the operator was killed: nothing gets through any more
+	life     int    // writes that an operator lives for; 0: no end
+	lived    int    // of those
+	deaths   int    // by that
 	kill     func() // ends the pass under way
 	refuse   func(*http.Request) bool
 }
@@ -55,7 +58,11 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode < 300 && isWrite(req) {
 		w.mu.Lock()
 		w.writes = append(w.writes, write{req.Method, req.URL.Path})
+		dies := w.ages()
 		w.mu.Unlock()
+		if dies {
+			w.kill()
+		}
 	}
 	if what == "lost" {
 		if err == nil {
@@ -64,6 +71,23 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errWire
 	}
 	return resp, err
+}
+
+// ages tells whether the operator dies of a write.
+func (w *wire) ages() bool {
+	if w.lived++; w.life == 0 || w.lived < w.life {
+		return false
+	}
+	w.lived, w.dead = 0, true
+	w.deaths++
+	return true
+}
+
+// live sets how many writes an operator lives for; 0: no end.
+func (w *wire) live(writes int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.life, w.lived = writes, 0
 }
 
 // met counts a request, and returns what shall happen to it.

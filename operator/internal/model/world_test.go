@@ -110,6 +110,17 @@ func (w *world) must(err error) {
 
 // execute runs a program in a world that was put back to its beginning.
 func execute(ctx context.Context, s *site, p program) (w *world, broken *violation, err error) {
+	return enact(ctx, s, func(w *world) {
+		for _, e := range p {
+			w.happen(e)
+		}
+		w.heal()
+		w.peace(true)
+	})
+}
+
+// enact has something happen in such a world.
+func enact(ctx context.Context, s *site, happens func(*world)) (w *world, broken *violation, err error) {
 	w, err = newWorld(ctx, s)
 	if err != nil {
 		return nil, nil, err
@@ -127,11 +138,7 @@ func execute(ctx context.Context, s *site, p program) (w *world, broken *violati
 	}()
 	w.reset()
 	w.prepare()
-	for _, e := range p {
-		w.happen(e)
-	}
-	w.heal()
-	w.peace(true)
+	happens(w)
 	return w, nil, nil
 }
 
