@@ -32,7 +32,7 @@ var floors = [][]string{
 	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "api/command/flags", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/metrics", "operator/internal/controller/reconciler"},
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/controller/..."},
 	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install"},
-	{"bundler/internal/cli/...", "operator", "operator/internal/model", "operator/internal/vdoctl"},
+	{"bundler/internal/cli/...", "operator", "operator/internal/model", "operator/internal/scale", "operator/internal/vdoctl"},
 	{"bundler/cmd/...", "operator/cmd/..."},
 }
 
