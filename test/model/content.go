@@ -35,6 +35,7 @@ type content struct {
 	about      []string        // those of missing that are not below the root, but attached to a part of it
 	left       []string        // digests that a delta leaves to its base
 	signers    []string        // whose signatures of the root are there, sorted
+	intact     []string        // those of them whose manifest names nothing damaged: a pull keeps no other
 	statements int             // attestations of the root
 	bytes      string          // sum of a file's bytes
 }
@@ -54,7 +55,7 @@ func (c content) lacks(other content) []string {
 		}
 	}
 	slices.Sort(out)
-	for _, name := range other.signers {
+	for _, name := range other.intact {
 		if !slices.Contains(c.signers, name) {
 			out = append(out, "the signature of "+name)
 		}
@@ -150,6 +151,9 @@ func gather(s store, root string, left []string, keys map[string]*ecdsa.PublicKe
 		visit(a, true)
 		by, statements := signersOf(s, a, root, keys)
 		c.signers, c.statements = append(c.signers, by...), c.statements+statements
+		if intact(s, a) {
+			c.intact = append(c.intact, by...)
+		}
 	}
 	slices.Sort(c.missing)
 	slices.Sort(c.signers)
@@ -163,7 +167,7 @@ const signatureAnnotation = "dev.cosignproject.cosign/signature"
 // attached to it, and how many statements it has.
 func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey) (out []string, statements int) {
 	var m ocispec.Manifest
-	if json.Unmarshal(s.blob(manifest), &m) != nil {
+	if data := s.blob(manifest); sum(data) != manifest || json.Unmarshal(data, &m) != nil {
 		return nil, 0
 	}
 	for _, l := range m.Layers {
@@ -184,6 +188,20 @@ func signersOf(s store, manifest, root string, keys map[string]*ecdsa.PublicKey)
 		}
 	}
 	return out, statements
+}
+
+// intact tells whether all that a manifest names has its bytes.
+func intact(s store, manifest string) bool {
+	var m ocispec.Manifest
+	if json.Unmarshal(s.blob(manifest), &m) != nil {
+		return false
+	}
+	for _, d := range append(m.Layers, m.Config) {
+		if sum(s.blob(d.Digest.String())) != d.Digest.String() {
+			return false
+		}
+	}
+	return true
 }
 
 func sum(data []byte) string {

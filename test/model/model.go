@@ -84,6 +84,9 @@ func (w *world) step(s Step) error {
 		w.observe()
 	}
 	t := &trial{world: w, step: s, before: w.model.now, files: w.model.files}
+	if repo, _, ok := place(s.To).mirror(); ok {
+		t.evil = w.repository(repo).blob(w.site.bundles["e"].root) != nil
+	}
 	var err error
 	if s.Do == "serve" {
 		var o outcome
