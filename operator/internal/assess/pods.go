@@ -149,40 +149,6 @@ func imageTrouble(message string) (fault.Reason, string) {
 	return fault.Unreachable, "see that the node reaches the mirror"
 }
 
-// sign is a fragment of a driver's log that tells the cause.
-type sign struct {
-	fragment string
-	reason   fault.Reason
-	remedy   string
-}
-
-// signs are those that are known.
-var signs = []sign{
-	{"Cannot complete login", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
-	{"InvalidLogin", fault.Unauthorized, "correct user and password in the credentials Secret of the VsphereCloudConfig"},
-	{"Cluster ID is present in vSphere Config Secret", fault.Conflict, "take spec.storageProvider.clusterID out: the driver has made an id of its own"},
-	{"no matches for kind \"CSINodeTopology\"", fault.Incomplete, "the controller makes that kind when it runs: see to vsphere-csi-controller first, the node plugins recover by themselves"},
-	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
-	{"virtual machine wasn't found", fault.NotFound, "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"},
-	{"failed to match Prefix", fault.Incompatible, "this node is not a VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
-	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
-	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
-	{"is forbidden: User", fault.Forbidden, "its rights are older than its image: the next pass applies those of its release; see that nobody else changes the ClusterRoles"},
-	{"x509:", fault.CertificateInvalid, "set ca or thumbprint in the VsphereCloudConfig: the pod does not know the node's authorities"},
-	{"Username is missing", fault.Incomplete, "give username and password in the credentials Secret"},
-	{"checkAPI failed for vcenter API version", fault.Incompatible, "this vCenter is too old for the driver"},
-}
-
-// signOf returns the sign that a text has, or nil.
-func signOf(text string) *sign {
-	for i := range signs {
-		if strings.Contains(text, signs[i].fragment) {
-			return &signs[i]
-		}
-	}
-	return nil
-}
-
 // crash finds why a container falls over, from its last words where it left some,
 // else from which container it is.
 func (in *Input) crash(f Finding, w Workload, c corev1.ContainerStatus) Finding {

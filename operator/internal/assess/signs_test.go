@@ -1,0 +1,58 @@
+package assess_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+// What the drivers write before they end, and what is said of it. Lines as the drivers'
+// loggers write them: klog of the cloud provider, JSON of the storage driver.
+func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
+	const failed = `{"level":"error","caller":"x/y.go:1","msg":"failed to initialize the driver: `
+	for line, want := range map[string]struct {
+		reason fault.Reason
+		remedy string
+	}{
+		failed + `ServerFaultCode: Cannot complete login due to an incorrect user name or password."}`:                     {fault.Unauthorized, "user and password"},
+		`E0822 10:00:00.000000       1 connection.go:1] failed to create client: credentials not found for server vc.site`: {fault.NotFound, "anew"},
+		`E0822 10:00:00.000000       1 credentials.go:1] Cannot get secret x in namespace kube-system. error: not found`:   {fault.NotFound, "anew"},
+		`E0822 10:00:00.000000       1 credentials.go:1] username_a without a matching server_a`:                           {fault.Incomplete, "anew"},
+		`F0822 10:00:00.000000       1 main.go:1] Username is missing`:                                                     {fault.Incomplete, "username and password"},
+		failed + `Password is missing"}`: {fault.Incomplete, "username and password"},
+		failed + `username is invalid, make sure it is a fully qualified domain username"}`:                                        {fault.InvalidInput, "user@domain"},
+		failed + `vcConfig.User is empty for vc vc.site!"}`:                                                                        {fault.Incomplete, "anew"},
+		failed + `Post https://vc.site/sdk: tls: failed to verify certificate: x509: certificate signed by unknown authority"}`:    {fault.CertificateInvalid, "set ca or thumbprint"},
+		failed + `x509: certificate is not valid for any names, but wanted to match vc"}`:                                          {fault.CertificateInvalid, "a name that is in"},
+		failed + `x509: cannot validate certificate for 192.0.2.9 because it does not contain any IP SANs"}`:                       {fault.CertificateInvalid, "a name that is in"},
+		failed + `thumbprint does not match"}`:                                                                                     {fault.CertificateInvalid, "thumbprint of the new one"},
+		failed + `failed to load CA file: open /etc/cloud/ca.crt"}`:                                                                {fault.CertificateInvalid, "anew"},
+		failed + `failed to connect to vCenter using CA file"}`:                                                                    {fault.CertificateInvalid, "as PEM"},
+		failed + `Post https://vc.site/sdk: dial tcp 192.0.2.9:443: i/o timeout"}`:                                                 {fault.Unreachable, "TCP 443"},
+		failed + `lookup vc.site: no such host"}`:                                                                                  {fault.Unreachable, "DNS"},
+		failed + `Failed to find the datacenter: east"}`:                                                                           {fault.NotFound, "folder/name"},
+		failed + `found conflicting topology labels on certain node(s)"}`:                                                          {fault.Conflict, "beta and GA"},
+		failed + `ServerFaultCode: NoPermission"}`:                                                                                 {fault.Forbidden, "privilege"},
+		failed + `Permission to perform this operation was denied."}`:                                                              {fault.Forbidden, "privilege"},
+		failed + `checkAPI failed for vcenter API version: 6.7"}`:                                                                  {fault.Incompatible, "too old"},
+		failed + `vSAN file service is not supported in one or more vCenter(s)"}`:                                                  {fault.Incompatible, "too old"},
+		`F0822 10:00:00.000000       1 main.go:1] mulitple IP families specified but ENABLE_ALPHA_DUAL_STACK env var is not set`:   {fault.InvalidInput, "two families"},
+		`E0822 10:00:00.000000       1 reflector.go:1] leases.coordination.k8s.io is forbidden: User "x" cannot list resource`:     {fault.Forbidden, "ClusterRoles"},
+		failed + `could not find the requested resource (get volumesnapshotcontents.snapshot.storage.k8s.io)"}`:                    {fault.Incomplete, "snapshot kinds"},
+		failed + `timed out while waiting for topology labels to be updated in \"w1\" CSINodeTopology instance."}`:                 {fault.Incomplete, "csinodetopologies"},
+		failed + `failed to retrieve nodeVM \"x\" using the node manager. Error: virtual machine wasn't found"}`:                   {fault.NotFound, "spec.datacenters"},
+		failed + `Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap. Please remove."}`: {fault.Conflict, "clusterID"},
+	} {
+		in := healthy()
+		in.Pods = []corev1.Pod{pod("vsphere-csi-node", "vsphere-csi-node", waiting("CrashLoopBackOff", ""), line+"\n")}
+		err := assess.Assess(in).Drivers[matrix.CSI].Err()
+		require.Error(t, err, line)
+		require.Equal(t, want.reason, fault.ReasonOf(err), line)
+		require.Contains(t, fault.HintOf(err), want.remedy, line)
+	}
+}
