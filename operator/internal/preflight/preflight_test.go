@@ -136,7 +136,7 @@ var failing = []struct {
 	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
 	{"missing privilege", func(s *preflight.Snapshot) {
 		s.VCenters[0].Lacking = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
-	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "govc role.create NAME Cns.Searchable"}},
+	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users plan"}},
 	{"certificate that ends soon", func(s *preflight.Snapshot) { s.VCenters[0].CertificateExpires = now.Add(time.Hour) }, "vcenter-certificate", preflight.Warn, []string{"ends on 2027-01-01"}},
 	{"certificate that is not checked", func(s *preflight.Snapshot) { s.VCenters[0].Insecure = true }, "vcenter-certificate", preflight.Warn, []string{"spec.thumbprint"}},
 	{"clock behind", func(s *preflight.Snapshot) { s.VCenters[0].Skew = -90 * time.Second }, "vcenter-clock", preflight.Warn, []string{"1m30s behind ours"}},

@@ -130,7 +130,7 @@ func lacking(s *Snapshot) []found {
 			out = append(out, found{
 				on: v.Name, object: l.Object, action: Warn,
 				what:   fmt.Sprintf("the account lacks %s on %s", strings.Join(l.Privileges, ", "), kindNames[l.Kind]),
-				remedy: "give it a role with them there: govc role.create NAME " + strings.Join(l.Privileges, " ") + " && govc permissions.set -principal ACCOUNT -role NAME '{}'"})
+				remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"})
 		}
 	}
 	return out

@@ -85,16 +85,21 @@ func (i *inspection) details(ctx context.Context, refs []types.ManagedObjectRefe
 	})
 }
 
-// configured says whether a VM is in one of the datacenters that the drivers look at.
+// configured says whether a VM is in one of the datacenters that the drivers look at. One
+// of a vApp is in no folder.
 func (i *inspection) configured(m preflight.Machine) bool {
+	return i.inside(m.Folder) || i.inside(m.Pool) || i.inside(m.Host)
+}
+
+// inside says whether an object is in one of the configured datacenters; without any, all
+// are.
+func (i *inspection) inside(start preflight.Ref) bool {
 	if len(i.Datacenters) == 0 {
 		return true
 	}
-	for _, start := range []preflight.Ref{m.Folder, m.Pool, m.Host} { // a VM of a vApp is in no folder
-		for _, r := range i.found.Ancestors(start) {
-			if r.Type == "Datacenter" {
-				return len(missing([]string{i.found.Path(r)}, i.wantedDatacenters())) == 0
-			}
+	for _, r := range i.found.Ancestors(start) {
+		if r.Type == "Datacenter" {
+			return len(missing([]string{i.found.Path(r)}, i.wantedDatacenters())) == 0
 		}
 	}
 	return false

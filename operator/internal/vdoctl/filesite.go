@@ -42,6 +42,18 @@ func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
 }
 
+// effective refuses flags without an effect. The account is used where it is not in the
+// file, or, with instead, in the place of the Secret's.
+func (f *siteFlags) effective(instead bool) error {
+	switch {
+	case f.passwordFile != "" && f.username == "":
+		return flags.Bad("--password-file", f.passwordFile, errors.New("--username is not given"), "give both, or none")
+	case f.username != "" && f.file == "" && !instead:
+		return flags.Bad("--username", f.username, errors.New("the accounts are those of the Secrets in the cluster"), "leave it out, or check a file: --from-file")
+	}
+	return nil
+}
+
 // fileSite reads the configuration from a file.
 func (f *siteFlags) fileSite(a *app) (site, error) {
 	data, err := a.read(f.file)

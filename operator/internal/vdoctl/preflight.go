@@ -83,6 +83,9 @@ func (o *preflightOptions) run(ctx context.Context) error {
 			return flags.Bad("--only", id, fmt.Errorf("no check has this id"), "the checks are "+strings.Join(idNames(), ", "))
 		}
 	}
+	if err := o.effective(false); err != nil {
+		return err
+	}
 	snapshot, err := o.gather(ctx, o.siteFlags, o.noCluster)
 	if err != nil {
 		return err
@@ -127,7 +130,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	case noCluster:
 		return s, preflight.Cluster{Skipped: true}, nil
 	case clusterErr != nil:
-		return s, preflight.Cluster{Err: clusterErr}, nil
+		return s, preflight.Cluster{Err: clusterErr}, nil //nolint:nilerr // it is a result beside the others
 	}
 	return s, clusterState(ctx, c), nil
 }
@@ -148,10 +151,7 @@ func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VC
 			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.name, v.cpi, v.csi
 			continue
 		}
-		ask := vcenter.Ask{Nodes: nodes, Features: s.wants.Features(), Categories: s.wants.AllCategories()}
-		ask.Features.CPI = ask.Features.CPI && v.cpi
-		ask.Features.Block = ask.Features.Block && v.csi
-		ask.Features.File = ask.Features.File && v.csi
+		ask := vcenter.Ask{Nodes: nodes, Features: s.featuresOf(v), Categories: s.wants.AllCategories()}
 		g.Go(func() error {
 			found := vcenter.Inspect(ctx, target, ask)
 			found.Name, found.UsedByCPI, found.UsedByCSI = v.name, v.cpi, v.csi

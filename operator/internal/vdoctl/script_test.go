@@ -174,21 +174,29 @@ func populate(t *testing.T, c client.Client, v *vcsim.VCenter) {
 	require.NoError(t, err)
 	lab, err := v.VMs(t.Context(), "/lab")
 	require.NoError(t, err)
-	for i, vm := range append(east, lab[0]) {
-		name := fmt.Sprintf("node-%d", i)
-		if i < 2 {
-			require.NoError(t, v.Ready(vm.Path, name))
-		}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "vsphere://" + vm.UUID}}
+	for i, vm := range east {
+		require.NoError(t, v.Ready(vm.Path, fmt.Sprintf("node-%d", i)))
+	}
+	withNodes(t, c, append(east, lab[0]))
+	class := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Provisioner: "csi.vsphere.vmware.com", Parameters: map[string]string{"storagePolicyName": "no-such-policy"}}
+	require.NoError(t, c.Create(t.Context(), class))
+	t.Cleanup(func() { require.NoError(t, c.Delete(context.Background(), class)) })
+}
+
+// withNodes makes the nodes of VMs, for as long as the test runs.
+func withNodes(t *testing.T, c client.Client, vms []vcsim.VM) {
+	t.Helper()
+	for i, vm := range vms {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}, Spec: corev1.NodeSpec{ProviderID: "vsphere://" + vm.UUID}}
 		if i == 0 {
 			n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 		}
 		require.NoError(t, c.Create(t.Context(), n))
+		t.Cleanup(func() { require.NoError(t, c.Delete(context.Background(), n)) })
 		n.Status.NodeInfo.SystemUUID, n.Status.NodeInfo.KubeletVersion = vm.UUID, "v1.36.3"
 		require.NoError(t, c.Status().Update(t.Context(), n))
 	}
-	require.NoError(t, c.Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Provisioner: "csi.vsphere.vmware.com", Parameters: map[string]string{"storagePolicyName": "no-such-policy"}}))
 }
 
 func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -27,6 +28,8 @@ type site struct {
 	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
 	ask func(ctx context.Context, server string) (credentials.Credentials, error)
+	// preferAsked asks also where the Secret is there: somebody else logs in.
+	preferAsked bool
 }
 
 // configured is a vCenter that the configuration names.
@@ -103,6 +106,13 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 	return siteOf(nil, vcenters.Items, c), nil
 }
 
+// featuresOf are those that the account of one vCenter needs privileges for.
+func (s *site) featuresOf(v configured) privileges.Features {
+	f := s.wants.Features()
+	f.CPI, f.Block, f.File = f.CPI && v.cpi, f.Block && v.csi, f.File && v.csi
+	return f
+}
+
 // target is how to reach a vCenter.
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
@@ -112,10 +122,10 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	spec := &v.config.Spec
 	t := vcenter.Target{Host: spec.VcIP, Port: int(spec.Port), Datacenters: spec.DatacenterNames()}
 	read, err := credentials.Read(ctx, s.reader, v.config)
-	if err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
+	if s.preferAsked || err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
 		ca := read.CA
 		read, err = s.ask(ctx, spec.VcIP)
-		read.CA = ca
+		read.CA, read.Version = ca, ""
 	}
 	if err != nil {
 		return t, err

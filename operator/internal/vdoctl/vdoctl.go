@@ -1,6 +1,7 @@
 // Package vdoctl is the command line of a cluster's administrator: what is checked before
-// anything is installed, and how it fares after. Like kubectl it reads a kubeconfig, and
-// it changes nothing: neither in the cluster nor in a vCenter.
+// anything is installed, how it fares after, and what the vCenters' accounts need. Like
+// kubectl it reads a kubeconfig, and it changes nothing: neither in the cluster nor in a
+// vCenter.
 //
 // Called as kubectl-vdo, the name by which kubectl finds it, it calls itself `kubectl vdo`.
 //
@@ -84,19 +85,20 @@ func (*resultError) Error() string { return "see the result" }
 
 const exitCodesHelp = `Of results:
   8    preflight, nodes check: something blocks an installation or upgrade;
-       status: something is not ready`
+       users verify: a privilege is missing; status: something is not ready`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vdoctl",
 		Short: "Check and watch the vSphere drivers of a cluster",
 		Long: `vdoctl checks what the vSphere drivers need of a cluster, its nodes and the
-vCenters, and shows how they fare. It reads the VDOConfig and VsphereCloudConfigs of
-the cluster, or a file before anything is installed, and changes nothing.`,
+vCenters, shows how they fare, and computes the privileges that they need. It reads
+the VDOConfig and VsphereCloudConfigs of the cluster, or a file before anything is
+installed, and changes nothing.`,
 		Example: `  vdoctl preflight
   vdoctl preflight --from-file site.yaml
   vdoctl status --watch
-  vdoctl nodes check --distribution rke2`,
+  vdoctl users plan -o govc`,
 		Version:       a.build.String(),
 		SilenceErrors: true, SilenceUsage: true,
 		Args: onlyCommands,
@@ -143,7 +145,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		}
 		root.AddCommand(commands...)
 	}
-	add("before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a))
+	add("before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a))
 	add("run", "While they run", newStatusCommand(a))
 	root.AddCommand(newVersionCommand(a))
 	flags.Complete(root)

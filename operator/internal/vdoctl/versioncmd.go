@@ -58,7 +58,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 			r.Unread = err.Error()
 		}
 	}
-	if err := o.print(o.out, r, func(w io.Writer) error { return r.text(w) }); err != nil {
+	if err := o.print(o.out, r, r.text); err != nil {
 		return err
 	}
 	return err

@@ -1,0 +1,166 @@
+package privileges
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Object is one that the drivers' account needs privileges on.
+type Object struct {
+	Kind Kind
+	Path string // inventory path; "/" is the root
+	ID   string // Type-Value, as PowerCLI names it
+}
+
+// Existing is what a vCenter has of roles, and of permissions of one account.
+type Existing struct {
+	Roles       map[string][]string   // privileges, by name
+	Permissions map[string]Permission // by path
+}
+
+// Permission is a role that an account has on an object.
+type Permission struct {
+	Role      string `json:"role"`
+	Propagate bool   `json:"propagate"`
+}
+
+// State is how what is wanted compares with what is there.
+type State string
+
+// The states.
+const (
+	Keep   State = "keep"
+	Create State = "create"
+	Change State = "change"
+)
+
+// PlannedRole is a role, and how it compares.
+type PlannedRole struct {
+	Role
+
+	State   State    `json:"state"`
+	Add     []string `json:"add,omitempty"`     // privileges that the existing role lacks
+	TooMuch []string `json:"tooMuch,omitempty"` // those that it has and that are not needed
+}
+
+// PlannedPermission is a permission, and how it compares.
+type PlannedPermission struct {
+	Permission
+
+	Path  string `json:"path"`
+	ID    string `json:"id"`
+	State State  `json:"state"`
+	// Has is what the account has there of its own, where that is another one.
+	Has *Permission `json:"has,omitempty"`
+}
+
+// Plan is what an account needs in one vCenter.
+type Plan struct {
+	Principal   string              `json:"principal"`
+	Roles       []PlannedRole       `json:"roles"`
+	Permissions []PlannedPermission `json:"permissions"`
+	// NotNeeded are permissions of the account on other objects.
+	NotNeeded map[string]Permission `json:"notNeeded,omitempty"`
+}
+
+// NewPlan computes which roles an account needs on which objects, and compares them with
+// what is there. An account has one role on an object: the one that is for its kind, which
+// has what ReadOnly has too, or ReadOnly. With folders, objects of the kind VM are folders,
+// and the role counts for all VMs below them.
+func NewPlan(f Features, principal string, objects []Object, folders bool, has Existing) Plan {
+	p := Plan{Principal: principal, Roles: []PlannedRole{}, Permissions: []PlannedPermission{}}
+	roleOn := map[Kind]Role{}
+	for _, r := range Roles(f) {
+		r.Propagate = folders && r.On == VM
+		roleOn[r.On] = r
+		if !r.BuiltIn {
+			p.Roles = append(p.Roles, plannedRole(r, has))
+		}
+	}
+	wanted := map[string]bool{}
+	for _, o := range slices.SortedStableFunc(slices.Values(objects), bySpecific) {
+		role, ok := roleOn[o.Kind]
+		if !ok {
+			role, ok = roleOn[Ancestor]
+		}
+		if ok && !wanted[o.Path] {
+			wanted[o.Path] = true
+			p.Permissions = append(p.Permissions, plannedPermission(o, role, has))
+		}
+	}
+	slices.SortFunc(p.Permissions, func(a, b PlannedPermission) int { return cmp.Compare(a.Path, b.Path) })
+	for path, perm := range has.Permissions {
+		if !wanted[path] {
+			if p.NotNeeded == nil {
+				p.NotNeeded = map[string]Permission{}
+			}
+			p.NotNeeded[path] = perm
+		}
+	}
+	return p
+}
+
+// bySpecific puts ancestors last: an object that is something else besides has the role
+// for that.
+func bySpecific(a, b Object) int {
+	last := func(o Object) int {
+		if o.Kind == Ancestor {
+			return 1
+		}
+		return 0
+	}
+	return last(a) - last(b)
+}
+
+func plannedRole(r Role, has Existing) PlannedRole {
+	p := PlannedRole{Role: r, State: Create}
+	if now, ok := has.Roles[r.Name]; ok {
+		p.Add, p.TooMuch = Compare(now, r.Privileges)
+		p.State = Keep
+		if len(p.Add)+len(p.TooMuch) > 0 {
+			p.State = Change
+		}
+	}
+	return p
+}
+
+func plannedPermission(o Object, r Role, has Existing) PlannedPermission {
+	p := PlannedPermission{Path: o.Path, ID: o.ID, Permission: Permission{Role: r.Name, Propagate: r.Propagate}, State: Create}
+	if now, ok := has.Permissions[o.Path]; ok {
+		p.State = Keep
+		if now != p.Permission {
+			p.State, p.Has = Change, &now
+		}
+	}
+	return p
+}
+
+// Compare returns what is missing in what there is, and what is too much in it, sorted.
+// What every role has is neither.
+func Compare(has, needed []string) (missing, tooMuch []string) {
+	for _, n := range needed {
+		if !slices.Contains(has, n) {
+			missing = append(missing, n)
+		}
+	}
+	for _, h := range has {
+		if !slices.Contains(needed, h) && !slices.Contains(Implicit(), h) {
+			tooMuch = append(tooMuch, h)
+		}
+	}
+	slices.Sort(missing)
+	slices.Sort(tooMuch)
+	return missing, tooMuch
+}
+
+// DomainUser writes an account as DOMAIN\name, as vCenters name principals.
+func DomainUser(account string) string {
+	if name, domain, ok := strings.Cut(account, "@"); ok {
+		return strings.ToUpper(domain) + `\` + name
+	}
+	return account
+}
+
+// SameUser says whether two names are of one account: name@domain and DOMAIN\name.
+func SameUser(a, b string) bool { return strings.EqualFold(DomainUser(a), DomainUser(b)) }

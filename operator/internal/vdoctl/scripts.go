@@ -1,0 +1,105 @@
+package vdoctl
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// single quotes a word for a POSIX shell.
+func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// govcScript writes plans as a shell script. What is there as it has to be is left out, so
+// that it can be run again from a new plan; permissions that are not needed are named in
+// comments alone.
+func govcScript(w io.Writer, plans []usersPlan) error {
+	l := &lines{w: w}
+	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions.\nset -eu")
+	for _, p := range plans {
+		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		l.printf("export GOVC_URL=%s", single(p.Server))
+		for _, r := range p.Roles {
+			all := strings.Join(r.Privileges, " ")
+			switch r.State {
+			case privileges.Create:
+				l.printf("govc role.create %s %s", r.Name, all)
+			case privileges.Change:
+				l.printf("govc role.update %s %s", r.Name, all)
+			}
+		}
+		for _, x := range p.Permissions {
+			if x.State != privileges.Keep {
+				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, single(x.Path))
+			}
+		}
+		for _, path := range sorted(p.NotNeeded) {
+			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(strings.ReplaceAll(path, "\n", " ")))
+		}
+	}
+	return l.err
+}
+
+// quotedPS quotes a word for PowerShell.
+func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// powercliScript writes plans as a PowerShell script.
+func powercliScript(w io.Writer, plans []usersPlan) error {
+	l := &lines{w: w}
+	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
+	for _, p := range plans {
+		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
+		for _, r := range p.Roles {
+			switch r.State {
+			case privileges.Create:
+				l.printf("New-VIRole -Server $vc -Name %s -Privilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Privileges))
+			case privileges.Change:
+				changeRolePS(l, r)
+			}
+		}
+		for _, x := range p.Permissions {
+			permissionPS(l, p.Principal, x)
+		}
+		l.printf("Disconnect-VIServer -Server $vc -Confirm:$false")
+	}
+	return l.err
+}
+
+func privilegesPS(ids []string) string {
+	quoted := make([]string, len(ids))
+	for i, id := range ids {
+		quoted[i] = quotedPS(id)
+	}
+	return "(Get-VIPrivilege -Server $vc -Id " + strings.Join(quoted, ", ") + ")"
+}
+
+func changeRolePS(l *lines, r privileges.PlannedRole) {
+	if len(r.Add) > 0 {
+		l.printf("Set-VIRole -Server $vc -Role %s -AddPrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Add))
+	}
+	if len(r.TooMuch) > 0 {
+		l.printf("Set-VIRole -Server $vc -Role %s -RemovePrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.TooMuch))
+	}
+}
+
+func permissionPS(l *lines, principal string, x privileges.PlannedPermission) {
+	role := "-Role (Get-VIRole -Server $vc -Name " + quotedPS(x.Role) + ") -Propagate:$" + strconv.FormatBool(x.Propagate)
+	switch x.State {
+	case privileges.Create:
+		l.printf("New-VIPermission -Entity %s -Principal %s %s | Out-Null", entityPS(x.ID), quotedPS(principal), role)
+	case privileges.Change:
+		l.printf("Get-VIPermission -Server $vc -Entity %s -Principal %s | Where-Object EntityId -eq %s | Set-VIPermission %s | Out-Null",
+			entityPS(x.ID), quotedPS(principal), quotedPS(x.ID), role)
+	}
+}
+
+// entityPS gets an object by its id: names need not be unique.
+func entityPS(id string) string {
+	get := "Get-Inventory"
+	if strings.HasPrefix(id, "Datastore-") {
+		get = "Get-Datastore"
+	}
+	return "(" + get + " -Server $vc -Id " + quotedPS(id) + ")"
+}

@@ -1,0 +1,346 @@
+package vdoctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// The scripts that a plan can be printed as.
+const (
+	govc     = "govc"
+	powercli = "powercli"
+)
+
+// usersPlan is what users plan prints of one vCenter.
+type usersPlan struct {
+	VCenter string `json:"vcenter"`
+	Server  string `json:"server"`
+
+	privileges.Plan
+}
+
+// usersVerification is what users verify prints of one vCenter.
+type usersVerification struct {
+	VCenter   string         `json:"vcenter"`
+	Server    string         `json:"server"`
+	Principal string         `json:"principal"`
+	Missing   []privilegesOn `json:"missing"`
+	TooMuch   []privilegesOn `json:"tooMuch"`
+}
+
+// privilegesOn are privileges, and the objects that they are about.
+type privilegesOn struct {
+	Privileges []string `json:"privileges"`
+	Objects    []string `json:"objects"`
+}
+
+type usersOptions struct {
+	*app
+	outputFlags
+	siteFlags
+
+	principal string
+	folders   bool
+}
+
+func newUsersCommand(a *app) *cobra.Command {
+	return groupOf("users", "Compute and verify the privileges of the vCenters' accounts", newUsersPlanCommand(a), newUsersVerifyCommand(a))
+}
+
+func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		o.siteFlags.bind(fl)
+		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
+		more(fl)
+	})
+}
+
+func newUsersPlanCommand(a *app) *cobra.Command {
+	o := &usersOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Compute the roles that an account needs, and compare with what is there",
+		Long: `Computes from the drivers and features of the configuration which roles the account
+needs in each vCenter, on which objects, propagating or not, and compares it with what is
+there. -o govc and -o powercli print it as a script for who may change the vCenter.
+Nothing is changed.
+
+The nodes' VMs are those behind the nodes of the cluster. What new nodes, hosts and
+datastores need is found by running it again; with --vm-folders the role for VMs is on
+the folders that they are in, and counts for new ones there.`,
+		Example: "  vdoctl users plan\n  vdoctl users plan -o govc > roles.sh\n  vdoctl users plan -f site.yaml --principal vdo@vsphere.local --username administrator@vsphere.local",
+		Args:    flags.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.plan(cmd.Context()) },
+	}
+	o.bindSite(cmd, func(fl *pflag.FlagSet) {
+		fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account to plan for (default: the one that logs in)")
+		fl.BoolVar(&o.folders, "vm-folders", false, "the role for VMs on their folders, propagating, rather than on each VM")
+	})
+	o.outputFlags.bind(cmd, govc, powercli)
+	return cmd
+}
+
+func newUsersVerifyCommand(a *app) *cobra.Command {
+	o := &usersOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Ask the vCenters what the account may do: what is missing, what is too much",
+		Long: `Asks each vCenter which privileges the account of the configuration has in effect,
+through groups and inheritance too, and names what is missing and what is more than the
+drivers need, with the objects. What is missing is looked for on every object; what is
+too much, on the first 200.`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.verify(cmd.Context()) },
+	}
+	o.bindSite(cmd, func(*pflag.FlagSet) {})
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+// asked is what was found of one vCenter.
+type asked struct {
+	found    preflight.VCenter
+	access   vcenter.Access
+	features privileges.Features
+}
+
+// access asks each vCenter. One that cannot be asked is a fault beside what the others
+// answered.
+func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
+	if err := o.effective(true); err != nil {
+		return nil, err
+	}
+	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	if err != nil {
+		return nil, err
+	}
+	errs := []error{state.Err}
+	s.preferAsked = o.username != ""
+	if s.preferAsked {
+		s.ask = o.asker(o.app)
+	}
+	var out []asked
+	for _, v := range s.vcenters {
+		target, err := s.target(ctx, v)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a := asked{features: s.featuresOf(v)}
+		a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: state.Nodes, Features: a.features}, o.principal)
+		if a.found.Err != nil {
+			errs = append(errs, a.found.Err)
+			continue
+		}
+		a.found.Name, a.found.Server = v.name, strings.TrimSuffix(target.Address(), ":443")
+		out = append(out, a)
+	}
+	return out, fault.Join(errs...)
+}
+
+func (o *usersOptions) plan(ctx context.Context) error {
+	list, failed := o.access(ctx)
+	plans := make([]usersPlan, 0, len(list))
+	for i := range list {
+		a := &list[i]
+		objects := a.access.Objects
+		if o.folders {
+			objects = inFolders(objects)
+		}
+		plans = append(plans, usersPlan{VCenter: a.found.Name, Server: a.found.Server,
+			Plan: privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)})
+	}
+	if len(plans) == 0 && failed != nil {
+		return failed
+	}
+	write := func(w io.Writer) error { return o.planText(w, plans) }
+	switch o.format {
+	case govc:
+		write = func(w io.Writer) error { return govcScript(w, plans) }
+	case powercli:
+		write = func(w io.Writer) error { return powercliScript(w, plans) }
+	}
+	return fault.Join(failed, o.print(o.out, plans, write))
+}
+
+// inFolders puts folders in the place of VMs. A VM that is in none stays.
+func inFolders(objects []privileges.Object) []privileges.Object {
+	byPath := map[string]privileges.Object{}
+	for _, x := range objects {
+		byPath[x.Path] = x
+	}
+	var out []privileges.Object
+	for _, x := range objects {
+		folder, ok := byPath[x.Path[:strings.LastIndex(x.Path, "/")]]
+		if x.Kind == privileges.VM && ok {
+			x = privileges.Object{Kind: privileges.VM, Path: folder.Path, ID: folder.ID}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// maxShown is how many permissions of one role, or objects, the text shows.
+const maxShown = 10
+
+func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
+	l := &lines{w: w}
+	for i, p := range plans {
+		if i > 0 {
+			l.printf("")
+		}
+		l.printf("%s (%s), account %s\n", o.paint(bold, p.VCenter), p.Server, p.Principal)
+		roles := command.NewTable("ROLE", "STATE", "PRIVILEGES")
+		for _, r := range p.Roles {
+			roles.Row(r.Name, r.State, strings.Join(r.Privileges, " ")+difference(r))
+		}
+		permissions := command.NewTable("ON", "ROLE", "PROPAGATE", "STATE")
+		for _, x := range shownPermissions(p.Permissions) {
+			permissions.Row(x...)
+		}
+		l.err = cmp.Or(l.err, roles.Write(w))
+		l.printf("")
+		l.err = cmp.Or(l.err, permissions.Write(w))
+		for _, path := range sorted(p.NotNeeded) {
+			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
+		}
+	}
+	return l.err
+}
+
+func difference(r privileges.PlannedRole) string {
+	out := ""
+	if len(r.Add) > 0 {
+		out += "; lacks " + strings.Join(r.Add, " ")
+	}
+	if len(r.TooMuch) > 0 {
+		out += "; too much: " + strings.Join(r.TooMuch, " ")
+	}
+	return out
+}
+
+// shownPermissions are the rows of the first permissions of each role and state, and how
+// many more there are.
+func shownPermissions(list []privileges.PlannedPermission) [][]any {
+	type kind struct {
+		role  string
+		state privileges.State
+	}
+	count := map[kind]int{}
+	var out [][]any
+	for _, x := range list {
+		k := kind{x.Role, x.State}
+		if count[k]++; count[k] > maxShown {
+			continue
+		}
+		state := string(x.State)
+		if x.Has != nil {
+			state += ", has " + x.Has.Role
+		}
+		out = append(out, []any{x.Path, x.Role, x.Propagate, state})
+	}
+	for k, n := range count {
+		if n > maxShown {
+			out = append(out, []any{fmt.Sprintf("and %d more", n-maxShown), k.role, "", string(k.state)})
+		}
+	}
+	return out
+}
+
+func (o *usersOptions) verify(ctx context.Context) error {
+	list, failed := o.access(ctx)
+	out := make([]usersVerification, 0, len(list))
+	missing := false
+	for i := range list {
+		v := verified(&list[i])
+		missing = missing || len(v.Missing) > 0
+		out = append(out, v)
+	}
+	if len(out) == 0 && failed != nil {
+		return failed
+	}
+	if err := fault.Join(failed, o.print(o.out, out, func(w io.Writer) error { return o.verifyText(w, out) })); err != nil {
+		return err
+	}
+	if missing {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+func verified(a *asked) usersVerification {
+	v := usersVerification{VCenter: a.found.Name, Server: a.found.Server, Principal: a.access.Principal, Missing: []privilegesOn{}, TooMuch: []privilegesOn{}}
+	for _, l := range a.found.Lacking {
+		v.Missing = addTo(v.Missing, l.Privileges, l.Object)
+	}
+	if len(a.found.Datastores) > 0 && a.features.Block && !slices.ContainsFunc(a.found.Datastores, func(d preflight.Datastore) bool { return d.MayHold }) {
+		v.Missing = addTo(v.Missing, privileges.Needed(a.features, privileges.Datastore), "any datastore")
+	}
+	for _, object := range a.access.Objects {
+		has, known := a.access.Effective[object.Path]
+		if _, tooMuch := privileges.Compare(has, neededOn(a, object.Path)); known && len(tooMuch) > 0 {
+			v.TooMuch = addTo(v.TooMuch, tooMuch, object.Path)
+			delete(a.access.Effective, object.Path) // an object may be of two kinds
+		}
+	}
+	return v
+}
+
+// neededOn are the privileges that an object needs, of whatever kinds it is.
+func neededOn(a *asked, path string) []string {
+	var out []string
+	for _, x := range a.access.Objects {
+		if x.Path == path {
+			out = append(out, privileges.Needed(a.features, x.Kind)...)
+		}
+	}
+	return out
+}
+
+// addTo notes an object with the others that have the same privileges.
+func addTo(list []privilegesOn, privileges []string, object string) []privilegesOn {
+	for i := range list {
+		if slices.Equal(list[i].Privileges, privileges) {
+			list[i].Objects = append(list[i].Objects, object)
+			return list
+		}
+	}
+	return append(list, privilegesOn{Privileges: privileges, Objects: []string{object}})
+}
+
+func (o *usersOptions) verifyText(w io.Writer, list []usersVerification) error {
+	l := &lines{w: w}
+	for _, v := range list {
+		l.printf("%s (%s), account %s", o.paint(bold, v.VCenter), v.Server, v.Principal)
+		for _, m := range v.Missing {
+			l.printf("  %s  %s on %s", o.paint(red, "missing "), shortList(m.Privileges), shortList(m.Objects))
+		}
+		for _, m := range v.TooMuch {
+			l.printf("  %s  %s on %s", o.paint(yellow, "too much"), shortList(m.Privileges), shortList(m.Objects))
+		}
+		if len(v.Missing)+len(v.TooMuch) == 0 {
+			l.printf("  %s, and no more than that", o.paint(green, "has what the drivers need"))
+		}
+	}
+	return l.err
+}
+
+func shortList(list []string) string {
+	text := strings.Join(list[:min(len(list), maxShown)], ", ")
+	if more := len(list) - maxShown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
