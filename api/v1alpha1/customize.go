@@ -4,6 +4,34 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// DriverPolicy says how a driver's version is chosen, and how its pods run.
+type DriverPolicy struct {
+	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
+	Driver string `json:"driver"`
+	// Policy: latest, lts, or disabled. Default: latest; disabled for cni.
+	// +optional
+	// +kubebuilder:validation:Enum=latest;lts;disabled
+	Policy string `json:"policy,omitempty"`
+	// Version pins the driver.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^v?[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write a whole version, such as 3.5.1"
+	Version string `json:"version,omitempty"`
+	// LogLevel Debug makes the driver say more. Default: as in its manifests.
+	// +optional
+	// +kubebuilder:validation:Enum=Normal;Debug
+	LogLevel LogLevel `json:"logLevel,omitempty"`
+	// Proxy to reach the vCenters through.
+	// +optional
+	Proxy *Proxy `json:"proxy,omitempty"`
+	// Workloads are settings of the driver's pods.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Workloads []Workload `json:"workloads,omitempty"`
+}
+
 // LogLevel is Normal or Debug.
 type LogLevel string
 

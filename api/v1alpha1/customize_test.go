@@ -56,6 +56,7 @@ func TestSettingsOfDrivers(t *testing.T) {
 		{"two defaults", csi("storageClasses: [{name: a, default: true}, {name: b, default: true}]"), "one class can be the default"},
 		{"a class twice", csi("storageClasses: [{name: a}, {name: a}]"), "Duplicate value"},
 		{"addresses", cpi("ipFamilies: [ipv6, ipv4], nodeAddresses: {internalSubnets: [10.0.0.0/8], externalNetwork: 'VM Network'}, acceptNodeDeletion: [vc/dc]"), ""},
+		{"nodes that are elsewhere", cpi("ipFamilies: [ipv4]") + "\nexcludedNodes: {site/metal: 'yes'}", ""},
 		{"another family", cpi("ipFamilies: [ipv5]"), "Unsupported value"},
 		{"a family twice", cpi("ipFamilies: [ipv4, ipv4]"), "Duplicate value"},
 	})

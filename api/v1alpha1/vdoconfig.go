@@ -50,6 +50,12 @@ type VDOConfigSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Patches []Patch `json:"patches,omitempty"`
+	// ExcludedNodes are labels of nodes that are not on vSphere: a node with one of them gets
+	// no node plugin of the storage driver and is not judged, and the cloud provider deletes
+	// no Node objects, since it cannot tell such a node from a VM that is gone.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=8
+	ExcludedNodes map[string]string `json:"excludedNodes,omitempty"`
 	// Upgrade says what happens when a bundle has newer releases: Automatic
 	// takes them, Manual stays with what is installed while it fits.
 	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
@@ -106,34 +112,6 @@ const (
 	DeleteRemove DeleteMode = "Remove"
 	DeleteOrphan DeleteMode = "Orphan"
 )
-
-// DriverPolicy says how a driver's version is chosen, and how its pods run.
-type DriverPolicy struct {
-	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller
-	Driver string `json:"driver"`
-	// Policy: latest, lts, or disabled. Default: latest; disabled for cni.
-	// +optional
-	// +kubebuilder:validation:Enum=latest;lts;disabled
-	Policy string `json:"policy,omitempty"`
-	// Version pins the driver.
-	// +optional
-	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^v?[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write a whole version, such as 3.5.1"
-	Version string `json:"version,omitempty"`
-	// LogLevel Debug makes the driver say more. Default: as in its manifests.
-	// +optional
-	// +kubebuilder:validation:Enum=Normal;Debug
-	LogLevel LogLevel `json:"logLevel,omitempty"`
-	// Proxy to reach the vCenters through.
-	// +optional
-	Proxy *Proxy `json:"proxy,omitempty"`
-	// Workloads are settings of the driver's pods.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=8
-	Workloads []Workload `json:"workloads,omitempty"`
-}
 
 // CloudProvider settings.
 type CloudProvider struct {

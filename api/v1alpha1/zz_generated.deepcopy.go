@@ -1099,6 +1099,13 @@ func (in *VDOConfigSpec) DeepCopyInto(out *VDOConfigSpec) {
 		*out = make([]Patch, len(*in))
 		copy(*out, *in)
 	}
+	if in.ExcludedNodes != nil {
+		in, out := &in.ExcludedNodes, &out.ExcludedNodes
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.Drift != nil {
 		in, out := &in.Drift, &out.Drift
 		*out = new(DriftPolicy)

@@ -81,6 +81,7 @@ func (r *renderer) renderCPI(s *source) error {
 			setTemplateAnnotation(o, AnnotationConfigHash, hash)
 			r.letOpenShiftChooseUser(o)
 			setFamilies(o, r.in.Spec.Cloud().IPFamilies)
+			r.keepForeignNodes(o)
 			r.add(s, StageNode, o, Merge).Config = reader
 			r.gate(StageNode, Gate{Kind: NodesInitialized, Nodes: r.nodesFor(o),
 				Why: "the storage driver's controller waits for a node that the cloud provider has initialised"})

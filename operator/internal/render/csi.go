@@ -78,6 +78,7 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 	case kind == "DaemonSet" && name == drivers.NodeWindows && !r.windows():
 	case kind == "DaemonSet":
 		moveKubelet(o, p.KubeletPath())
+		exclude(podSpec(o), r.in.Spec.ExcludedNodes)
 		if len(p.TopologyCategories) > 0 {
 			setTemplateAnnotation(o, AnnotationTopology, strings.Join(p.TopologyCategories, ","))
 		}

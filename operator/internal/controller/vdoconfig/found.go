@@ -3,8 +3,11 @@ package vdoconfig
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -55,4 +58,20 @@ func (s *site) droppedNote(r rendering) string {
 		return ""
 	}
 	return fmt.Sprintf("settings that were found and are not kept, since the VDOConfig has nothing in their place: %s (said until it is edited)", strings.Join(dropped, "; "))
+}
+
+// onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
+func (g *gatherer) onVSphere(nodes []corev1.Node) []corev1.Node {
+	excluded := g.spec.ExcludedNodes
+	if len(excluded) == 0 {
+		return nodes
+	}
+	var out []corev1.Node
+	for _, n := range nodes {
+		has := func(key string) bool { v, ok := n.Labels[key]; return ok && v == excluded[key] }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(excluded)), has) {
+			out = append(out, n)
+		}
+	}
+	return out
 }

@@ -108,6 +108,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	observed.Nodes = g.onVSphere(observed.Nodes)
 	g.observed = &observed
 	servers, err := g.Cluster.APIServers(ctx)
 	if err != nil {
