@@ -38,6 +38,8 @@ const (
 	ConditionCSI         = "CSIReady"                // storage driver healthy
 	ConditionCNI         = "CNIReady"                // network plug-in healthy
 	ConditionCertificate = "WebhookCertificateValid" // it is renewed in time; False from 30 days before its end on
+	ConditionDrifted     = "Drifted"                 // something differs and is not repaired; absent else
+	ConditionUpgradeable = "Upgradeable"             // what is installed, and the bundle, serve the next Kubernetes minor and vCenter
 	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 

@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"api/trust", "matrix/needs", "operator/internal/drivers"},
 	{"api/bundle"},
 	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition"},
-	{"operator/internal/plan", "operator/internal/credentials", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
+	{"operator/internal/plan", "operator/internal/drift", "operator/internal/credentials", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
 	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "api/command/flags", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/metrics", "operator/internal/controller/reconciler"},
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/controller/..."},
 	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install"},

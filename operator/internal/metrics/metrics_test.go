@@ -58,6 +58,8 @@ func site() *resources {
 	b, c, v := healthyBundle("site"), healthyConfig("site"), healthyVCenter("site")
 	c.Status.Nodes = []v1alpha1.NodeStatus{
 		{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "secret text"}, {Name: "n2", Driver: "csi", Reason: "Incomplete", Message: "secret text"}}
+	until := metav1.Now()
+	c.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Name: "secret text", Until: &until}, {Kind: "ConfigMap"}, {Kind: "Role"}}
 	return &resources{bundles: []v1alpha1.DriverBundle{*b}, configs: []v1alpha1.VDOConfig{*c}, vcenters: []v1alpha1.VsphereCloudConfig{*v}}
 }
 
@@ -121,6 +123,7 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_driver_rollout_pending":                  {`driver="cpi",name="site"`: 0},
 		"vdo_nodes":                                   {`name="site",state="ready"`: 3, `name="site",state="not_ready"`: 0},
 		"vdo_node_findings":                           {`driver="csi",name="site",reason="Incomplete"`: 2},
+		"vdo_drifted_objects":                         {`name="site",state="contested"`: 1, `name="site",state="left"`: 2},
 		"vdo_pending_actions":                         {`name="site"`: 0},
 		"vdo_vcenter_info":                            {`build="24022515",name="site",version="8.0.3"`: 1},
 		"vdo_vcenter_reachable":                       {`name="site"`: 1},

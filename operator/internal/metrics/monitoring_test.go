@@ -233,6 +233,9 @@ func faults() []brokenResource {
 			c.Status.Nodes = []v1alpha1.NodeStatus{{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "text"}}
 		}, "VDONodesNotReady"),
 		brokenConfig("held-back", func(c *v1alpha1.VDOConfig) { c.Status.Pending = []string{"csi@3.6.0"} }, "VDOChangesHeldBack"),
+		brokenConfig("contested", func(c *v1alpha1.VDOConfig) {
+			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
+		}, "VDODriftContested"),
 		brokenConfig("next-minor", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionNextMin, no, "Incompatible") }, "VDONextMinorNotCovered"),
 		brokenConfig("certificate", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
 

@@ -21,7 +21,7 @@ var (
 	condition      = desc("vdo_condition", "A condition of a resource, with its status and reason; always 1.", "kind", "name", "type", "status", "reason")
 	conditionSince = desc("vdo_condition_transition_timestamp_seconds", "When the status of a condition last changed.", "kind", "name", "type")
 	behind         = desc("vdo_generations_behind", "Changes of a resource's spec that its status does not speak of yet.", "kind", "name")
-	suspended      = desc("vdo_suspended", "Whether a resource is suspended.", "kind", "name")
+	suspended      = desc("vdo_suspended", "Whether a resource is suspended, or a VDOConfig a dry run.", "kind", "name")
 	interval       = desc("vdo_interval_seconds", "The time between two looks, as the resource's spec has it.", "kind", "name")
 )
 
@@ -45,6 +45,7 @@ var (
 	driverWithdrawn = desc("vdo_driver_withdrawn", "Whether the matrix has withdrawn the version of a driver that runs.", "name", "driver")
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 50 at most.", "name", "driver", "reason")
+	drifted         = desc("vdo_drifted_objects", "Objects in the status that somebody else has changed and that are not repaired, of which it lists 50 at most: left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
 	pending         = desc("vdo_pending_actions", "Actions in the status that are held back, of which it lists 50 at most.", "name")
 )
 
@@ -60,7 +61,7 @@ var (
 var siteDescs = []*prometheus.Desc{
 	condition, conditionSince, behind, suspended, interval,
 	bundleInfo, bundleAccepted, bundleSerial, bundleHighestSerial, bundleIssued, bundleExpires, bundleReleases,
-	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, pending,
+	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, pending,
 	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration, vcenterMissing,
 }
 
@@ -142,7 +143,7 @@ func bundle(to chan<- prometheus.Metric, b *v1alpha1.DriverBundle) {
 
 func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	st, name := &c.Status, c.Name
-	resource{"VDOConfig", c.ObjectMeta, st.ObservedGeneration, c.Spec.Suspend, c.Spec.Interval, st.Conditions}.collect(to)
+	resource{"VDOConfig", c.ObjectMeta, st.ObservedGeneration, c.Spec.Suspend || c.Spec.DryRun, c.Spec.Interval, st.Conditions}.collect(to)
 	if st.Kubernetes != "" {
 		gauge(to, kubernetesInfo, 1, name, version(st.Kubernetes))
 	}
@@ -164,6 +165,14 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
 	}
 	gauge(to, pending, float64(len(st.Pending)), name)
+	contested := 0
+	for _, d := range st.Drift {
+		if d.Until != nil {
+			contested++
+		}
+	}
+	gauge(to, drifted, float64(contested), name, "contested")
+	gauge(to, drifted, float64(len(st.Drift)-contested), name, "left")
 }
 
 // byDriver lets no two series be the same, whatever the drivers are called.

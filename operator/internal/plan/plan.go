@@ -91,6 +91,9 @@ type Input struct {
 	// Fixed are drivers whose release and its content stay as they are, and why: what the
 	// bundle changed at what is there waits.
 	Fixed map[matrix.Driver]string
+	// Unwatched is set where nobody looks for drift: what was applied as it is now is as it
+	// shall be.
+	Unwatched bool
 	// Held are drivers that are left as they are, and why: what they have is neither
 	// changed nor pruned.
 	Held map[matrix.Driver]string
@@ -264,6 +267,10 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	dry := in.DryRun[id.Key]
 	if err := in.Refused[id.Key]; err != nil {
 		return s.conflict(err)
+	}
+	if in.Unwatched && recorded && known.Release == s.Release && known.Rendered == s.Rendered {
+		s.Action = Unchanged
+		return s
 	}
 	if in.waits(s, known) {
 		s.Action, s.Reason, s.Object = Wait, in.Untrusted, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -33,33 +34,37 @@ type applier struct {
 // goes no further in this pass, and its gates stay closed; the others go on.
 func (p *pass) apply(ctx context.Context, in planned) error {
 	a := &applier{pass: p, planned: in, blocked: blocked(p.outcome.plan, p.inventory), failed: map[matrix.Driver]error{}}
-	if err := p.outcome.plan.Conflicts(); err != nil {
-		a.errs = append(a.errs, err)
-	}
+	_, err := drift.Parse(p.config.Spec.Drift)
+	a.errs = append(a.errs, err, p.outcome.plan.Conflicts())
 	a.recheckTrust(ctx)
+	a.errs = append(a.errs, a.stages(ctx))
+	a.noteDrift()
+	a.tellDrift()
+	return fault.Join(a.errs...)
+}
+
+// stages applies all that may be applied now, and removes what is wanted no longer.
+func (a *applier) stages(ctx context.Context) error {
 	if err := a.recordAhead(ctx); err != nil {
-		return fault.Join(append(a.errs, err)...)
+		return err
 	}
 	untried := a.untried()
 	for i, stage := range a.Stages {
 		if err := a.stage(ctx, stage); err != nil {
-			return fault.Join(append(a.errs, err)...)
+			return err
 		}
-		if i == 0 && stage.Name == render.StageBase && untried && p.outcome.changed > 0 {
-			p.outcome.gate, p.outcome.again = "the namespaces and kinds that the rest lies in were just made", true
-			return fault.Join(a.errs...)
+		if i == 0 && stage.Name == render.StageBase && untried && a.outcome.changed > 0 {
+			a.outcome.gate, a.outcome.again = "the namespaces and kinds that the rest lies in were just made", true
+			return nil
 		}
 	}
 	if a.outcome.gate == "" {
 		a.outcome.gate = a.untrustedSteps()
 	}
 	if a.site.frozen != "" || a.rendering.frozen != "" {
-		return fault.Join(a.errs...)
+		return nil
 	}
-	if err := a.removals(ctx); err != nil {
-		a.errs = append(a.errs, err)
-	}
-	return fault.Join(a.errs...)
+	return a.removals(ctx)
 }
 
 // recheckTrust lets nothing but repairs go on where a trust policy has changed since the
@@ -175,7 +180,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	inv := a.inventory
 	written := map[inventory.Key]bool{}
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
-		if a.out(s.Driver) || s.Object == nil || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
+		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
 			continue
 		}
 		applied, err := a.step(ctx, s)

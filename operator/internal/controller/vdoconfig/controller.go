@@ -56,6 +56,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -135,6 +136,7 @@ type Reconciler struct {
 
 	matrices matrices
 	pace     pace
+	ledger   drift.Ledger
 }
 
 // Reconcile is one pass.
@@ -222,6 +224,7 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	p.outcome.plan = &made
 	p.foresee(ctx)
 	if stopped(&p.config.Spec) {
+		p.outcome.drift = p.config.Status.Drift
 		return rendered.spec, made.Conflicts()
 	}
 	return rendered.spec, p.apply(ctx, tried)

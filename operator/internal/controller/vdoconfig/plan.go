@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -42,7 +43,9 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 		p.site.login.keep(r.Rendered, in.live)
 	}
 	keepConfiguration(r.Rendered, in.live)
-	if in.dry, err = p.Cluster.DryRun(ctx, r.Objects(), in.live); err != nil {
+	rules, _ := drift.Parse(p.config.Spec.Drift) //nolint:errcheck // what is wrong with it is reported where it is applied
+	leaveFields(r.Rendered, in.live, rules)
+	if in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live); err != nil {
 		return in, err
 	}
 	in.content, err = content(r.decision)
@@ -56,7 +59,8 @@ func (s *site) plan(in planned) plan.Plan {
 		Key: s.hash, Content: in.content,
 		Untrusted: cmp.Or(in.untrusted, s.untrusted()), Begun: in.decision.from != nil && !s.another(in.decision.from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
-		Fixed: heldTexts(s.holds()), Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
+		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
+		Fixed:     heldTexts(s.holds()), Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
 

@@ -42,6 +42,7 @@ type decision struct {
 	// next says whether the bundle has releases for the next Kubernetes minor.
 	nextMinor matrix.Minor
 	next      error
+	ahead     ahead
 }
 
 // version returns the version decided for a driver, or "".
@@ -240,6 +241,7 @@ func decide(q question) decision {
 		d.warnings = append(d.warnings, w.Text)
 	}
 	d.nextMinor, d.next = next(q, rules, pins)
+	d.ahead = lookAhead(q, rules, pins)
 	switch {
 	case refusal != nil:
 		d.refused = refusalFault(refusal)

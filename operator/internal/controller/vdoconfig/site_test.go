@@ -201,7 +201,7 @@ func TestWhatAPassMeans(t *testing.T) {
 		"the next minor is not covered": {func(p *result) {
 			p.decision.nextMinor = mustVersion("1.34.0").Minor()
 			p.decision.next = because(fault.Incompatible)
-		}, []string{"Ready", "Resolved=True", "Applied=True", "NextMinorCovered=False", "CSIReady=True"}},
+		}, []string{"Ready", "Resolved=True", "Applied=True", "NextMinorCovered=False", "Upgradeable=True", "CSIReady=True"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &v1alpha1.VDOConfig{}
@@ -218,7 +218,7 @@ func TestWhatAPassMeans(t *testing.T) {
 			for _, part := range report.Parts {
 				got = append(got, part.Type+"="+string(part.Status))
 			}
-			absent := []string{"CNIReady=", "CPIReady=", "WebhookCertificateValid="}
+			absent := []string{"CNIReady=", "CPIReady=", "WebhookCertificateValid=", "Drifted="}
 			none := func(s string) bool { return slices.Contains(absent, s) }
 			require.Equal(t, c.want, slices.DeleteFunc(got, none))
 			if report.Phase.State == condition.StateFault {

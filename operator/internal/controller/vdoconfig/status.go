@@ -71,6 +71,8 @@ type outcome struct {
 	foreseen *shown // what would be done without what holds it back, where something does
 	report   *assess.Report
 	notes    []string
+	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
+	driftAll int
 	leaving  error // why what is not wanted cannot be removed
 	volumes  error // the volumes that the removal waits for
 }
@@ -101,7 +103,9 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	}
 	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
 	st.Pending = p.pending()
-	st.Plan = p.planStatus(st.Plan)
+	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
+		st.Drift = p.outcome.drift
+	}
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
@@ -196,6 +200,7 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	parts := []metav1.Condition{p.resolvedCondition()}
 	parts = append(parts, p.appliedCondition(st)...)
 	parts = append(parts, p.nextCondition()...)
+	parts = append(parts, p.driftedCondition()...)
 	parts = append(parts, p.certificateCondition())
 	for _, part := range partOf {
 		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
@@ -346,7 +351,10 @@ func (p *result) nextCondition() []metav1.Condition {
 	if p.decision.nextMinor.IsZero() {
 		return nil
 	}
-	return []metav1.Condition{condition.Judged(v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String())}
+	return []metav1.Condition{
+		condition.Judged(v1alpha1.ConditionNextMin, p.decision.next, "the bundle has drivers for Kubernetes "+p.decision.nextMinor.String()),
+		condition.Judged(v1alpha1.ConditionUpgradeable, p.decision.ahead.err(), "what is installed and what the bundle holds serve "+strings.Join(p.decision.ahead.looked, ", ")),
+	}
 }
 
 // certificateCondition warns of the end of the webhook's certificate: of one that is as

@@ -1,0 +1,173 @@
+package vdoconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+const (
+	maxDrift       = 50  // objects listed
+	maxDriftFields = 256 // bytes of an object's fields
+
+	reasonDrift     = "DriftFound"
+	reasonContested = "DriftContested"
+)
+
+// leaveFields leaves out of what is applied the fields that spec.drift leaves to others. What
+// was rendered stays as it is: others may have it too.
+func leaveFields(rendered *render.Rendered, live plan.Live, rules drift.Rules) {
+	for i := range rendered.Stages {
+		s := &rendered.Stages[i]
+		s.Objects = slices.Clone(s.Objects)
+		for j, o := range s.Objects {
+			s.Objects[j].Unstructured = rules.Leave(drift.Target{
+				Object: o.Unstructured, Live: live[plan.IDOf(o.Unstructured).Key], Driver: o.Driver,
+				Manager: cluster.FieldManager, Whole: o.Apply == render.Replace,
+			})
+		}
+	}
+}
+
+// toTry are the objects that the API server is asked about: under Off those that were not
+// applied yet as they are.
+func (p *pass) toTry(r rendering) []render.Object {
+	if p.driftMode() != v1alpha1.DriftOff {
+		return r.Objects()
+	}
+	return slices.DeleteFunc(r.Objects(), func(o render.Object) bool {
+		return plan.Applied(p.inventory, p.site.hash, o.Unstructured)
+	})
+}
+
+func (p *result) driftMode() v1alpha1.DriftMode {
+	if d := p.config.Spec.Drift; d != nil && d.Mode != "" {
+		return d.Mode
+	}
+	return v1alpha1.DriftRepair
+}
+
+// tolerated tells whether a step is a drift that is shown and not repaired.
+func (a *applier) tolerated(s plan.Step) bool {
+	if s.Cause != plan.Drift || !s.Writes() {
+		return false
+	}
+	if a.driftMode() == v1alpha1.DriftWarn {
+		return true
+	}
+	entry, known := drift.Find(a.config.Status.Drift, s.Key)
+	return known && drift.Paused(entry, a.now)
+}
+
+// noteDrift makes status.drift: what differs and was not repaired, and what was repaired so
+// often that it is left alone for a while.
+func (a *applier) noteDrift() {
+	for _, s := range a.outcome.plan.Steps {
+		was, known := drift.Find(a.config.Status.Drift, s.Key)
+		switch {
+		case s.Cause == plan.Drift && s.Writes() && a.outcome.done[s.Key]:
+			if entry, contested := drift.Repaired(a.driftOf(s, was), a.ledger.Repaired(s.Key, a.now), a.now); contested {
+				a.outcome.drift = append(a.outcome.drift, entry)
+			}
+		case a.tolerated(s):
+			a.outcome.drift = append(a.outcome.drift, a.driftOf(s, was))
+		case known && drift.Paused(was, a.now):
+			a.outcome.drift = append(a.outcome.drift, was) // it is as it shall be, until somebody changes it again
+		}
+	}
+	slices.SortFunc(a.outcome.drift, func(x, y v1alpha1.DriftStatus) int { return drift.KeyOf(x).Compare(drift.KeyOf(y)) })
+	a.outcome.driftAll = len(a.outcome.drift)
+	a.outcome.drift = a.outcome.drift[:min(len(a.outcome.drift), maxDrift)]
+}
+
+// driftOf is the entry of a step's object, with what was known of it before.
+func (a *applier) driftOf(s plan.Step, was v1alpha1.DriftStatus) v1alpha1.DriftStatus {
+	e := v1alpha1.DriftStatus{
+		Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
+		Manager: was.Manager, Repairs: was.Repairs, Until: was.Until,
+	}
+	live, dry := a.live[s.Key], a.dry[s.Key].Object
+	if live == nil || dry == nil {
+		return e
+	}
+	fields := plan.Diff(live, dry)
+	e.Fields = condition.Cut(strings.Join(fields, ", "), maxDriftFields)
+	if by := drift.Changer(live, cluster.FieldManager, fields); by != "" {
+		e.Manager = condition.Cut(by, maxDriftFields)
+	}
+	return e
+}
+
+// tellDrift tells of drift that the status did not have before.
+func (a *applier) tellDrift() {
+	for _, e := range a.outcome.drift {
+		was, known := drift.Find(a.config.Status.Drift, drift.KeyOf(e))
+		switch {
+		case e.Until != nil && (!known || was.Until == nil):
+			a.tell(reasonContested, contestText(e))
+		case e.Until == nil && !known:
+			a.tell(reasonDrift, driftText(e)+"; it is left as it is: spec.drift.mode is Warn")
+		}
+	}
+}
+
+// tell records a warning.
+func (p *pass) tell(reason, note string) {
+	p.Recorder.Eventf(p.config, nil, corev1.EventTypeWarning, reason, "Apply", "%s", condition.Cut(note, condition.MaxNote))
+}
+
+func driftText(e v1alpha1.DriftStatus) string {
+	text := drift.KeyOf(e).String() + " was deleted"
+	if e.Fields != "" {
+		text = drift.KeyOf(e).String() + " differs in " + e.Fields
+	}
+	if e.Manager != "" {
+		text += " (last set by " + e.Manager + ")"
+	}
+	return text
+}
+
+func contestText(e v1alpha1.DriftStatus) string {
+	who := "somebody"
+	if e.Manager != "" {
+		who = "field manager " + e.Manager
+	}
+	what := "deletes it"
+	if e.Fields != "" {
+		what = "sets " + e.Fields
+	}
+	return fmt.Sprintf("%s was repaired %d times in a row, and %s %s again each time: it is left as it is until %s; have that tool leave it, or name the field in spec.drift.ignore",
+		drift.KeyOf(e), e.Repairs, who, what, e.Until.UTC().Format("15:04:05 MST"))
+}
+
+// driftedCondition is True while something differs and is not repaired, and absent else.
+func (p *result) driftedCondition() []metav1.Condition {
+	const typ = v1alpha1.ConditionDrifted
+	if p.outcome.plan == nil {
+		return nil // nobody has looked: it stays
+	}
+	if len(p.outcome.drift) == 0 {
+		return []metav1.Condition{condition.Absent(typ)}
+	}
+	reason := reasonDrift
+	var texts []string
+	for _, e := range p.outcome.drift {
+		if e.Until != nil {
+			reason = reasonContested
+			texts = append(texts, contestText(e))
+			continue
+		}
+		texts = append(texts, driftText(e))
+	}
+	return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: few(texts)}}
+}

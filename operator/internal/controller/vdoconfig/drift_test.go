@@ -1,0 +1,147 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+)
+
+const csiController = "vsphere-csi-controller"
+
+// scale sets the replicas of the storage driver's controller, as another tool does.
+func (w *world) scale(replicas int32) {
+	w.t.Helper()
+	d := get(w, &appsv1.Deployment{}, "vmware-system-csi", csiController)
+	patch := client.MergeFrom(d.DeepCopy())
+	d.Spec.Replicas = &replicas
+	require.NoError(w.t, w.Patch(context.Background(), d, patch, client.FieldOwner("scaler")))
+}
+
+func (w *world) scaled() int32 {
+	w.t.Helper()
+	return *get(w, &appsv1.Deployment{}, "vmware-system-csi", csiController).Spec.Replicas
+}
+
+func (w *world) drift(v *v1alpha1.VDOConfig, policy *v1alpha1.DriftPolicy) {
+	w.t.Helper()
+	w.change(v, func() { v.Spec.Drift = policy })
+}
+
+// Under Warn what differs is shown and stays, under Off nobody looks, and else it is repaired.
+func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
+	w, v := installed(t)
+	was := w.scaled()
+	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn})
+	w.look(v)
+	w.writes = 0
+	w.scale(was + 1)
+	for range 3 {
+		w.look(v)
+	}
+	require.Zero(t, w.writes)
+	require.Equal(t, was+1, w.scaled())
+	require.Len(t, v.Status.Drift, 1, describe(v))
+	require.Equal(t, v1alpha1.DriftStatus{Driver: "csi", Kind: "Deployment", Namespace: "vmware-system-csi", Name: csiController, Fields: "spec.replicas", Manager: "scaler"}, v.Status.Drift[0])
+	require.Equal(t, "DriftFound", cond(t, v, "Drifted").Reason)
+	require.Equal(t, 1, strings.Count(w.events.all(), "DriftFound"), w.events.all())
+	require.Equal(t, []string{"change Deployment/" + csiController}, planned(v))
+
+	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftOff})
+	w.look(v)
+	w.writes = 0
+	tries := 0
+	w.deny = func(string, string) error { tries++; return nil }
+	w.look(v)
+	require.Zero(t, w.writes)
+	require.Zero(t, tries, "what was applied as it is is not asked about")
+	require.Empty(t, v.Status.Drift)
+	require.NotContains(t, describe(v), "Drifted=")
+	w.deny = nil
+
+	w.drift(v, nil)
+	w.look(v)
+	require.Equal(t, was, w.scaled())
+	require.NotContains(t, describe(v), "Drifted=")
+}
+
+// A field that is left to others is neither repaired nor taken away, whoever has set it.
+func TestAFieldIsLeftToOthers(t *testing.T) {
+	w, v := installed(t)
+	was := w.scaled()
+	w.drift(v, &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: "Deployment", Name: csiController, Paths: []string{"/spec/replicas"}}}})
+	w.look(v)
+	require.Equal(t, was, w.scaled(), "nobody else has set it: it stays")
+	w.scale(was + 1)
+	for range 3 {
+		w.look(v)
+	}
+	require.Equal(t, was+1, w.scaled())
+	d := get(w, &appsv1.Deployment{}, "vmware-system-csi", csiController)
+	w.change(d, func() { d.Spec.Template.Spec.Containers[0].Image = "changed"; d.Labels["vdo.vmware.com/version"] = "0" })
+	w.look(v)
+	d = get(w, d, "vmware-system-csi", csiController)
+	require.NotEqual(t, "changed", d.Spec.Template.Spec.Containers[0].Image, "all else is repaired")
+	require.Equal(t, was+1, *d.Spec.Replicas)
+	for _, f := range d.ManagedFields {
+		if f.Manager == "vdo-operator" {
+			require.NotContains(t, string(f.FieldsV1.Raw), `"f:replicas"`, "it is the other manager's alone")
+		}
+	}
+
+	w.change(v, func() { v.Spec.Drift.Ignore[0].Paths = []string{"/spec/template/spec/containers/0/image"} })
+	w.look(v)
+	require.Contains(t, cond(t, v, "Applied").Message, "images come from the bundle alone")
+	require.Equal(t, "InvalidInput", cond(t, v, "Ready").Reason)
+	require.Equal(t, was, w.scaled(), "what is no longer left to others is ours again")
+}
+
+// Two managers of one field would write for ever: the other one is named, and the object is
+// left alone for longer and longer, also by an operator that starts anew.
+func TestAManagerThatChangesAFieldEachTimeIsNamedAndLeft(t *testing.T) {
+	w, v := installed(t)
+	was := w.scaled()
+	for i := range drift.Repairs {
+		require.Empty(t, v.Status.Drift, "after %d", i)
+		w.scale(was + 1)
+		w.look(v)
+		require.Equal(t, was, w.scaled())
+	}
+	again := func(why string, want int32) {
+		t.Helper()
+		w.scale(was + 1)
+		w.look(v)
+		require.Equal(t, want, w.scaled(), why)
+	}
+	again("it is left alone", was+1)
+	c := cond(t, v, "Drifted")
+	require.Equal(t, "DriftContested", c.Reason)
+	require.Contains(t, c.Message, "field manager scaler sets spec.replicas again each time")
+	require.Equal(t, 1, strings.Count(w.events.all(), "DriftContested"), w.events.all())
+	old := w.r
+	w.r = &vdoconfig.Reconciler{Client: old.Client, Reader: old.Reader, Store: old.Store, Recorder: old.Recorder, Now: old.Now, Cluster: old.Cluster}
+	again("the operator has started anew", was+1)
+	written := v.ResourceVersion
+	w.look(v)
+	require.Equal(t, written, v.ResourceVersion, "nor is the status written again and again")
+
+	w.ahead += drift.FirstPause
+	again("it is tried again", was)
+	again("for longer", was+1)
+	w.ahead += drift.FirstPause
+	again("twice as long", was+1)
+	require.Equal(t, drift.Repairs+1, v.Status.Drift[0].Repairs)
+	require.Equal(t, 1, strings.Count(w.events.all(), "DriftContested"), w.events.all())
+
+	w.ahead += 2 * drift.FirstPause
+	w.scale(was)
+	w.look(v)
+	require.Empty(t, v.Status.Drift, "it is as it shall be")
+}

@@ -1,0 +1,184 @@
+package drift_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+const ours = "vdo-operator"
+
+// ignore is a policy that leaves paths of a kind to others.
+func ignore(kind string, paths ...string) *v1alpha1.DriftPolicy {
+	return &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: kind, Paths: paths}}}
+}
+
+func TestPathsThatMayBeLeftToOthers(t *testing.T) {
+	for _, path := range []string{
+		"/spec/replicas", "/metadata/annotations/example.com~1note", "/spec/template/spec/nodeSelector", "/spec/template/spec/tolerations",
+		"/spec/template/spec/containers/0/resources", "/spec/template/spec/priorityClassName", "/spec/template/metadata/annotations/restarted", "/metadata/labels/team",
+	} {
+		_, err := drift.Parse(ignore("Deployment", path))
+		require.NoError(t, err, path)
+	}
+	for _, path := range []string{
+		"/spec", "/metadata", "/spec/template", "/spec/template/spec", "/spec/template/spec/containers", "/spec/template/spec/containers/0",
+		"/spec/template/spec/containers/0/image", "/spec/template/spec/containers/1/securityContext", "/spec/template/spec/containers/0/securityContext/privileged",
+		"/spec/template/spec/initContainers/0/resources", "/spec/selector/matchLabels", "/spec/template/metadata/labels", "/spec/template/spec/volumes",
+		"/spec/template/spec/serviceAccountName", "/spec/template/spec/hostNetwork", "/metadata/labels", "/metadata/labels/vdo.vmware.com~1driver",
+		"/metadata/finalizers", "/rules", "/rules/0/verbs", "/roleRef", "/subjects", "/webhooks/0/clientConfig", "/kind", "", "spec/replicas", "/", "/spec//replicas", "/a~b", "/a~2",
+	} {
+		_, err := drift.Parse(ignore("Deployment", path))
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
+		require.Contains(t, err.Error(), "spec.drift.ignore[0]", path)
+	}
+	for _, kind := range []string{"Secret", "CustomResourceDefinition", "Namespace", "CSIDriver"} {
+		_, err := drift.Parse(ignore(kind, "/metadata/annotations/a"))
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), kind)
+	}
+}
+
+// A rule that is not valid does not take the others with it.
+func TestAGoodRuleCountsBesideABadOne(t *testing.T) {
+	rules, err := drift.Parse(ignore("Deployment", "/spec/selector", "/spec/replicas"))
+	require.Error(t, err)
+	got := rules.Leave(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Manager: ours})
+	_, there, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
+	require.False(t, there)
+}
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	require.NoError(t, json.Unmarshal([]byte(text), &o.Object))
+	return o
+}
+
+func deployment(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := object(t, text)
+	o.SetAPIVersion("apps/v1")
+	o.SetKind("Deployment")
+	o.SetNamespace("vmware-system-csi")
+	o.SetName("vsphere-csi-controller")
+	return o
+}
+
+// live is an object of which another manager has set fields; the rest is ours.
+func live(t *testing.T, text, theirs string) *unstructured.Unstructured {
+	t.Helper()
+	o := deployment(t, text)
+	fields := []metav1.ManagedFieldsEntry{{Manager: ours, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:replicas":{},"f:paused":{}}}`)}}}
+	if theirs != "" {
+		now := metav1.Now()
+		fields = append(fields, metav1.ManagedFieldsEntry{Manager: "scaler", Time: &now, FieldsV1: &metav1.FieldsV1{Raw: []byte(theirs)}})
+	}
+	o.SetManagedFields(fields)
+	return o
+}
+
+func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
+	const containers = `{"spec":{"template":{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}},{"name":"b"}]}}}}`
+	for name, c := range map[string]struct {
+		path, wanted, live, theirs, applied string
+		whole                               bool
+	}{
+		"somebody else has set it":   {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
+		"nobody else has set it":     {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{"replicas":2}}`, "", `{"spec":{"replicas":2}}`, false},
+		"it is not there":            {"/spec/replicas", `{"spec":{"replicas":3}}`, `{"spec":{}}`, "", `{"spec":{}}`, false},
+		"we have none":               {"/spec/replicas", `{"spec":{}}`, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`, `{"spec":{}}`, false},
+		"a part of it is another's":  {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1"}}}`, `{"metadata":{"annotations":{"x":"2","y":"3"}}}`, `{"f:metadata":{"f:annotations":{"f:x":{}}}}`, `{"metadata":{"annotations":{}}}`, false},
+		"a map of two managers":      {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"spec":{"strategy":{"a":"1","b":"2"}}}`, `{"f:spec":{"f:strategy":{"f:b":{}}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
+		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, false},
+		"data that are replaced":     {"/data/x", `{"data":{"x":"1","y":"1"}}`, `{"data":{"x":"2"}}`, "", `{"data":{"x":"2","y":"1"}}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, err := drift.Parse(ignore("Deployment", c.path))
+			require.NoError(t, err)
+			wanted := deployment(t, c.wanted)
+			before := wanted.DeepCopy()
+			got := rules.Leave(drift.Target{Object: wanted, Live: live(t, c.live, c.theirs), Manager: ours, Whole: c.whole})
+			require.Equal(t, deployment(t, c.applied).Object, got.Object)
+			require.Equal(t, before, wanted, "what was rendered stays")
+			require.Equal(t, wanted, rules.Leave(drift.Target{Object: wanted, Manager: ours}), "what is not there is made whole")
+		})
+	}
+}
+
+func TestARuleIsForTheObjectsThatItNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule v1alpha1.DriftIgnore
+		is   bool
+	}{
+		"kind":              {v1alpha1.DriftIgnore{Kind: "Deployment"}, true},
+		"another kind":      {v1alpha1.DriftIgnore{Kind: "DaemonSet"}, false},
+		"driver":            {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "csi"}, true},
+		"another driver":    {v1alpha1.DriftIgnore{Kind: "Deployment", Driver: "cpi"}, false},
+		"its name":          {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "vmware-system-csi", Name: "vsphere-csi-controller"}, true},
+		"another name":      {v1alpha1.DriftIgnore{Kind: "Deployment", Name: "x"}, false},
+		"another namespace": {v1alpha1.DriftIgnore{Kind: "Deployment", Namespace: "x"}, false},
+	} {
+		c.rule.Paths = []string{"/spec/replicas"}
+		rules, err := drift.Parse(&v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{c.rule}})
+		require.NoError(t, err)
+		got := rules.Leave(drift.Target{Object: deployment(t, `{"spec":{"replicas":3}}`), Live: live(t, `{"spec":{"replicas":7}}`, `{"f:spec":{"f:replicas":{}}}`), Driver: "csi", Manager: ours})
+		_, there, _ := unstructured.NestedFieldNoCopy(got.Object, "spec", "replicas")
+		require.Equal(t, c.is, !there, name)
+	}
+}
+
+func TestWhoChangedAFieldIsNamed(t *testing.T) {
+	o := live(t, `{}`, `{"f:spec":{"f:replicas":{}},"f:metadata":{"f:annotations":{"f:example.com/x":{}}}}`)
+	require.Equal(t, "scaler", drift.Changer(o, ours, []string{"spec.replicas"}))
+	require.Equal(t, "scaler", drift.Changer(o, ours, []string{"metadata.annotations.[example.com/x]"}))
+	require.Empty(t, drift.Changer(o, ours, []string{"spec.paused"}), "that is ours")
+	require.Empty(t, drift.Changer(nil, ours, []string{"spec.replicas"}))
+	require.Empty(t, drift.Changer(o, ours, []string{"spec.[cut"}))
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestWhoChangesAnObjectEachTimeIsLeftAloneForLongerAndLonger(t *testing.T) {
+	var ledger drift.Ledger
+	key := inventory.Key{Kind: "Deployment", Name: "a"}
+	now := noon
+	var entry v1alpha1.DriftStatus
+	for i := range drift.Repairs {
+		var contested bool
+		now = now.Add(time.Second)
+		entry, contested = drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(key, now), now)
+		require.Equal(t, i == drift.Repairs-1, contested)
+	}
+	require.True(t, drift.Paused(entry, now))
+	require.True(t, entry.Until.Equal(&metav1.Time{Time: now.Add(drift.FirstPause)}))
+	for _, pause := range []time.Duration{10, 20, 40, 80, 160, 320, 360, 360} {
+		now = entry.Until.Time
+		require.False(t, drift.Paused(entry, now), "it is tried again")
+		var contested bool
+		entry, contested = drift.Repaired(entry, (&drift.Ledger{}).Repaired(key, now), now) // an operator that starts anew
+		require.True(t, contested)
+		require.Equal(t, pause*time.Minute, entry.Until.Sub(now))
+	}
+}
+
+// Changes by hand, now and then, are no contest.
+func TestRepairsThatLieApartAreNoContest(t *testing.T) {
+	var ledger drift.Ledger
+	for i := range 100 {
+		_, contested := drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(inventory.Key{Name: "a"}, noon.Add(time.Duration(i)*drift.Window/(drift.Repairs-1))), noon)
+		require.False(t, contested)
+	}
+	for i := range 5000 {
+		require.Equal(t, 1, ledger.Repaired(inventory.Key{Name: strings.Repeat("x", i%50) + time.Duration(i).String()}, noon))
+	}
+}

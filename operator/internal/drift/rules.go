@@ -1,0 +1,293 @@
+// Package drift says what is done about objects that somebody else has changed: which
+// fields are left to others, whether what differs is put right, and what to do about
+// somebody who changes it again each time. It is pure.
+//
+// # Fields that are left to others
+//
+// A rule of spec.drift.ignore names fields by JSON pointers. Such a field is left out of
+// what is applied once another manager has set it, so that by the rules of server-side
+// apply it is that manager's alone. As long as nobody else has, what is on the cluster is
+// applied again: to leave it out would have the API server remove it. An object that is not
+// there yet is made whole.
+//
+// A pointer cannot lead to what says which object it is, which pods it selects, what rights
+// it gives, or which images run with which rights: whoever may edit a VDOConfig may not
+// turn the repair of those off one by one. It is refused, with all that lies above or below.
+//
+// # Contests
+//
+// Another manager may set a field again each time that it is repaired: see [Repaired].
+package drift
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Rules are what a VDOConfig says of drift. The zero value repairs everything.
+type Rules struct {
+	Mode  v1alpha1.DriftMode // "" is Repair
+	rules []rule
+}
+
+type rule struct {
+	v1alpha1.DriftIgnore
+	paths [][]string
+}
+
+// Parse reads a policy; nil is none. What is wrong with a rule is an InvalidInput fault that
+// names it, and the others count all the same.
+func Parse(p *v1alpha1.DriftPolicy) (Rules, error) {
+	if p == nil {
+		return Rules{}, nil
+	}
+	out := Rules{Mode: p.Mode}
+	var errs []error
+	for i, from := range p.Ignore {
+		r := rule{DriftIgnore: from}
+		for _, text := range from.Paths {
+			path, err := pointer(text)
+			if err == nil {
+				err = allowed(from.Kind, path)
+			}
+			if err != nil {
+				errs = append(errs, &fault.Error{
+					Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("spec.drift.ignore[%d], path %s", i, text), Err: err,
+					Hint: "name a single field that another tool sets, such as /spec/replicas",
+				})
+				continue
+			}
+			r.paths = append(r.paths, path)
+		}
+		out.rules = append(out.rules, r)
+	}
+	return out, fault.Join(errs...)
+}
+
+// pointer reads a JSON pointer (RFC 6901) that leads to something within an object.
+func pointer(text string) ([]string, error) {
+	rest, ok := strings.CutPrefix(text, "/")
+	if !ok || rest == "" {
+		return nil, errors.New("it is no JSON pointer: it begins with a slash and names a field")
+	}
+	tokens := strings.Split(rest, "/")
+	for i, t := range tokens {
+		if bad := strings.NewReplacer("~0", "", "~1", "").Replace(t); t == "" || strings.Contains(bad, "~") {
+			return nil, fmt.Errorf("its part %q is none: a slash within a key is ~1, a tilde ~0", t)
+		}
+		tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(t)
+	}
+	return tokens, nil
+}
+
+// protected are the fields that are always repaired; * is any item of a list or key.
+var protected = []struct{ path, why string }{
+	{"/apiVersion", "it says what the object is"},
+	{"/kind", "it says what the object is"},
+	{"/metadata/name", "it says what the object is"},
+	{"/metadata/namespace", "it says what the object is"},
+	{"/metadata/labels/app.kubernetes.io~1managed-by", "by it the operator knows its objects"},
+	{"/metadata/labels/vdo.vmware.com~1driver", "by it the operator knows its objects"},
+	{"/metadata/labels/vdo.vmware.com~1version", "by it the operator knows its objects"},
+	{"/metadata/ownerReferences", "by it others would delete the object"},
+	{"/metadata/finalizers", "it keeps the object"},
+	{"/spec/selector", "it selects pods"},
+	{"/spec/template/metadata/labels", "pods are selected by it"},
+	{"/spec/template/metadata/annotations/vdo.vmware.com~1config-hash", "a change of the configuration restarts pods by it"},
+	{"/spec/template/spec/serviceAccountName", "it gives rights to pods"},
+	{"/spec/template/spec/serviceAccount", "it gives rights to pods"},
+	{"/spec/template/spec/securityContext", "it says with which rights pods run"},
+	{"/spec/template/spec/hostNetwork", "it says with which rights pods run"},
+	{"/spec/template/spec/hostPID", "it says with which rights pods run"},
+	{"/spec/template/spec/hostIPC", "it says with which rights pods run"},
+	{"/spec/template/spec/volumes", "it says which of a node's folders pods see"},
+	{"/spec/template/spec/containers/*/name", "it says which container it is"},
+	{"/spec/template/spec/containers/*/image", "images come from the bundle alone"},
+	{"/spec/template/spec/containers/*/command", "it says what runs"},
+	{"/spec/template/spec/containers/*/securityContext", "it says with which rights pods run"},
+	{"/spec/template/spec/containers/*/volumeMounts", "it says which of a node's folders pods see"},
+	{"/spec/template/spec/initContainers", "images come from the bundle alone"},
+	{"/spec/template/spec/ephemeralContainers", "images come from the bundle alone"},
+	{"/rules", "it gives rights"},
+	{"/aggregationRule", "it gives rights"},
+	{"/roleRef", "it gives rights"},
+	{"/subjects", "it gives rights"},
+	{"/webhooks", "it says what the API server asks and trusts"},
+}
+
+// kinds are those that are repaired as a whole.
+var kinds = map[string]string{
+	"Secret":                   "it holds what drivers log in with",
+	"CustomResourceDefinition": "all resources of its kind depend on it",
+	"Namespace":                "its labels say which pods may run in it",
+	"CSIDriver":                "volumes are attached through it",
+}
+
+// allowed refuses what leads to, above or below something that is always repaired.
+func allowed(kind string, path []string) error {
+	if why := kinds[kind]; why != "" {
+		return fmt.Errorf("a %s is always repaired: %s", kind, why)
+	}
+	for _, p := range protected {
+		if overlap(mustPointer(p.path), path) {
+			return fmt.Errorf("it would leave %s to others, which is always repaired: %s", p.path, p.why)
+		}
+	}
+	return nil
+}
+
+// overlap tells whether one of two paths leads to, or through, the other's field.
+func overlap(pattern, path []string) bool {
+	for i := range min(len(pattern), len(path)) {
+		if pattern[i] != "*" && pattern[i] != path[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func mustPointer(text string) []string {
+	path, err := pointer(text)
+	if err != nil {
+		panic(err)
+	}
+	return path
+}
+
+// of are the paths that the rules name in an object.
+func (r Rules) of(o *unstructured.Unstructured, d matrix.Driver) [][]string {
+	var all [][]string
+	for _, rule := range r.rules {
+		if rule.Kind != o.GetKind() || (rule.Driver != "" && rule.Driver != string(d)) ||
+			(rule.Namespace != "" && rule.Namespace != o.GetNamespace()) || (rule.Name != "" && rule.Name != o.GetName()) {
+			continue
+		}
+		all = append(all, rule.paths...)
+	}
+	return all
+}
+
+// Target is an object that shall be applied, and what is there.
+type Target struct {
+	Object  *unstructured.Unstructured
+	Live    *unstructured.Unstructured // nil where it is not there
+	Driver  matrix.Driver
+	Manager string // our own
+	Whole   bool   // its data are replaced, and not applied field by field
+}
+
+// Leave returns what is applied of an object: without the fields that are left to others.
+// The object given is not changed.
+func (r Rules) Leave(t Target) *unstructured.Unstructured {
+	paths := r.of(t.Object, t.Driver)
+	if len(paths) == 0 || t.Live == nil {
+		return t.Object
+	}
+	out := t.Object.DeepCopy()
+	owned := owners(t.Live)
+	for _, path := range paths {
+		there, has := find(t.Live.Object, named(out.Object, path))
+		value := any(nil)
+		if has {
+			value = there
+			if !t.Whole {
+				value = owned.without(t.Manager, fieldsOf(out.Object, path), there)
+			}
+		}
+		put(out.Object, path, value)
+	}
+	return out
+}
+
+// step is one token of a path in an object: a key of a map, or an item of a list, known by
+// its name.
+type step struct {
+	key  string
+	name string // of a list's item
+}
+
+// named resolves a path's indexes by the names that the items have in an object.
+func named(o any, path []string) []step {
+	var all []step
+	for _, token := range path {
+		list, isList := o.([]any)
+		if !isList {
+			m, _ := o.(map[string]any) //nolint:errcheck // what is no map has no such key
+			o = m[token]
+			all = append(all, step{key: token})
+			continue
+		}
+		item := at(list, token)
+		o = item
+		name, _ := item["name"].(string) //nolint:errcheck // an item without one is not known
+		all = append(all, step{key: token, name: name})
+	}
+	return all
+}
+
+// at is the item of a list that has an index or a name.
+func at(list []any, token string) map[string]any {
+	i, err := strconv.Atoi(token)
+	if err != nil || i < 0 || i >= len(list) {
+		return nil
+	}
+	m, _ := list[i].(map[string]any) //nolint:errcheck // an item that is no map has no fields
+	return m
+}
+
+func find(o any, path []step) (any, bool) {
+	for _, s := range path {
+		switch in := o.(type) {
+		case map[string]any:
+			next, ok := in[s.key]
+			if !ok {
+				return nil, false
+			}
+			o = next
+		case []any:
+			i := slices.IndexFunc(in, func(item any) bool {
+				m, ok := item.(map[string]any)
+				return ok && s.name != "" && m["name"] == s.name
+			})
+			if i < 0 {
+				return nil, false
+			}
+			o = in[i]
+		default:
+			return nil, false
+		}
+	}
+	return o, true
+}
+
+// put sets a field, or, for nil, takes it away; what it lies in is made where it is a map.
+func put(o any, path []string, value any) {
+	for i, token := range path {
+		last := i == len(path)-1
+		switch in := o.(type) {
+		case map[string]any:
+			switch {
+			case last && value == nil:
+				delete(in, token)
+			case last:
+				in[token] = value
+			case in[token] == nil && value != nil:
+				in[token] = map[string]any{}
+			}
+			o = in[token]
+		case []any:
+			o = any(at(in, token))
+		default:
+			return
+		}
+	}
+}
