@@ -168,7 +168,7 @@ func otherConflict(o Other) error {
 	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "install", Subject: string(o.Driver), Hint: hint,
-		Err: fmt.Errorf("another one is installed: %s%s", o.Key, versionNote(o.Version)),
+		Err: fmt.Errorf("another installation of it exists: %s%s", o.Key, versionNote(o.Version)),
 	}
 }
 

@@ -76,7 +76,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		return s
 	}
 	if live == nil {
-		s.Action, s.Reason = Gone, "is not there any more"
+		s.Action, s.Reason = Gone, "no longer exists"
 		return s
 	}
 	s.of(live)
@@ -101,7 +101,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		return s
 	}
 	if !ours(live, e, true) {
-		s.Action, s.Reason = Forget, "somebody else made it anew"
+		s.Action, s.Reason = Forget, "somebody else has created it again"
 		return s
 	}
 	s.Action, s.Reason = Prune, "is no longer wanted"

@@ -54,7 +54,7 @@ func (a *applier) stages(ctx context.Context) error {
 			return err
 		}
 		if i == 0 && stage.Name == render.StageBase && untried && a.outcome.changed > 0 {
-			a.outcome.gate, a.outcome.again = "the namespaces and kinds that the rest lies in were just made", true
+			a.outcome.gate, a.outcome.again = "the namespaces and kinds that were just created: all else needs them", true
 			return nil
 		}
 	}
@@ -224,7 +224,7 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 		a.changed(ctx, s, a.note(s, live))
 	}
 	if s.Action == plan.Recreate {
-		a.outcome.gate, a.outcome.again = s.Key.String()+" is being made again", a.outcome.again || !s.Deleting
+		a.outcome.gate, a.outcome.again = s.Key.String()+" to be deleted, so that it can be created again", a.outcome.again || !s.Deleting
 	}
 	return applied, nil
 }

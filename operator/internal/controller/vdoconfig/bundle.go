@@ -144,7 +144,7 @@ func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, erro
 			}
 		}
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has none of that name", g.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has no DriverBundle of that name", g.name.Namespace),
 			Hint: "correct spec.bundle.name, or create the DriverBundle",
 		}
 	}
@@ -153,7 +153,7 @@ func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, erro
 		return &all.Items[0], nil
 	case 0:
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has none", g.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has no DriverBundle", g.name.Namespace),
 			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
 		}
 	}
@@ -163,7 +163,7 @@ func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, erro
 	}
 	slices.Sort(names)
 	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("there are %d: %v", len(names), names),
+		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has %d: %s", g.name.Namespace, len(names), few(names)),
 		Hint: "name one in spec.bundle.name",
 	}
 }
@@ -178,6 +178,6 @@ func (g *gatherer) notAccepted(b *v1alpha1.DriverBundle) error {
 	}
 	return &fault.Error{
 		Reason: fault.Reason(ready.Reason), Op: "install from", Subject: "DriverBundle " + b.Name,
-		Hint: "see to the DriverBundle first", Err: errors.New(ready.Message),
+		Hint: "correct what the DriverBundle's conditions name first", Err: errors.New(ready.Message),
 	}
 }

@@ -61,7 +61,7 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 	p.certificate = cert
 	if renewed {
 		p.Recorder.Eventf(p.config, nil, corev1.EventTypeNormal, "CertificateRenewed", "Renew",
-			"the certificate of the storage driver's webhook was renewed: it counts until %s", cert.EndsAt().UTC().Format(time.RFC3339))
+			"the certificate of the storage driver's webhook was renewed and is valid until %s", cert.EndsAt().UTC().Format(time.RFC3339))
 	}
 	return p.rollWebhook(ctx, cert, recorded(inv, live, webhookDeployment))
 }

@@ -44,7 +44,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -164,6 +163,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	default:
 		p.run(ctx, "")
 	}
+	p.logChanges(ctx)
 	return p.result, nil
 }
 
@@ -250,7 +250,7 @@ func (p *pass) changed(ctx context.Context, s plan.Step, note string) {
 		p.outcome.done = map[inventory.Key]bool{}
 	}
 	p.outcome.done[s.Key] = true
-	log.FromContext(ctx).Info("changed", "object", s.Key.String(), "action", s.Action, "driver", s.Driver, "release", s.Release, "cause", s.Cause, "reason", s.Reason)
+	p.logStep(ctx, s)
 	if note != "" {
 		p.Recorder.Eventf(p.config, nil, "Normal", eventReason(s), "Apply", "%s", condition.Cut(note, condition.MaxNote))
 	}

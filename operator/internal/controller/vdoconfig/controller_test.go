@@ -161,7 +161,7 @@ func TestManualUpgradesWaitAndAreListed(t *testing.T) {
 	require.Equal(t, "3.5.1", driver(v, "csi").Wanted)
 	require.True(t, isTrue(v, "Ready"), describe(v))
 	require.Len(t, v.Status.Pending, 1)
-	require.Contains(t, v.Status.Pending[0], "upgrade csi@3.5.1 to 3.7.3")
+	require.Contains(t, v.Status.Pending[0], "upgrade csi@3.5.1 to csi@3.7.3")
 	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeAutomatic })
 	w.ready(v)
 	require.Equal(t, "3.7.3", driver(v, "csi").Version)

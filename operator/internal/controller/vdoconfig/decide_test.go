@@ -84,7 +84,7 @@ func TestManualStaysAndListsTheUpgrade(t *testing.T) {
 	})
 	require.Contains(t, chosen(d), "csi@3.5.1")
 	require.Len(t, d.pending, 1)
-	require.Contains(t, d.pending[0], "upgrade csi@3.5.1 to 3.7.3")
+	require.Contains(t, d.pending[0], "upgrade csi@3.5.1 to csi@3.7.3")
 }
 
 func TestManualGoesOnWhereWhatIsInstalledDoesNotFitAnyMore(t *testing.T) {

@@ -80,7 +80,7 @@ func (g *gatherer) unverifiedLogin(secret string) {
 	switch {
 	case ready != nil && ready.Status == metav1.ConditionFalse:
 		g.hold(&fault.Error{
-			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "see to the DriverBundle " + b.Name + " first",
+			Reason: fault.Reason(ready.Reason), Op: "use pull secret", Subject: secret, Hint: "correct what the conditions of DriverBundle " + b.Name + " name first",
 			Err: errors.New("the mirror has not let it in" + g.login.note() + ": " + ready.Message),
 		})
 	case b.Spec.Suspend:

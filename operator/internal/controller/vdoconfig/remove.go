@@ -38,6 +38,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		}
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
+	defer p.logChanges(ctx)
 	p.outcome.leaving = err
 	if other == nil && (p.outcome.volumes != nil || errors.Is(err, errInventoryLost) || stopped(&config.Spec)) {
 		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
@@ -103,7 +104,7 @@ func (p *pass) lostInventory(ctx context.Context, inv inventory.Inventory, other
 	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "remove", Subject: "drivers", Err: errInventoryLost,
-		Hint: "it is made again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
+		Hint: "the operator makes it again from the bundle first; set spec.onDelete to Orphan to leave the drivers installed",
 	}
 }
 

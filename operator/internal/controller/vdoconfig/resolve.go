@@ -290,7 +290,7 @@ func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins,
 	for _, c := range selection.Choices {
 		from, to := d.version(c.Release.Driver), c.Release.Version.String()
 		if from != "" && from != to {
-			all = append(all, fmt.Sprintf("upgrade %s@%s to %s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
+			all = append(all, fmt.Sprintf("upgrade %[1]s@%[2]s to %[1]s@%[3]s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
 		}
 	}
 	return all

@@ -67,6 +67,7 @@ type outcome struct {
 	again    bool                    // go on at once
 	changed  int                     // objects written
 	done     map[inventory.Key]bool  // those objects
+	changes  map[change]int          // how many, by what and why
 	plan     *plan.Plan
 	foreseen *shown // what would be done without what holds it back, where something does
 	report   *assess.Report
@@ -262,10 +263,11 @@ func (p *result) awaits() string {
 // waits is what is waited for.
 func (p *result) waits() []string {
 	var all []string
-	for _, w := range []string{p.outcome.gate, p.awaits()} {
-		if w != "" {
-			all = append(all, "waiting for "+w)
-		}
+	if p.outcome.gate != "" {
+		all = append(all, "waiting for "+p.outcome.gate)
+	}
+	if w := p.awaits(); w != "" {
+		all = append(all, w)
 	}
 	if rep := p.outcome.report; rep != nil {
 		for _, d := range inOrder {
@@ -307,9 +309,9 @@ func (p *result) resolvedCondition() metav1.Condition {
 	case p.awaits() != "":
 		return condition.Pending(typ, p.awaits())
 	case !p.decision.made && p.outcome.applied != nil:
-		return condition.Unseen(typ, "nothing was chosen", p.outcome.applied)
+		return condition.Unseen(typ, "no release was chosen", p.outcome.applied)
 	case !p.decision.made:
-		return condition.Pending(typ, "nothing is chosen: the VDOConfig is being deleted")
+		return condition.Pending(typ, "no release is chosen, since the VDOConfig is being deleted")
 	}
 	return condition.Judged(typ, nil, p.chosen())
 }
@@ -342,7 +344,7 @@ func (p *result) appliedCondition(st *v1alpha1.VDOConfigStatus) []metav1.Conditi
 	case p.outcome.plan != nil:
 		return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("%d objects", p.inventory.Len()))}
 	case meta.FindStatusCondition(st.Conditions, typ) == nil:
-		return []metav1.Condition{condition.Pending(typ, "nothing was chosen yet")}
+		return []metav1.Condition{condition.Pending(typ, "no release was chosen yet")}
 	}
 	return nil // nothing was planned: it stays
 }
@@ -368,13 +370,13 @@ func (p *result) certificateCondition() metav1.Condition {
 	case cert == nil:
 		return condition.False(typ, err)
 	case cert.EndsAt().Sub(p.now) < webhookcert.WarnBefore:
-		text := fmt.Sprintf("the certificate of the storage driver's webhook ends at %s, and with it writes of StorageClasses and changes of claims", cert.EndsAt().UTC().Format(time.RFC3339))
+		text := fmt.Sprintf("the certificate of the storage driver's webhook expires at %s; from then on the API server refuses changes of StorageClasses and claims", cert.EndsAt().UTC().Format(time.RFC3339))
 		if err != nil {
 			text += "; it could not be renewed: " + fault.Text(err)
 		}
 		return metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: reasonExpiring, Message: text}
 	}
-	return condition.Judged(typ, err, "it counts until "+cert.EndsAt().UTC().Format(time.RFC3339))
+	return condition.Judged(typ, err, "it is valid until "+cert.EndsAt().UTC().Format(time.RFC3339))
 }
 
 // partCondition is of one driver. Of one that this pass did not look at nothing is known

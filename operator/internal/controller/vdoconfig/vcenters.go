@@ -58,7 +58,7 @@ func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return vcenter{held: &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has none of that name", g.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has no VsphereCloudConfig of that name", g.name.Namespace),
 			Hint: "create it, or correct the name in the VDOConfig",
 		}}, nil
 	case err != nil:
@@ -90,7 +90,7 @@ func judgeVCenter(vcc *v1alpha1.VsphereCloudConfig, read credentials.Credentials
 	case current && ready.Status == metav1.ConditionFalse && vcc.Status.CredentialsVersion == read.Version:
 		vc.held = &fault.Error{
 			Reason: fault.Reason(ready.Reason), Op: "use", Subject: "VsphereCloudConfig " + vcc.Name, Err: errors.New(ready.Message),
-			Hint: "see to the VsphereCloudConfig first",
+			Hint: "correct what the VsphereCloudConfig's conditions name first",
 		}
 	case current && ready.Status == metav1.ConditionTrue && ok:
 	case vcc.Spec.Suspend:
