@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	maxDrift       = 50  // objects listed
+	maxDrift       = 20  // objects listed
 	maxDriftFields = 256 // bytes of an object's fields
 
 	reasonDrift     = "DriftFound"

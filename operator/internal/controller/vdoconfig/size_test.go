@@ -65,6 +65,9 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long}}, Reason: long})
 		}
 	}
+	for range maxDrift {
+		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Name: long[:200], Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
+	}
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
 	p.Record(p.config)
 	size, err := json.Marshal(p.config.Status)
