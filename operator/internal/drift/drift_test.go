@@ -78,10 +78,10 @@ func deployment(t *testing.T, text string) *unstructured.Unstructured {
 func live(t *testing.T, text, theirs string) *unstructured.Unstructured {
 	t.Helper()
 	o := deployment(t, text)
-	fields := []metav1.ManagedFieldsEntry{{Manager: ours, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:replicas":{},"f:paused":{}}}`)}}}
+	fields := []metav1.ManagedFieldsEntry{{Manager: ours, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:replicas":{},"f:paused":{}}}`)}}
 	if theirs != "" {
 		now := metav1.Now()
-		fields = append(fields, metav1.ManagedFieldsEntry{Manager: "scaler", Time: &now, FieldsV1: &metav1.FieldsV1{Raw: []byte(theirs)}})
+		fields = append(fields, metav1.ManagedFieldsEntry{Manager: "scaler", Time: &now, FieldsV1: metav1.NewFieldsV1(theirs)})
 	}
 	o.SetManagedFields(fields)
 	return o
@@ -161,13 +161,13 @@ func TestWhoChangesAnObjectEachTimeIsLeftAloneForLongerAndLonger(t *testing.T) {
 	}
 	require.True(t, drift.Paused(entry, now))
 	require.True(t, entry.Until.Equal(&metav1.Time{Time: now.Add(drift.FirstPause)}))
-	for _, pause := range []time.Duration{10, 20, 40, 80, 160, 320, 360, 360} {
+	for _, minutes := range []int{10, 20, 40, 80, 160, 320, 360, 360} {
 		now = entry.Until.Time
 		require.False(t, drift.Paused(entry, now), "it is tried again")
 		var contested bool
 		entry, contested = drift.Repaired(entry, (&drift.Ledger{}).Repaired(key, now), now) // an operator that starts anew
 		require.True(t, contested)
-		require.Equal(t, pause*time.Minute, entry.Until.Sub(now))
+		require.Equal(t, time.Duration(minutes)*time.Minute, entry.Until.Sub(now))
 	}
 }
 
@@ -175,7 +175,7 @@ func TestWhoChangesAnObjectEachTimeIsLeftAloneForLongerAndLonger(t *testing.T) {
 func TestRepairsThatLieApartAreNoContest(t *testing.T) {
 	var ledger drift.Ledger
 	for i := range 100 {
-		_, contested := drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(inventory.Key{Name: "a"}, noon.Add(time.Duration(i)*drift.Window/(drift.Repairs-1))), noon)
+		_, contested := drift.Repaired(v1alpha1.DriftStatus{}, ledger.Repaired(inventory.Key{Name: "a"}, noon.Add(time.Duration(i*int(drift.Window)/(drift.Repairs-1)))), noon)
 		require.False(t, contested)
 	}
 	for i := range 5000 {

@@ -27,7 +27,7 @@ func owners(o *unstructured.Unstructured) owned {
 		if e.Time != nil {
 			m.at = e.Time.Time
 		}
-		if json.Unmarshal(e.FieldsV1.Raw, &m.fields) == nil {
+		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &m.fields) == nil {
 			all = append(all, m)
 		}
 	}

@@ -92,7 +92,7 @@ func TestAFieldIsLeftToOthers(t *testing.T) {
 	require.Equal(t, was+1, *d.Spec.Replicas)
 	for _, f := range d.ManagedFields {
 		if f.Manager == "vdo-operator" {
-			require.NotContains(t, string(f.FieldsV1.Raw), `"f:replicas"`, "it is the other manager's alone")
+			require.NotContains(t, f.FieldsV1.GetRawString(), `"f:replicas"`, "it is the other manager's alone")
 		}
 	}
 
