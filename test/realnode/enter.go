@@ -108,8 +108,8 @@ func left(t *testing.T) time.Duration {
 func build(ctx context.Context) error {
 	v := toolchain.FirstKubernetes
 	_, err := toolchain.Builder{Progress: os.Stderr}.Ensure(ctx, Tool(),
-		toolchain.Tool{Name: "kube-apiserver", Version: v}, toolchain.Tool{Name: "kube-controller-manager", Version: v},
-		toolchain.Tool{Name: "kube-scheduler", Version: v}, toolchain.Tool{Name: "etcd"}, toolchain.Tool{Name: "kubectl"})
+		toolchain.Tool{Name: "kube-apiserver", Version: v}, toolchain.Tool{Name: "kube-apiserver", Version: toolchain.NextKubernetes},
+		toolchain.Tool{Name: "kube-controller-manager", Version: v}, toolchain.Tool{Name: "kube-scheduler", Version: v}, toolchain.Tool{Name: "etcd"}, toolchain.Tool{Name: "kubectl"})
 	return err
 }
 

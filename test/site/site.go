@@ -76,7 +76,8 @@ func New(ctx context.Context, o Options) (_ *Site, err error) {
 			return nil, err
 		}
 	}
-	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: o.ControlPlanes + o.Workers}); err != nil {
+	// One machine more than nodes, for one that joins.
+	if s.VCenter, err = vcenter.Run(vcenter.Options{Machines: o.ControlPlanes + o.Workers + 1}); err != nil {
 		return nil, err
 	}
 	if err := s.writeFiles(); err != nil {

@@ -60,10 +60,13 @@ type VCenter struct {
 	CA     []byte // PEM of the authority that its certificate is from
 	SHA1   string // thumbprint of the certificate, AA:BB:…
 	SHA256 string
+	opts   Options
 	model  *simulator.Model
 	server *simulator.Server
 	mu     sync.Mutex
-	logins map[string]int
+	// serving is the certificate that connections get.
+	serving tls.Certificate
+	logins  map[string]int
 	// passwords are those of now, refused how often another one was given, and
 	// accepted the right ones that somebody logged in with, by account.
 	passwords map[string]string
@@ -97,6 +100,7 @@ func Run(o Options) (*VCenter, error) {
 		return nil, err
 	}
 	v := &VCenter{
+		opts: o, serving: cert.serving,
 		CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o),
 		passwords: map[string]string{}, refused: map[string]int{}, accepted: map[string][]string{},
 	}
@@ -110,7 +114,7 @@ func Run(o Options) (*VCenter, error) {
 		v.model.Remove()
 		return nil, err
 	}
-	v.listen(cert.serving)
+	v.listen()
 	return v, nil
 }
 
@@ -198,9 +202,16 @@ func place(ctx context.Context, c *vim25.Client, from, to string, into *object.F
 	return task.Wait(ctx)
 }
 
-func (v *VCenter) listen(cert tls.Certificate) {
+func (v *VCenter) listen() {
 	s := v.model.Service
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	s.TLS = &tls.Config{
+		Certificates: []tls.Certificate{v.serving}, MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			return &tls.Config{Certificates: []tls.Certificate{v.serving}, MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}, nil
+		},
+	}
 	s.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(Admin.Username, Admin.Password)}
 	s.RegisterEndpoints = true
 	v.server = s.NewServer()
@@ -232,6 +243,29 @@ func (v *VCenter) valid(req *types.Login) bool {
 		v.accepted[req.UserName] = append(v.accepted[req.UserName], req.Password)
 	}
 	return true
+}
+
+// Reissue replaces the certificate by one of another authority, and returns that. Only
+// connections that are new get it.
+func (v *VCenter) Reissue() (ca []byte, err error) {
+	cert, err := issue(v.opts)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.serving = cert.serving
+	v.CA, v.SHA1, v.SHA256 = cert.ca, cert.sha1, cert.sha256
+	return cert.ca, nil
+}
+
+// SetVersion has the vCenter report another version, as after an upgrade.
+func (v *VCenter) SetVersion(version string) {
+	registry := v.model.Map()
+	instance := registry.Get(vim25.ServiceInstance).(*simulator.ServiceInstance) //nolint:forcetypeassert // it is that
+	registry.WithLock(simulator.NewContext(), instance, func() {
+		instance.Content.About.Version, instance.Content.About.ApiVersion = version, version+".0"
+	})
 }
 
 // SetPassword changes the password of an account.

@@ -1,0 +1,169 @@
+package site
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/soap"
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// login is a vCenter and an account as a driver's configuration gives them.
+type login struct {
+	server, username, password string
+	port                       int
+	insecure                   bool
+	thumbprint                 string
+	ca                         []byte
+}
+
+// cpiLogins reads the cloud provider's configuration as the cloud provider does:
+// YAML in a ConfigMap, credentials in the Secret that it names.
+func (d *Drivers) cpiLogins(ctx context.Context) ([]login, error) {
+	cm, err := d.client.CoreV1().ConfigMaps("kube-system").Get(ctx, "vsphere-cloud-config", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	type section struct {
+		Server          string `yaml:"server"`
+		Port            int    `yaml:"port"`
+		Insecure        bool   `yaml:"insecureFlag"`
+		Thumbprint      string `yaml:"thumbprint"`
+		CAFile          string `yaml:"caFile"`
+		SecretName      string `yaml:"secretName"`
+		SecretNamespace string `yaml:"secretNamespace"`
+	}
+	var config struct {
+		Global  section            `yaml:"global"`
+		VCenter map[string]section `yaml:"vcenter"`
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data["vsphere.conf"]), &config); err != nil {
+		return nil, err
+	}
+	var out []login
+	for _, vc := range config.VCenter {
+		name, namespace := first(vc.SecretName, config.Global.SecretName), first(vc.SecretNamespace, config.Global.SecretNamespace)
+		secret, err := d.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("secret %s/%s: %w", namespace, name, err)
+		}
+		l := login{
+			server: vc.Server, port: vc.Port, insecure: vc.Insecure || config.Global.Insecure,
+			thumbprint: first(vc.Thumbprint, config.Global.Thumbprint),
+			username:   string(secret.Data[vc.Server+".username"]), password: string(secret.Data[vc.Server+".password"]),
+		}
+		if l.username == "" {
+			return nil, fmt.Errorf("credentials not found for server %s", vc.Server)
+		}
+		if file := first(vc.CAFile, config.Global.CAFile); file != "" {
+			l.ca = []byte(cm.Data[path.Base(file)])
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// csiConfig reads the storage driver's configuration: INI in a Secret. The categories are
+// those of its volumes' topology.
+func (d *Drivers) csiConfig(ctx context.Context) (_ []login, categories []string, _ error) {
+	secret, err := d.client.CoreV1().Secrets(csiNamespace).Get(ctx, "vsphere-config-secret", metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	sections := parseINI(string(secret.Data["csi-vsphere.conf"]))
+	var out []login
+	for name, keys := range sections {
+		server, ok := strings.CutPrefix(name, "VirtualCenter ")
+		if !ok {
+			continue
+		}
+		get := func(key string) string { return first(keys[key], sections["Global"][key]) }
+		l := login{
+			server: strings.Trim(server, `"`), username: get("user"), password: get("password"),
+			insecure: get("insecure-flag") == "true", thumbprint: get("thumbprint"),
+		}
+		l.port, _ = strconv.Atoi(first(get("port"), "443"))
+		if file := get("ca-file"); file != "" {
+			l.ca = secret.Data[path.Base(file)]
+		}
+		out = append(out, l)
+	}
+	if len(out) == 0 {
+		return nil, nil, errors.New("csi-vsphere.conf has no VirtualCenter section")
+	}
+	if list := sections["Labels"]["topology-categories"]; list != "" {
+		for c := range strings.SplitSeq(list, ",") {
+			categories = append(categories, strings.TrimSpace(c))
+		}
+	}
+	return out, categories, nil
+}
+
+// parseINI reads the quoted form that the driver's configuration is written in.
+func parseINI(text string) map[string]map[string]string {
+	sections, current := map[string]map[string]string{}, map[string]string{}
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			current = map[string]string{}
+			sections[line[1:len(line)-1]] = current
+			continue
+		}
+		if key, value, ok := strings.Cut(line, "="); ok {
+			value = strings.TrimSpace(value)
+			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+				value = strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(value[1 : len(value)-1])
+			}
+			current[strings.TrimSpace(key)] = value
+		}
+	}
+	return sections
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// hasVM logs in, looks for a VM by its BIOS UUID, and logs out.
+func (l login) hasVM(ctx context.Context, uuid string) (bool, error) {
+	u := &url.URL{Scheme: "https", Host: fmt.Sprintf("%s:%d", l.server, max(l.port, 1)), Path: vim25.Path}
+	sc := soap.NewClient(u, l.insecure)
+	if l.ca != nil {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(l.ca) {
+			return false, errors.New("failed to load CA file")
+		}
+		sc.DefaultTransport().TLSClientConfig.RootCAs = pool
+	}
+	if l.thumbprint != "" {
+		sc.SetThumbprint(u.Host, l.thumbprint)
+	}
+	vc, err := vim25.NewClient(ctx, sc)
+	if err != nil {
+		return false, err
+	}
+	c := &govmomi.Client{Client: vc, SessionManager: session.NewManager(vc)}
+	if err := c.Login(ctx, url.UserPassword(l.username, l.password)); err != nil {
+		return false, err
+	}
+	defer func() { _ = c.Logout(context.WithoutCancel(ctx)) }()
+	vm, err := object.NewSearchIndex(vc).FindByUuid(ctx, nil, uuid, true, nil)
+	return vm != nil, err
+}
