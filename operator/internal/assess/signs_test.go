@@ -41,7 +41,7 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		failed + `Permission to perform this operation was denied."}`:                                                              {fault.Forbidden, "privilege"},
 		failed + `checkAPI failed for vcenter API version: 6.7"}`:                                                                  {fault.Incompatible, "too old"},
 		failed + `vSAN file service is not supported in one or more vCenter(s)"}`:                                                  {fault.Incompatible, "too old"},
-		`F0822 10:00:00.000000       1 main.go:1] mulitple IP families specified but ENABLE_ALPHA_DUAL_STACK env var is not set`:   {fault.InvalidInput, "two families"},
+		`F0822 10:00:00.000000       1 main.go:1] IP families specified but ENABLE_ALPHA_DUAL_STACK env var is not set`:            {fault.InvalidInput, "two families"},
 		`E0822 10:00:00.000000       1 reflector.go:1] leases.coordination.k8s.io is forbidden: User "x" cannot list resource`:     {fault.Forbidden, "ClusterRoles"},
 		failed + `could not find the requested resource (get volumesnapshotcontents.snapshot.storage.k8s.io)"}`:                    {fault.Incomplete, "snapshot kinds"},
 		failed + `timed out while waiting for topology labels to be updated in \"w1\" CSINodeTopology instance."}`:                 {fault.Incomplete, "csinodetopologies"},
