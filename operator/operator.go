@@ -140,10 +140,12 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}
-	if err := driverbundle.SetupWithManager(mgr, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID}); err != nil {
+	trusting := driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now}
+	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Nodes: view.Nodes(), CSINodes: view.CSINodes()}); err != nil {
+	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes()}); err != nil {
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})

@@ -40,6 +40,7 @@ const (
 	ConditionCertificate = "WebhookCertificateValid" // it is renewed in time; False from 30 days before its end on
 	ConditionDrifted     = "Drifted"                 // something differs and is not repaired; absent else
 	ConditionUpgradeable = "Upgradeable"             // what is installed, and the bundle, serve the next Kubernetes minor and vCenter
+	ConditionUpgraded    = "Upgraded"                // the revision that was chosen is in force; else why not
 	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 

@@ -14,6 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="CSI",type=string,JSONPath=`.status.drivers[?(@.driver=="csi")].version`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VDOConfig struct {
@@ -57,11 +58,16 @@ type VDOConfigSpec struct {
 	// +kubebuilder:validation:MaxProperties=8
 	ExcludedNodes map[string]string `json:"excludedNodes,omitempty"`
 	// Upgrade says what happens when a bundle has newer releases: Automatic
-	// takes them, Manual stays with what is installed while it fits.
+	// takes them, Manual stays with what is installed while it fits, until
+	// upgradePolicy.approval names the revision.
 	// Default: Automatic, or what the predecessor's matrix ConfigMap says.
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	Upgrade UpgradeMode `json:"upgrade,omitempty"`
+	// UpgradePolicy says when an upgrade may begin, who has to consent to it, and what
+	// becomes of one that fails.
+	// +optional
+	UpgradePolicy *UpgradePolicy `json:"upgradePolicy,omitempty"`
 	// OnDelete says what deleting this resource does while PersistentVolumes use
 	// the driver: Refuse keeps everything and says so; Remove removes the drivers
 	// all the same; Orphan leaves the drivers installed in any case. The network
@@ -299,6 +305,17 @@ type VDOConfigStatus struct {
 	// Bundle that the drivers come from: REPOSITORY@DIGEST.
 	// +optional
 	Bundle string `json:"bundle,omitempty"`
+	// Revision in force, by its name.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// Revisions that are remembered, oldest first.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Revisions []RevisionStatus `json:"revisions,omitempty"`
+	// Candidate is the upgrade that waits or is held back; none where there is none.
+	// +optional
+	Candidate *CandidateStatus `json:"candidate,omitempty"`
 	// Kubernetes version that drivers are chosen for: the lowest of the API servers in use.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`

@@ -87,8 +87,12 @@ func (c *Cluster) record(ctx context.Context, namespace, name string, data map[s
 	return nil
 }
 
-// DeleteInventory removes the record and its copy, once everything in it is gone.
+// DeleteInventory removes the record and its copy, once everything in it is gone, after
+// what is kept of its revisions.
 func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
+	if err := c.DropRevisions(ctx, of, nil); err != nil {
+		return err
+	}
 	for _, name := range []string{inventory.ConfigMapName(of.Name), inventory.CopyName(of.Name)} {
 		cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name}}
 		if err := c.Client.Delete(ctx, &cm); err != nil && !apierrors.IsNotFound(err) {

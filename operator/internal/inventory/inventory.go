@@ -21,6 +21,7 @@
 // repaired also where the VDOConfig says no more, or nothing sensible, of it, or its
 // configuration is lost. "kubernetes" is the version that drivers were last chosen for:
 // it does not go back. "bundle" is the one that they come from, as status.bundle says too.
+// "revisions" is the history of package revision.
 //
 // The record is kept twice (see [CopyName]): a cluster whose record is lost has
 // objects that nobody removes.
@@ -48,6 +49,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const (
@@ -96,6 +98,8 @@ type Memory struct {
 	Bundle string `json:"bundle,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// Revisions are what was installed from, and what became of it.
+	Revisions revision.History `json:"revisions,omitzero"`
 }
 
 // Key tells objects apart, whatever version of their kind they are read in.

@@ -241,7 +241,7 @@ func (w *world) start() {
 	now := func() time.Time { return w.now }
 	bundles := store.New(store.Options{Client: w.api, Timeout: 5 * time.Second})
 	writer := condition.Writer{Client: w.api, Recorder: w.events}
-	w.op.bundle = reconcile.AsReconciler(w.api, &driverbundle.Reconciler{
+	trust := &driverbundle.Reconciler{
 		Reader: w.api, Writer: writer,
 		Options: driverbundle.Options{Store: bundles, Now: now, Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 			m, err := bundles.Open(ctx, b)
@@ -250,10 +250,11 @@ func (w *world) start() {
 			}
 			return m, nil
 		}},
-	})
+	}
+	w.op.bundle = reconcile.AsReconciler(w.api, trust)
 	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now})
 	w.op.drivers = &vdoconfig.Reconciler{
-		Client: w.api, Reader: w.api, Store: bundles, Recorder: w.events, Now: now,
+		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
 		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
 	}
 }

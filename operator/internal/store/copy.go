@@ -27,6 +27,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Labels and annotations of the copy; see the package comment.
@@ -300,24 +301,50 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	return f
 }
 
-// Forget removes the copies of a DriverBundle but that of the accepted digest.
+// Forget removes the copies of a DriverBundle but that of the accepted digest, and those
+// of digests that retained revisions were installed from.
 func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	var list corev1.ConfigMapList
 	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
 		return copyFault("list", b, err)
 	}
-	keep := ""
+	keep, err := s.retained(ctx, b.Namespace)
+	if err != nil {
+		return copyFault("list", b, err)
+	}
 	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
-		keep = d.Hex()[:63]
+		keep[d.Hex()[:63]] = true
 	}
 	var errs []error
 	for i := range list.Items {
-		if list.Items[i].Labels[labelDigest] != keep {
-			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &list.Items[i])))
+		if !keep[list.Items[i].Labels[labelDigest]] {
+			uid := client.Preconditions{UID: &list.Items[i].UID}
+			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &list.Items[i], uid)))
 		}
 	}
 	if err := fault.Join(errs...); err != nil {
 		return copyFault("remove old parts of", b, err)
 	}
 	return nil
+}
+
+// maxRetained is how many bundles' copies are retained for revisions: that many revisions
+// a VDOConfig retains at most. Of more, which somebody else has made, the newest count.
+const maxRetained = 12
+
+// retained are the digests, as labels have them, of the bundles that revisions were
+// installed from.
+func (s *Store) retained(ctx context.Context, namespace string) (map[string]bool, error) {
+	var list corev1.ConfigMapList
+	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{revision.LabelDigest}); err != nil {
+		return nil, err
+	}
+	sort.Slice(list.Items, func(i, j int) bool { return list.Items[j].CreationTimestamp.Before(&list.Items[i].CreationTimestamp) })
+	keep := map[string]bool{}
+	for i := range list.Items {
+		if len(keep) < maxRetained {
+			keep[list.Items[i].Labels[revision.LabelDigest]] = true
+		}
+	}
+	return keep, nil
 }

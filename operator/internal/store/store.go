@@ -38,7 +38,9 @@
 //
 // and the annotations vdo.vmware.com/part: "0" and vdo.vmware.com/parts: "2". The
 // copy is not trusted: it is verified from the root digest each time it is read, and
-// a copy that fails is as good as none.
+// a copy that fails is as good as none. Copies of bundles that were accepted before stay
+// while a revision that was installed from them is retained (package revision); the rest
+// goes once another bundle is accepted.
 package store
 
 import (

@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -219,6 +220,36 @@ func TestForgetKeepsTheAcceptedCopyOnly(t *testing.T) {
 
 	_, err := store.New(s.opts).Contents(t.Context(), &v1alpha1.DriverBundle{})
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+}
+
+// What a retained revision was installed from stays, and serves a new store while the
+// registry is gone; it goes once no revision is of it any more.
+func TestForgetKeepsWhatRetainedRevisionsWereInstalledFrom(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	st := store.New(s.opts)
+	s.accept(st)
+	first := s.bundle.DeepCopy()
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", Labels: map[string]string{
+		revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}}}
+	require.NoError(t, s.Create(t.Context(), kept))
+	for seed := range 3 {
+		s.repo.Push(t, "1", mirror.Bundle{Seed: int64(seed + 2)})
+		s.accept(st)
+		require.NoError(t, st.Forget(t.Context(), s.bundle))
+	}
+	require.Len(t, s.parts(), 2, "the accepted one and the retained one")
+	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Status: 503})
+	c, err := store.New(s.opts).Contents(t.Context(), first)
+	require.NoError(t, err)
+	require.NotEmpty(t, c.Lock.Releases)
+	evidence, err := store.New(s.opts).Evidence(t.Context(), first)
+	require.NoError(t, err)
+	require.NotNil(t, evidence)
+
+	require.NoError(t, s.Delete(t.Context(), kept))
+	require.NoError(t, st.Forget(t.Context(), s.bundle))
+	require.Len(t, s.parts(), 1)
 }
 
 func TestFailuresAreToldApart(t *testing.T) {

@@ -159,7 +159,16 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			wide = wide.With(was)
 		}
 	}
-	return a.record(ctx, a.site.remember(wide, a.rendering))
+	wide = a.site.remember(wide, a.rendering)
+	if err := a.keepRevisions(ctx, wide.Memory().Revisions); err != nil {
+		return err
+	}
+	was := a.inventory
+	if err := a.record(ctx, wide); err != nil {
+		return err
+	}
+	a.tellRevision(was.Memory().Revisions, wide.Memory().Revisions)
+	return a.dropRevisions(ctx, was, wide)
 }
 
 // record writes the inventory where it differs.

@@ -59,6 +59,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const (
@@ -113,8 +114,19 @@ type Records interface {
 	LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error)
 	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error
 	DeleteInventory(ctx context.Context, of types.NamespacedName) error
+	// KeepRevision writes what a revision consists of, once.
+	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
+	// DropRevisions removes all of them but those named.
+	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
 	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
 	DeleteSecret(ctx context.Context, key types.NamespacedName) error
+}
+
+// Trust tells whether a bundle that was accepted before is trusted still.
+type Trust interface {
+	// Trusted holds what status.digest names against the trust policies of now, without
+	// the mirror. It fails with Untrusted where they do not accept it.
+	Trusted(ctx context.Context, b *v1alpha1.DriverBundle) error
 }
 
 // Cluster is the cluster that drivers are installed on.
@@ -130,6 +142,7 @@ type Reconciler struct {
 	Reader   client.Reader // of the same, past every cache
 	Cluster  Cluster
 	Store    Store
+	Trust    Trust
 	Recorder condition.Recorder
 	Now      func() time.Time
 
@@ -201,6 +214,7 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	}
 	err = fault.Join(err, p.assess(ctx, &spec))
 	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.outcome.faults)), err)...)
+	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevision(ctx))
 }
 
 // install decides, renders, plans and applies. It returns the spec that was rendered from.

@@ -171,6 +171,7 @@ type world struct {
 	t             *testing.T
 	ns            string
 	store         *store
+	trust         trust
 	events        *events
 	r             *vdoconfig.Reconciler
 	now           time.Time
@@ -215,11 +216,11 @@ func newWorld(t *testing.T, releases string) *world {
 	require.NoError(t, err)
 	w := &world{
 		Client: c, t: t, now: time.Now(),
-		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{},
+		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{}, trust: trust{},
 	}
 	counted := w.counting(c)
 	w.r = &vdoconfig.Reconciler{
-		Client: c, Reader: c, Store: w.store, Recorder: w.events, Now: func() time.Time { return w.now },
+		Client: c, Reader: c, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: &edge.Cluster{Client: counted, Reader: c, Versions: versions},
 	}
 	return w
@@ -614,3 +615,8 @@ func gone(w *world, o client.Object, namespace, name string) bool {
 	w.t.Helper()
 	return apierrors.IsNotFound(w.Get(context.Background(), types.NamespacedName{Namespace: namespace, Name: name}, o))
 }
+
+// trust says of bundles that were accepted before whether they are trusted still.
+type trust map[string]error // by digest
+
+func (t trust) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error { return t[b.Status.Digest] }

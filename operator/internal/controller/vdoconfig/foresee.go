@@ -50,6 +50,9 @@ func (p *pass) heldBack() string {
 	if err := fault.Join(p.site.hold(), together(p.site.holds())); err != nil {
 		return fault.Text(err)
 	}
+	if v := p.site.revisions.verdict; v.Holds() {
+		return v.Message
+	}
 	if len(p.decision.pending) > 0 {
 		return "an upgrade waits for a person: see status.pending"
 	}
@@ -59,7 +62,7 @@ func (p *pass) heldBack() string {
 // released is the site without anything that holds it back.
 func (s *site) released() site {
 	free := *s
-	free.held, free.waiting, free.bundleHeld = nil, "", false
+	free.held, free.waiting, free.bundleHeld, free.unkept, free.revisions = nil, "", false, nil, revisions{}
 	free.vcenters = maps.Clone(s.vcenters)
 	for name, vc := range free.vcenters {
 		vc.held, vc.waiting = nil, ""

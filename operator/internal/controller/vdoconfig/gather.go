@@ -131,7 +131,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 	if g.bundle != nil && g.needsLast(g.resolve()) {
 		g.last = g.openLastBut(ctx, g.bundle.source)
 	}
-	return nil
+	return g.gatherRevisions(ctx)
 }
 
 // inOrder are the drivers in order of installation.

@@ -14,6 +14,7 @@ import (
 type kubernetes struct {
 	reported string // such as "v1.33.4"
 	version  matrix.Version
+	mixed    string   // that the API servers are not of one version, "" where they are
 	notes    []string // what is worth knowing of it
 	unread   error    // what keeps the API servers from being asked until a person acts
 }
@@ -40,8 +41,10 @@ func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error
 	older := func(a, b kubernetes) int { return a.version.Compare(b.version) }
 	chosen, highest := slices.MinFunc(known, older), slices.MaxFunc(known, older)
 	var notes []string
+	mixed := ""
 	if older(chosen, highest) != 0 {
-		notes = append(notes, fmt.Sprintf("the API servers are of Kubernetes %s to %s", chosen.reported, highest.reported))
+		mixed = fmt.Sprintf("the API servers are of Kubernetes %s to %s", chosen.reported, highest.reported)
+		notes = append(notes, mixed)
 	}
 	if recalled {
 		if chosen.version.LessThan(before) {
@@ -57,7 +60,7 @@ func chosenFor(servers []assess.APIServer, remembered string) (kubernetes, error
 	if len(notes) > 0 {
 		notes = append(notes, "drivers are chosen for Kubernetes "+chosen.reported)
 	}
-	chosen.notes, chosen.unread = notes, unread(servers)
+	chosen.notes, chosen.mixed, chosen.unread = notes, mixed, unread(servers)
 	return chosen, nil
 }
 

@@ -52,7 +52,7 @@ func (s *site) render(d decision) (rendering, error) {
 	for driver, why := range first.malformed {
 		faults = joined(faults, driver, why)
 	}
-	installed := s.choose(d.from, err, faults)
+	installed := s.keeps(s.choose(d.from, err, faults))
 	remembered := s.remembered()
 	for _, a := range []attempt{{spec: s.spec, decision: installed}, {spec: remembered, decision: installed}} {
 		if r, again := s.try(a); again == nil {
@@ -133,6 +133,9 @@ func (s *site) webhook(a attempt) (*webhookcert.Certificate, error) {
 // installedFrom is the bundle that the drivers come from after a decision, as it was ""
 // before there are any. One that is held does not take another's place.
 func (s *site) installedFrom(d decision, was string) string {
+	if d.fixed {
+		return d.from.reference()
+	}
 	if !s.bundleHeld && d.from != nil && (was == "" || len(s.stranded(d.from)) == 0) {
 		return d.from.reference()
 	}
@@ -154,6 +157,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	}
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Kubernetes = s.kubernetes.reported
+	now.Revisions = s.begun(r)
 	if r.untrusted == "" {
 		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
 	}

@@ -32,6 +32,7 @@ type decision struct {
 	from     *opened            // the bundle that the releases are in; nil where none was made
 	releases []matrix.ReleaseID // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
+	fixed    bool // they are those of a revision, whatever runs and the bundle has
 	// held are drivers that are asked for and left as they are, and why.
 	held map[matrix.Driver]string
 	// pending upgrades that only wait for a person.
@@ -63,11 +64,11 @@ func (s *site) resolve() decision {
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
 	if s.last == nil || !s.needsLast(d) || len(s.stranded(s.last)) > 0 {
-		return d
+		return s.keeps(d)
 	}
 	again := s.choose(s.last, fault.Join(s.hold(), d.refused, together(s.holds())), s.faults)
 	again.refused = d.refused
-	return again
+	return s.keeps(again)
 }
 
 // hold is why nothing new may be installed now, or nil.
@@ -77,6 +78,8 @@ func (s *site) hold() error {
 		return s.held
 	case s.waiting != "":
 		return awaited(s.waiting)
+	case s.unkept != nil:
+		return s.unkept
 	case s.frozen != "":
 		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
@@ -113,7 +116,7 @@ func (s *site) stranded(b *opened) []matrix.ReleaseID {
 // choose decides from a bundle; drivers at fault are left as they are.
 func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
 	q := question{
-		spec: s.config.Spec, manual: manual(&s.config.Spec, b.source), hold: hold, holds: s.holds(), document: b.matrix, available: available(b.contents.Lock),
+		spec: s.config.Spec, manual: !s.revisions.approved && manual(&s.config.Spec, b.source), hold: hold, holds: s.holds(), document: b.matrix, available: available(b.contents.Lock),
 		refused: s.unlisted(b),
 		facts:   matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution, Installed: s.installed},
 	}
@@ -290,7 +293,7 @@ func upgrades(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins,
 	for _, c := range selection.Choices {
 		from, to := d.version(c.Release.Driver), c.Release.Version.String()
 		if from != "" && from != to {
-			all = append(all, fmt.Sprintf("upgrade %[1]s@%[2]s to %[1]s@%[3]s: set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
+			all = append(all, fmt.Sprintf("upgrade %[1]s@%[2]s to %[1]s@%[3]s: consent to it in spec.upgradePolicy.approval, set spec.upgrade to Automatic, or pin it in spec.drivers", c.Release.Driver, from, to))
 		}
 	}
 	return all

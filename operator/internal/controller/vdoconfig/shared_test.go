@@ -64,6 +64,13 @@ func installed(t *testing.T) (*world, *v1alpha1.VDOConfig) {
 	return w, v
 }
 
+// consenting asks for the pair whatever the test before has installed.
+func consenting() v1alpha1.VDOConfigSpec {
+	spec := pairSpec()
+	spec.UpgradePolicy = &v1alpha1.UpgradePolicy{AllowDowngrade: strings.Fields(pair)}
+	return spec
+}
+
 // newNamespace makes one that outlives the test; it goes with the cluster.
 func (w *world) newNamespace() string {
 	w.t.Helper()
@@ -89,17 +96,20 @@ func (w *world) restore(s *site, v *v1alpha1.VDOConfig) bool {
 		require.NoError(w.t, w.DeleteAllOf(ctx, o, client.InNamespace(s.ns)))
 	}
 	for _, o := range w.beside() {
-		if n := o.GetName(); n != rootCA && !slices.Contains(s.own, n) {
+		if n := o.GetName(); n != rootCA && !slices.Contains(s.own, n) && !strings.HasPrefix(n, "vdo-revision-") {
 			require.NoError(w.t, w.Delete(ctx, o))
 		}
 	}
 	w.surroundings()
 	*v = all.Items[0]
-	w.change(v, func() { v.Spec, v.Annotations, v.Labels = pairSpec(), nil, nil })
+	w.change(v, func() { v.Spec, v.Annotations, v.Labels = consenting(), nil, nil })
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		w.play()
 		if w.look(v); isTrue(v, "Ready") && v.Status.ObservedGeneration == v.Generation {
-			break
+			if v.Spec.UpgradePolicy == nil {
+				break
+			}
+			w.change(v, func() { v.Spec = pairSpec() })
 		}
 		if time.Now().After(end) {
 			w.t.Logf("what the test before has left does not become what it was:\n%s", describe(v))
@@ -140,12 +150,13 @@ func (w *world) beside() []client.Object {
 // rootCA is a ConfigMap that Kubernetes makes in every namespace, at a time of its own.
 const rootCA = "kube-root-ca.crt"
 
-// own are the names of those that surroundings did not make.
+// own are the names of those that surroundings did not make, but for the revisions, which
+// grow in number.
 func (w *world) own() []string {
 	w.t.Helper()
 	var names []string
 	for _, o := range w.beside() {
-		if n := o.GetName(); n != rootCA && n != "vdo-registry" && !strings.HasSuffix(n, "-creds") {
+		if n := o.GetName(); n != rootCA && n != "vdo-registry" && !strings.HasPrefix(n, "vdo-revision-") && !strings.HasSuffix(n, "-creds") {
 			names = append(names, n)
 		}
 	}

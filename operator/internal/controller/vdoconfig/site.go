@@ -67,8 +67,12 @@ type site struct {
 	// the one to install from cannot be read. Then it does not replace what runs though its
 	// releases are the same: their images may be others.
 	bundleHeld bool
-	waiting    string // what is not there yet, for which nobody is at fault
-	notes      []string
+	// revisions are what was installed from before, and what is decided on the upgrade.
+	revisions revisions
+	// unkept is set where the revision in force is to stay and cannot be opened.
+	unkept  error
+	waiting string // what is not there yet, for which nobody is at fault
+	notes   []string
 }
 
 // opened is a bundle that was read.

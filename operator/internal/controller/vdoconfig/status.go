@@ -91,7 +91,7 @@ func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 	case !meta.IsStatusConditionTrue(config.Status.Conditions, v1alpha1.ConditionReady):
 		next.AtMost = notReadyInterval
 	}
-	return next
+	return p.soonEnough(next)
 }
 
 // Record makes the status of what the pass came to: the one place that does.
@@ -107,6 +107,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift
 	}
+	p.recordRevisions(st)
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
@@ -202,6 +203,7 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	parts = append(parts, p.appliedCondition(st)...)
 	parts = append(parts, p.nextCondition()...)
 	parts = append(parts, p.driftedCondition()...)
+	parts = append(parts, p.upgradedCondition()...)
 	parts = append(parts, p.certificateCondition())
 	for _, part := range partOf {
 		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
@@ -244,7 +246,7 @@ func (p *result) problems() error {
 			unhealthy = append(unhealthy, rep.Drivers[d].Err())
 		}
 	}
-	return fault.Join(p.unresolved(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
+	return fault.Join(p.unresolved(), p.upgradeFault(), p.site.kubernetes.unread, p.outcome.applied, p.outcome.renewed, p.outcome.leaving, fault.Join(unhealthy...))
 }
 
 // unresolved is why releases could not be chosen, or may not be: of all drivers, or, for

@@ -29,6 +29,7 @@ import (
 type Options struct {
 	Cluster  Cluster            // required
 	Store    Store              // required
+	Trust    Trust              // required
 	Recorder condition.Recorder // default: the manager's
 	Now      func() time.Time   // default: time.Now
 	// Nodes and CSINodes tell of their changes; at least those fields that are judged.
@@ -44,7 +45,7 @@ type Options struct {
 // told by Options and coalesced (coalesce.go). Secrets are not watched, since to list some
 // is a right to all: a change of one is seen at the next interval.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Recorder: o.Recorder, Now: o.Now}
+	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("vdo-operator")
 	}

@@ -1,0 +1,143 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AnnotationRetry names a revision that failed and shall be tried again, once, as
+// status.revisions lists it.
+const AnnotationRetry = "reconcile.vdo.vmware.com/retry"
+
+// UpgradePolicy says when drivers that run are changed to another revision, which is
+// another bundle or other releases, and what becomes of one that fails. A first
+// installation, repairs and rollbacks are not held back by it.
+type UpgradePolicy struct {
+	// Windows are the times at which an upgrade may begin; one that was begun is ended.
+	// None: at any time.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	Windows []UpgradeWindow `json:"windows,omitempty"`
+	// Approval lets one upgrade proceed under spec.upgrade: Manual.
+	// +optional
+	Approval *UpgradeApproval `json:"approval,omitempty"`
+	// HealthDeadline is how long an upgrade may go without progress before all of it is
+	// healthy; then it has failed. Time in which the operator does not run, or in which
+	// something else is known to be at fault, does not count. Default: 15m.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('1m') && duration(self) <= duration('24h')`,message="write a duration of 1m to 24h, such as 15m or 1h30m"
+	HealthDeadline metav1.Duration `json:"healthDeadline,omitzero"`
+	// Rollback says what becomes of an upgrade that failed: Automatic puts the last
+	// healthy revision back, unless the matrix forbids it; Never leaves it as it is.
+	// Default: Automatic.
+	// +optional
+	// +kubebuilder:validation:Enum=Automatic;Never
+	Rollback RollbackMode `json:"rollback,omitempty"`
+	// Canary updates the storage driver's pods on some nodes first.
+	// +optional
+	Canary *Canary `json:"canary,omitempty"`
+	// RevisionHistoryLimit is how many healthy revisions are retained beside the one in
+	// force, with copies of their bundles. Default: 3.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+	// AllowDowngrade are the releases, such as csi@3.5.1, that may take the place of a
+	// newer one that runs. A rollback needs no consent.
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=160
+	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^(cpi|csi|cni|snapshot-controller)@[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')`,message="write DRIVER@VERSION, such as csi@3.5.1"
+	// +listType=set
+	AllowDowngrade []string `json:"allowDowngrade,omitempty"`
+}
+
+// UpgradeWindow is a time at which upgrades may begin, again and again.
+type UpgradeWindow struct {
+	// Schedule is when it opens, in cron's five fields: minute, hour, day of month, month,
+	// day of week. "0 2 * * 6" is Saturday at two.
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[0-9*,/-]+ [0-9*,/-]+ [0-9*?,/-]+ [0-9A-Za-z*,/-]+ [0-9A-Za-z*?,/-]+$')`,message="write cron's five fields: minute hour day-of-month month day-of-week, such as 0 2 * * 6"
+	Schedule string `json:"schedule"`
+	// Duration is how long it stays open.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('1m') && duration(self) <= duration('168h')`,message="write a duration of 1m to 168h, such as 4h"
+	Duration metav1.Duration `json:"duration"`
+	// TimeZone of the schedule, by its name in the IANA database, such as Europe/Berlin.
+	// Default: UTC.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self != 'Local'`,message="write a name of the IANA database, such as Europe/Berlin"
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// UpgradeApproval is the consent to one upgrade.
+type UpgradeApproval struct {
+	// Revision is the name of the revision, as status.candidate has it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Revision string `json:"revision"`
+	// By is the name of the user who consents. With the admission policy of deploy/ in
+	// force it has to be that of the user who writes it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a user's name is one line"
+	By string `json:"by"`
+}
+
+// RollbackMode is Automatic or Never.
+type RollbackMode string
+
+// The rollback modes.
+const (
+	RollbackAutomatic RollbackMode = "Automatic"
+	RollbackNever     RollbackMode = "Never"
+)
+
+// Canary says on which nodes the storage driver's pods are updated first.
+type Canary struct {
+	// NodeSelector chooses them. Where it chooses none, the upgrade waits.
+	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// Hold is how long they have to be healthy before the others follow. Default: 5m.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) <= duration('168h')`,message="write a duration of at most 168h, such as 10m"
+	Hold metav1.Duration `json:"hold,omitzero"`
+}
+
+// RevisionStatus is one revision that is remembered.
+type RevisionStatus struct {
+	Name string `json:"name"`
+	// Bundle is REPOSITORY@DIGEST.
+	Bundle   string `json:"bundle"`
+	Releases string `json:"releases"` // "cpi@1.33.1, csi@3.5.1"
+	// Outcome is Progressing, Healthy, Failed, RolledBack or Superseded.
+	Outcome string `json:"outcome"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// MadeAt is when it was first begun, and Since when the outcome came about.
+	MadeAt metav1.Time `json:"madeAt"`
+	Since  metav1.Time `json:"since"`
+	// ApprovedBy is who consented to it, and ApprovedAt when the operator saw that.
+	// +optional
+	ApprovedBy string `json:"approvedBy,omitempty"`
+	// +optional
+	ApprovedAt *metav1.Time `json:"approvedAt,omitempty"`
+}
+
+// CandidateStatus is the revision that an upgrade would put in force.
+type CandidateStatus struct {
+	Name     string `json:"name"`
+	Releases string `json:"releases"`
+	// Reason is why it is not in force yet: NotApproved, WindowClosed, Interlocked,
+	// DowngradeRefused or Failed.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// NotBefore is when it may begin, where that is known.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+}

@@ -1,0 +1,230 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// Reasons of the condition Upgraded, beside those of package upgrade.
+const reasonRolledBack = "RolledBack"
+
+// before are the findings that there are before a revision is begun: they are not held
+// against it.
+func (s *site) before() []string {
+	var wanted []matrix.Driver
+	for d := range s.installed {
+		wanted = append(wanted, d)
+	}
+	report := assess.Assess(assess.Input{Observed: *s.observed, Now: s.now, Wanted: wanted})
+	return amiss(&report, wanted)
+}
+
+// amiss are a report's findings of what is wrong, as short names that stay the same.
+func amiss(report *assess.Report, of []matrix.Driver) []string {
+	var all []string
+	for _, d := range of {
+		for _, f := range report.Drivers[d].Findings {
+			if !f.Waiting {
+				all = append(all, string(d)+"/"+string(f.Reason))
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// judgeRevision looks at how the revision in force fares, and records what came of it.
+func (p *pass) judgeRevision(ctx context.Context) error {
+	was := p.inventory.Memory().Revisions
+	cur, ok := was.InForce()
+	if !ok || p.outcome.report == nil || stopped(&p.config.Spec) || cur.Outcome == revision.Healthy {
+		return nil
+	}
+	now := upgrade.Judge(was, p.lookAt(cur))
+	memory := p.inventory.Memory()
+	memory.Revisions = now.Bounded(historyLimit(&p.config.Spec))
+	before := p.inventory
+	if err := p.record(ctx, p.inventory.WithMemory(memory)); err != nil {
+		return err
+	}
+	p.tellRevision(was, now)
+	return p.dropRevisions(ctx, before, p.inventory)
+}
+
+// lookAt is what this pass saw of the revision in force.
+func (p *pass) lookAt(cur revision.Record) upgrade.Look {
+	report := p.outcome.report
+	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.applied == nil,
+		Elsewhere: p.outcome.applied != nil || p.unresolved() != nil || p.awaits() != "" || len(p.site.faults) > 0}
+	if policy := p.config.Spec.UpgradePolicy; policy != nil {
+		l.Deadline = policy.HealthDeadline.Duration
+	}
+	var drivers []matrix.Driver
+	var why []string
+	for _, name := range cur.Drivers() {
+		d := matrix.Driver(name)
+		h, judged := report.Drivers[d]
+		if !judged {
+			continue // another one's serves
+		}
+		drivers = append(drivers, d)
+		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name)
+		if text := message(h); text != "" {
+			why = append(why, name+": "+text)
+		}
+	}
+	for _, w := range p.site.observed.All() {
+		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
+			l.Progress += int64(w.Updated) + int64(w.Available)
+		}
+	}
+	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
+	return l
+}
+
+// tellRevision tells what became of revisions.
+func (p *pass) tellRevision(was, now revision.History) {
+	for _, r := range now.Records {
+		before, known := was.Named(r.Name())
+		if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
+			continue
+		}
+		typ, reason, note := "Normal", "", ""
+		switch r.Outcome {
+		case revision.Progressing:
+			reason, note = "RevisionStarted", fmt.Sprintf("revision %s is put in force: %s", r.Name(), strings.Join(r.Releases, ", "))
+			if r.Approval != nil {
+				note += fmt.Sprintf("; %s consented to it", r.Approval.By)
+			}
+		case revision.Healthy:
+			reason, note = "RevisionHealthy", fmt.Sprintf("revision %s is healthy: %s", r.Name(), strings.Join(r.Releases, ", "))
+		case revision.Failed:
+			typ, reason, note = "Warning", "UpgradeFailed", fmt.Sprintf("revision %s failed: %s", r.Name(), r.Reason)
+		case revision.RolledBack:
+			typ, reason, note = "Warning", reasonRolledBack, fmt.Sprintf("revision %s is taken back: %s", r.Name(), r.Reason)
+		default:
+			continue
+		}
+		p.Recorder.Eventf(p.config, nil, typ, reason, "Upgrade", "%s", condition.Cut(note, condition.MaxNote))
+	}
+}
+
+// maxRevisions is how many revisions the status lists.
+const maxRevisions = 12
+
+func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
+	h := p.inventory.Memory().Revisions
+	st.Revision, st.Revisions = "", nil
+	if cur, ok := h.InForce(); ok {
+		st.Revision = cur.Name()
+	}
+	for _, r := range h.Records[max(0, len(h.Records)-maxRevisions):] {
+		s := v1alpha1.RevisionStatus{
+			Name: r.Name(), Bundle: r.Bundle, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome),
+			Reason: condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
+		}
+		if r.Approval != nil {
+			s.ApprovedBy, s.ApprovedAt = r.Approval.By, timeOf(r.Approval.Seen)
+		}
+		st.Revisions = append(st.Revisions, s)
+	}
+	if p.outcome.report != nil || p.site.bundle != nil { // else nothing was decided
+		st.Candidate = p.candidateStatus(h)
+	}
+}
+
+// candidateStatus is the upgrade that does not come in force now, nil where there is none.
+func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
+	r := &p.site.revisions
+	if r.offered == nil || (r.verdict.Action != upgrade.Wait && r.verdict.Action != upgrade.Hold) {
+		return nil
+	}
+	c := &v1alpha1.CandidateStatus{
+		Name: h.NameOf(*r.offered), Releases: strings.Join(r.offered.Releases, ", "),
+		Reason: string(r.verdict.Reason), Message: condition.Cut(r.verdict.Message, maxText),
+	}
+	if !r.verdict.Until.IsZero() {
+		c.NotBefore = timeOf(r.verdict.Until)
+	}
+	return c
+}
+
+// upgradeFault is an upgrade that somebody has to see to, or nil.
+func (p *result) upgradeFault() error {
+	r := &p.site.revisions
+	name, _ := p.inventory.Memory().Revisions.InForce()
+	switch {
+	case p.site.unkept != nil:
+		return p.site.unkept
+	case r.verdict.Message == "" || r.verdict.Action == upgrade.Wait || r.verdict.Action == upgrade.RollBack:
+		return nil
+	case r.verdict.Action == upgrade.Hold && r.offered != nil:
+		return &fault.Error{
+			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + p.inventory.Memory().Revisions.NameOf(*r.offered), Err: fmt.Errorf("%s", r.verdict.Message),
+			Hint: fmt.Sprintf("revision %s stays in force; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", name.Name(), v1alpha1.AnnotationRetry),
+		}
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + name.Name(), Err: fmt.Errorf("%s", r.verdict.Message),
+		Hint: "push another bundle, or correct what its drivers say",
+	}
+}
+
+// upgradedCondition says whether what was chosen is in force.
+func (p *result) upgradedCondition() []metav1.Condition {
+	const typ = v1alpha1.ConditionUpgraded
+	r := &p.site.revisions
+	cur, ok := p.inventory.Memory().Revisions.InForce()
+	err := p.upgradeFault()
+	switch {
+	case p.site.bundle == nil && err == nil:
+		return nil // nothing was decided
+	case !ok:
+		return []metav1.Condition{condition.Absent(typ)}
+	case err != nil && cur.Returned:
+		c := condition.False(typ, err)
+		c.Reason = reasonRolledBack
+		return []metav1.Condition{c}
+	case err != nil:
+		c := condition.False(typ, err)
+		c.Reason = string(r.verdict.Reason)
+		return []metav1.Condition{c}
+	case r.verdict.Action == upgrade.RollBack:
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: reasonRolledBack, Message: r.verdict.Message}}
+	case r.verdict.Action == upgrade.Wait:
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(r.verdict.Reason), Message: r.verdict.Message}}
+	case cur.Outcome == revision.Progressing:
+		return []metav1.Condition{condition.Pending(typ, fmt.Sprintf("revision %s is not healthy yet", cur.Name()))}
+	}
+	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is in force", cur.Name()))}
+}
+
+// soonEnough lets no window go by, and looks at a roll-out until it is healthy.
+func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
+	bound := func(d time.Duration) {
+		if next.AtMost == 0 || d < next.AtMost {
+			next.AtMost = max(d, time.Second)
+		}
+	}
+	if v := p.site.revisions.verdict; v.Action == upgrade.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
+		bound(v.Until.Sub(p.now))
+	}
+	if cur, ok := p.inventory.Memory().Revisions.InForce(); ok && cur.Outcome == revision.Progressing {
+		bound(notReadyInterval)
+	}
+	return next
+}

@@ -1,0 +1,288 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+var nextDigest = "sha256:" + strings.Repeat("c", 64)
+
+// offer has the DriverBundle accept another bundle, of these releases.
+func (w *world) offer(digest string, releases ...string) {
+	w.t.Helper()
+	if w.store.of == nil {
+		w.store.of = map[string]*bundle.Contents{}
+	}
+	w.store.of[digest] = bundleOf(w.t, releases...)
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	b.Status.Digest = digest
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+}
+
+func newerPair() []string { return []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"} }
+
+// crash has no pod of csi@3.7.3 come up: an admission policy refuses its driver's image.
+func (w *world) crash() {
+	w.t.Helper()
+	ctx := context.Background()
+	digest := image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String()
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "crash." + w.ns}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}},
+		Validations: []admissionv1.Validation{{Expression: "!object.spec.containers.exists(c, c.image.contains('" + digest + "'))", Message: "it would crash"}},
+	}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policy.Name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}}
+	w.create(policy)
+	w.create(binding)
+	w.t.Cleanup(func() { w.letStart(policy, binding) })
+	w.until("the policy is in force", func() bool {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "probe"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x@" + digest}}}}
+		err := w.Create(ctx, pod, client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "it would crash")
+	})
+}
+
+func (w *world) letStart(all ...client.Object) {
+	for _, o := range all {
+		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
+	}
+}
+
+// advance does passes, each two minutes after the one before, until something holds.
+func (w *world) advance(v *v1alpha1.VDOConfig, what string, holds func() bool) {
+	w.t.Helper()
+	w.until(what, func() bool {
+		w.ahead += 2 * time.Minute
+		w.play()
+		w.look(v)
+		return holds()
+	})
+}
+
+func revisionNamed(v *v1alpha1.VDOConfig, name string) v1alpha1.RevisionStatus {
+	for _, r := range v.Status.Revisions {
+		if r.Name == name {
+			return r
+		}
+	}
+	return v1alpha1.RevisionStatus{}
+}
+
+func (w *world) image(v *appsv1.DaemonSet) string {
+	get(w, v, "vmware-system-csi", "vsphere-csi-node")
+	return v.Spec.Template.Spec.Containers[0].Image
+}
+
+// An upgrade whose pods do not come up is gone back from, to what is retained in the
+// cluster, though the operator is killed at each write, and is not tried again until
+// somebody asks.
+func TestAFailedUpgradeIsRolledBackOnceThoughTheOperatorIsKilledAtEachWrite(t *testing.T) {
+	w, v := installed(t)
+	was := v.Status.Revision
+	require.Equal(t, string(revision.Healthy), revisionNamed(v, was).Outcome, describe(v))
+	onNodes := w.image(&appsv1.DaemonSet{})
+	w.crash()
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 4 * time.Minute}}
+	})
+	w.offer(nextDigest, newerPair()...)
+	stop := w.writes + 1
+	w.fail = func(n int) error {
+		if n < stop {
+			return nil
+		}
+		stop = n + 3
+		return errors.New("connection reset by peer")
+	}
+	failing := ""
+	w.advance(v, "the failed upgrade is gone back from", func() bool {
+		w.restart()
+		if failing == "" && v.Status.Revision != was {
+			failing = v.Status.Revision
+		}
+		require.Equal(t, onNodes, w.image(&appsv1.DaemonSet{}), "the pods on the nodes are those that work")
+		return failing != "" && v.Status.Revision == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
+	})
+	w.fail = nil
+	w.advance(v, "all that is drivers' is as before", func() bool { return isTrue(v, "CSIReady") && driver(v, "csi").Version == "3.5.1" })
+	require.Equal(t, string(revision.RolledBack), revisionNamed(v, failing).Outcome, describe(v))
+	require.Contains(t, revisionNamed(v, failing).Reason, "it was not healthy after 4m0s without progress")
+	require.Equal(t, "RolledBack", cond(t, v, "Upgraded").Reason)
+	require.Contains(t, cond(t, v, "Ready").Message, failing+" failed")
+	require.Equal(t, failing, v.Status.Candidate.Name)
+	require.Equal(t, 1, strings.Count(w.events.all(), "RolledBack: revision "+failing))
+
+	w.restart()
+	w.events.told, w.writes = nil, 0
+	for range 5 {
+		w.ahead += time.Hour
+		w.look(v)
+	}
+	require.Zero(t, w.writes, "it is not tried again, and nothing is written")
+	require.NotContains(t, w.events.all(), "RevisionStarted")
+	w.change(v, func() { v.Annotations = map[string]string{v1alpha1.AnnotationRetry: failing} })
+	w.advance(v, "it is tried once more, and gone back from again", func() bool {
+		return strings.Contains(w.events.all(), "RevisionStarted: revision "+failing) && v.Status.Revision == was && driver(v, "csi").Version == "3.5.1"
+	})
+	w.events.told = nil
+	for range 3 {
+		w.ahead += time.Hour
+		w.look(v)
+	}
+	require.NotContains(t, w.events.all(), "RevisionStarted", "a wish counts once")
+}
+
+// restart makes another operator, which remembers nothing.
+func (w *world) restart() {
+	w.r = &vdoconfig.Reconciler{Client: w.r.Client, Reader: w.r.Reader, Store: w.r.Store, Trust: w.r.Trust, Recorder: w.r.Recorder, Now: w.r.Now, Cluster: w.r.Cluster}
+}
+
+// What was revoked since is not gone back to, nor what somebody else has made up.
+func TestWhatIsRevokedOrForgedIsNotGoneBackTo(t *testing.T) {
+	w, v := installed(t)
+	was := v.Status.Revision
+	w.crash()
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 2 * time.Minute}}
+	})
+	w.offer(nextDigest, newerPair()...)
+	_, first, _ := strings.Cut(v.Status.Bundle, "@")
+	w.trust[first] = errors.New("key a is revoked")
+	w.advance(v, "the upgrade has failed", func() bool { return strings.Contains(w.events.all(), "UpgradeFailed") })
+	for range 3 {
+		w.look(v)
+	}
+	require.NotEqual(t, was, v.Status.Revision)
+	require.Contains(t, cond(t, v, "Upgraded").Message, "key a is revoked")
+	require.False(t, isTrue(v, "Ready"))
+
+	delete(w.trust, first)
+	memory := w.inventory(v).Memory()
+	for i := range memory.Revisions.Records {
+		memory.Revisions.Records[i].Seal = strings.Repeat("0", 64)
+	}
+	require.NoError(t, w.r.Cluster.SaveInventory(context.Background(), client.ObjectKeyFromObject(v), w.inventory(v).WithMemory(memory)))
+	for range 3 {
+		w.look(v)
+	}
+	require.NotEqual(t, was, v.Status.Revision)
+	require.Contains(t, cond(t, v, "Upgraded").Message, "its seal is not the operator's")
+}
+
+// An upgrade waits for consent, of this revision alone, and for a window; who consented
+// is kept.
+func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
+	w, v := installed(t)
+	was := v.Status.Revision
+	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
+	w.offer(nextDigest, newerPair()...)
+	w.look(v)
+	require.True(t, isTrue(v, "Ready"), describe(v))
+	candidate := v.Status.Candidate
+	require.NotNil(t, candidate, describe(v))
+	require.Equal(t, "NotApproved", candidate.Reason)
+	require.Equal(t, "NotApproved", cond(t, v, "Upgraded").Reason)
+
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: "r99-00000000", By: "alice"}}
+	})
+	w.look(v)
+	require.Contains(t, v.Status.Candidate.Message, "r99-00000000 is of another revision")
+	require.Equal(t, was, v.Status.Revision)
+
+	closed := time.Now().UTC().Add(12*time.Hour).Format("4 15") + " * * *"
+	w.change(v, func() {
+		v.Spec.UpgradePolicy.Approval.Revision = candidate.Name
+		v.Spec.UpgradePolicy.Windows = []v1alpha1.UpgradeWindow{{Schedule: closed, Duration: metav1.Duration{Duration: time.Hour}}}
+	})
+	w.look(v)
+	require.Equal(t, "WindowClosed", v.Status.Candidate.Reason, describe(v))
+	require.NotNil(t, v.Status.Candidate.NotBefore)
+	require.True(t, isTrue(v, "Ready"), describe(v))
+	require.NoError(t, w.Delete(context.Background(), get(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")))
+	w.until("repaired meanwhile", func() bool {
+		w.look(v)
+		return !gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller")
+	})
+	require.Equal(t, was, v.Status.Revision)
+
+	w.ahead = time.Until(v.Status.Candidate.NotBefore.Time) - 9*time.Minute // passes are ten minutes ahead
+	w.ready(v)
+	require.Equal(t, "3.7.3", driver(v, "csi").Version)
+	require.Equal(t, candidate.Name, v.Status.Revision)
+	require.Equal(t, "alice", revisionNamed(v, candidate.Name).ApprovedBy)
+	require.NotNil(t, revisionNamed(v, candidate.Name).ApprovedAt)
+	require.Contains(t, w.events.all(), "alice consented to it")
+	require.Nil(t, v.Status.Candidate)
+	w.advance(v, "it is healthy", func() bool { return revisionNamed(v, candidate.Name).Outcome == string(revision.Healthy) })
+	kept := get(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, candidate.Name))
+	require.True(t, *kept.Immutable)
+	m, err := revision.ParseManifest(kept.Data[revision.DataKey])
+	require.NoError(t, err)
+	require.NotEmpty(t, m.Objects)
+	require.False(t, gone(w, &corev1.ConfigMap{}, w.ns, revision.ConfigMapName(v.Name, was)), "what can be gone back to is retained")
+
+	w.downgrade(v)
+	w.change(v, func() { v.Spec.UpgradePolicy.RevisionHistoryLimit = new(int32) })
+	w.offer("sha256:"+strings.Repeat("e", 64), newerPair()...)
+	w.ready(v)
+}
+
+// downgrade sees that an older release takes the place of a newer one with consent alone.
+func (w *world) downgrade(v *v1alpha1.VDOConfig) {
+	w.t.Helper()
+	w.change(v, func() {
+		v.Spec.Upgrade, v.Spec.UpgradePolicy = "", &v1alpha1.UpgradePolicy{}
+		v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
+	})
+	w.offer("sha256:"+strings.Repeat("d", 64), strings.Fields(newer)...)
+	w.look(v)
+	require.Equal(w.t, "DowngradeRefused", cond(w.t, v, "Upgraded").Reason, describe(v))
+	require.Contains(w.t, cond(w.t, v, "Ready").Message, "add csi@3.5.1 to spec.upgradePolicy.allowDowngrade")
+	require.Equal(w.t, "3.7.3", driver(v, "csi").Version)
+	w.change(v, func() { v.Spec.UpgradePolicy.AllowDowngrade = []string{"csi@3.5.1"} })
+	w.ready(v)
+	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
+	w.change(v, func() { v.Spec.Drivers = nil })
+}
+
+// The API server refuses what makes no sense.
+func TestAnUpgradePolicyThatMakesNoSenseIsRefused(t *testing.T) {
+	w, v := installed(t)
+	hour := metav1.Duration{Duration: time.Hour}
+	for name, p := range map[string]v1alpha1.UpgradePolicy{
+		"four fields":       {Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 2 * *", Duration: hour}}},
+		"a time zone":       {Windows: []v1alpha1.UpgradeWindow{{Schedule: "TZ=UTC 2 * * *", Duration: hour}}},
+		"a local zone":      {Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 2 * * *", Duration: hour, TimeZone: "Local"}}},
+		"a path":            {Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 2 * * *", Duration: hour, TimeZone: "../../etc/passwd"}}},
+		"no time":           {Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 2 * * *", Duration: metav1.Duration{Duration: time.Second}}}},
+		"nobody":            {Approval: &v1alpha1.UpgradeApproval{Revision: "r1-00000000"}},
+		"a short deadline":  {HealthDeadline: metav1.Duration{Duration: time.Second}},
+		"another rollback":  {Rollback: "Sometimes"},
+		"no release":        {AllowDowngrade: []string{"csi"}},
+		"an unknown driver": {AllowDowngrade: []string{"nfs@1.2.3"}},
+	} {
+		w.change(v, func() {})
+		v.Spec.UpgradePolicy = &p
+		err := w.Update(context.Background(), v, client.DryRunAll)
+		require.True(t, apierrors.IsInvalid(err), "%s: %v", name, err)
+	}
+}

@@ -1,0 +1,100 @@
+package revision
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+const (
+	// APIVersion of a manifest.
+	APIVersion = "vdo.vmware.com/revision/v1"
+	// DataKey is the key of the ConfigMap that holds a manifest.
+	DataKey = "revision.json"
+	// LabelOf is the label of the ConfigMaps of one VDOConfig's revisions: see [LabelsOf].
+	LabelOf = "vdo.vmware.com/revision-of"
+	// LabelDigest is the first 63 digits of the bundle's digest: while a ConfigMap has it
+	// the copy of that bundle stays in the cluster.
+	LabelDigest = "vdo.vmware.com/revision-digest"
+
+	namePrefix = "vdo-revision-"
+	maxName    = 253
+)
+
+// Manifest is what a revision consists of, as it was begun: it is written once and never
+// changed. It holds no secret: what is rendered is named by keyed hashes.
+type Manifest struct {
+	APIVersion string `json:"apiVersion"`
+	Name       string `json:"name"`
+	Number     int    `json:"number"`
+	Revision
+	Seal string    `json:"seal"`
+	Made time.Time `json:"made"`
+	// CloudProvider and StorageProvider are what the site asked for.
+	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
+	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
+	Objects         []Object                  `json:"objects"`
+}
+
+// Object is one object of a revision.
+type Object struct {
+	ID       string `json:"id"` // "Kind namespace/name"
+	Driver   string `json:"driver"`
+	Release  string `json:"release,omitempty"`
+	Rendered string `json:"rendered,omitempty"` // as in the inventory
+}
+
+// ManifestOf returns the manifest of a record.
+func ManifestOf(r Record, objects []Object) Manifest {
+	return Manifest{APIVersion: APIVersion, Name: r.Name(), Number: r.Number, Revision: r.Revision, Seal: r.Seal, Made: r.Made, Objects: objects}
+}
+
+// Marshal returns the manifest as it is kept.
+func (m Manifest) Marshal() []byte {
+	data, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // never: strings, numbers and structures of them
+	}
+	return append(data, '\n')
+}
+
+// ConfigMapName returns the name of the ConfigMap of a revision of a VDOConfig.
+func ConfigMapName(vdoConfig, revision string) string {
+	if name := namePrefix + vdoConfig + "-" + revision; len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(vdoConfig))
+	return namePrefix + hex.EncodeToString(sum[:]) + "-" + revision
+}
+
+// LabelsOf are the labels by which all revisions of a VDOConfig are found.
+func LabelsOf(vdoConfig string) map[string]string {
+	sum := sha256.Sum256([]byte(vdoConfig))
+	return map[string]string{LabelOf: hex.EncodeToString(sum[:8])}
+}
+
+// DigestLabel returns the label's value for a bundle, "" for one without a digest.
+func DigestLabel(bundle string) string {
+	_, digest, _ := strings.Cut(bundle, "@sha256:")
+	if len(digest) != 64 {
+		return ""
+	}
+	return digest[:63]
+}
+
+// ParseManifest reads what [Manifest.Marshal] wrote.
+func ParseManifest(text string) (Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return Manifest{}, fmt.Errorf("no revision: %w", err)
+	}
+	if m.APIVersion != APIVersion {
+		return Manifest{}, fmt.Errorf("apiVersion is %q, this program reads %q", m.APIVersion, APIVersion)
+	}
+	return m, nil
+}

@@ -1,0 +1,129 @@
+package revision_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+var (
+	key = []byte("key")
+	t0  = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC)
+)
+
+func rev(n int, releases ...string) revision.Revision {
+	return revision.Revision{Bundle: fmt.Sprintf("mirror/vdo@sha256:%064d", n), Source: "site", Releases: releases}
+}
+
+func begin(h revision.History, r revision.Revision, n int) revision.History {
+	return h.Begin(r, revision.Beginning{Now: t0.Add(time.Duration(n) * time.Hour), Key: key})
+}
+
+func TestTheNameIsOfTheBundleAndTheReleases(t *testing.T) {
+	a := rev(1, "cpi@1.33.1", "csi@3.5.1")
+	require.Regexp(t, `^r12-[0-9a-f]{8}$`, a.Name(12))
+	require.Equal(t, a.Name(12), rev(1, "cpi@1.33.1", "csi@3.5.1").Name(12))
+	require.NotEqual(t, a.Hash(), rev(2, "cpi@1.33.1", "csi@3.5.1").Hash())
+	require.NotEqual(t, a.Hash(), rev(1, "cpi@1.33.1", "csi@3.5.2").Hash())
+	require.Equal(t, "3.5.1", a.Version("csi"))
+	require.Empty(t, a.Version("cni"))
+}
+
+func TestNumbersGrowAndARevisionThatWasBegunBeforeKeepsItsName(t *testing.T) {
+	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1).Succeed(t0)
+	require.Equal(t, rev(2, "csi@3.6.0").Name(2), h.NameOf(rev(2, "csi@3.6.0")))
+	h = begin(h, rev(2, "csi@3.6.0"), 2)
+	first := rev(1, "csi@3.5.1")
+	require.Equal(t, first.Name(1), h.NameOf(first))
+	h = begin(h, first, 3)
+	cur, ok := h.InForce()
+	require.True(t, ok)
+	require.Equal(t, 1, cur.Number)
+	second, _ := h.Find(rev(2, "csi@3.6.0"))
+	require.Equal(t, revision.Superseded, second.Outcome)
+	require.Equal(t, 3, begin(h, rev(3, "csi@3.7.0"), 4).Current, "numbers are not given twice")
+}
+
+func TestOnlyTheOperatorsSealIsGood(t *testing.T) {
+	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1)
+	cur, _ := h.InForce()
+	require.True(t, cur.Sealed(key))
+	require.False(t, cur.Sealed([]byte("another")))
+	require.False(t, cur.Sealed(nil), "without a key nothing is good")
+	for _, forge := range []func(*revision.Record){
+		func(r *revision.Record) { r.Bundle = "evil/vdo@sha256:" + strings.Repeat("6", 64) },
+		func(r *revision.Record) { r.Source = "evil" },
+		func(r *revision.Record) { r.Releases = []string{"csi@3.0.0"} },
+		func(r *revision.Record) { r.Releases = append(r.Releases, "cni@2.0.0") },
+		func(r *revision.Record) { r.Seal = "" },
+	} {
+		forged := cur
+		forge(&forged)
+		require.False(t, forged.Sealed(key), "%+v", forged)
+	}
+}
+
+func TestARollbackGoesToTheLastHealthyOneWithAllDrivers(t *testing.T) {
+	h := begin(revision.History{}, rev(1, "cpi@1.33.1", "csi@3.5.1"), 1).Succeed(t0.Add(1 * time.Hour))
+	h = begin(h, rev(2, "cpi@1.33.1", "csi@3.6.0"), 2).Succeed(t0.Add(2 * time.Hour))
+	h = begin(h, rev(3, "csi@3.6.1"), 3).Succeed(t0.Add(3 * time.Hour)) // lacks a driver
+	h = begin(h, rev(4, "cpi@1.33.1", "csi@3.6.2"), 4)                  // never healthy
+	h = begin(h, rev(5, "cpi@1.33.1", "csi@3.7.0"), 5).Fail("why", t0.Add(5*time.Hour))
+	var got []int
+	for _, r := range h.Targets() {
+		got = append(got, r.Number)
+	}
+	require.Equal(t, []int{2, 1}, got)
+	h = h.RollBack(h.Targets()[0].Name(), t0.Add(6*time.Hour))
+	cur, _ := h.InForce()
+	require.Equal(t, 2, cur.Number)
+	require.True(t, cur.Returned)
+	failed, _ := h.Find(rev(5, "cpi@1.33.1", "csi@3.7.0"))
+	require.Equal(t, revision.RolledBack, failed.Outcome)
+	require.Equal(t, "why", failed.Reason)
+}
+
+func TestTheHistoryIsBoundedAndForgetsNoRecentFailure(t *testing.T) {
+	h := revision.History{}
+	for i := 1; i <= 100; i++ {
+		h = begin(h, rev(i, "csi@3.5.1"), i)
+		if i%2 == 0 {
+			h = h.Fail("why", t0.Add(time.Duration(i)*time.Hour))
+		} else {
+			h = h.Succeed(t0.Add(time.Duration(i) * time.Hour))
+		}
+		h = h.Bounded(3)
+		require.LessOrEqual(t, len(h.Records), 1+3+10)
+		_, ok := h.InForce()
+		require.True(t, ok)
+	}
+	_, ok := h.Find(rev(84, "csi@3.5.1"))
+	require.True(t, ok, "one of the last ten failures")
+	require.Len(t, h.Retained(3), 4)
+	require.Len(t, h.Retained(0), 1)
+	data, err := json.Marshal(h)
+	require.NoError(t, err)
+	var again revision.History
+	require.NoError(t, json.Unmarshal(data, &again))
+	require.Equal(t, h, again)
+}
+
+func TestAManifestReadsBack(t *testing.T) {
+	h := begin(revision.History{}, rev(1, "csi@3.5.1"), 1)
+	cur, _ := h.InForce()
+	m := revision.ManifestOf(cur, []revision.Object{{ID: "Secret a/b", Driver: "csi", Release: "csi@3.5.1", Rendered: "00"}})
+	again, err := revision.ParseManifest(string(m.Marshal()))
+	require.NoError(t, err)
+	require.Equal(t, m, again)
+	_, err = revision.ParseManifest("{}")
+	require.ErrorContains(t, err, "apiVersion")
+	require.LessOrEqual(t, len(revision.ConfigMapName(strings.Repeat("x", 253), cur.Name())), 253)
+	require.Equal(t, strings.Repeat("0", 62)+"0", revision.DigestLabel(cur.Bundle)[:63])
+	require.Empty(t, revision.DigestLabel("mirror/vdo"))
+}

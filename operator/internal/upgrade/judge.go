@@ -1,0 +1,119 @@
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+const (
+	// DefaultDeadline is how long a roll-out may go without progress.
+	DefaultDeadline = 15 * time.Minute
+	// look is what the time between two looks counts as at most: a pass is made each
+	// minute while something is waited for, so what is longer is time without an operator.
+	look = 2 * time.Minute
+	// settle is how long all has to be healthy before it counts as that.
+	settle = time.Minute
+	// written is how much time is counted before it is written down: what a kill loses.
+	written = 30 * time.Second
+)
+
+// Look is what is seen of a roll-out at one time.
+type Look struct {
+	Now      time.Time
+	Deadline time.Duration // 0: DefaultDeadline
+	// Complete tells whether all drivers are rolled out, and nothing is left to be done.
+	Complete bool
+	// Amiss are the findings that there are, as short names that stay the same.
+	Amiss []string
+	// Why says them in words.
+	Why string
+	// Progress is a number of pods that grows while the roll-out gets on.
+	Progress int64
+	// Elsewhere is set while something else is known to be at fault, or is waited for:
+	// then time does not count.
+	Elsewhere bool
+}
+
+// New are the findings that there were not when the roll-out was begun.
+func (l Look) New(before []string) []string {
+	return slices.DeleteFunc(slices.Clone(l.Amiss), func(a string) bool { return slices.Contains(before, a) })
+}
+
+// Judge returns the history after a look at the revision in force. It is the same one where
+// there is nothing to note.
+func Judge(h revision.History, l Look) revision.History {
+	cur, ok := h.InForce()
+	if !ok || cur.Outcome == revision.Healthy || cur.Outcome == revision.Superseded {
+		return h
+	}
+	g := revision.Gate{Seen: l.Now}
+	if cur.Gate != nil {
+		g = *cur.Gate
+	}
+	if l.Complete && len(l.New(g.Before)) == 0 {
+		return settled(h, g, l.Now)
+	}
+	g.Good = time.Time{}
+	if cur.Returned || cur.Outcome != revision.Progressing {
+		return h // it is what was gone back to, or has failed: nothing else is tried
+	}
+	return count(h, g, l)
+}
+
+// settled notes that all is healthy, once it is for long enough.
+func settled(h revision.History, g revision.Gate, now time.Time) revision.History {
+	if cur, _ := h.InForce(); cur.Returned || len(h.Targets()) == 0 {
+		return h.Succeed(now) // it was healthy before, or there is nothing else to go to
+	}
+	if g.Good.IsZero() || now.Before(g.Good) {
+		g.Good, g.Seen = now, now
+		return h.WithGate(g)
+	}
+	if now.Sub(g.Good) < settle {
+		return h
+	}
+	return h.Succeed(now)
+}
+
+// count counts time without progress, and fails the revision once there is too much.
+func count(h revision.History, g revision.Gate, l Look) revision.History {
+	was := g
+	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
+	g.Seen = l.Now
+	if l.Elsewhere && l.Progress <= g.Mark {
+		return h // nor is it written down each time
+	}
+	if l.Progress > g.Mark {
+		g.Mark, g.Spent = l.Progress, 0
+	}
+	deadline := l.Deadline
+	if deadline <= 0 {
+		deadline = DefaultDeadline
+	}
+	if time.Duration(g.Spent)*time.Second >= deadline {
+		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
+	}
+	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && l.Now.Sub(was.Seen) >= 0 && l.Now.Sub(was.Seen) < written {
+		return h
+	}
+	return h.WithGate(g)
+}
+
+func why(l Look) string {
+	const most = 512
+	text := l.Why
+	if text == "" {
+		text = strings.Join(l.Amiss, ", ")
+	}
+	if text == "" {
+		text = "it is not rolled out"
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + " …"
+	}
+	return text
+}

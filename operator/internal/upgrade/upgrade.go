@@ -1,0 +1,299 @@
+// Package upgrade decides whether the revision that was chosen may take the place of the
+// one in force, now. It is pure, and knows no clock but the time that it is given.
+//
+// # What is an upgrade
+//
+// Another revision of which a driver that runs changes: its version, or what the bundle
+// has of that version. The first installation is none, nor is it one where a driver is
+// added or taken away and the others stay as they are, or where another bundle has the
+// same of every release. Those proceed.
+//
+// # The rules, the first that applies
+//
+//   - What is in force stays in force while there is nothing to put in its place.
+//   - A revision that failed is rolled back from, unless it may not be (spec.upgradePolicy,
+//     a one-way mark of the matrix, nothing to go back to), or another one may proceed.
+//   - A revision that failed is not tried again while the bundle, the releases, the program
+//     and the VDOConfig are the same, unless it is asked for by name: once each time.
+//   - A driver is changed to an older version than runs only with consent to that release,
+//     and never across a one-way mark.
+//   - Under Manual an upgrade waits for an approval by the name of its revision.
+//   - While something else changes that drivers depend on, it waits.
+//   - It begins in a maintenance window, where there are any. What was begun is ended.
+//
+// # Failure
+//
+// [Judge] says of a roll-out, look by look, whether it is healthy, has failed or goes on.
+// It has failed once it made no progress for its deadline. It is not held against it what
+// was amiss before it was begun, nor the time in which something else is known to be at
+// fault or the operator did not run.
+package upgrade
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+// Action is what is done.
+type Action string
+
+// The actions.
+const (
+	// Proceed: the candidate is, or comes, in force.
+	Proceed Action = "Proceed"
+	// Stay: what is in force stays so; nothing is held back.
+	Stay Action = "Stay"
+	// Wait: what is in force stays so until something ends by itself, or somebody consents.
+	Wait Action = "Wait"
+	// Hold: what is in force stays so until somebody mends something.
+	Hold Action = "Hold"
+	// RollBack: an earlier revision is put back.
+	RollBack Action = "RollBack"
+)
+
+// Reason is why, for machines.
+type Reason string
+
+// The reasons.
+const (
+	NotApproved      Reason = "NotApproved"
+	WindowClosed     Reason = "WindowClosed"
+	Interlocked      Reason = "Interlocked"
+	DowngradeRefused Reason = "DowngradeRefused"
+	Failed           Reason = "Failed"
+)
+
+// Verdict is the decision.
+type Verdict struct {
+	Action  Action
+	Reason  Reason
+	Message string
+	Until   time.Time // of Wait, where it is known when to look again
+	To      string    // of RollBack: the revision's name
+	// Begins is set where the candidate is to be begun: it is not in force, or is tried again.
+	Begins bool
+}
+
+// Holds tells whether a candidate is kept from coming in force.
+func (v Verdict) Holds() bool {
+	return v.Action == Wait || v.Action == Hold || v.Action == RollBack
+}
+
+// Policy is what the site says of upgrades.
+type Policy struct {
+	Manual         bool
+	Approved       string // name of the revision that somebody consented to
+	Windows        []Window
+	NeverRollBack  bool
+	AllowDowngrade []string // "csi@3.5.1"
+}
+
+// OneWay is a release that cannot be gone back from: what it changes its predecessors do
+// not read.
+type OneWay struct {
+	matrix.ReleaseID
+	Why string
+}
+
+// Facts are what is decided on.
+type Facts struct {
+	Now    time.Time
+	Policy Policy
+	// History with the revisions that may be installed from: see Unusable.
+	History revision.History
+	// Candidate is what was chosen; nil where nothing could be.
+	Candidate *revision.Revision
+	// Running are the versions that run, by driver.
+	Running map[matrix.Driver]matrix.Version
+	OneWay  []OneWay
+	// Attempt is what it is now.
+	Attempt revision.Attempt
+	// Interlock is what changes just now, "" for nothing.
+	Interlock string
+	// Unusable says of revisions, by name, why they cannot be gone back to.
+	Unusable map[string]string
+}
+
+// Decide decides.
+func Decide(f Facts) Verdict {
+	cur, installed := f.History.InForce()
+	if !installed {
+		return Verdict{Action: Proceed, Begins: f.Candidate != nil}
+	}
+	next := f.candidate(cur)
+	if cur.Outcome == revision.Failed && next.Action != Proceed {
+		return f.rollBack(cur, next)
+	}
+	return next
+}
+
+// candidate decides on the candidate alone.
+func (f *Facts) candidate(cur revision.Record) Verdict {
+	if f.Candidate == nil {
+		return Verdict{Action: Stay}
+	}
+	if f.Candidate.Same(cur.Revision) {
+		if cur.Outcome == revision.Failed && !f.again(cur) {
+			return Verdict{Action: Stay}
+		}
+		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
+	}
+	if !Upgrades(cur.Revision, *f.Candidate) {
+		return Verdict{Action: Proceed, Begins: true}
+	}
+	for _, rule := range []func(revision.Record) (Verdict, bool){f.failedBefore, f.downgrades, f.unapproved, f.interlocked, f.outside} {
+		if v, applies := rule(cur); applies {
+			return v
+		}
+	}
+	return Verdict{Action: Proceed, Begins: true}
+}
+
+// Upgrades tells whether a driver that both have changes.
+func Upgrades(from, to revision.Revision) bool {
+	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
+		return to.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
+	})
+}
+
+// differs tells whether two contents are known and are not the same.
+func differs(a, b string) bool { return a != "" && b != "" && a != b }
+
+func (f *Facts) failedBefore(revision.Record) (Verdict, bool) {
+	known, ok := f.History.Find(*f.Candidate)
+	if !ok || !known.Failed() || f.again(known) {
+		return Verdict{}, false
+	}
+	return Verdict{Action: Hold, Reason: Failed, Message: fmt.Sprintf(
+		"%s failed at %s and is not tried again: %s", known.Name(), known.Since.UTC().Format(time.RFC3339), known.Reason)}, true
+}
+
+// again tells whether a revision that failed may be tried again.
+func (f *Facts) again(known revision.Record) bool {
+	was := known.Attempt
+	asked := f.Attempt.Retry == known.Name() && was.Retry != f.Attempt.Retry
+	return asked || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
+}
+
+// downgrades refuses one without consent.
+func (f *Facts) downgrades(cur revision.Record) (Verdict, bool) {
+	var refused []string
+	for _, d := range f.Candidate.Drivers() {
+		to, err := matrix.ParseVersion(f.Candidate.Version(d))
+		runs := f.runs(cur, d)
+		if err != nil || runs.IsZero() || !to.LessThan(runs) {
+			continue
+		}
+		id := d + "@" + to.String()
+		if why := f.oneWay(d, to, runs); why != "" {
+			refused = append(refused, fmt.Sprintf("%s runs, and %s may not take its place: %s", d+"@"+runs.String(), id, why))
+		} else if !slices.Contains(f.Policy.AllowDowngrade, id) {
+			refused = append(refused, fmt.Sprintf("%s runs: add %s to spec.upgradePolicy.allowDowngrade to consent", d+"@"+runs.String(), id))
+		}
+	}
+	return Verdict{Action: Hold, Reason: DowngradeRefused, Message: strings.Join(refused, "; ")}, len(refused) > 0
+}
+
+// runs is the highest version of a driver that runs or was installed.
+func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
+	runs := f.Running[matrix.Driver(driver)]
+	if v, err := matrix.ParseVersion(cur.Version(driver)); err == nil && cur.Outcome != revision.Progressing && !cur.Failed() && runs.LessThan(v) {
+		return v
+	}
+	return runs
+}
+
+// oneWay says why a driver may not go from one version to a lower one, "" where it may.
+func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
+	for _, m := range f.OneWay {
+		if string(m.Driver) == driver && to.LessThan(m.Version) && !from.LessThan(m.Version) {
+			return fmt.Sprintf("%s cannot be gone back from: %s", m.ReleaseID, m.Why)
+		}
+	}
+	return ""
+}
+
+func (f *Facts) unapproved(revision.Record) (Verdict, bool) {
+	name := f.History.NameOf(*f.Candidate)
+	if !f.Policy.Manual || f.Policy.Approved == name {
+		return Verdict{}, false
+	}
+	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(f.Candidate.Releases, ", "), name)
+	if f.Policy.Approved != "" {
+		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
+	}
+	return Verdict{Action: Wait, Reason: NotApproved, Message: text}, true
+}
+
+func (f *Facts) interlocked(revision.Record) (Verdict, bool) {
+	return Verdict{Action: Wait, Reason: Interlocked, Message: f.Interlock}, f.Interlock != ""
+}
+
+func (f *Facts) outside(revision.Record) (Verdict, bool) {
+	if len(f.Policy.Windows) == 0 {
+		return Verdict{}, false
+	}
+	var next time.Time
+	for _, w := range f.Policy.Windows {
+		if w.Open(f.Now) {
+			return Verdict{}, false
+		}
+		if at := w.Next(f.Now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	v := Verdict{Action: Wait, Reason: WindowClosed, Until: next, Message: "no maintenance window ever opens: correct spec.upgradePolicy.windows"}
+	if !next.IsZero() {
+		v.Message = "the next maintenance window opens at " + next.UTC().Format(time.RFC3339)
+	}
+	return v, true
+}
+
+// rollBack goes back from a revision that failed, where it can.
+func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
+	hold := func(why string) Verdict {
+		text := fmt.Sprintf("%s failed: %s; %s", cur.Name(), cur.Reason, why)
+		if next.Message != "" {
+			text += "; " + next.Message
+		}
+		return Verdict{Action: Stay, Reason: Failed, Message: text}
+	}
+	if f.Policy.NeverRollBack {
+		return hold("it stays, as spec.upgradePolicy.rollback says")
+	}
+	var not []string
+	for _, target := range f.History.Targets() {
+		if why := f.unusable(cur, target); why != "" {
+			not = append(not, target.Name()+": "+why)
+			continue
+		}
+		return Verdict{Action: RollBack, Reason: Failed, To: target.Name(),
+			Message: fmt.Sprintf("%s failed: %s; %s is put back", cur.Name(), cur.Reason, target.Name())}
+	}
+	if len(not) == 0 {
+		return hold("there is no earlier healthy revision of the same drivers to go back to")
+	}
+	return hold("it cannot be gone back from: " + strings.Join(not, "; "))
+}
+
+func (f *Facts) unusable(cur, target revision.Record) string {
+	if why := f.Unusable[target.Name()]; why != "" {
+		return why
+	}
+	for _, d := range cur.Drivers() {
+		from, errFrom := matrix.ParseVersion(cur.Version(d))
+		to, errTo := matrix.ParseVersion(target.Version(d))
+		if errFrom != nil || errTo != nil {
+			return d + " has no version"
+		}
+		if why := f.oneWay(d, to, from); why != "" {
+			return why
+		}
+	}
+	return ""
+}

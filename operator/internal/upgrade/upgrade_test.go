@@ -1,0 +1,259 @@
+package upgrade_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+var (
+	key = []byte("key")
+	t0  = time.Date(2026, 1, 3, 1, 0, 0, 0, time.UTC) // a Saturday
+)
+
+func rev(bundle string, releases ...string) *revision.Revision {
+	return &revision.Revision{Bundle: "mirror/vdo@sha256:" + bundle, Source: "site", Releases: releases, Contents: map[string]string{"csi": bundle}}
+}
+
+func version(t *testing.T, s string) matrix.Version {
+	t.Helper()
+	v, err := matrix.ParseVersion(s)
+	require.NoError(t, err)
+	return v
+}
+
+// healthy is a history with one revision that is healthy.
+func healthy(r *revision.Revision) revision.History {
+	return revision.History{}.Begin(*r, revision.Beginning{Now: t0, Key: key}).Succeed(t0)
+}
+
+func window(t *testing.T, schedule string, lasts time.Duration, zone string) upgrade.Window {
+	t.Helper()
+	w, err := upgrade.ParseWindow(v1alpha1.UpgradeWindow{Schedule: schedule, Duration: metav1.Duration{Duration: lasts}, TimeZone: zone})
+	require.NoError(t, err)
+	return w
+}
+
+func TestDecide(t *testing.T) {
+	old, next := rev("a", "csi@3.5.1"), rev("b", "csi@3.7.3")
+	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0)
+	back := failed.RollBack(old.Name(1), t0)
+	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
+	for name, c := range map[string]struct {
+		facts  upgrade.Facts
+		action upgrade.Action
+		reason upgrade.Reason
+		begins bool
+		to     string
+	}{
+		"first installation": {facts: upgrade.Facts{Candidate: old}, action: upgrade.Proceed, begins: true},
+		"first installation outside of a window, under Manual": {
+			facts:  upgrade.Facts{Candidate: old, Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}},
+			action: upgrade.Proceed, begins: true},
+		"nothing was chosen":      {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
+		"the same":                {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
+		"an upgrade":              {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
+		"another bundle, same of": {facts: upgrade.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"another bundle rebuilt":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"a driver is added":       {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"not approved":            {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"another was approved":    {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(3)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"approved":                {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"outside of the window":   {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"within the window":       {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
+		"interlocked":             {facts: upgrade.Facts{History: healthy(old), Candidate: next, Interlock: "API servers"}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"a downgrade":             {facts: upgrade.Facts{History: healthy(next), Candidate: old}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"a downgrade of what was installed by hand": {
+			facts:  upgrade.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
+			action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"a downgrade with consent":                     {facts: upgrade.Facts{History: healthy(next), Candidate: old, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
+		"a downgrade with consent to another":          {facts: upgrade.Facts{History: healthy(next), Candidate: old, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.0"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"a downgrade with consent, and a one-way mark": {facts: upgrade.Facts{History: healthy(next), Candidate: old, OneWay: oneWay, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"failed":                                        {facts: upgrade.Facts{History: failed, Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
+		"failed, whatever the window":                   {facts: upgrade.Facts{History: failed, Policy: upgrade.Policy{Windows: []upgrade.Window{{}}}}, action: upgrade.RollBack, to: old.Name(1)},
+		"failed, and never rolled back":                 {facts: upgrade.Facts{History: failed, Candidate: next, Policy: upgrade.Policy{NeverRollBack: true}}, action: upgrade.Stay},
+		"failed, and a one-way mark":                    {facts: upgrade.Facts{History: failed, Candidate: next, OneWay: oneWay}, action: upgrade.Stay},
+		"failed, and the one before is revoked":         {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(1): "revoked"}}, action: upgrade.Stay},
+		"failed, and a better one is there":             {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},
+		"failed, and a better one waits":                {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4"), Interlock: "x"}, action: upgrade.RollBack, to: old.Name(1)},
+		"rolled back":                                   {facts: upgrade.Facts{History: back, Candidate: next}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, asked again":                      {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"rolled back, asked again for another":          {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Retry: next.Name(3)}}, action: upgrade.Hold, reason: upgrade.Failed},
+		"rolled back, and the VDOConfig was changed":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Generation: 2}}, action: upgrade.Proceed, begins: true},
+		"rolled back, and the operator was upgraded":    {facts: upgrade.Facts{History: back, Candidate: next, Attempt: revision.Attempt{Program: "p"}}, action: upgrade.Proceed, begins: true},
+		"rolled back, and the bundle is the old again":  {facts: upgrade.Facts{History: back, Candidate: old}, action: upgrade.Proceed},
+		"rolled back to lower than runs: no downgrade":  {facts: upgrade.Facts{History: back, Candidate: old, Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}}, action: upgrade.Proceed},
+		"rolled back, the failed one is chosen without": {facts: upgrade.Facts{History: back}, action: upgrade.Stay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.facts.Now.IsZero() {
+				c.facts.Now = t0
+			}
+			v := upgrade.Decide(c.facts)
+			require.Equal(t, c.action, v.Action, "%+v", v)
+			require.Equal(t, c.begins, v.Begins, "%+v", v)
+			if c.reason != "" {
+				require.Equal(t, c.reason, v.Reason)
+			}
+			require.Equal(t, c.to, v.To)
+			if v.Holds() {
+				require.NotEmpty(t, v.Message)
+			}
+		})
+	}
+}
+
+func TestAnApprovalOfAnotherRevisionIsTold(t *testing.T) {
+	next := rev("b", "csi@3.7.3")
+	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "csi@3.5.1")), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: "r9-00000000"}})
+	require.Contains(t, v.Message, "r9-00000000 is of another revision")
+	require.Contains(t, v.Message, next.Name(2))
+}
+
+func TestWindows(t *testing.T) {
+	at := func(s string) time.Time {
+		tm, err := time.Parse(time.RFC3339, s)
+		require.NoError(t, err)
+		return tm
+	}
+	for _, c := range []struct {
+		schedule string
+		lasts    time.Duration
+		zone     string
+		now      string
+		open     bool
+		next     string
+	}{
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T01:59:59Z", false, "2026-01-03T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T02:00:00Z", true, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T05:59:59Z", true, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "", "2026-01-03T06:00:00Z", false, "2026-01-10T02:00:00Z"},
+		{"0 2 * * 6", 4 * time.Hour, "America/New_York", "2026-01-03T07:30:00Z", true, "2026-01-10T07:00:00Z"},
+		{"0 22 * * *", 4 * time.Hour, "", "2026-01-04T01:00:00Z", true, "2026-01-04T22:00:00Z"},           // over midnight
+		{"30 2 * * *", time.Hour, "Europe/Berlin", "2026-03-29T00:45:00Z", false, "2026-03-30T00:30:00Z"}, // no half past two that night
+		{"0 0 * * 1-5", 2 * time.Hour, "Asia/Kolkata", "2026-01-04T19:00:00Z", true, "2026-01-05T18:30:00Z"},
+	} {
+		w := window(t, c.schedule, c.lasts, c.zone)
+		require.Equal(t, c.open, w.Open(at(c.now)), "%+v", c)
+		require.Equal(t, c.next, w.Next(at(c.now)).UTC().Format(time.RFC3339), "%+v", c)
+	}
+	never := window(t, "0 0 30 2 *", time.Hour, "")
+	require.False(t, never.Open(t0))
+	require.True(t, never.Next(t0).IsZero())
+	for _, bad := range []v1alpha1.UpgradeWindow{
+		{Schedule: "0 2 * *", Duration: metav1.Duration{Duration: time.Hour}},
+		{Schedule: "99 2 * * 6", Duration: metav1.Duration{Duration: time.Hour}},
+		{Schedule: "0 2 * * 6"},
+		{Schedule: "0 2 * * 6", Duration: metav1.Duration{Duration: time.Hour}, TimeZone: "Europe/Atlantis"},
+	} {
+		_, err := upgrade.ParseWindow(bad)
+		require.ErrorContains(t, err, "windows", "%+v", bad)
+	}
+}
+
+func TestTheNextWindowIsToldAndIsWhenToLookAgain(t *testing.T) {
+	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "csi@3.5.1")), Candidate: rev("b", "csi@3.7.3"),
+		Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 4 * * *", time.Hour, ""), window(t, "0 3 * * *", time.Hour, "")}}})
+	require.Equal(t, t0.Add(2*time.Hour), v.Until.UTC())
+	require.Contains(t, v.Message, "2026-01-03T03:00:00Z")
+}
+
+func TestJudge(t *testing.T) {
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Key: key, Before: []string{"csi/Forbidden"}})
+	outcome := func(h revision.History) revision.Outcome {
+		cur, _ := h.InForce()
+		return cur.Outcome
+	}
+	look := func(h revision.History, each time.Duration, looks int, l upgrade.Look) revision.History {
+		cur, _ := h.InForce()
+		l.Now = cur.Since
+		if cur.Gate != nil {
+			l.Now = cur.Gate.Seen
+		}
+		for range looks {
+			l.Now = l.Now.Add(each)
+			h = upgrade.Judge(h, l)
+		}
+		return h
+	}
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 14, upgrade.Look{})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, upgrade.Look{Why: "csi: it crashes"})))
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 3, upgrade.Look{Deadline: 3 * time.Minute})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, 6*time.Hour, 7, upgrade.Look{})), "nobody looked")
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 600, upgrade.Look{Elsewhere: true})))
+	require.Equal(t, revision.Progressing, outcome(look(begin, time.Minute, 1, upgrade.Look{Complete: true})), "it has to stay so for a minute")
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, upgrade.Look{Complete: true})))
+	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, upgrade.Look{Complete: true, Amiss: []string{"csi/Forbidden"}})), "it was so before")
+	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, upgrade.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
+
+	h := begin
+	for i := range 100 {
+		h = look(h, time.Minute, 10, upgrade.Look{Progress: int64(i + 1)})
+	}
+	require.Equal(t, revision.Progressing, outcome(h), "it gets on")
+	h = look(h, time.Minute, 15, upgrade.Look{Progress: 50})
+	require.Equal(t, revision.Failed, outcome(h))
+
+	cur, _ := look(begin, time.Minute, 15, upgrade.Look{Why: "csi: it crashes"}).InForce()
+	require.Equal(t, "it was not healthy after 15m0s without progress: csi: it crashes", cur.Reason)
+
+	a, b := look(begin, time.Minute, 1, upgrade.Look{}), look(begin, time.Minute, 1, upgrade.Look{})
+	require.Equal(t, a, upgrade.Judge(b, upgrade.Look{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
+}
+
+// Whatever happens, in whatever order: a revision that always fails is begun once for each
+// time that something was changed for it, and what is gone back to was healthy.
+func TestAFailingRevisionNeverLoops(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test's
+		bad, now := map[string]bool{}, t0
+		h := revision.History{}
+		candidate := rev("0", "csi@3.5.0")
+		attempt := revision.Attempt{}
+		reasons, begun := 0, 0
+		changed := func() { reasons += 1 }
+		for step := range 400 {
+			now = now.Add(time.Duration(r.IntN(120)) * time.Second)
+			switch r.IntN(40) {
+			case 0:
+				candidate = rev(fmt.Sprint(r.IntN(6)), fmt.Sprintf("csi@3.%d.0", 5+r.IntN(3)))
+				if step > 20 && r.IntN(2) == 0 {
+					bad[candidate.Hash()] = true
+				}
+				changed()
+			case 1:
+				attempt.Generation++
+				changed()
+			case 2:
+				attempt.Retry = h.NameOf(*candidate)
+				changed()
+			}
+			v := upgrade.Decide(upgrade.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
+				Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
+			switch {
+			case v.Action == upgrade.RollBack:
+				target, ok := h.Named(v.To)
+				require.True(t, ok && !target.Healthy.IsZero() && !target.Failed(), "seed %d: %+v", seed, target)
+				require.True(t, target.Sealed(key))
+				h = h.RollBack(v.To, now)
+			case v.Begins:
+				h = h.Begin(*candidate, revision.Beginning{Now: now, Key: key, Attempt: attempt})
+				begun++
+			}
+			h = h.Bounded(3)
+			cur, ok := h.InForce()
+			require.True(t, ok)
+			h = upgrade.Judge(h, upgrade.Look{Now: now, Complete: !bad[cur.Hash()], Deadline: 3 * time.Minute})
+		}
+		require.LessOrEqual(t, begun, reasons+1, "seed %d", seed)
+	}
+}
