@@ -8,16 +8,9 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -114,121 +107,8 @@ func (g *gatherer) needsNoConsent(ctx context.Context, facts upgrade.Facts, cur 
 	return true
 }
 
-// suits tells whether a revision can go on as it is.
-func (g *gatherer) suits(ctx context.Context, rec revision.Record) bool {
-	o, err := g.openRevision(ctx, rec)
-	return err == nil && g.unfit(o.matrix, rec) == ""
-}
-
 func sameVersions(a, b revision.Revision) bool {
 	return !slices.ContainsFunc(a.Drivers(), func(d string) bool { return b.Version(d) != "" && b.Version(d) != a.Version(d) })
-}
-
-// keep has a revision be in force: it is opened as its digest says, if it was accepted.
-func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
-	o, err := g.openRevision(ctx, rec)
-	if err != nil {
-		return err
-	}
-	g.revisions.kept, g.revisions.from = &rec, o
-	return nil
-}
-
-// keepTarget has a revision be put back in force, if it is trusted still and suits the
-// cluster of now.
-func (g *gatherer) keepTarget(ctx context.Context, rec revision.Record) error {
-	b, err := g.sourceOf(ctx, rec)
-	if err != nil {
-		return err
-	}
-	if err := g.Trust.Trusted(ctx, b); err != nil {
-		return err
-	}
-	o, err := g.openRevision(ctx, rec)
-	if err != nil {
-		return err
-	}
-	if why := g.unfit(o.matrix, rec); why != "" {
-		return &fault.Error{Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
-	}
-	g.revisions.kept, g.revisions.from = &rec, o
-	return nil
-}
-
-// unfit says why a revision's releases do not suit the cluster any more, "" where they do.
-func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
-	pins, rules := matrix.Pins{}, map[matrix.Driver]matrix.Rule{}
-	for _, d := range inOrder {
-		v, err := matrix.ParseVersion(rec.Version(string(d)))
-		if err != nil {
-			rules[d] = matrix.Disabled
-			continue
-		}
-		pins[d], rules[d] = v, matrix.Latest
-	}
-	facts := matrix.Facts{Kubernetes: g.kubernetes.version, VCenters: g.versions, Distribution: g.distribution}
-	if _, refusal := matrix.Resolve(doc, facts, pins, matrix.Policy{Rules: rules}, nil); refusal != nil {
-		return refusal.Error()
-	}
-	return ""
-}
-
-// openRevision opens the bundle of a revision whose seal is good: the copy in the cluster,
-// or the mirror.
-func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*opened, error) {
-	bad := func(reason fault.Reason, why error) (*opened, error) {
-		return nil, &fault.Error{Reason: reason, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
-	}
-	if !rec.Sealed(g.hash) {
-		return bad(fault.Untrusted, errors.New("its seal is not the operator's"))
-	}
-	if g.bundle.reference() == rec.Bundle {
-		return g.bundle, nil
-	}
-	b, err := g.sourceOf(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
-	o, err := g.open(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	if missing := missingIn(o, rec); missing != "" {
-		return bad(fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
-	}
-	return o, nil
-}
-
-// sourceOf returns the DriverBundle of a revision, as it was when that was accepted.
-func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1.DriverBundle, error) {
-	b := &v1alpha1.DriverBundle{}
-	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, rec.Source, rec.Bundle
-	var there v1alpha1.DriverBundle
-	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
-	case err == nil:
-		b = there.DeepCopy()
-	case !apierrors.IsNotFound(err):
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + rec.Source, Err: err}
-	}
-	b.Status.Repository, b.Status.Digest, _ = strings.Cut(rec.Bundle, "@")
-	b.Status.AcceptedAt = timeOf(rec.Made)
-	return b, nil
-}
-
-func timeOf(t time.Time) *metav1.Time {
-	m := metav1.NewTime(t)
-	return &m
-}
-
-// missingIn returns a release of a revision that a bundle does not hold, or "".
-func missingIn(o *opened, rec revision.Record) string {
-	holds := available(o.contents.Lock)
-	for _, id := range rec.Releases {
-		if !holds[id] {
-			return id
-		}
-	}
-	return ""
 }
 
 // historyOf is what is remembered, or, of an installation that has no history yet, what
@@ -252,14 +132,14 @@ func (g *gatherer) historyOf() revision.History {
 	if last == "" || len(rev.Releases) == 0 {
 		return h
 	}
-	return h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Key: g.hash, Attempt: g.attempt(h)})
+	return h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Key: g.hash, Attempt: g.attempt()})
 }
 
 // at0 is the time of the pass as it is written down.
 func (s *site) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
 // attempt is under which circumstances a revision is tried now.
-func (s *site) attempt(revision.History) revision.Attempt {
+func (s *site) attempt() revision.Attempt {
 	return revision.Attempt{Program: program, Generation: s.config.Generation, Retry: s.config.Annotations[v1alpha1.AnnotationRetry]}
 }
 
@@ -267,10 +147,10 @@ func (s *site) attempt(revision.History) revision.Attempt {
 func (g *gatherer) upgradeFacts() (upgrade.Facts, error) {
 	f := upgrade.Facts{
 		Now: g.at0(), History: g.revisions.history, Running: g.installed,
-		Attempt: g.attempt(g.revisions.history), Interlock: g.interlock(), Unusable: map[string]string{},
+		Attempt: g.attempt(), Interlock: g.interlock(), Unusable: map[string]string{},
 	}
 	var err error
-	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.hasHold() {
+	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.site.hold() != nil {
 		return f, err
 	}
 	d := g.chooseFreely(g.bundle)
@@ -290,8 +170,6 @@ func (g *gatherer) upgradeFacts() (upgrade.Facts, error) {
 	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
 	return f, nil
 }
-
-func (s *site) hasHold() bool { return s.hold() != nil }
 
 // chooseFreely decides from a bundle as if upgrades were automatic and no driver at fault.
 func (s *site) chooseFreely(b *opened) decision {
@@ -373,7 +251,7 @@ func (s *site) begun(r rendering) revision.History {
 		h = h.RollBack(u.verdict.To, s.at0())
 	case u.kept == nil && u.verdict.Begins && u.candidate != nil:
 		h = h.Begin(*u.candidate, revision.Beginning{
-			Now: s.at0(), Key: s.hash, Attempt: s.attempt(h), Approval: s.approval(), Before: s.before()})
+			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before()})
 	case u.kept == nil && u.verdict.Action == upgrade.Proceed:
 		h = h.Seal(s.hash) // it is what was accepted
 	}
@@ -395,47 +273,4 @@ func historyLimit(spec *v1alpha1.VDOConfigSpec) int {
 		return int(*p.RevisionHistoryLimit)
 	}
 	return defaultHistoryLimit
-}
-
-// keepRevisions writes what revisions consist of, of those that are retained, before the
-// history says that they are in force; what is not retained any more goes after.
-func (a *applier) keepRevisions(ctx context.Context, h revision.History) error {
-	cur, ok := h.InForce()
-	was := a.inventory.Memory().Revisions
-	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && known.Seal == cur.Seal) {
-		return nil
-	}
-	m := revision.ManifestOf(cur, a.objects())
-	m.CloudProvider, m.StorageProvider = a.rendering.spec.CloudProvider, a.rendering.spec.StorageProvider
-	return a.Cluster.KeepRevision(ctx, a.name, m)
-}
-
-func (a *applier) objects() []revision.Object {
-	var all []revision.Object
-	for _, s := range a.outcome.plan.Steps {
-		if s.Stage != "" && s.Action != plan.Conflict {
-			all = append(all, revision.Object{ID: s.Key.String(), Driver: string(s.Driver), Release: s.Release, Rendered: s.Rendered})
-		}
-	}
-	return all
-}
-
-// dropRevisions removes what is kept of revisions that are not retained any more, where
-// those have changed.
-func (p *pass) dropRevisions(ctx context.Context, was, now inventory.Inventory) error {
-	limit := historyLimit(&p.config.Spec)
-	before, after := names(was.Memory().Revisions.Retained(limit)), names(now.Memory().Revisions.Retained(limit))
-	if slices.Equal(before, after) {
-		return nil
-	}
-	return p.Cluster.DropRevisions(ctx, p.name, after)
-}
-
-func names(all []revision.Record) []string {
-	var out []string
-	for _, r := range all {
-		out = append(out, r.Name())
-	}
-	slices.Sort(out)
-	return out
 }

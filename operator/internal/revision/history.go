@@ -1,0 +1,248 @@
+package revision
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// History is all revisions of a VDOConfig that are remembered, by number. The zero value
+// is of one that never installed anything. Values are not changed: operations return
+// new ones.
+type History struct {
+	Current int      `json:"current,omitempty"` // number of the one in force; 0: none
+	Last    int      `json:"last,omitempty"`    // highest number that was given
+	Records []Record `json:"records,omitempty"`
+}
+
+// InForce returns the revision in force.
+func (h History) InForce() (Record, bool) { return h.byNumber(h.Current) }
+
+func (h History) byNumber(n int) (Record, bool) {
+	for _, r := range h.Records {
+		if r.Number == n && n > 0 {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
+
+// Named returns a revision by its name.
+func (h History) Named(name string) (Record, bool) {
+	for _, r := range h.Records {
+		if r.Name() == name {
+			return r, true
+		}
+	}
+	return Record{}, false
+}
+
+// Find returns the record of a revision that was begun before.
+func (h History) Find(r Revision) (Record, bool) {
+	for _, known := range h.Records {
+		if known.Same(r) {
+			return known, true
+		}
+	}
+	return Record{}, false
+}
+
+// NameOf returns the name that a revision has, or will have when it is begun next.
+func (h History) NameOf(r Revision) string {
+	if known, ok := h.Find(r); ok {
+		return known.Name()
+	}
+	return r.Name(h.Last + 1)
+}
+
+// Beginning is how a revision is begun.
+type Beginning struct {
+	Now      time.Time
+	Key      []byte // of seals
+	Attempt  Attempt
+	Approval *Approval
+	Before   []string
+}
+
+// Begin puts a revision in force. One that was begun before goes on under its name. The
+// one that was in force is superseded, if it was not healthy yet.
+func (h History) Begin(r Revision, b Beginning) History {
+	rec, known := h.Find(r)
+	if !known {
+		rec = Record{Number: h.Last + 1, Made: b.Now}
+	}
+	rec.Revision, rec.Seal = r, r.Seal(b.Key)
+	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
+	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
+	rec.Approval = b.Approval
+	out := h.leave(b.Now)
+	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
+	return out.with(rec)
+}
+
+// Adopt notes what an earlier program installed; where all of it was seen rolled out it
+// can be gone back to.
+func (h History) Adopt(r Revision, complete bool, b Beginning) History {
+	rec := Record{Number: h.Last + 1, Revision: r, Seal: r.Seal(b.Key), Made: b.Now, Outcome: Superseded, Since: b.Now, Attempt: b.Attempt}
+	if complete {
+		rec.Outcome, rec.Healthy = Healthy, b.Now
+	}
+	out := h.clone()
+	out.Current, out.Last = rec.Number, rec.Number
+	return out.with(rec)
+}
+
+// leave notes that another one takes the place of the one in force.
+func (h History) leave(now time.Time) History {
+	was, ok := h.InForce()
+	if ok && was.Outcome == Progressing {
+		was.Outcome, was.Reason, was.Since = Superseded, "another revision took its place before it was healthy", now
+	}
+	if was.Gate = nil; ok {
+		return h.with(was)
+	}
+	return h.clone()
+}
+
+// Fail notes that the revision in force is not healthy within its deadline. Where it had
+// been healthy before it is not gone back to.
+func (h History) Fail(reason string, now time.Time) History {
+	rec, ok := h.InForce()
+	if !ok {
+		return h
+	}
+	rec.Outcome, rec.Reason, rec.Since, rec.Healthy, rec.Gate = Failed, reason, now, time.Time{}, nil
+	return h.with(rec)
+}
+
+// RollBack puts an earlier revision back in force.
+func (h History) RollBack(to string, now time.Time) History {
+	target, ok := h.Named(to)
+	was, had := h.InForce()
+	if !ok || !had || target.Number == was.Number {
+		return h
+	}
+	was.Outcome, was.Since, was.Gate = RolledBack, now, nil
+	target.Outcome, target.Since, target.Returned, target.Gate = Progressing, now, true, nil
+	target.Reason = "put back in the place of " + was.Name()
+	out := h.with(was).with(target)
+	out.Current = target.Number
+	return out
+}
+
+// Succeed notes that the revision in force is healthy.
+func (h History) Succeed(now time.Time) History {
+	rec, ok := h.InForce()
+	if !ok || (rec.Outcome == Healthy && !rec.Healthy.IsZero()) {
+		return h
+	}
+	rec.Outcome, rec.Since, rec.Healthy, rec.Gate = Healthy, now, now, nil
+	if !rec.Returned {
+		rec.Reason = ""
+	}
+	return h.with(rec)
+}
+
+// Seal seals the revision in force anew, after its key was lost.
+func (h History) Seal(key []byte) History {
+	rec, ok := h.InForce()
+	if !ok || rec.Sealed(key) {
+		return h
+	}
+	rec.Seal = rec.Revision.Seal(key)
+	return h.with(rec)
+}
+
+// WithGate notes how far the revision in force has come.
+func (h History) WithGate(g Gate) History {
+	rec, ok := h.InForce()
+	if !ok {
+		return h
+	}
+	rec.Gate = &g
+	return h.with(rec)
+}
+
+// Targets returns what the revision in force can be gone back from to, the last one that
+// was healthy first: those that were seen healthy and have all of its drivers.
+func (h History) Targets() []Record {
+	cur, ok := h.InForce()
+	if !ok {
+		return nil
+	}
+	var all []Record
+	for _, r := range h.Records {
+		if r.Number == cur.Number || r.Healthy.IsZero() || r.Failed() || r.Same(cur.Revision) {
+			continue
+		}
+		if !slices.ContainsFunc(cur.Drivers(), func(d string) bool { return r.Version(d) == "" }) {
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Record) int {
+		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
+	})
+	return all
+}
+
+// maxRemembered is how many revisions are remembered that are not retained: that they
+// failed, above all.
+const maxRemembered = 10
+
+// Retained returns the records of the revision in force and of the last few healthy ones
+// beside it: those whose bundles stay in the cluster.
+func (h History) Retained(limit int) []Record {
+	var all []Record
+	if cur, ok := h.InForce(); ok {
+		all = append(all, cur)
+	}
+	healthy := slices.DeleteFunc(slices.Clone(h.Records), func(r Record) bool { return r.Number == h.Current || r.Healthy.IsZero() })
+	slices.SortStableFunc(healthy, func(a, b Record) int {
+		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
+	})
+	return append(all, healthy[:min(len(healthy), max(limit, 0))]...)
+}
+
+// Bounded forgets what is neither retained nor among the last few of the others.
+func (h History) Bounded(limit int) History {
+	keep := map[int]bool{}
+	for _, r := range h.Retained(limit) {
+		keep[r.Number] = true
+	}
+	out := h.clone()
+	slices.SortStableFunc(out.Records, func(a, b Record) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(b.Number, a.Number)) })
+	others := 0
+	out.Records = slices.DeleteFunc(out.Records, func(r Record) bool {
+		if keep[r.Number] || (r.Healthy.IsZero() && others < maxRemembered) {
+			others += boolInt(!keep[r.Number])
+			return false
+		}
+		return true
+	})
+	slices.SortFunc(out.Records, func(a, b Record) int { return cmp.Compare(a.Number, b.Number) })
+	return out
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (h History) clone() History {
+	h.Records = slices.Clone(h.Records)
+	return h
+}
+
+func (h History) with(rec Record) History {
+	out := h.clone()
+	for i := range out.Records {
+		if out.Records[i].Number == rec.Number {
+			out.Records[i] = rec
+			return out
+		}
+	}
+	out.Records = append(out.Records, rec)
+	return out
+}
