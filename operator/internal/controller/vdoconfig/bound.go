@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -74,4 +75,8 @@ func eachText(v reflect.Value, do func(*string)) {
 			eachText(v.Elem(), do)
 		}
 	}
+}
+
+func reasons(all []string) []string {
+	return cut(slices.Clone(all[:min(len(all), maxReasons)]))
 }

@@ -139,10 +139,6 @@ func (p *result) pending() []string {
 	return cut(all)
 }
 
-func reasons(all []string) []string {
-	return cut(slices.Clone(all[:min(len(all), maxReasons)]))
-}
-
 // cut bounds each of a list's texts.
 func cut(all []string) []string {
 	for i := range all {
