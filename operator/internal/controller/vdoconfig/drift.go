@@ -66,7 +66,7 @@ func (a *applier) tolerated(s plan.Step) bool {
 		return true
 	}
 	entry, known := drift.Find(a.config.Status.Drift, s.Key)
-	return known && drift.Paused(entry, a.now)
+	return known && s.Action != plan.Create && drift.Paused(entry, a.now)
 }
 
 // noteDrift makes status.drift: what differs and was not repaired, and what was repaired so
@@ -76,6 +76,9 @@ func (a *applier) noteDrift() {
 		was, known := drift.Find(a.config.Status.Drift, s.Key)
 		switch {
 		case s.Cause == plan.Drift && s.Writes() && a.outcome.done[s.Key]:
+			if s.Action == plan.Create {
+				break // it was deleted: no field is contested, and a driver without it does not work
+			}
 			if entry, contested := drift.Repaired(a.driftOf(s, was), a.ledger.Repaired(s.Key, a.now), a.now); contested {
 				a.outcome.drift = append(a.outcome.drift, entry)
 			}
