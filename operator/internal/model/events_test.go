@@ -34,7 +34,7 @@ func init() { // they refer to each other
 		{name: "begin", args: []string{"with nothing installed", "with all installed", "with all installed"}, do: (*world).beginEvent},
 		{name: "pass", args: []string{passDrivers, passVCenter, passBundle}, do: func(w *world, arg string) { w.play(); w.pass(arg) }},
 		{name: "settle", args: []string{"all"}, do: func(w *world, _ string) { w.settle() }},
-		{name: "peace", args: []string{"two intervals"}, do: func(w *world, _ string) { w.peace(false) }},
+		{name: "peace", args: []string{"four intervals"}, do: func(w *world, _ string) { w.peace(false) }},
 		{name: "clock", weight: 3, args: []string{"a minute", "an interval", "an hour"}, do: (*world).clockEvent},
 		{name: "operator", weight: 2, args: []string{"restarts"}, do: func(w *world, _ string) { w.restarts++; w.start() }},
 		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}, do: (*world).apiEvent},

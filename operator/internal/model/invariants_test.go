@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -377,7 +378,7 @@ func (w *world) statusIsTrue(v *v1alpha1.VDOConfig) {
 			w.driverRuns(driver, typ+"=True")
 		}
 	}
-	if !current(v1alpha1.ConditionReady) || !v.DeletionTimestamp.IsZero() {
+	if !current(v1alpha1.ConditionReady) || !v.DeletionTimestamp.IsZero() || w.graced(v) {
 		return
 	}
 	for _, driver := range driversInOrder {
@@ -398,6 +399,19 @@ func (w *world) statusIsTrue(v *v1alpha1.VDOConfig) {
 			}
 		}
 	}
+}
+
+// graced tells whether Ready is what it was before a fault that can pass, which it may be
+// for two minutes while Reconciling tells of the fault.
+func (w *world) graced(v *v1alpha1.VDOConfig) bool {
+	c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return false
+	}
+	if w.now.Sub(c.LastTransitionTime.Time) >= condition.Grace {
+		w.fail("Ready is no longer True two minutes after a fault began", "%s", describe(v.Status.Conditions))
+	}
+	return true
 }
 
 // driverRuns holds "it runs" against the pods.

@@ -121,7 +121,7 @@ func draw(seed uint64, length int) program {
 		case 4, 5:
 			p = append(p, event{kind: "settle", arg: "all"})
 		case 6:
-			p = append(p, event{kind: "peace", arg: "two intervals"})
+			p = append(p, event{kind: "peace", arg: "four intervals"})
 		}
 	}
 	return p

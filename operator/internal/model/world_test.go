@@ -380,10 +380,11 @@ func (w *world) settle() bool {
 // interval is longer than any that the resources have.
 const interval = 11 * time.Minute
 
-// peace lets two intervals go by in which nothing happens, and one more, in which
-// nothing may be written.
+// peace lets four intervals go by in which nothing happens, and one more, in which
+// nothing may be written. Four: a fault of a vCenter is seen in the second, has taken Ready
+// from the VsphereCloudConfig by the third, and from the VDOConfig by the fourth.
 func (w *world) peace(healed bool) {
-	for range 2 {
+	for range 4 {
 		if !w.settle() {
 			writes, n := w.wire.written(0)
 			w.fail("in peace it comes to rest", "it goes on writing, at last:\n%s", lines(writes[max(0, n-20):]))
