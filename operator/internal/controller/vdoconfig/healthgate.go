@@ -103,7 +103,8 @@ func (p *pass) tellRevision(was, now revision.History) {
 		if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
 			continue
 		}
-		typ, reason, note := "Normal", "", ""
+		typ := "Normal"
+		var reason, note string
 		switch r.Outcome {
 		case revision.Progressing:
 			reason, note = "RevisionStarted", fmt.Sprintf("revision %s is put in force: %s", r.Name(), strings.Join(r.Releases, ", "))
