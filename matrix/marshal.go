@@ -61,6 +61,7 @@ type (
 		Version    string         `yaml:"version"`
 		State      State          `yaml:"state"`
 		Reason     string         `yaml:"reason,omitempty"`
+		OneWay     string         `yaml:"oneWay,omitempty"`
 		Kubernetes yamlRange      `yaml:"kubernetes"`
 		VSphere    *yamlRange     `yaml:"vsphere,omitempty"`
 		Requires   []yamlRequired `yaml:"requires,omitempty"`
@@ -103,7 +104,7 @@ func writeNeed(n Need) yamlNeed {
 
 func writeRelease(r Release) yamlRelease {
 	out := yamlRelease{
-		Driver: r.Driver, Version: r.Version.String(), State: r.State, Reason: r.Reason,
+		Driver: r.Driver, Version: r.Version.String(), State: r.State, Reason: r.Reason, OneWay: r.OneWay,
 		Kubernetes: yamlRange{r.Kubernetes.Min.String(), r.Kubernetes.Max.String(), r.Kubernetes.Basis, r.Kubernetes.Derived},
 		Requires: each(r.Requires, func(q Requirement) yamlRequired {
 			return yamlRequired{q.Driver, q.Version.String(), q.Optional}

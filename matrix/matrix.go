@@ -22,6 +22,7 @@
 //	    version: 3.5.1               # semantic version, no leading v, no build metadata
 //	    state: current               # current, lts, deprecated or withdrawn
 //	    reason: why                  # needed for deprecated and withdrawn
+//	    oneWay: why                  # optional: it changes what older releases do not read
 //	    kubernetes:                  # inclusive on both ends
 //	      min: "1.31"
 //	      max: "1.33"                # cni and snapshot-controller may leave it out: no upper bound
@@ -82,6 +83,9 @@
 // beside newer lines: policy lts prefers it. A deprecated release is chosen only
 // where nothing better fits. A withdrawn release is never chosen, not even by a
 // pin, and a site that runs it is told so.
+//
+// A one-way release may be upgraded to, and not gone back from: neither by a rollback nor
+// with consent.
 //
 // Upstream publishes no support states. The default document derives them, and
 // says so in each reason:
@@ -226,6 +230,7 @@ type Release struct {
 	ReleaseID
 	State      State
 	Reason     string // why deprecated or withdrawn
+	OneWay     string // why no older release may take its place; "" where one may
 	Kubernetes KubernetesRange
 	VSphere    VSphereRange
 	Requires   []Requirement

@@ -194,7 +194,7 @@ func (r *reader) needs(o object, releases []Release) []Need {
 }
 
 func (r *reader) release(item item) Release {
-	o := r.object(item.node, item.path, "driver", "version", "state", "reason", "kubernetes", "vsphere", "requires", "manifests", "images", "notes")
+	o := r.object(item.node, item.path, "driver", "version", "state", "reason", "oneWay", "kubernetes", "vsphere", "requires", "manifests", "images", "notes")
 	release := Release{
 		ReleaseID: ReleaseID{
 			Driver:  field(o, "driver", required, ParseDriver),
@@ -202,6 +202,7 @@ func (r *reader) release(item item) Release {
 		},
 		State:  field(o, "state", required, parseState),
 		Reason: field(o, "reason", optional, line),
+		OneWay: field(o, "oneWay", optional, line),
 	}
 	if (release.State == Deprecated || release.State == Withdrawn) && release.Reason == "" && o.fields["reason"] == nil {
 		o.fail("reason", fmt.Sprintf("is missing, and a release is not %s without one", release.State), "say why, in one sentence")

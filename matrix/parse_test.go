@@ -265,3 +265,18 @@ func TestTheSpecificationIsAValidDocument(t *testing.T) {
 	require.ErrorContains(t, err, "releases[0].requires[1]: snapshot-controller@8.2.0 is not listed")
 	require.Len(t, fault.All(err), 2)
 }
+
+func TestAOneWayReleaseSaysWhy(t *testing.T) {
+	marked := strings.Replace(small, "    reason: there is a newer one\n", "    reason: there is a newer one\n    oneWay: it moves volumes\n", 1)
+	doc, err := matrix.Parse("small.yaml", []byte(marked))
+	require.NoError(t, err)
+	text, err := doc.Marshal()
+	require.NoError(t, err)
+	again, err := matrix.Parse("again.yaml", text)
+	require.NoError(t, err)
+	for _, r := range again.Releases {
+		require.Equal(t, r.Driver == matrix.CSI, r.OneWay == "it moves volumes", r.ReleaseID.String())
+	}
+	_, err = matrix.Parse("small.yaml", []byte(strings.Replace(marked, "oneWay: it moves volumes", "oneWay:", 1)))
+	require.ErrorContains(t, err, "releases[0].oneWay: is empty")
+}

@@ -35,9 +35,6 @@ type UpgradePolicy struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Never
 	Rollback RollbackMode `json:"rollback,omitempty"`
-	// Canary updates the storage driver's pods on some nodes first.
-	// +optional
-	Canary *Canary `json:"canary,omitempty"`
 	// RevisionHistoryLimit is how many healthy revisions are retained beside the one in
 	// force, with copies of their bundles. Default: 3.
 	// +optional
@@ -96,18 +93,6 @@ const (
 	RollbackAutomatic RollbackMode = "Automatic"
 	RollbackNever     RollbackMode = "Never"
 )
-
-// Canary says on which nodes the storage driver's pods are updated first.
-type Canary struct {
-	// NodeSelector chooses them. Where it chooses none, the upgrade waits.
-	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// Hold is how long they have to be healthy before the others follow. Default: 5m.
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) <= duration('168h')`,message="write a duration of at most 168h, such as 10m"
-	Hold metav1.Duration `json:"hold,omitzero"`
-}
 
 // RevisionStatus is one revision that is remembered.
 type RevisionStatus struct {

@@ -163,8 +163,4 @@ type Gate struct {
 	Before []string `json:"before,omitempty"`
 	// Good is since when all is healthy, the zero time while something is not.
 	Good time.Time `json:"good,omitzero"`
-	// Canary is since when the first nodes are healthy, and Passed is set once they were
-	// for as long as was asked for.
-	Canary time.Time `json:"canary,omitzero"`
-	Passed bool      `json:"passed,omitempty"`
 }

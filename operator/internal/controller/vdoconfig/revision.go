@@ -37,7 +37,7 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 	}
 	r := &g.revisions
 	r.history = g.historyOf()
-	facts, err := g.upgradeFacts()
+	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
 		facts.Candidate = nil
@@ -143,8 +143,27 @@ func (s *site) attempt() revision.Attempt {
 	return revision.Attempt{Program: program, Generation: s.config.Generation, Retry: s.config.Annotations[v1alpha1.AnnotationRetry]}
 }
 
+// oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix
+// says, and that of the bundle that is installed from: an older bundle knows nothing of a
+// newer release.
+func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
+	read := []*opened{g.bundle}
+	if last := g.openLastBut(ctx, g.bundle.source); last != nil {
+		read = append(read, last)
+	}
+	var all []upgrade.OneWay
+	for _, o := range read {
+		for _, r := range o.matrix.Releases {
+			if r.OneWay != "" {
+				all = append(all, upgrade.OneWay{ReleaseID: r.ReleaseID, Why: r.OneWay})
+			}
+		}
+	}
+	return all
+}
+
 // upgradeFacts are what package upgrade decides on.
-func (g *gatherer) upgradeFacts() (upgrade.Facts, error) {
+func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	f := upgrade.Facts{
 		Now: g.at0(), History: g.revisions.history, Running: g.installed,
 		Attempt: g.attempt(), Interlock: g.interlock(), Unusable: map[string]string{},
@@ -167,6 +186,7 @@ func (g *gatherer) upgradeFacts() (upgrade.Facts, error) {
 		}
 	}
 	f.Candidate = &rev
+	f.OneWay = g.oneWay(ctx)
 	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
 	return f, nil
 }

@@ -38,6 +38,16 @@ func (w *world) offer(digest string, releases ...string) {
 
 func newerPair() []string { return []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"} }
 
+// offerMarked offers a bundle whose matrix says that nobody goes back from csi@3.7.3.
+func (w *world) offerMarked(digest string, releases ...string) {
+	w.t.Helper()
+	w.offer(digest, releases...)
+	c := w.store.of[digest]
+	marked := strings.Replace(string(c.Matrix), "    version: 3.7.3\n", "    version: 3.7.3\n    oneWay: it moves volumes\n", 1)
+	require.NotEqual(w.t, marked, string(c.Matrix))
+	c.Matrix = []byte(marked)
+}
+
 // crash has no pod of csi@3.7.3 come up: an admission policy refuses its driver's image.
 func (w *world) crash() {
 	w.t.Helper()
@@ -253,12 +263,19 @@ func (w *world) downgrade(v *v1alpha1.VDOConfig) {
 		v.Spec.Upgrade, v.Spec.UpgradePolicy = "", &v1alpha1.UpgradePolicy{}
 		v.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
 	})
-	w.offer("sha256:"+strings.Repeat("d", 64), strings.Fields(newer)...)
+	older := "sha256:" + strings.Repeat("d", 64)
+	w.offer(older, strings.Fields(newer)...)
 	w.look(v)
 	require.Equal(w.t, "DowngradeRefused", cond(w.t, v, "Upgraded").Reason, describe(v))
 	require.Contains(w.t, cond(w.t, v, "Ready").Message, "add csi@3.5.1 to spec.upgradePolicy.allowDowngrade")
 	require.Equal(w.t, "3.7.3", driver(v, "csi").Version)
 	w.change(v, func() { v.Spec.UpgradePolicy.AllowDowngrade = []string{"csi@3.5.1"} })
+	w.offerMarked("sha256:"+strings.Repeat("9", 64), strings.Fields(newer)...)
+	w.look(v)
+	require.Equal(w.t, "DowngradeRefused", cond(w.t, v, "Upgraded").Reason, describe(v))
+	require.Contains(w.t, cond(w.t, v, "Ready").Message, "csi@3.7.3 cannot be gone back from: it moves volumes")
+	require.Equal(w.t, "3.7.3", driver(v, "csi").Version)
+	w.offer(older, strings.Fields(newer)...)
 	w.ready(v)
 	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
 	w.change(v, func() { v.Spec.Drivers = nil })
