@@ -43,7 +43,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-const patience = 90 * time.Second
+// patience is for slow machines: what is waited for there takes minutes under the race detector.
+const patience = 5 * time.Minute
 
 // shared is the cluster that all tests of this package install on, one after another.
 var shared struct {
