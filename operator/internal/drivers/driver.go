@@ -37,8 +37,10 @@ const (
 	ConfigSecret  = "vsphere-config-secret" //nolint:gosec // a name, not a credential
 
 	CloudConfigMap = "vsphere-cloud-config"
-	CloudSecret    = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
-	CloudOldSecret = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
+	// AntreaConfigMap has the configurations of Antrea's programs and of the CNI.
+	AntreaConfigMap = "antrea-config"
+	CloudSecret     = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
+	CloudOldSecret  = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
 )
 
 // Place is where a workload of a driver is. A workload is of a driver because it is

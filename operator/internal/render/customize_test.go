@@ -154,7 +154,7 @@ spec:
   {"op": "test", "path": "/spec/template/spec/containers/0/name", "value": "csi-attacher"},
   {"op": "replace", "path": "/spec/template/spec/containers/0/args/0", "value": "--v=2"},
   {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"key": "gpu", "operator": "Exists"}}]`),
-		patchOf(matrix.CPI, "DaemonSet", "vsphere-cloud-controller-manager", `spec: {template: {spec: {volumes: [{name: proxy-ca, configMap: {name: proxy-ca}}]}}}`),
+		patchOf(matrix.CPI, "DaemonSet", "vsphere-cloud-controller-manager", `spec: {template: {spec: {volumes: [{name: proxy-ca, configMap: {name: proxy-ca}}], containers: [{name: vsphere-cloud-controller-manager, volumeMounts: [{name: proxy-ca, mountPath: /opt/site/proxy}]}]}}}`),
 		patchOf(matrix.CSI, "DaemonSet", "vsphere-csi-node-windows", `metadata: {annotations: {a: b}}`),
 		patchOf(matrix.CNI, "DaemonSet", "antrea-agent", `metadata: {annotations: {a: b}}`),
 	}
@@ -192,6 +192,10 @@ func TestAPatchMayNameAnotherImageOfTheBundle(t *testing.T) {
 func TestPatchesDoNotReachFurtherThanTheManifest(t *testing.T) {
 	pod := func(text string) string { return "spec: {template: {spec: {" + text + "}}}" }
 	container := func(name, text string) string { return pod("containers: [{name: " + name + ", " + text + "}]") }
+	mounted := func(name, volume, at string) string {
+		return pod("volumes: [{name: own, " + volume + "}], containers: [{name: " + name + ", volumeMounts: [{name: own, mountPath: " + at + "}]}]")
+	}
+	const anyMap = "configMap: {name: any, defaultMode: 493}"
 	const controller, attacher, node = "Deployment vsphere-csi-controller", "csi-attacher", "DaemonSet vsphere-csi-node"
 	cases := map[string]struct{ target, patch, want string }{
 		"an image that is not in the bundle":   {controller, container(attacher, "image: evil.example/attacher:v1"), `image "evil.example/attacher:v1", which the bundle does not hold`},
@@ -238,6 +242,31 @@ func TestPatchesDoNotReachFurtherThanTheManifest(t *testing.T) {
 		"a port to the outside":                {"Service vsphere-csi-controller", "spec: {type: LoadBalancer}", "is of type LoadBalancer"},
 		"tokens of other pods":                 {"CSIDriver csi.vsphere.vmware.com", "spec: {tokenRequests: [{audience: x}]}", "tokens of other pods"},
 
+		"an empty folder over programs":  {node, mounted("vsphere-csi-node", "emptyDir: {}", "/bin"), "mounts own at /bin "},
+		"a ConfigMap over all":           {node, mounted("vsphere-csi-node", anyMap, "/"), "mounts own at / "},
+		"a program over the image's":     {node, mounted("vsphere-csi-node", anyMap, "/bin/vsphere-csi, subPath: run"), "mounts own at /bin/vsphere-csi in container vsphere-csi-node, and not below /opt/site/"},
+		"a ConfigMap over configuration": {controller, mounted("vsphere-csi-controller", anyMap, "/etc/cloud/csi-vsphere.conf, subPath: x"), "mounts own at /etc/cloud/csi-vsphere.conf"},
+		"another token":                  {controller, mounted(attacher, anyMap, "/var/run/secrets/kubernetes.io/serviceaccount"), "mounts own at /var/run/secrets"},
+		"the prefix itself":              {controller, mounted(attacher, anyMap, "/opt/site/"), "mounts own at /opt/site/ "},
+		"out of the prefix":              {controller, mounted(attacher, anyMap, "/opt/site/../../bin"), "mounts own at /opt/site/../../bin"},
+		"a mount less":                   {controller, container("vsphere-csi-controller", "volumeMounts: [{$patch: delete, mountPath: /etc/cloud}]"), "changes what is mounted at /etc/cloud"},
+		"a socket's folder":              {controller, container(attacher, "volumeMounts: [{name: socket-dir, mountPath: /csi, readOnly: true}]"), "changes what is mounted at /csi"},
+		"a file over the program":        {node, container("vsphere-csi-node", "terminationMessagePath: /bin/vsphere-csi"), "changes terminationMessagePath of container vsphere-csi-node"},
+		"another folder to run in":       {node, container("vsphere-csi-node", "workingDir: /tmp"), "changes workingDir"},
+		"another API server by variable": {controller, container(attacher, "env: [{name: KUBERNETES_SERVICE_HOST, value: evil.example}]"), "variable KUBERNETES_SERVICE_HOST of container csi-attacher"},
+		"its port":                       {controller, container(attacher, "env: [{name: KUBERNETES_SERVICE_PORT, value: '1'}]"), "variable KUBERNETES_SERVICE_PORT"},
+		"a kubeconfig by variable":       {controller, container(attacher, "env: [{name: KUBECONFIG, value: /opt/site/x}]"), "variable KUBECONFIG"},
+		"a library":                      {node, container("vsphere-csi-node", "env: [{name: LD_PRELOAD, value: /opt/site/x.so}]"), "takes away variable LD_PRELOAD"},
+		"other programs by PATH":         {node, container("vsphere-csi-node", "env: [{name: PATH, value: /opt/site}]"), "variable PATH"},
+		"a runtime's switch":             {node, container("vsphere-csi-node", "env: [{name: GODEBUG, value: x509sha1=1}]"), "variable GODEBUG"},
+		"another socket by variable":     {node, container("vsphere-csi-node", "env: [{name: CSI_ENDPOINT, value: 'unix:///x'}]"), "variable CSI_ENDPOINT"},
+		"a level that is not written":    {node, container("vsphere-csi-node", "env: [{name: GOGC, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]"), "variable GOGC"},
+		"another DNS server":             {controller, pod("dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.1]}"), "changes dnsConfig"},
+		"the pod's DNS":                  {controller, pod("dnsPolicy: None"), "changes dnsPolicy"},
+		"other addresses of names":       {controller, pod("hostAliases: [{ip: 192.0.2.1, hostnames: [vc]}]"), "changes hostAliases"},
+		"devices":                        {controller, pod("resourceClaims: [{name: a, resourceClaimName: b}]"), "changes resourceClaims"},
+		"who may ask a driver":           {"DaemonSet vsphere-cloud-controller-manager", container("vsphere-cloud-controller-manager", "args: [--client-ca-file=/opt/site/ca]"), "changes --client-ca-file"},
+
 		"no such object":                {"Deployment csi-controller", "metadata: {}", "has no Deployment csi-controller"},
 		"a field that there is not":     {controller, "spec: {replicass: 2}", "replicass"},
 		"a field of pods that is not":   {controller, pod("tolerationss: []"), "tolerationss"},
@@ -247,7 +276,7 @@ func TestPatchesDoNotReachFurtherThanTheManifest(t *testing.T) {
 		"no patch":                      {controller, "just text", "neither a map nor a list"},
 		"no YAML":                       {controller, "a: [", "yaml"},
 		"a bomb":                        {controller, "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n", "more than"},
-		"copies without end":            {controller, "[" + strings.Repeat(`{"op": "copy", "from": "/spec/template", "path": "/spec/template/x"},`, 100) + `{"op": "test", "path": "/kind", "value": "Deployment"}]`, ""},
+		"copies without end":            {controller, "[" + strings.Repeat(`{"op": "copy", "from": "/spec/template", "path": "/spec/template/x"},`, 100) + `{"op": "test", "path": "/kind", "value": "Deployment"}]`, "Unable to complete the copy, the accumulated size increase of copy"},
 		"settings of ours":              {"ConfigMap internal-feature-states.csi.vsphere.vmware.com", "data: {a: b}", "made from spec.storageProvider"},
 	}
 	for name, c := range cases {
@@ -271,6 +300,28 @@ func TestPatchesDoNotReachFurtherThanTheManifest(t *testing.T) {
 			require.Len(t, failed, 1, "the other driver goes on")
 		})
 	}
+}
+
+// Antrea's programs are privileged, and nodes run what its list names for every pod.
+func TestPatchesOfAntreasConfiguration(t *testing.T) {
+	conf := func(t *testing.T, text string) (*render.Rendered, error) {
+		in := input(t, release(t, matrix.CNI, "2.5.0"))
+		in.Spec.Patches = []v1alpha1.Patch{patchOf(matrix.CNI, "ConfigMap", "antrea-config", text)}
+		return render.Render(in)
+	}
+	for want, text := range map[string]string{
+		"changes antrea-cni.conflist, by which nodes run programs": `data: {antrea-cni.conflist: "{}"}`,
+		"changes kubeAPIServerOverride in antrea-agent.conf":       "data: {antrea-agent.conf: 'kubeAPIServerOverride: https://evil.example'}",
+		"changes clientConnection in antrea-controller.conf":       "data: {antrea-controller.conf: 'clientConnection: {kubeconfig: /opt/site/x}'}",
+		"antrea-agent.conf cannot be read":                         "data: {antrea-agent.conf: 'a: ['}",
+	} {
+		_, err := conf(t, text)
+		require.ErrorContains(t, err, want)
+		require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	}
+	out, err := conf(t, "data: {antrea-agent.conf: 'trafficEncapMode: noEncap'}")
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(must(t, out, "ConfigMap antrea-config").Object["data"]), "noEncap")
 }
 
 func TestAPatchThatMatchesNothingSaysWhatThereIs(t *testing.T) {

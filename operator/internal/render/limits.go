@@ -19,10 +19,14 @@ import (
 //   - what the object is: its names, what it selects by, the labels that it is selected by
 //   - what its pods may do: security contexts, the node's network, processes and folders,
 //     Secrets, accounts. To take something away is fine
-//   - whose programs run: every image is one of the bundle's
+//   - whose programs run: every image is one of the bundle's, and nothing is mounted over
+//     what is in it
 //   - where drivers look for their configuration, and who they take for the API server
 //
-// and after all the object is below the driver's ceiling like any manifest's.
+// What may be changed of pods is listed ([podFields], [containerFields], [tunable],
+// [mountPrefix]); what is not is the manifest's.
+//
+// After all the object is below the driver's ceiling like any manifest's.
 type limits struct {
 	source  *source
 	field   string // of the spec
@@ -45,6 +49,7 @@ func (l *limits) check() error {
 	if podSpec(l.was) != nil {
 		l.pods()
 	}
+	l.networkConfig()
 	f := &finding{op: "change drivers", subject: l.field, hint: limitHint}
 	l.source.lintObject(drivers.CeilingOf(l.source.driver), l.is, f)
 	unsigned := func(err error) bool { return fault.ReasonOf(err) == fault.Untrusted } // said with a better hint by image
@@ -100,18 +105,14 @@ func (l *limits) pods() {
 			l.refuse("it sets %s", k)
 		}
 	}
-	for _, k := range []string{"serviceAccountName", "serviceAccount", "imagePullSecrets"} {
-		if !reflect.DeepEqual(was[k], is[k]) {
-			l.refuse("it changes %s", k)
-		}
-	}
+	l.fields("", podFields, was, is)
 	if is["automountServiceAccountToken"] == true && was["automountServiceAccountToken"] == false {
 		l.refuse("it sets automountServiceAccountToken")
 	}
 	l.tightens("the pods' securityContext", was["securityContext"], is["securityContext"])
-	sources := l.volumes(was, is)
+	guarded := l.volumes(was, is)
 	for _, field := range []string{"initContainers", "containers"} {
-		l.containers(named(was[field]), named(is[field]), sources)
+		l.containers(named(was[field]), named(is[field]), guarded)
 	}
 }
 
@@ -127,27 +128,6 @@ func named(list any) map[string]map[string]any {
 	return out
 }
 
-// volumes lets ConfigMaps and empty folders be added and nothing else, and returns the
-// names of the volumes of other kinds, whose mounts are held to the manifest's.
-func (l *limits) volumes(was, is map[string]any) (guarded map[string]bool) {
-	before, guarded := named(was["volumes"]), map[string]bool{}
-	for name, v := range named(is["volumes"]) {
-		_, isMap := v["configMap"]
-		_, isEmpty := v["emptyDir"]
-		if isMap || isEmpty {
-			if _, was := before[name]; was && !reflect.DeepEqual(before[name], v) {
-				l.refuse("it puts another volume in the place of %s", name)
-			}
-			continue
-		}
-		guarded[name] = true
-		if !reflect.DeepEqual(before[name], v) {
-			l.refuse("it adds or changes volume %s, which is neither a ConfigMap nor an emptyDir", name)
-		}
-	}
-	return guarded
-}
-
 func (l *limits) containers(was, is map[string]map[string]any, guarded map[string]bool) {
 	for name := range was {
 		if is[name] == nil {
@@ -159,11 +139,10 @@ func (l *limits) containers(was, is map[string]map[string]any, guarded map[strin
 		l.tightens("the securityContext of container "+name, before["securityContext"], c["securityContext"])
 		l.image(name, c)
 		l.mounts(name, before, c, guarded)
-		for _, own := range []string{"command", "lifecycle", "volumeDevices", "envFrom"} {
-			if before != nil && !reflect.DeepEqual(before[own], c[own]) {
-				l.refuse("it changes %s of container %s", own, name)
-			}
+		if before == nil { // an image's own program, or one that the ceiling knows
+			before = map[string]any{"name": c["name"], "command": c["command"]}
 		}
+		l.fields(" of container "+name, containerFields, before, c)
 		l.flags(name, before, c)
 		l.variables(name, before, c)
 		for _, p := range list(c["ports"]) {
@@ -207,25 +186,10 @@ func (s *source) adoptImages(o *unstructured.Unstructured) []string {
 	return adopted
 }
 
-// mounts holds mounts of the node's folders and of Secrets to those of the manifest.
-func (l *limits) mounts(name string, was, is map[string]any, guarded map[string]bool) {
-	for _, m := range list(is["volumeMounts"]) {
-		mount, _ := m.(map[string]any)
-		volume, _ := mount["name"].(string)
-		before := slices.ContainsFunc(list(was["volumeMounts"]), func(b any) bool { return reflect.DeepEqual(b, m) })
-		if guarded[volume] && !before {
-			l.refuse("it mounts %s at %v in container %s", volume, mount["mountPath"], name)
-		}
-		if propagation, ok := mount["mountPropagation"]; ok && propagation != string(corev1.MountPropagationNone) && !before {
-			l.refuse("it has mounts of container %s seen by the node", name)
-		}
-	}
-}
-
 // ownFlags say where drivers find their configuration and each other, and whom they take
 // for the API server: settings of the VDOConfig, or nobody's to change.
 var ownFlags = []string{
-	"kubeconfig", "master", "authentication-kubeconfig", "authorization-kubeconfig", "cloud-config", "cloud-provider",
+	"kubeconfig", "master", "config", "client-ca-file", "requestheader-client-ca-file", "authorization-always-allow-paths", "authentication-kubeconfig", "authorization-kubeconfig", "cloud-config", "cloud-provider",
 	"csi-address", "fss-name", "fss-namespace", "kubelet-registration-path", "operation-mode",
 	"supervisor-fss-name", "supervisor-fss-namespace", "enable-profile-server",
 }
@@ -247,15 +211,6 @@ func valuesOf(c map[string]any, flag string) []string {
 		}
 	}
 	return all
-}
-
-func (l *limits) variables(name string, was, is map[string]any) {
-	before := named(was["env"])
-	for variable, e := range named(is["env"]) {
-		if strings.EqualFold(variable, "VSPHERE_CSI_CONFIG") && !reflect.DeepEqual(before[variable], e) {
-			l.refuse("it changes where container %s finds its configuration", name)
-		}
-	}
 }
 
 // tightens lets a security context allow less, and never more.
