@@ -212,7 +212,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	err, waits := p.problems(), p.waits()
 	switch {
 	case err != nil:
-		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0}
+		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || p.outcome.report == nil}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
 	case stopped(&p.config.Spec) && len(st.Pending) > 0:
