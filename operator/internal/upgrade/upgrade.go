@@ -115,6 +115,9 @@ type Facts struct {
 	Attempt revision.Attempt
 	// Interlock is what changes just now, "" for nothing.
 	Interlock string
+	// Frozen is why nothing but repairs is done, "" where more may be: nothing is gone back
+	// from then.
+	Frozen string
 	// Unusable says of revisions, by name, why they cannot be gone back to.
 	Unusable map[string]string
 }
@@ -265,6 +268,9 @@ func (f *Facts) rollBack(cur revision.Record, next Verdict) Verdict {
 	}
 	if f.Policy.NeverRollBack {
 		return hold("it stays, as spec.upgradePolicy.rollback says")
+	}
+	if f.Frozen != "" {
+		return hold("it stays: " + f.Frozen)
 	}
 	var not []string
 	for _, target := range f.History.Targets() {

@@ -81,6 +81,7 @@ func TestDecide(t *testing.T) {
 		"failed":                                        {facts: upgrade.Facts{History: failed, Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
 		"failed, whatever the window":                   {facts: upgrade.Facts{History: failed, Policy: upgrade.Policy{Windows: []upgrade.Window{{}}}}, action: upgrade.RollBack, to: old.Name(1)},
 		"failed, and never rolled back":                 {facts: upgrade.Facts{History: failed, Candidate: next, Policy: upgrade.Policy{NeverRollBack: true}}, action: upgrade.Stay},
+		"failed, and it is being deleted":               {facts: upgrade.Facts{History: failed, Candidate: next, Frozen: "the VDOConfig is being deleted"}, action: upgrade.Stay},
 		"failed, and a one-way mark":                    {facts: upgrade.Facts{History: failed, Candidate: next, OneWay: oneWay}, action: upgrade.Stay},
 		"failed, and the one before is revoked":         {facts: upgrade.Facts{History: failed, Candidate: next, Unusable: map[string]string{old.Name(1): "revoked"}}, action: upgrade.Stay},
 		"failed, and a better one is there":             {facts: upgrade.Facts{History: failed, Candidate: rev("c", "csi@3.7.4")}, action: upgrade.Proceed, begins: true},

@@ -20,10 +20,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// suits tells whether a revision can go on as it is.
-func (g *gatherer) suits(ctx context.Context, rec revision.Record) bool {
+// suits tells whether a revision can go on as it is. It fails where that cannot be known.
+func (g *gatherer) suits(ctx context.Context, rec revision.Record) (bool, error) {
 	o, err := g.openRevision(ctx, rec)
-	return err == nil && g.unfit(o.matrix, rec) == ""
+	if err != nil {
+		return false, err
+	}
+	return g.unfit(o.matrix, rec) == "", nil
 }
 
 // keep has a revision be in force: it is opened as its digest says, if it was accepted.
@@ -31,6 +34,10 @@ func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
 	o, err := g.openRevision(ctx, rec)
 	if err != nil {
 		return err
+	}
+	if g.bundleHeld && o != g.bundle { // what it is held for is not this one's
+		b, err := g.sourceOf(ctx, rec)
+		o.trusted = err == nil && g.Trust.Trusted(ctx, b) == nil
 	}
 	g.revisions.kept, g.revisions.from = &rec, o
 	return nil
@@ -50,11 +57,25 @@ func (g *gatherer) keepTarget(ctx context.Context, rec revision.Record) error {
 	if err != nil {
 		return err
 	}
-	if why := g.unfit(o.matrix, rec); why != "" {
+	if why := g.unsuited(o, rec); why != "" {
 		return &fault.Error{Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
 	}
+	o.trusted = o != g.bundle
 	g.revisions.kept, g.revisions.from = &rec, o
 	return nil
+}
+
+// unsuited says why a revision may not be gone back to, "" where it may: by the matrix of its
+// own bundle, or by what the accepted one says of the same releases since.
+func (g *gatherer) unsuited(o *opened, rec revision.Record) string {
+	why := g.unfit(o.matrix, rec)
+	if why != "" || !g.bundle.verified {
+		return why
+	}
+	rec.Releases = slices.DeleteFunc(slices.Clone(rec.Releases), func(id string) bool {
+		return !slices.ContainsFunc(g.bundle.matrix.Releases, func(r matrix.Release) bool { return r.ReleaseID.String() == id })
+	})
+	return g.unfit(g.bundle.matrix, rec)
 }
 
 // unfit says why a revision's releases do not suit the cluster any more, "" where they do.

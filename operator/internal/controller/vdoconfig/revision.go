@@ -96,8 +96,11 @@ func (g *gatherer) needsNoConsent(ctx context.Context, facts upgrade.Facts, cur 
 	if err != nil {
 		return false
 	}
-	facts.Candidate = &without
-	facts.Policy.Manual = sameVersions(cur.Revision, without) || g.suits(ctx, cur)
+	facts.Candidate, facts.Policy.Manual = &without, true
+	if !sameVersions(cur.Revision, without) {
+		suits, err := g.suits(ctx, cur)
+		facts.Policy.Manual = err != nil || suits // what cannot be opened may suit as well
+	}
 	v := upgrade.Decide(facts)
 	if v.Action != upgrade.Proceed {
 		return false
@@ -166,7 +169,7 @@ func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	f := upgrade.Facts{
 		Now: g.at0(), History: g.revisions.history, Running: g.installed,
-		Attempt: g.attempt(), Interlock: g.interlock(), Unusable: map[string]string{},
+		Attempt: g.attempt(), Interlock: g.interlock(), Frozen: g.frozen, Unusable: map[string]string{},
 	}
 	var err error
 	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.site.hold() != nil {

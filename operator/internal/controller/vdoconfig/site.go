@@ -85,6 +85,9 @@ type opened struct {
 	policy string
 	// verified is set where its signature was held against that and is good.
 	verified bool
+	// trusted is set of a revision's bundle that was held against the trust policies of now
+	// and is good, while the accepted one is held.
+	trusted bool
 }
 
 // reference is REPOSITORY@DIGEST.
@@ -93,10 +96,10 @@ func (o *opened) reference() string { return o.source.Status.Repository + "@" + 
 // another tells whether a bundle is not the one that was last installed from.
 func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.config, s.inventory) }
 
-// untrusted is why nothing that was not applied before may be applied from a bundle that
-// is held, "" where it may.
-func (s *site) untrusted() string {
-	if !s.bundleHeld {
+// untrusted is why nothing that was not applied before may be applied from a bundle while
+// the accepted one is held, "" where it may.
+func (s *site) untrusted(from *opened) string {
+	if !s.bundleHeld || (from != nil && from.trusted) {
 		return ""
 	}
 	return s.hold().Error()

@@ -197,6 +197,25 @@ func TestWhatIsRevokedOrForgedIsNotGoneBackTo(t *testing.T) {
 	require.Contains(t, cond(t, v, "Upgraded").Message, "its seal is not the operator's")
 }
 
+// A revision that failed is gone back from though its bundle has been revoked since: that is
+// no reason to leave on the nodes what came from it.
+func TestARevokedBundleIsGoneBackFrom(t *testing.T) {
+	w, v := installed(t)
+	was, onNodes := v.Status.Revision, w.image(&appsv1.DaemonSet{})
+	w.crash()
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Rollback: v1alpha1.RollbackNever, HealthDeadline: metav1.Duration{Duration: 2 * time.Minute}}
+	})
+	w.offer(nextDigest, newerPair()...)
+	w.advance(v, "the upgrade has failed", func() bool { return strings.Contains(w.events.all(), "UpgradeFailed") })
+	require.NotEqual(t, was, v.Status.Revision)
+	w.verified(get(w, &v1alpha1.DriverBundle{}, w.ns, "site"), metav1.ConditionFalse, "Untrusted", "key a is revoked")
+	w.change(v, func() { v.Spec.UpgradePolicy.Rollback = "" })
+	w.advance(v, "it is gone back from", func() bool { return v.Status.Revision == was && isTrue(v, "CSIReady") })
+	require.Equal(t, "3.5.1", driver(v, "csi").Version, describe(v))
+	require.Equal(t, onNodes, w.image(&appsv1.DaemonSet{}))
+}
+
 // An upgrade waits for consent, of this revision alone, and for a window; who consented
 // is kept.
 func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {

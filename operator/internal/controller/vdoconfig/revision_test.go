@@ -1,0 +1,76 @@
+package vdoconfig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// withRevision is a site where a revision of csi@3.5.1 is in force, sealed under a key,
+// and its bundle is the one that is to be installed from, or not.
+func withRevision(t *testing.T, key string) (*gatherer, revision.Record) {
+	t.Helper()
+	s := withCSI(t)
+	s.hash = []byte("key")
+	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: []string{"csi@3.5.1"}}
+	s.revisions.history = revision.History{}.Begin(rev, revision.Beginning{Now: s.at0(), Key: []byte(key)}).Succeed(s.at0())
+	cur, _ := s.revisions.history.InForce()
+	return &gatherer{site: *s}, cur
+}
+
+// Under Manual an upgrade needs no consent where what is installed does not suit any more.
+// That is not so where nobody can tell: the revision in force cannot be opened.
+func TestWhatCannotBeOpenedNeedsConsent(t *testing.T) {
+	for _, key := range []string{"key", "another"} { // of another one the seal is not good
+		g, cur := withRevision(t, key)
+		g.config.Spec.Upgrade = v1alpha1.UpgradeManual
+		if key == "key" {
+			g.bundle = g.last // it can be opened, and suits
+		}
+		g.bundle.contents = holding(t, "", "snapshot-controller@8.2.0 csi@3.7.3").contents
+		require.NoError(t, g.choose(g.bundle, nil, nil).refused)
+		facts := upgrade.Facts{History: g.revisions.history, Policy: upgrade.Policy{Manual: true}}
+		require.False(t, g.needsNoConsent(t.Context(), facts, cur), key)
+		require.Nil(t, g.revisions.candidate, key)
+	}
+}
+
+// A release that suits by the matrix of its own bundle may have been withdrawn since, by the
+// one of the bundle that was accepted after it.
+func TestWhatWasWithdrawnSinceIsNotGoneBackTo(t *testing.T) {
+	g, cur := withRevision(t, "key")
+	own := holding(t, "sha256:last", "csi@3.5.1")
+	require.Empty(t, g.unsuited(own, cur))
+	for i, r := range g.bundle.matrix.Releases {
+		if r.Driver == matrix.CSI && r.Version.String() == "3.5.1" {
+			g.bundle.matrix.Releases[i].State, g.bundle.matrix.Releases[i].Reason = matrix.Withdrawn, "it loses volumes"
+		}
+	}
+	require.Empty(t, g.unsuited(own, cur), "what nobody verified withdraws nothing")
+	g.bundle.verified = true
+	require.Contains(t, g.unsuited(own, cur), "it loses volumes")
+	g.bundle.matrix.Releases = nil
+	require.Empty(t, g.unsuited(own, cur), "it says nothing of it")
+}
+
+// What is gone back to is trusted, whatever the bundle is that it was gone back from: its
+// objects are put back, and do not wait for that one.
+func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
+	g, cur := withRevision(t, "key")
+	g.holdBundle(because(fault.Untrusted))
+	target := holding(t, "sha256:last", "csi@3.5.1")
+	require.NotEmpty(t, g.untrusted(target))
+	target.trusted = true
+	require.Empty(t, g.untrusted(target))
+	require.NotEmpty(t, g.untrusted(g.bundle))
+	require.NotEmpty(t, g.untrusted(nil))
+
+	g.revisions.kept, g.revisions.from = &cur, target
+	require.Same(t, target, g.resolve().from)
+}
