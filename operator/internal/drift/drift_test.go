@@ -23,10 +23,30 @@ func ignore(kind string, paths ...string) *v1alpha1.DriftPolicy {
 	return &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: kind, Paths: paths}}}
 }
 
+// ofPods say what runs, as whom and with what of the node.
+var ofPods = func() []string {
+	var all []string
+	for _, field := range []string{
+		"lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "args", "command", "env", "envFrom", "volumeMounts", "volumeDevices",
+		"image", "imagePullPolicy", "securityContext", "ports", "name", "workingDir", "terminationMessagePath", "stdin",
+	} {
+		all = append(all, "/spec/template/spec/containers/0/"+field, "/spec/template/spec/containers/0/"+field+"/0")
+	}
+	for _, field := range []string{
+		"shareProcessNamespace", "hostAliases", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "imagePullSecrets", "volumes", "serviceAccountName", "serviceAccount",
+		"automountServiceAccountToken", "dnsConfig", "dnsPolicy", "securityContext", "runtimeClassName", "initContainers/0/image", "ephemeralContainers", "nodeName", "resourceClaims",
+	} {
+		all = append(all, "/spec/template/spec/"+field)
+	}
+	return all
+}()
+
 func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 	for _, path := range []string{
 		"/spec/replicas", "/metadata/annotations/example.com~1note", "/spec/template/spec/nodeSelector", "/spec/template/spec/tolerations",
 		"/spec/template/spec/containers/0/resources", "/spec/template/spec/priorityClassName", "/spec/template/metadata/annotations/restarted", "/metadata/labels/team",
+		"/spec/template/spec/affinity/nodeAffinity", "/spec/template/spec/terminationGracePeriodSeconds", "/spec/minReadySeconds", "/spec/strategy/rollingUpdate/maxSurge", "/spec/revisionHistoryLimit",
+		"/spec/template/spec/containers/1/resources/limits/memory", "/spec/updateStrategy", "/spec/template/spec/topologySpreadConstraints",
 	} {
 		_, err := drift.Parse(ignore("Deployment", path))
 		require.NoError(t, err, path)
@@ -42,7 +62,25 @@ func TestPathsThatMayBeLeftToOthers(t *testing.T) {
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
 		require.Contains(t, err.Error(), "spec.drift.ignore[0]", path)
 	}
-	for _, kind := range []string{"Secret", "CustomResourceDefinition", "Namespace", "CSIDriver"} {
+	for _, path := range append(ofPods, "/spec/paused", "/data", "/metadata/annotations", "/metadata/ownerReferences/0", "/metadata/annotations/vdo.vmware.com~1x",
+		"/spec/template/metadata/annotations/container.apparmor.security.beta.kubernetes.io~1vsphere-csi-node", "/spec/template/metadata/annotations/vdo.vmware.com~1config-hash",
+		"/spec/template/metadata/annotations/seccomp.security.alpha.kubernetes.io~1pod", "/spec/template/metadata/annotations") {
+		for _, kind := range []string{"Deployment", "DaemonSet"} {
+			_, err := drift.Parse(ignore(kind, path))
+			require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
+			require.ErrorContains(t, err, "always repaired", path)
+		}
+	}
+	for kind, path := range map[string]string{
+		"ConfigMap": "/data/vsphere.conf", "Service": "/spec/ports", "ServiceAccount": "/imagePullSecrets", "StorageClass": "/parameters",
+		"ValidatingWebhookConfiguration": "/webhooks/0/failurePolicy", "APIService": "/spec/caBundle", "Other": "/spec/replicas",
+	} {
+		_, err := drift.Parse(ignore(kind, path))
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), path)
+		_, err = drift.Parse(ignore(kind, "/metadata/annotations/team"))
+		require.NoError(t, err, kind)
+	}
+	for _, kind := range []string{"Secret", "CustomResourceDefinition", "Namespace", "CSIDriver", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"} {
 		_, err := drift.Parse(ignore(kind, "/metadata/annotations/a"))
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), kind)
 	}
@@ -100,7 +138,7 @@ func TestWhatIsAppliedWhereAFieldIsLeftToOthers(t *testing.T) {
 		"a part of it is another's":  {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1"}}}`, `{"metadata":{"annotations":{"x":"2","y":"3"}}}`, `{"f:metadata":{"f:annotations":{"f:x":{}}}}`, `{"metadata":{"annotations":{}}}`, false},
 		"a map of two managers":      {"/spec/strategy", `{"spec":{"strategy":{"a":"1"}}}`, `{"spec":{"strategy":{"a":"1","b":"2"}}}`, `{"f:spec":{"f:strategy":{"f:b":{}}}}`, `{"spec":{"strategy":{"a":"1"}}}`, false},
 		"an item of a list, by name": {"/spec/template/spec/containers/0/resources", containers, `{"spec":{"template":{"spec":{"containers":[{"name":"b"},{"name":"a","resources":{"requests":{"cpu":"9"}}}]}}}}`, `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:requests":{"f:cpu":{}}}}}}}}}`, `{"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}}}`, false},
-		"data that are replaced":     {"/data/x", `{"data":{"x":"1","y":"1"}}`, `{"data":{"x":"2"}}`, "", `{"data":{"x":"2","y":"1"}}`, true},
+		"data that are replaced":     {"/metadata/annotations/x", `{"metadata":{"annotations":{"x":"1","y":"1"}}}`, `{"metadata":{"annotations":{"x":"2"}}}`, "", `{"metadata":{"annotations":{"x":"2","y":"1"}}}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rules, err := drift.Parse(ignore("Deployment", c.path))

@@ -10,9 +10,11 @@
 // applied again: to leave it out would have the API server remove it. An object that is not
 // there yet is made whole.
 //
-// A pointer cannot lead to what says which object it is, which pods it selects, what rights
-// it gives, or which images run with which rights: whoever may edit a VDOConfig may not
-// turn the repair of those off one by one. It is refused, with all that lies above or below.
+// Only listed fields may be left to others: labels and annotations one by one, and of
+// Deployments and DaemonSets how many pods there are, where, with which resources, and how
+// they are replaced (see [allowed]). All else says what an object is, what rights it gives or
+// what runs with which rights: whoever may edit a VDOConfig may not turn the repair of that
+// off.
 //
 // # Contests
 //
@@ -87,80 +89,6 @@ func pointer(text string) ([]string, error) {
 		tokens[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(t)
 	}
 	return tokens, nil
-}
-
-// protected are the fields that are always repaired; * is any item of a list or key.
-var protected = []struct{ path, why string }{
-	{"/apiVersion", "it says what the object is"},
-	{"/kind", "it says what the object is"},
-	{"/metadata/name", "it says what the object is"},
-	{"/metadata/namespace", "it says what the object is"},
-	{"/metadata/labels/app.kubernetes.io~1managed-by", "by it the operator knows its objects"},
-	{"/metadata/labels/vdo.vmware.com~1driver", "by it the operator knows its objects"},
-	{"/metadata/labels/vdo.vmware.com~1version", "by it the operator knows its objects"},
-	{"/metadata/ownerReferences", "by it others would delete the object"},
-	{"/metadata/finalizers", "it keeps the object"},
-	{"/spec/selector", "it selects pods"},
-	{"/spec/template/metadata/labels", "pods are selected by it"},
-	{"/spec/template/metadata/annotations/vdo.vmware.com~1config-hash", "a change of the configuration restarts pods by it"},
-	{"/spec/template/spec/serviceAccountName", "it gives rights to pods"},
-	{"/spec/template/spec/serviceAccount", "it gives rights to pods"},
-	{"/spec/template/spec/securityContext", "it says with which rights pods run"},
-	{"/spec/template/spec/hostNetwork", "it says with which rights pods run"},
-	{"/spec/template/spec/hostPID", "it says with which rights pods run"},
-	{"/spec/template/spec/hostIPC", "it says with which rights pods run"},
-	{"/spec/template/spec/volumes", "it says which of a node's folders pods see"},
-	{"/spec/template/spec/containers/*/name", "it says which container it is"},
-	{"/spec/template/spec/containers/*/image", "images come from the bundle alone"},
-	{"/spec/template/spec/containers/*/command", "it says what runs"},
-	{"/spec/template/spec/containers/*/securityContext", "it says with which rights pods run"},
-	{"/spec/template/spec/containers/*/volumeMounts", "it says which of a node's folders pods see"},
-	{"/spec/template/spec/initContainers", "images come from the bundle alone"},
-	{"/spec/template/spec/ephemeralContainers", "images come from the bundle alone"},
-	{"/rules", "it gives rights"},
-	{"/aggregationRule", "it gives rights"},
-	{"/roleRef", "it gives rights"},
-	{"/subjects", "it gives rights"},
-	{"/webhooks", "it says what the API server asks and trusts"},
-}
-
-// kinds are those that are repaired as a whole.
-var kinds = map[string]string{
-	"Secret":                   "it holds what drivers log in with",
-	"CustomResourceDefinition": "all resources of its kind depend on it",
-	"Namespace":                "its labels say which pods may run in it",
-	"CSIDriver":                "volumes are attached through it",
-}
-
-// allowed refuses what leads to, above or below something that is always repaired.
-func allowed(kind string, path []string) error {
-	if why := kinds[kind]; why != "" {
-		return fmt.Errorf("a %s is always repaired: %s", kind, why)
-	}
-	for _, p := range protected {
-		if overlap(mustPointer(p.path), path) {
-			return fmt.Errorf("it would leave %s to others, which is always repaired: %s", p.path, p.why)
-		}
-	}
-	return nil
-}
-
-// overlap tells whether one of two paths leads to, or through, the other's field.
-func overlap(pattern, path []string) bool {
-	for i := range min(len(pattern), len(path)) {
-		if pattern[i] != "*" && pattern[i] != path[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func mustPointer(text string) []string {
-	path, err := pointer(text)
-	if err != nil {
-		panic(err)
-	}
-	return path
 }
 
 // of are the paths that the rules name in an object.
