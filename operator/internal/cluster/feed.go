@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,13 +22,20 @@ const feedPage = 100
 const (
 	// firstLook is what a feed has to see everything once; then the API server is asked.
 	firstLook = 20 * time.Second
-	// nextLook is likewise what it has to watch again where a watch ended, as they do after
-	// some minutes.
+	// nextLook is likewise what it has to see everything once more, where a watch could not
+	// go on where it ended; and how old a list may be that a watch goes on from.
 	nextLook = 3 * time.Second
 )
 
 // feed is a watch of objects of one kind, which keeps them as [trimmed] leaves them.
 // Where it cannot see what there is now, it says so.
+//
+// A watch ends after some minutes, and what is kept is then as old as its end. The next one
+// brings what came in between, and nothing says when that was all, but the next bookmark:
+// the API server sends one each minute, or, where the watch begins with everything there
+// is, at the end of that. Until what is kept is as new as the first bookmark of the watch
+// that is open, it is not shown; nor is anything between two watches. What was just listed
+// is shown at once: who asks would list the same.
 type feed struct {
 	client   client.WithWatch
 	example  client.Object
@@ -37,9 +45,26 @@ type feed struct {
 	stop     context.CancelFunc
 
 	mu      sync.Mutex
-	err     error           // of the last question
-	open    watch.Interface // nil where nothing is watched
-	changed chan struct{}   // closed when those change
+	err     error         // of the last question
+	open    *opening      // nil where nothing is watched
+	listed  listed        // what the next watch may go on from
+	changed chan struct{} // closed when those change
+}
+
+// listed is a list: its resource version, when it was begun, and the resource version of
+// what was kept then.
+type listed struct {
+	version string
+	begun   time.Time
+	before  string
+}
+
+// opening is a watch from its begin to its end.
+type opening struct {
+	whole  bool   // it begins with everything there is
+	mark   string // resource version of its first bookmark, or of the list it goes on from; "" before
+	before string // the resource version of what was kept when that came
+	caught bool   // what is kept is as new as that
 }
 
 // newFeed makes a feed that does not run yet.
@@ -61,6 +86,7 @@ func (f *feed) run(ctx context.Context) {
 // server that was asked for what its cache has would send all of it at once.
 func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 	raw.ResourceVersion, raw.ResourceVersionMatch = "", ""
+	is := listed{begun: time.Now(), before: f.kept()}
 	all, opts := f.empty(), f.within
 	opts.Raw, opts.Limit = &raw, feedPage
 	var kept []runtime.Object
@@ -74,6 +100,10 @@ func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object
 		}
 		all.SetResourceVersion(page.GetResourceVersion())
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			is.version = all.GetResourceVersion()
+			f.mu.Lock()
+			f.listed = is
+			f.mu.Unlock()
 			return all, f.note(meta.SetList(all, kept))
 		}
 	}
@@ -89,18 +119,34 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 	}
 	events := make(chan watch.Event)
 	to := watch.NewProxyWatcher(events)
-	f.watching(from, true)
+	o := f.opening(raw)
+	f.watching(o, true)
 	go func() {
 		defer close(events)
-		defer f.watching(from, false)
+		defer f.watching(o, false)
 		defer from.Stop()
-		f.pass(from, to, events)
+		f.pass(o, from, to, events)
 	}()
 	return to, nil
 }
 
+// opening is the watch that was opened by such options.
+func (f *feed) opening(raw metav1.ListOptions) *opening {
+	if raw.SendInitialEvents != nil && *raw.SendInitialEvents {
+		return &opening{whole: true}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.listed
+	f.listed = listed{} // one watch goes on from it: after another's end it is old
+	if raw.ResourceVersion != "" && l.version == raw.ResourceVersion && time.Since(l.begun) < nextLook {
+		return &opening{mark: l.version, before: l.before}
+	}
+	return &opening{}
+}
+
 // pass hands events on until either side ends.
-func (f *feed) pass(from watch.Interface, to *watch.ProxyWatcher, events chan<- watch.Event) {
+func (f *feed) pass(o *opening, from watch.Interface, to *watch.ProxyWatcher, events chan<- watch.Event) {
 	for {
 		select {
 		case <-to.StopChan():
@@ -109,8 +155,11 @@ func (f *feed) pass(from watch.Interface, to *watch.ProxyWatcher, events chan<- 
 			if !more {
 				return
 			}
-			if e.Type == watch.Added || e.Type == watch.Modified || e.Type == watch.Deleted {
+			switch e.Type {
+			case watch.Added, watch.Modified, watch.Deleted:
 				e.Object = trimmed(e.Object)
+			case watch.Bookmark:
+				f.mark(o, e.Object)
 			}
 			select {
 			case events <- e:
@@ -122,17 +171,35 @@ func (f *feed) pass(from watch.Interface, to *watch.ProxyWatcher, events chan<- 
 }
 
 // watching notes that a watch has begun, or ended.
-func (f *feed) watching(w watch.Interface, begun bool) {
+func (f *feed) watching(o *opening, begun bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case begun:
-		f.open = w
-	case f.open == w:
+		f.open = o
+	case f.open == o:
 		f.open = nil
 	}
 	f.tell()
 }
+
+// mark notes the first bookmark of a watch: of one that begins with everything there is,
+// the one at the end of that.
+func (f *feed) mark(o *opening, bookmark runtime.Object) {
+	m, err := meta.Accessor(bookmark)
+	if err != nil || (o.whole && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true") {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o.mark == "" {
+		o.mark, o.before = m.GetResourceVersion(), f.kept()
+		f.tell()
+	}
+}
+
+// kept is the resource version of what is kept.
+func (f *feed) kept() string { return f.informer.GetStore().LastStoreSyncResourceVersion() }
 
 // note keeps what came of the last question to the API server, and returns it.
 func (f *feed) note(err error) error {
@@ -148,18 +215,54 @@ func (f *feed) tell() {
 	f.changed = make(chan struct{})
 }
 
-// state says whether what is kept is what there is, or why it is not, and what is waited
-// on for another answer.
-func (f *feed) state() (open bool, changed <-chan struct{}, err error) {
+// sight is what a feed can show.
+type sight int
+
+const (
+	sees  sight = iota // what is kept is what there is
+	soon               // everything there is comes now
+	blind              // what is kept may be older than what there is, for a while
+)
+
+// state says what can be shown, and what is waited on for another answer.
+func (f *feed) state() (sight, <-chan struct{}) {
+	synced := f.informer.HasSynced()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.open != nil, f.changed, f.err
+	switch {
+	case f.err != nil:
+		return blind, f.changed
+	case !synced:
+		return soon, f.changed
+	case f.open == nil && time.Since(f.listed.begun) < nextLook:
+		return soon, f.changed
+	case f.open == nil:
+		return blind, f.changed
+	case f.open.reached(f.kept()):
+		return sees, f.changed
+	case f.open.whole || f.open.mark != "":
+		return soon, f.changed
+	}
+	return blind, f.changed
+}
+
+// reached tells whether what is kept is as new as the first bookmark, or has been. Only of
+// an API server that was put back to an earlier state is what was kept before newer.
+func (o *opening) reached(kept string) bool {
+	o.caught = o.caught || (o.mark != "" && !older(kept, o.mark) && (!older(o.mark, o.before) || older(kept, o.before)))
+	return o.caught
+}
+
+// older tells whether a resource version is, or whether that is not known.
+func older(a, than string) bool {
+	is, err := resourceversion.CompareResourceVersion(a, than)
+	return err != nil || is < 0
 }
 
 var errBlind = errors.New("what is watched cannot be seen now")
 
-// see waits until everything was seen and is watched, and fails where that cannot be:
-// then what is kept may be older than the API server's last word, and who asks has to list.
+// see waits while everything comes, and fails where what is kept may be older than the API
+// server's last word: then who asks has to list.
 func (f *feed) see(ctx context.Context) error {
 	most := firstLook
 	if f.informer.HasSynced() {
@@ -168,16 +271,16 @@ func (f *feed) see(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		open, changed, err := f.state()
-		switch {
-		case err != nil:
-			return errBlind
-		case open && f.informer.HasSynced():
+		can, changed := f.state()
+		switch can {
+		case sees:
 			return nil
+		case blind:
+			return errBlind
 		}
 		select {
 		case <-changed:
-		case <-time.After(20 * time.Millisecond): // of having synced nobody tells
+		case <-time.After(20 * time.Millisecond): // of what is kept nobody tells
 		case <-ctx.Done():
 			return errBlind
 		}

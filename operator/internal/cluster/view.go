@@ -20,7 +20,10 @@ import (
 // the workloads that were asked about last. So a look at a cluster of thousands of nodes
 // lists nothing.
 //
-// What it shows may be a moment old. Nothing is written on its word alone but what the
+// What it shows is as old as what a watch brought last: a moment, and where a connection
+// goes silent without an end, until the client's pings notice, within a minute. From the end
+// of a watch until the next one has brought what came in between, nothing is shown (see
+// [feed]). Nothing is written on its word alone but what the
 // next event would have written too (the number of replicas, by the nodes that there
 // are), and nothing is removed: what is installed, inventories and trust policies are read
 // past it. Where a watch is broken or forbidden, the API server is asked as without a View.

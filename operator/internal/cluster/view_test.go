@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,14 +92,14 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	with, asked := viewed(t, c, k)
 	same := func() {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		until(t, "the same", func() bool {
 			want, err := c.Observe(ctx)
 			require.NoError(t, err)
 			got, err := with.Observe(ctx)
 			require.NoError(t, err)
 			got.Events, want.Events = nil, nil
 			return asJSON(t, want) == asJSON(t, got)
-		}, time.Minute, 50*time.Millisecond)
+		})
 	}
 	same()
 	o, err := with.Observe(ctx)
@@ -121,66 +122,258 @@ func TestTheViewShowsWhatListingShows(t *testing.T) {
 	same()
 }
 
-// Where a watch is forbidden, or breaks, what it would show is listed, and that may be
-// forbidden too.
-func TestWhatCannotBeWatchedIsListed(t *testing.T) {
-	c, k, _ := start(t)
-	populate(t, k)
-	var mu sync.Mutex
-	var broken error
-	fails := func() error {
-		mu.Lock()
-		defer mu.Unlock()
-		return broken
+// until waits for a condition. Unlike those of require.Eventually it is called by the test.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), what)
 	}
-	set := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		broken = err
-	}
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
-	set(forbidden)
-	var watches []watch.Interface
-	with, asked := viewed(t, c, interceptor.NewClient(k, interceptor.Funcs{
+}
+
+// wire is between a View and the API server: it can be cut, and hold back what comes over
+// watches of nodes.
+type wire struct {
+	mu      sync.Mutex
+	broken  error
+	anew    bool          // what is watched begins with everything there is, as the API server does from 1.34 on
+	held    chan struct{} // what a watch brings waits for its end; nil where nothing waits
+	watches []chan watch.Event
+	opened  int // watches of nodes that were asked for
+}
+
+func (w *wire) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *wire) fails() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.broken
+}
+
+func (w *wire) asked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.opened
+}
+
+// each sends an event over the watches of nodes, and ends them where it says so.
+func (w *wire) each(e watch.Event, end bool) {
+	w.set(func() {
+		for _, events := range w.watches {
+			events <- e
+			if end {
+				close(events)
+			}
+		}
+		if end {
+			w.watches = nil
+		}
+	})
+}
+
+// client is one over the wire.
+func (w *wire) client(k client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(k, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if err := fails(); err != nil {
+			if err := w.fails(); err != nil {
 				return err
 			}
 			return c.List(ctx, list, opts...)
 		},
 		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
-			if err := fails(); err != nil {
+			_, nodes := list.(*corev1.NodeList)
+			if nodes {
+				w.set(func() { w.opened++ })
+			}
+			if err := w.fails(); err != nil {
 				return nil, err
 			}
-			w, err := c.Watch(ctx, list, opts...)
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				watches = append(watches, w)
+			if nodes {
+				return w.nodes(ctx, c, opts)
 			}
-			return w, err
+			return c.Watch(ctx, list, opts...)
 		},
-	}))
+	})
+}
+
+func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.ListOption) (watch.Interface, error) {
+	raw := *(&client.ListOptions{}).ApplyOptions(opts).Raw
+	w.mu.Lock()
+	anew, held := w.anew, w.held
+	w.mu.Unlock()
+	var first []watch.Event
+	if raw.SendInitialEvents != nil {
+		if !anew {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "", nil)
+		}
+		var all corev1.NodeList
+		if err := c.List(ctx, &all); err != nil {
+			return nil, err
+		}
+		for i := range all.Items {
+			first = append(first, watch.Event{Type: watch.Added, Object: &all.Items[i]})
+		}
+		first = append(first, bookmark(all.ResourceVersion, true))
+		raw = metav1.ListOptions{ResourceVersion: all.ResourceVersion, AllowWatchBookmarks: true}
+	}
+	from, err := c.Watch(ctx, &corev1.NodeList{}, &client.ListOptions{Raw: &raw})
+	if err != nil {
+		return nil, err
+	}
+	to, more := make(chan watch.Event), make(chan watch.Event, 8) // one that ended takes them too
+	proxy := watch.NewProxyWatcher(to)
+	w.set(func() { w.watches = append(w.watches, more) })
+	go func() {
+		defer close(to)
+		defer from.Stop()
+		relay(proxy, relayed{first: first, held: held, from: from.ResultChan(), more: more, to: to})
+	}()
+	return proxy, nil
+}
+
+type relayed struct {
+	first []watch.Event
+	held  <-chan struct{}
+	from  <-chan watch.Event
+	more  <-chan watch.Event
+	to    chan<- watch.Event
+}
+
+// relay hands on what comes first, then what comes from the API server and from the test.
+func relay(proxy *watch.ProxyWatcher, r relayed) {
+	send := func(e watch.Event) bool {
+		select {
+		case r.to <- e:
+			return true
+		case <-proxy.StopChan():
+			return false
+		}
+	}
+	if r.held != nil {
+		select {
+		case <-r.held:
+		case <-proxy.StopChan():
+			return
+		}
+	}
+	for _, e := range r.first {
+		if !send(e) {
+			return
+		}
+	}
+	for {
+		var e watch.Event
+		more := true
+		select {
+		case e, more = <-r.from:
+		case e, more = <-r.more:
+		case <-proxy.StopChan():
+			return
+		}
+		if !more || (e.Type != "" && !send(e)) {
+			return
+		}
+	}
+}
+
+func bookmark(version string, end bool) watch.Event {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
+	if end {
+		n.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return watch.Event{Type: watch.Bookmark, Object: n}
+}
+
+// listless tells whether a look listed nothing but events.
+func listless(t *testing.T, with *edge.Cluster, asked *lists) bool {
+	t.Helper()
+	before := asked.n.Load()
+	_, err := with.Observe(ctx)
+	require.NoError(t, err)
+	return asked.n.Load() == before+1
+}
+
+// A watch that comes back brings what came in between later than it is open: until then no
+// look shows what there was before, be it that it goes on or that it begins anew.
+func TestAWatchThatComesBackShowsNothingOld(t *testing.T) {
+	expired := apierrors.NewResourceExpired("too old").ErrStatus
+	for name, with := range map[string]struct {
+		end  watch.Event // what the watch ends with; without one it can go on where it ended
+		anew bool
+	}{
+		"it goes on":                      {},
+		"it begins anew":                  {watch.Event{Type: watch.Error, Object: &expired}, true},
+		"it is listed, and goes on again": {watch.Event{Type: watch.Error, Object: &expired}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, k, _ := start(t)
+			populate(t, k)
+			w := &wire{anew: with.anew}
+			viewed, asked := viewed(t, c, w.client(k))
+			until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
+			nodes := func() []corev1.Node {
+				o, err := viewed.Observe(ctx)
+				require.NoError(t, err)
+				return o.Nodes
+			}
+			require.Len(t, nodes(), 3)
+
+			var list corev1.NodeList
+			require.NoError(t, k.List(ctx, &list))
+			held, end := make(chan struct{}), with.end
+			if end.Type == "" {
+				end = bookmark(list.ResourceVersion, false)
+			}
+			w.set(func() { w.broken, w.held = syscall.ECONNREFUSED, held })
+			before := w.asked()
+			w.each(end, true)
+			until(t, "its end is known", func() bool { return w.asked() > before })
+			require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
+			require.Len(t, nodes(), 2, "between two watches")
+			w.set(func() { w.broken = nil })
+			until(t, "it is open again", func() bool {
+				require.Len(t, nodes(), 2)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return len(w.watches) > 0
+			})
+			for range 2 {
+				require.Len(t, nodes(), 2, "it is open, and brought nothing yet")
+			}
+			close(held)
+			for range 20 {
+				require.Len(t, nodes(), 2, "it brings what it has")
+			}
+			require.NoError(t, k.List(ctx, &list))
+			w.each(bookmark(list.ResourceVersion, false), false)
+			until(t, "it is shown again", func() bool { return listless(t, viewed, asked) })
+			require.Len(t, nodes(), 2)
+		})
+	}
+}
+
+// Where a watch is forbidden, or breaks, what it would show is listed, and that may be
+// forbidden too.
+func TestWhatCannotBeWatchedIsListed(t *testing.T) {
+	c, k, _ := start(t)
+	populate(t, k)
+	w := &wire{broken: apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))}
+	with, asked := viewed(t, c, w.client(k))
 	o, err := with.Observe(ctx)
 	require.NoError(t, err)
 	require.Len(t, o.Nodes, 3, "listed")
 	require.Len(t, o.Pods, 3)
-	listless := func() bool {
-		before := asked.n.Load()
-		_, err := with.Observe(ctx)
-		require.NoError(t, err)
-		return asked.n.Load() == before+1 // of events
-	}
-	require.False(t, listless())
-	set(nil)
-	require.Eventually(t, listless, 2*time.Minute, 100*time.Millisecond, "the right was given")
+	require.False(t, listless(t, with, asked))
+	w.set(func() { w.broken = nil })
+	until(t, "the right was given", func() bool { return listless(t, with, asked) })
 
-	set(errors.New("connection refused"))
-	mu.Lock()
-	for _, w := range watches {
-		w.Stop()
-	}
-	mu.Unlock()
+	w.set(func() { w.broken = errors.New("connection refused") })
+	before := w.asked()
+	w.each(watch.Event{}, true)
+	until(t, "its end is known", func() bool { return w.asked() > before })
 	require.NoError(t, k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "view-2"}}))
 	o, err = with.Observe(ctx)
 	require.NoError(t, err)
