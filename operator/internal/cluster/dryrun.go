@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,14 +23,19 @@ const answerLasts = time.Hour
 // answers are the objects that the API server would change nothing of, were they applied:
 // as they were rendered, and as they were there. It is not asked again while both are the
 // same, and neither is the API server's version another. What is kept is a sum of it under
-// a key of this process, since what is rendered may be a Secret. The zero value is ready,
-// and several goroutines may use it at once.
+// a key of this process, since what is rendered may be a Secret. Of an object that is
+// rendered in several ways (what is in force, and what waits for an approval) the answers
+// to the latest of them are kept. The zero value is ready, and several goroutines may use
+// it at once.
 type answers struct {
 	mu      sync.Mutex
 	key     []byte
 	version string
-	of      map[inventory.Key]answer
+	of      map[inventory.Key][]answer // the latest one last
 }
+
+// maxAnswers is how many answers are kept of one object.
+const maxAnswers = 2
 
 type answer struct {
 	sum   [sha256.Size]byte
@@ -53,25 +59,30 @@ func (a *answers) unchanged(o render.Object, live *unstructured.Unstructured, no
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	is, there := a.of[plan.IDOf(live).Key]
-	return there && is.sum == sum && now.Before(is.until)
+	return slices.ContainsFunc(a.of[plan.IDOf(live).Key], func(is answer) bool { return is.sum == sum && now.Before(is.until) })
 }
 
 // note keeps what the API server would make of an object that is there.
 func (a *answers) note(o render.Object, live, would *unstructured.Unstructured, now time.Time) {
 	sum, ok := a.sum(o, live)
-	same := ok && len(plan.Diff(live, would)) == 0
+	if !ok {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := plan.IDOf(live).Key
-	if !same {
+	kept := slices.DeleteFunc(a.of[key], func(is answer) bool { return is.sum == sum })
+	if len(plan.Diff(live, would)) == 0 {
+		kept = append(kept, answer{sum, now.Add(answerLasts)})
+	}
+	if len(kept) == 0 {
 		delete(a.of, key)
 		return
 	}
 	if a.of == nil {
-		a.of = map[inventory.Key]answer{}
+		a.of = map[inventory.Key][]answer{}
 	}
-	a.of[key] = answer{sum, now.Add(answerLasts)}
+	a.of[key] = kept[max(0, len(kept)-maxAnswers):]
 }
 
 // sum identifies an object as it was rendered, how it is applied, and the state of the one
