@@ -306,7 +306,6 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"watch", "", "nodes", "", ""}, {"list", "", "persistentvolumes", "", ""},
 		{"watch", "storage.k8s.io", "csinodes", "", ""}, {"get", "storage.k8s.io", "csidrivers", "", "csi.vsphere.vmware.com"},
 		{"list", "storage.k8s.io", "storageclasses", "", ""}, {"list", "cns.vmware.com", "csinodetopologies", "", ""},
-		{"create", "storage.k8s.io", "storageclasses", "", "gold"}, {"patch", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "snap"},
 		{"get", "", "namespaces", "", "kube-system"},
 		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"watch", "", "configmaps", namespace, ""},
 		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
@@ -322,6 +321,28 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"create", "authentication.k8s.io", "tokenreviews", "", ""}, {"create", "authorization.k8s.io", "subjectaccessreviews", "", ""},
 	} {
 		require.True(t, allowed(t, op, a), "%+v", a)
+	}
+}
+
+// Classes have the site's names: the rights on them are without names, and not given
+// unless they are asked for.
+func TestTheOperatorMayMakeClassesWhereThatIsAskedForAndDeleteNone(t *testing.T) {
+	admin, op := install(t)
+	rights := read(t, "rbac-classes.yaml")
+	for _, u := range rights {
+		require.NoError(t, apply(t.Context(), admin, u))
+	}
+	defer func() { // other tests prove what the account may not do without
+		for _, u := range rights {
+			require.NoError(t, admin.Delete(t.Context(), u))
+		}
+		require.Eventually(t, func() bool { return !allowed(t, op, access{"create", "storage.k8s.io", "storageclasses", "", "x"}) }, time.Minute, 50*time.Millisecond)
+	}()
+	for _, class := range []access{{"", "storage.k8s.io", "storageclasses", "", "gold"}, {"", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "snap"}} {
+		for verb, may := range map[string]bool{"get": true, "create": true, "update": true, "patch": true, "delete": false} {
+			class.verb = verb
+			require.Eventually(t, func() bool { return allowed(t, op, class) == may }, time.Minute, 50*time.Millisecond, "%+v", class)
+		}
 	}
 }
 
@@ -350,6 +371,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
 		{"create", "", "serviceaccounts/token", "kube-system", "cloud-controller-manager"},
 		{"patch", "", "nodes", "", "x"}, {"delete", "", "persistentvolumes", "", "x"}, {"update", "", "persistentvolumes", "", "x"},
+		{"create", "storage.k8s.io", "storageclasses", "", "x"}, {"patch", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "x"},
 		{"delete", "storage.k8s.io", "storageclasses", "", "x"}, {"delete", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "x"},
 		{"delete", "", "namespaces", "", "vmware-system-csi"}, {"create", "", "namespaces", "", "other"}, {"patch", "", "namespaces", "", "kube-system"},
 		{"patch", "apps", "daemonsets", "kube-system", "kube-proxy"}, {"create", "apps", "daemonsets", "kube-system", ""},

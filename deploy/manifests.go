@@ -7,7 +7,7 @@ import (
 	"path"
 )
 
-//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
+//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
 var files embed.FS
 
 const (
@@ -15,6 +15,9 @@ const (
 	Image = "vdo-operator"
 	// AntreaRights is the manifest that only clusters need where the operator installs Antrea.
 	AntreaRights = "rbac-antrea.yaml"
+	// ClassesRights is the manifest that only clusters need where a VDOConfig asks for
+	// StorageClasses or VolumeSnapshotClasses.
+	ClassesRights = "rbac-classes.yaml"
 )
 
 // Manifest is one file.
@@ -26,7 +29,7 @@ type Manifest struct {
 // Manifests returns the install manifests in the order in which they are applied; in the
 // opposite one they are deleted.
 func Manifests() []Manifest {
-	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, "networkpolicy.yaml", "operator.yaml"}
+	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, "networkpolicy.yaml", "operator.yaml"}
 	kinds, err := files.ReadDir("crds")
 	if err != nil {
 		panic(err) // the folder is part of the program

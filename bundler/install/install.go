@@ -29,6 +29,7 @@ type Manifests struct {
 type Options struct {
 	Repository  string // that the bundle was pushed to, HOST/PATH; required
 	Antrea      bool   // with the rights that installing Antrea needs
+	Classes     bool   // with the rights that making classes of storage and snapshots needs
 	HostNetwork bool   // for a cluster without a network yet
 }
 
@@ -55,7 +56,7 @@ func Read(ctx context.Context, b *pinned.Bundle, to Options) (*Manifests, error)
 func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte, error) {
 	var out bytes.Buffer
 	for _, f := range r.Manifests {
-		if f.Name == deploy.AntreaRights && !to.Antrea {
+		if (f.Name == deploy.AntreaRights && !to.Antrea) || (f.Name == deploy.ClassesRights && !to.Classes) {
 			continue
 		}
 		data, err := pinImages(c, r, c.Manifests[r.Path(f)], to.Repository)

@@ -43,6 +43,7 @@ nothing is printed where anything is wrong.`,
 	cmd.Flags().StringVarP(&o.dest, "output", "o", "-", "`FILE` to write the manifests to, - for standard output")
 	cmd.Flags().StringVar(&o.to.Repository, "repository", "", "`REGISTRY/REPO` in the site that the bundle is pushed to (default SRC's)")
 	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
+	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
 	cmd.Flags().BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	o.trustFlags.bind(cmd)
 	o.registryFlags.bind(cmd)

@@ -80,7 +80,7 @@ func (c claim) before(o claim) bool {
 
 func notInForce(other *v1alpha1.VDOConfig) error {
 	return &fault.Error{
-		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one: what is installed stays",
+		Reason: fault.Refused, Op: "install", Subject: "drivers", Hint: "delete this one; what is installed stays",
 		Err: fmt.Errorf("VDOConfig %s is in force, and a cluster has one only", client.ObjectKeyFromObject(other)),
 	}
 }
