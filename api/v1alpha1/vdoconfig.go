@@ -147,7 +147,8 @@ type CloudProvider struct {
 	// AcceptNodeDeletion lists what the cloud provider may stop to look in: SERVER/DATACENTER,
 	// or SERVER alone for all of a vCenter that the configuration names no more. It deletes
 	// the Node objects of VMs that it does not find, so that without this a datacenter or
-	// vCenter that it searches now cannot be taken away.
+	// vCenter that it searches now cannot be taken away. spec.excludedNodes lets it delete
+	// Node objects again after spec.excludedNodes had labels and has none.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512

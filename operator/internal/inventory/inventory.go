@@ -86,6 +86,10 @@ func CopyName(vdoConfig string) string {
 type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
+	// Searched are the places, SERVER/DATACENTER or SERVER, that the cloud provider was last
+	// told to look in, and KeepsNodes whether it was told to delete no Node objects.
+	Searched   []string `json:"searched,omitempty"`
+	KeepsNodes bool     `json:"keepsNodes,omitempty"`
 	// Drivers and Patches are the settings of pods that drivers were last rendered with.
 	Drivers []v1alpha1.DriverPolicy `json:"drivers,omitempty"`
 	Patches []v1alpha1.Patch        `json:"patches,omitempty"`

@@ -134,6 +134,32 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 	}
 }
 
+// The cloud provider runs on with a configuration that somebody deletes.
+func TestWhatWasSearchedIsNotForgottenWithTheConfiguration(t *testing.T) {
+	in := input(t, release(t, matrix.CPI, "1.33.1"))
+	out := mustRender(t, in)
+	require.Equal(t, []string{"vc1.site.example/DC one", "vc1.site.example/folder/dc2"}, out.Cloud.Searched)
+	in.Cluster.Searched = out.Cloud.Searched
+	mustRender(t, in)
+	one := in.VCenters["vc-one"]
+	one.Datacenters = []string{"DC one"}
+	in.VCenters["vc-one"] = one
+	for _, live := range []string{"", "# emptied", "vcenter: {other: {server: vc9.site.example}}"} {
+		in.Cluster.CloudConfig, in.Spec.CloudProvider.AcceptNodeDeletion = []byte(live), []string{"vc9.site.example"}
+		_, err := render.Render(in)
+		require.Equal(t, fault.Refused, fault.ReasonOf(err))
+		require.ErrorContains(t, err, "not look in vc1.site.example/folder/dc2 any more")
+		in.Spec.CloudProvider.AcceptNodeDeletion = []string{"vc9.site.example", "vc1.site.example/folder/dc2"}
+		require.Equal(t, []string{"vc1.site.example/DC one"}, mustRender(t, in).Cloud.Searched)
+	}
+	in.Cluster.CloudConfig, in.Cluster.Searched = nil, []string{"vc1.site.example"}
+	in.Spec.CloudProvider.AcceptNodeDeletion = nil
+	_, err := render.Render(in)
+	require.ErrorContains(t, err, "not look in vc1.site.example any more", "all of it was searched")
+	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
+	require.Nil(t, mustRender(t, in).Cloud.Searched)
+}
+
 func TestSettingsOfAnInstallationThatWouldBeLostAreNamed(t *testing.T) {
 	in := input(t, release(t, matrix.CPI, "1.33.1"), release(t, matrix.CSI, "3.5.1"))
 	require.Empty(t, mustRender(t, in).Dropped)

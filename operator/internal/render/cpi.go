@@ -73,6 +73,10 @@ func (r *renderer) renderCPI(s *source) error {
 	if kept {
 		config, credentials, hash, reader = nil, nil, "", ConfigHash
 	}
+	r.cloud = &Cloud{}
+	if !kept {
+		r.cloud.Searched = places(config[CPIConfigKey])
+	}
 	for _, o := range s.objects {
 		switch kind, name := o.GetKind(), o.GetName(); {
 		case kind == "Secret" && name == CPISecret, kind == "ConfigMap" && name == CPIConfigMap:

@@ -112,7 +112,7 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	for _, v := range vcenters {
 		now[strings.ToLower(v.server)] = v
 	}
-	was := searched(r.in.Cluster.CloudConfig)
+	was := r.searchedUntilNow()
 	for _, server := range slices.Sorted(maps.Keys(was)) {
 		if !slices.Contains(accepted, server) {
 			lost = append(lost, left(server, was[server], now)...)
@@ -120,13 +120,43 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	}
 	lost = slices.DeleteFunc(lost, func(l string) bool { return slices.Contains(accepted, l) })
 	if len(lost) == 0 {
-		return nil
+		return r.checkExclusion()
 	}
-	return &fault.Error{
+	return fault.Join(r.checkExclusion(), &fault.Error{
 		Reason: fault.Refused, Op: "configure drivers", Subject: "spec.cloudProvider",
 		Hint: fmt.Sprintf("keep them in the VsphereCloudConfigs' datacenters; or, where no node of this cluster is there any more, set spec.cloudProvider.acceptNodeDeletion: [%s]", strings.Join(lost, ", ")),
 		Err:  fmt.Errorf("the cloud provider would not look in %s any more, and delete the Nodes whose VMs are there", strings.Join(lost, ", ")),
+	})
+}
+
+// searchedUntilNow is what the cloud provider's configuration says on the cluster, and of
+// vCenters that it does not name (any more: somebody may have deleted it, while the cloud
+// provider runs on with it) what was last rendered.
+func (r *renderer) searchedUntilNow() map[string][]string {
+	live, all := searched(r.in.Cluster.CloudConfig), map[string][]string{}
+	for _, place := range r.in.Cluster.Searched {
+		server, datacenter, part := strings.Cut(place, "/")
+		if all[server] = append(all[server], datacenter); !part {
+			all[server] = nil
+		}
 	}
+	maps.Copy(all, live)
+	return all
+}
+
+// places are those that a configuration has the cloud provider look in.
+func places(config []byte) []string {
+	all := []string{}
+	for server, datacenters := range searched(config) {
+		if len(datacenters) == 0 {
+			all = append(all, server)
+		}
+		for _, d := range datacenters {
+			all = append(all, server+"/"+d)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // acceptedPlaces are places as [renderer.checkNarrowing] names them: a server in small

@@ -1,10 +1,13 @@
 package render
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // exclude keeps pods away from nodes that have one of the labels: each term of the node
@@ -30,10 +33,28 @@ func exclude(spec map[string]any, labels map[string]string) {
 	required["nodeSelectorTerms"] = terms
 }
 
+// exclusion is what spec.cloudProvider.acceptNodeDeletion names where the cloud provider may
+// delete Node objects again.
+const exclusion = "spec.excludedNodes"
+
+// checkExclusion refuses to have no excluded nodes any more, unless that is accepted: the
+// cloud provider would delete the Node objects of those that there are still.
+func (r *renderer) checkExclusion() error {
+	if !r.in.Cluster.KeepsNodes || len(r.in.Spec.ExcludedNodes) > 0 || slices.Contains(r.in.Spec.Cloud().AcceptNodeDeletion, exclusion) {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.Refused, Op: "configure drivers", Subject: exclusion,
+		Hint: "keep a label there; or, where all nodes of this cluster are on vSphere, set spec.cloudProvider.acceptNodeDeletion: [" + exclusion + "]",
+		Err:  errors.New("without excluded nodes the cloud provider would delete the Nodes that are not on vSphere"),
+	}
+}
+
 // keepForeignNodes stops the cloud provider from deleting Node objects where nodes are not
 // on vSphere: it looks for their VMs and finds none.
 func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
-	if len(r.in.Spec.ExcludedNodes) == 0 {
+	r.cloud.KeepsNodes = len(r.in.Spec.ExcludedNodes) > 0 || r.checkExclusion() != nil
+	if !r.cloud.KeepsNodes {
 		return
 	}
 	for _, c := range containers(podSpec(o)) {

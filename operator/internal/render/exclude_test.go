@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -52,4 +53,29 @@ spec: {template: {spec: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnor
 		require.Equal(t, "true", variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["SKIP_NODE_DELETION"])
 		require.Contains(t, out.Notes, "spec.excludedNodes: the cloud provider deletes no Node objects; delete those of VMs that are gone by hand")
 	})
+}
+
+// Nodes that were excluded may still be there.
+func TestTheCloudProviderDeletesNodesAgainWhereThatIsAccepted(t *testing.T) {
+	const cloud = "vsphere-cloud-controller-manager"
+	in := input(t, release(t, matrix.CPI, "1.33.1"))
+	skips := func(out *render.Rendered) bool {
+		require.Equal(t, out.Cloud.KeepsNodes, variables(containerOf(t, out, "DaemonSet "+cloud, cloud))["SKIP_NODE_DELETION"] == "true")
+		return out.Cloud.KeepsNodes
+	}
+	require.False(t, skips(mustRender(t, in)))
+	in.Spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
+	require.True(t, skips(mustRender(t, in)))
+	in.Cluster.KeepsNodes = true
+	in.Spec.ExcludedNodes = map[string]string{"cloud": "other"}
+	require.True(t, skips(mustRender(t, in)), "fewer labels delete no Nodes")
+	in.Spec.ExcludedNodes = nil
+	_, err := render.Render(in)
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "would delete the Nodes that are not on vSphere")
+	require.Contains(t, fault.HintOf(err), "acceptNodeDeletion: [spec.excludedNodes]")
+	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
+	require.True(t, skips(mustRender(t, in)), "all else of the cloud provider goes on, and deletes none")
+	in.Keep, in.Spec.CloudProvider.AcceptNodeDeletion = nil, []string{"spec.excludedNodes"}
+	require.False(t, skips(mustRender(t, in)))
 }

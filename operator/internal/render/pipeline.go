@@ -104,6 +104,7 @@ type renderer struct {
 	notes  []string
 	// dropped are settings of what is taken over.
 	dropped []string
+	cloud   *Cloud
 }
 
 func (r *renderer) release(id matrix.ReleaseID) error {
@@ -248,7 +249,7 @@ var stageOrder = []string{
 
 // rendered sorts everything, and reports objects that two drivers want.
 func (r *renderer) rendered() (*Rendered, error) {
-	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes)), Dropped: slices.Sorted(slices.Values(r.dropped))}
+	out := &Rendered{Notes: slices.Sorted(slices.Values(r.notes)), Dropped: slices.Sorted(slices.Values(r.dropped)), Cloud: r.cloud}
 	owner := map[Ref]matrix.Driver{}
 	var errs []error
 	for _, name := range stageOrder {

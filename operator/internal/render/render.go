@@ -164,6 +164,11 @@ type Cluster struct {
 	// CloudConfig is the vsphere.conf that the cloud provider runs with now, YAML or INI; empty
 	// where there is none.
 	CloudConfig []byte
+	// Searched are the places that a cloud provider of ours was last told to look in, as
+	// [Cloud] has them: they count where CloudConfig does not name their vCenter any more.
+	Searched []string
+	// KeepsNodes is set where a cloud provider of ours was last told to delete no Node objects.
+	KeepsNodes bool
 	// FoundCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
 	// installation that is to be taken over; empty where there is none, or where they are ours.
 	FoundCloudConfig, FoundStorageConfig []byte
@@ -189,6 +194,18 @@ type Rendered struct {
 	// Dropped are settings of an installation that is taken over which have no place in what
 	// is rendered, sorted: their places, and never their values.
 	Dropped []string
+	// Cloud is what the cloud provider is told, nil where it is not rendered.
+	Cloud *Cloud
+}
+
+// Cloud is what has the cloud provider delete Node objects, or not.
+type Cloud struct {
+	// Searched are the places that it looks in for VMs, sorted: SERVER/DATACENTER, or SERVER
+	// for all of a vCenter, in small letters and without brackets. nil where its configuration
+	// stays as it is.
+	Searched []string
+	// KeepsNodes is set where it deletes no Node objects.
+	KeepsNodes bool
 }
 
 // Objects returns all objects, in order.

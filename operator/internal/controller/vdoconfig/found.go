@@ -22,6 +22,7 @@ const maxDropped = 20
 // lose sight of nodes, and what an installation that is taken over had set by hand is named.
 func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) error {
 	c, memory := &g.cluster, g.inventory.Memory()
+	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
 	if wants := g.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
 		cloud, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CPINamespace, Name: render.CPIConfigMap})
 		if err := g.at(matrix.CPI, err); err != nil {
@@ -37,6 +38,18 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 	states, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
 	c.FoundStorageConfig, c.FoundFeatureStates = storage[render.CSIConfigKey], states
 	return g.at(matrix.CSI, err)
+}
+
+// searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes.
+func searchedNow(now *inventory.Memory, r rendering, installed bool) {
+	switch {
+	case r.Rendered != nil && r.Cloud != nil:
+		if now.KeepsNodes = r.Cloud.KeepsNodes; r.Cloud.Searched != nil {
+			now.Searched = r.Cloud.Searched
+		}
+	case !installed:
+		now.Searched, now.KeepsNodes = nil, false
+	}
 }
 
 // droppedNow keeps in mind what was found when an installation was taken over, until the

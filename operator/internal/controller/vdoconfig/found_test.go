@@ -85,6 +85,12 @@ func TestADatacenterIsNotTakenAwayUnasked(t *testing.T) {
 	require.Contains(t, describe(v), "would not look in vc1.site.example/dc any more, and delete the Nodes")
 	require.Equal(t, was, conf())
 
+	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")))
+	w.change(v, func() { v.Spec.ExcludedNodes = map[string]string{"site/metal": "yes"} })
+	w.until("passed", func() bool { w.look(v); return v.Status.ObservedGeneration == v.Generation })
+	require.Contains(t, describe(v), "would not look in vc1.site.example/dc any more, and delete the Nodes", "what was searched is remembered")
+	require.True(t, gone(w, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config"))
+
 	w.change(v, func() { v.Spec.CloudProvider.AcceptNodeDeletion = []string{"vc1.site.example/dc"} })
 	w.ready(v)
 	require.Contains(t, conf(), "dc1")

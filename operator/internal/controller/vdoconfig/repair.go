@@ -155,6 +155,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		}
 		now.Drivers, now.Patches = r.customized(was)
 	}
+	searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Kubernetes = s.kubernetes.reported
 	now.Revisions = s.begun(r)
