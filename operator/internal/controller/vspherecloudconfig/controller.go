@@ -19,9 +19,9 @@
 //     What has no answer on record is left alone for a minute. So neither an operator that
 //     was killed, nor one that may not write, nor an old cache repeats a login.
 //   - The operator's memory, as long as it runs (refusals.go). Where the answer could not
-//     be written, where several resources use one account and password, and where the
-//     Secret or the resource changed and the account and the password did not, the refusal
-//     is the answer, and the vCenter is not asked.
+//     be written, where several resources use one account and password under the same
+//     trust, and where the Secret or the resource changed and none of these did, the
+//     refusal is the answer, and the vCenter is not asked.
 //
 // status.verifiedCredentials names the Secret's (and the CA's) version that the
 // vCenter let in. The drivers are configured from that version alone.

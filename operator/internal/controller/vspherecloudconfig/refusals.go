@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -25,7 +26,9 @@ type refusals struct {
 	of  map[login]refusal
 }
 
-// login identifies an account of a vCenter and a password: a keyed hash of them.
+// login identifies an account of a vCenter, a password, and what the vCenter is trusted by:
+// a keyed hash of them. With another trust there is another answer: where it does not hold
+// no password is sent.
 type login [sha256.Size]byte
 
 type refusal struct {
@@ -81,7 +84,10 @@ func (r *refusals) login(q Request) login {
 		_, _ = rand.Read(r.key) // it never fails
 	}
 	h := hmac.New(sha256.New, r.key)
-	for _, part := range []string{address(q.Spec), q.Username, string(q.Password)} {
+	for _, part := range []string{
+		address(q.Spec), q.Username, string(q.Password),
+		fmt.Sprint(q.Spec.Insecure), q.Spec.Thumbprint, string(q.CA),
+	} {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		_, _ = h.Write([]byte(part))
 	}
