@@ -24,9 +24,11 @@ import (
 // goes silent without an end, until the client's pings notice, within a minute. From the end
 // of a watch until the next one has brought what came in between, nothing is shown (see
 // [feed]). Nothing is written on its word alone but what the
-// next event would have written too (the number of replicas, by the nodes that there
-// are), and nothing is removed: what is installed, inventories and trust policies are read
-// past it. Where a watch is broken or forbidden, the API server is asked as without a View.
+// next event would have written too (the number of replicas by the nodes that there are,
+// and that a stage goes on where the one before is rolled out). Nothing is removed on it, and
+// no revision is called healthy: all of it is listed before (see [Cluster.ObserveListed]).
+// What is installed, inventories and trust policies are always read past it. Where a watch
+// is broken or forbidden, the API server is asked as without a View.
 type View struct {
 	client client.WithWatch
 	nodes  *feed

@@ -28,8 +28,26 @@ func (p *pass) assess(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
 		if err != nil {
 			return err
 		}
+		fresh.Nodes = p.site.onVSphere(fresh.Nodes)
 		observed = &fresh
 	}
+	return p.assessed(ctx, spec, observed)
+}
+
+// observeListed observes past everything that is kept by watching, for what is not taken
+// back: a removal, and that a revision is healthy.
+func (p *pass) observeListed(ctx context.Context) error {
+	listed, err := p.Cluster.ObserveListed(ctx)
+	if err != nil {
+		return err
+	}
+	listed.Nodes = p.site.onVSphere(listed.Nodes)
+	p.site.observed = &listed
+	return nil
+}
+
+// assessed judges the drivers by what was observed.
+func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, observed *assess.Observed) error {
 	certificate, err := p.servedCertificate(ctx, spec)
 	if err != nil {
 		return err

@@ -82,6 +82,8 @@ type Observer interface {
 	// APIServers returns every one; it fails where none answers.
 	APIServers(ctx context.Context) ([]assess.APIServer, error)
 	Observe(ctx context.Context) (assess.Observed, error)
+	// ObserveListed does so past everything that is kept by watching.
+	ObserveListed(ctx context.Context) (assess.Observed, error)
 	// Read returns what is there, and of what may not be read why.
 	Read(ctx context.Context, ids []inventory.ID) (plan.Live, map[inventory.Key]error, error)
 	Serves(kind schema.GroupKind) bool
@@ -214,7 +216,7 @@ func (p *pass) run(ctx context.Context, frozen string) {
 	}
 	err = fault.Join(err, p.assess(ctx, &spec))
 	p.outcome.applied = fault.Join(append(slices.Collect(maps.Values(p.outcome.faults)), err)...)
-	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevision(ctx))
+	p.outcome.applied = fault.Join(p.outcome.applied, p.judgeRevision(ctx, &spec))
 }
 
 // install decides, renders, plans and applies. It returns the spec that was rendered from.

@@ -74,8 +74,8 @@ func (s *site) droppedNote(r rendering) string {
 }
 
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
-func (g *gatherer) onVSphere(nodes []corev1.Node) []corev1.Node {
-	excluded := g.spec.ExcludedNodes
+func (s *site) onVSphere(nodes []corev1.Node) []corev1.Node {
+	excluded := s.spec.ExcludedNodes
 	if len(excluded) == 0 {
 		return nodes
 	}

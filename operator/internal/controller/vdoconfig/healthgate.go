@@ -48,13 +48,23 @@ func amiss(report *assess.Report, of []matrix.Driver) []string {
 }
 
 // judgeRevision looks at how the revision in force fares, and records what came of it.
-func (p *pass) judgeRevision(ctx context.Context) error {
+// That it is healthy is listed before.
+func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) error {
 	was := p.inventory.Memory().Revisions
 	cur, ok := was.InForce()
 	if !ok || p.outcome.report == nil || stopped(&p.config.Spec) || cur.Outcome == revision.Healthy {
 		return nil
 	}
 	now := upgrade.Judge(was, p.lookAt(cur))
+	if is, _ := now.InForce(); is.Outcome == revision.Healthy {
+		if err := p.observeListed(ctx); err != nil {
+			return err
+		}
+		if err := p.assessed(ctx, spec, p.site.observed); err != nil {
+			return err
+		}
+		now = upgrade.Judge(was, p.lookAt(cur))
+	}
 	memory := p.inventory.Memory()
 	memory.Revisions = now.Bounded(historyLimit(&p.config.Spec))
 	before := p.inventory

@@ -158,6 +158,68 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 	return nil
 }
 
+// removals prunes what is no longer wanted, once everything that is wanted is there
+// and healthy; and forgets what is gone. Of a driver that is at fault nothing goes.
+func (a *applier) removals(ctx context.Context) error {
+	steps := a.outcome.plan.Removals()
+	inv := a.inventory
+	unfinished := map[matrix.Driver]bool{}
+	for _, s := range steps {
+		unfinished[s.Driver] = unfinished[s.Driver] || s.Action == plan.Prune
+	}
+	for _, s := range steps {
+		if s.Action == plan.Gone && isWorkload(s.Key) && unfinished[s.Driver] {
+			continue // should a volume appear before all is removed, it is made again
+		}
+		if s.Action == plan.Gone && a.site.login.lost && slices.Contains(copies, s.Key) {
+			continue // that pods have a login would be forgotten with it, and they rolled without one
+		}
+		if s.Action == plan.Gone || s.Action == plan.Forget {
+			inv = inv.Without(s.Key)
+		}
+	}
+	if err := a.record(ctx, inv); err != nil {
+		return err
+	}
+	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
+		return nil
+	}
+	a.outcome.gate = "the removal of what is no longer wanted"
+	held := a.site.holds()
+	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) || held[s.Driver] != nil })}).NextWave()
+	if a.outcome.resolved != nil || len(wave) == 0 {
+		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
+	}
+	if a.outcome.changed > 0 {
+		a.outcome.again = true
+		return nil // what replaces it was just written
+	}
+	if still, err := a.stillOpen(ctx); err != nil || !still {
+		return err
+	}
+	return a.prune(ctx, wave)
+}
+
+// stillOpen lists before something is removed whether what it waited for is there: gates
+// were opened by what is kept by watching, which may be a moment old.
+func (a *applier) stillOpen(ctx context.Context) (bool, error) {
+	if err := a.observeListed(ctx); err != nil {
+		return false, err
+	}
+	was := a.outcome.gate
+	a.outcome.gate = ""
+	for _, stage := range a.Stages {
+		if err := a.gates(ctx, stage, nil); err != nil {
+			return false, err
+		}
+	}
+	if a.outcome.gate != "" {
+		return false, nil
+	}
+	a.outcome.gate = was
+	return true, nil
+}
+
 // mayRemove refuses while volumes need the storage driver, unless told otherwise.
 // Once its workloads are gone there is nothing left to refuse.
 func (p *pass) mayRemove(ctx context.Context) error {
