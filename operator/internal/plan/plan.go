@@ -85,6 +85,9 @@ type Input struct {
 	// from now, "" where it may: what differs from what was applied last waits, unless it
 	// is by the site's configuration or the program alone.
 	Untrusted string
+	// Unproven is set where nothing shows that the bundle was ever accepted: then only what
+	// was applied last, by its keyed hash, is applied again.
+	Unproven bool
 	// Begun is set where that bundle was installed from before: an upgrade that was begun
 	// is ended.
 	Begun bool

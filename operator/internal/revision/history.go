@@ -69,9 +69,13 @@ type Beginning struct {
 func (h History) Begin(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
-		rec = Record{Number: h.Last + 1, Made: b.Now}
+		rec = Record{Number: h.Last + 1}
 	}
-	rec.Revision, rec.Seal = r, r.Seal(b.Key)
+	if !rec.Sealed(b.Key) {
+		rec.Made = b.Now
+	}
+	rec.Revision = r
+	rec.Seal = rec.sealOf(b.Key)
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
 	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
 	rec.Approval = b.Approval
@@ -81,9 +85,9 @@ func (h History) Begin(r Revision, b Beginning) History {
 }
 
 // Adopt notes what an earlier program installed; where all of it was seen rolled out it
-// can be gone back to.
+// can be gone back to, once it is sealed: nobody has verified it yet.
 func (h History) Adopt(r Revision, complete bool, b Beginning) History {
-	rec := Record{Number: h.Last + 1, Revision: r, Seal: r.Seal(b.Key), Made: b.Now, Outcome: Superseded, Since: b.Now, Attempt: b.Attempt}
+	rec := Record{Number: h.Last + 1, Revision: r, Made: b.Now, Outcome: Superseded, Since: b.Now, Attempt: b.Attempt}
 	if complete {
 		rec.Outcome, rec.Healthy = Healthy, b.Now
 	}
@@ -143,13 +147,16 @@ func (h History) Succeed(now time.Time) History {
 	return h.with(rec)
 }
 
-// Seal seals the revision in force anew, after its key was lost.
-func (h History) Seal(key []byte) History {
+// Seal seals the revision in force anew, which was found to be r and trusted: after its key
+// was lost, or where it was adopted. What was written down of it without a seal is not
+// believed.
+func (h History) Seal(r Revision, now time.Time, key []byte) History {
 	rec, ok := h.InForce()
-	if !ok || rec.Sealed(key) {
+	if !ok || rec.Sealed(key) || !rec.Same(r) {
 		return h
 	}
-	rec.Seal = rec.Revision.Seal(key)
+	rec.Revision, rec.Made = r, now
+	rec.Seal = rec.sealOf(key)
 	return h.with(rec)
 }
 

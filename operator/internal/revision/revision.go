@@ -19,7 +19,8 @@
 // A revision brings objects and images into the cluster, and whoever may write ConfigMaps
 // could write one. So each is sealed with the operator's own key when it is first begun,
 // which only a bundle is that was accepted under the trust policy of then. One without a
-// good seal is never installed from. Its bundle is read as its digest says.
+// good seal is never installed from. Its bundle is read as its digest says. What an earlier
+// program installed is adopted without a seal, and sealed once its bundle was found trusted.
 //
 // # What becomes of a revision
 //
@@ -35,6 +36,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -96,13 +99,6 @@ func (r Revision) Drivers() []string {
 	return all
 }
 
-// Seal returns the seal of a revision under a key.
-func (r Revision) Seal(key []byte) string {
-	mac := hmac.New(sha256.New, key)
-	fmt.Fprintf(mac, "vdo.vmware.com/revision/v1\n%s\n%s\n%s\n", r.Bundle, r.Source, strings.Join(r.Releases, "\n"))
-	return hex.EncodeToString(mac.Sum(nil))
-}
-
 // Record is a revision with what became of it.
 type Record struct {
 	Number int `json:"number"`
@@ -132,7 +128,19 @@ func (r Record) Name() string { return r.Revision.Name(r.Number) }
 
 // Sealed tells whether the seal is good.
 func (r Record) Sealed(key []byte) bool {
-	return len(key) > 0 && hmac.Equal([]byte(r.Seal), []byte(r.Revision.Seal(key)))
+	return len(key) > 0 && hmac.Equal([]byte(r.Seal), []byte(r.sealOf(key)))
+}
+
+// sealOf returns the seal of a record under a key: of all that decides what is installed
+// from it. When it was made is no part of it: a pass that was interrupted is made again, and
+// finds the manifest that it has written by the same seal.
+func (r Record) sealOf(key []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "vdo.vmware.com/revision/v1\n%s\n%s\n%s\n", r.Bundle, r.Source, strings.Join(r.Releases, "\n"))
+	for _, driver := range slices.Sorted(maps.Keys(r.Contents)) {
+		fmt.Fprintf(mac, "%s=%s\n", driver, r.Contents[driver])
+	}
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // Failed tells whether it is known to fail.

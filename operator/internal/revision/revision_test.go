@@ -62,6 +62,7 @@ func TestOnlyTheOperatorsSealIsGood(t *testing.T) {
 		func(r *revision.Record) { r.Releases = []string{"csi@3.0.0"} },
 		func(r *revision.Record) { r.Releases = append(r.Releases, "cni@2.0.0") },
 		func(r *revision.Record) { r.Seal = "" },
+		func(r *revision.Record) { r.Contents = map[string]string{"csi": "00"} },
 	} {
 		forged := cur
 		forge(&forged)

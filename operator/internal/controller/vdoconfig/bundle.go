@@ -91,9 +91,10 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *o
 	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
 		return nil
 	}
+	accepted := false
 	for i := range all.Items {
 		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
-			last = all.Items[i].DeepCopy()
+			accepted, last = true, all.Items[i].DeepCopy()
 		}
 	}
 	last.Status.Digest, last.Status.Repository = digest, repository
@@ -101,6 +102,7 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *o
 	if err != nil {
 		return nil
 	}
+	o.recalled = !accepted
 	return o
 }
 

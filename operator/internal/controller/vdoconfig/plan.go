@@ -55,9 +55,11 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 // plan compares what shall be with what is: pure.
 func (s *site) plan(in planned) plan.Plan {
 	others, _ := s.others(in.decision)
+	from := in.decision.from
 	return plan.Make(plan.Input{
 		Key: s.hash, Content: in.content,
-		Untrusted: cmp.Or(in.untrusted, s.untrusted(in.decision.from)), Begun: in.decision.from != nil && !s.another(in.decision.from),
+		Untrusted: cmp.Or(in.untrusted, s.untrusted(from)), Unproven: from != nil && from.unproven != "",
+		Begun:  from != nil && !s.another(from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
 		Fixed:     heldTexts(s.holds()), Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,

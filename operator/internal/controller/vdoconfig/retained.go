@@ -36,8 +36,7 @@ func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
 		return err
 	}
 	if g.bundleHeld && o != g.bundle { // what it is held for is not this one's
-		b, err := g.sourceOf(ctx, rec)
-		o.trusted = err == nil && g.Trust.Trusted(ctx, b) == nil
+		o.trusted = g.trusts(ctx, rec) == nil
 	}
 	g.revisions.kept, g.revisions.from = &rec, o
 	return nil
@@ -120,6 +119,36 @@ func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*open
 		return bad(fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
 	}
 	return o, nil
+}
+
+// prove holds the bundles that were opened by what the inventory says against the seals of
+// revisions, or else against the trust policies of now: who writes ConfigMaps could name any.
+func (g *gatherer) prove(ctx context.Context) {
+	for _, o := range []*opened{g.bundle, g.last} {
+		if o == nil || !o.recalled {
+			continue
+		}
+		rec := revision.Record{Revision: revision.Revision{Bundle: o.reference(), Source: o.source.Name}, Made: g.at0()}
+		known := slices.ContainsFunc(g.revisions.history.Records, func(r revision.Record) bool { return r.Bundle == rec.Bundle && r.Sealed(g.hash) })
+		if known {
+			continue
+		}
+		if err := g.trusts(ctx, rec); err != nil {
+			o.unproven = fault.Text(err)
+		}
+	}
+}
+
+// trusts fails where a revision's bundle is not trusted now, or it cannot be known.
+func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
+	if g.bundle.verified && g.bundle.reference() == rec.Bundle {
+		return nil
+	}
+	b, err := g.sourceOf(ctx, rec)
+	if err != nil {
+		return err
+	}
+	return g.Trust.Trusted(ctx, b)
 }
 
 // sourceOf returns the DriverBundle of a revision, as it was when that was accepted.

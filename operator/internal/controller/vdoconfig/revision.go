@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,8 @@ func (g *gatherer) gatherRevisions(ctx context.Context) error {
 		return nil
 	}
 	r := &g.revisions
-	r.history = g.historyOf()
+	r.history = g.historyOf(ctx)
+	g.prove(ctx)
 	facts, err := g.upgradeFacts(ctx)
 	if err != nil {
 		g.hold(err)
@@ -115,27 +117,57 @@ func sameVersions(a, b revision.Revision) bool {
 }
 
 // historyOf is what is remembered, or, of an installation that has no history yet, what
-// runs.
-func (g *gatherer) historyOf() revision.History {
+// runs. That is sealed only once its bundle is trusted: the inventory alone names it.
+func (g *gatherer) historyOf(ctx context.Context) revision.History {
 	h := g.inventory.Memory().Revisions
-	if _, ok := h.InForce(); ok || g.inventory.Len() == 0 {
+	cur, known := h.InForce()
+	if g.inventory.Len() == 0 || (known && cur.Seal != "") {
 		return h
 	}
-	last := lastFrom(g.config, g.inventory)
-	rev := revision.Revision{Bundle: last, Source: g.bundle.source.Name}
-	complete := true
+	rev, complete := g.running()
+	if rev.Bundle == "" || len(rev.Releases) == 0 {
+		return h
+	}
+	if !known {
+		h = h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Attempt: g.attempt()})
+	}
+	if g.trusts(ctx, revision.Record{Revision: rev, Made: g.at0()}) != nil {
+		return h
+	}
+	return h.Seal(rev, g.at0(), g.hash)
+}
+
+// running is what runs as a revision, and whether all of it was seen rolled out.
+func (g *gatherer) running() (rev revision.Revision, complete bool) {
+	rev = revision.Revision{Bundle: lastFrom(g.config, g.inventory), Source: g.bundle.source.Name, Contents: map[string]string{}}
+	complete = true
 	for _, d := range inOrder {
 		v, there := g.installed[d]
 		if !there || !g.runs(d) {
 			continue
 		}
-		rev.Releases = append(rev.Releases, matrix.ReleaseID{Driver: d, Version: v}.String())
+		id := matrix.ReleaseID{Driver: d, Version: v}.String()
+		rev.Releases = append(rev.Releases, id)
+		if made := g.contentOf(id); made != "" {
+			rev.Contents[string(d)] = made
+		}
 		complete = complete && g.inventory.Complete(d) == v.String()
 	}
-	if last == "" || len(rev.Releases) == 0 {
-		return h
+	return rev, complete
+}
+
+// contentOf is what the objects of a release were made of, "" where they do not agree.
+func (g *gatherer) contentOf(release string) string {
+	all := map[string]bool{}
+	for _, e := range g.inventory.Entries() {
+		if _, made, _ := strings.Cut(e.Content, "/"); e.Release == release {
+			all[made] = true
+		}
 	}
-	return h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Key: g.hash, Attempt: g.attempt()})
+	if len(all) != 1 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(all))[0]
 }
 
 // at0 is the time of the pass as it is written down.
@@ -275,8 +307,8 @@ func (s *site) begun(r rendering) revision.History {
 	case u.kept == nil && u.verdict.Begins && u.candidate != nil:
 		h = h.Begin(*u.candidate, revision.Beginning{
 			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before()})
-	case u.kept == nil && u.verdict.Action == upgrade.Proceed:
-		h = h.Seal(s.hash) // it is what was accepted
+	case u.kept == nil && u.verdict.Action == upgrade.Proceed && u.candidate != nil:
+		h = h.Seal(*u.candidate, s.at0(), s.hash) // it is what was accepted
 	}
 	return h.Bounded(historyLimit(&s.config.Spec))
 }

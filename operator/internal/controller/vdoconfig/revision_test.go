@@ -1,9 +1,12 @@
 package vdoconfig
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -73,4 +76,60 @@ func TestWhatIsPutBackWaitsForNoOtherBundlesTrust(t *testing.T) {
 
 	g.revisions.kept, g.revisions.from = &cur, target
 	require.Same(t, target, g.resolve().from)
+}
+
+// nobody trusts no bundle, but for some.
+type nobody map[string]bool // by digest
+
+func (n nobody) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
+	if n[b.Status.Digest] {
+		return nil
+	}
+	return because(fault.Untrusted)
+}
+
+// Who writes the inventory may name any bundle in it, and drop the history. What is adopted
+// of that is sealed, and installed from, only where its bundle is trusted.
+func TestWhatNobodyVerifiedIsNotSealed(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, c := range map[string]struct {
+		trusted nobody
+		edit    func(g *gatherer)
+		sealed  bool
+	}{
+		"forged":           {nobody{}, func(*gatherer) {}, false},
+		"trusted":          {nobody{"sha256:last": true}, func(*gatherer) {}, true},
+		"the accepted one": {nobody{}, func(g *gatherer) { g.bundle = g.last; g.bundle.verified = true }, true},
+		"adopted before":   {nobody{"sha256:last": true}, func(g *gatherer) { g.adopted() }, true},
+		"another runs": {nobody{"sha256:last": true}, func(g *gatherer) {
+			g.adopted()
+			g.installed[matrix.CSI] = mustVersion("3.7.3")
+		}, false},
+	} {
+		g := &gatherer{site: *withCSI(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Trust: c.trusted}}
+		entry := g.inventory.Entries()[0]
+		entry.Content = "program/made"
+		g.inventory, g.hash = g.inventory.With(entry), []byte("key")
+		c.edit(g)
+		h := g.historyOf(t.Context())
+		cur, ok := h.InForce()
+		require.True(t, ok, name)
+		require.Equal(t, "mirror.site/vdo@sha256:last", cur.Bundle, name)
+		require.Equal(t, c.sealed, cur.Sealed(g.hash), name)
+		require.Equal(t, map[string]string{"csi": "made"}, cur.Contents, "%s: a bundle that is rebuilt is another", name)
+
+		g.revisions.history, g.last.recalled = h, g.bundle != g.last
+		g.prove(t.Context())
+		require.Equal(t, !c.sealed && len(c.trusted) == 0, g.last.unproven != "", name)
+		require.Equal(t, g.last.unproven, g.untrusted(g.last), name)
+	}
+}
+
+// adopted puts into the inventory what was adopted before its bundle was trusted.
+func (g *gatherer) adopted() {
+	rev, complete := g.running()
+	memory := g.inventory.Memory()
+	memory.Revisions = revision.History{}.Adopt(rev, complete, revision.Beginning{Now: g.at0()})
+	g.inventory = g.inventory.WithMemory(memory)
 }

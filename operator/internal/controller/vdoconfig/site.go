@@ -85,6 +85,10 @@ type opened struct {
 	policy string
 	// verified is set where its signature was held against that and is good.
 	verified bool
+	// recalled is set where only the inventory or the status names it, which others may
+	// write, and unproven is why it is not believed to have been accepted, "" where it is.
+	recalled bool
+	unproven string
 	// trusted is set of a revision's bundle that was held against the trust policies of now
 	// and is good, while the accepted one is held.
 	trusted bool
@@ -99,6 +103,9 @@ func (s *site) another(b *opened) bool { return b.reference() != lastFrom(s.conf
 // untrusted is why nothing that was not applied before may be applied from a bundle while
 // the accepted one is held, "" where it may.
 func (s *site) untrusted(from *opened) string {
+	if from != nil && from.unproven != "" {
+		return from.unproven
+	}
 	if !s.bundleHeld || (from != nil && from.trusted) {
 		return ""
 	}
