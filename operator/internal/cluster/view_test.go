@@ -266,7 +266,7 @@ func relay(proxy *watch.ProxyWatcher, r relayed) {
 	}
 	for {
 		var e watch.Event
-		more := true
+		var more bool
 		select {
 		case e, more = <-r.from:
 		case e, more = <-r.more:
