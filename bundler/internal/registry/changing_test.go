@@ -203,6 +203,20 @@ func TestWhatWasSentBeforeAChangeIsNotAskedFor(t *testing.T) {
 	require.Equal(t, int64(3), k.begun.Load())
 }
 
+// An archive is one file: it changes for each of its blobs when two others sign it.
+func TestAFileThatChangedMoreThanOnceArrives(t *testing.T) {
+	b, k := newOnDisk(t, 3<<20).verify(), newGullible(t, registry.Options{})
+	left := 2
+	k.ended = func() {
+		if left--; left >= 0 {
+			b.touch()
+		}
+	}
+	require.NoError(t, k.Put(t.Context(), b.d, b.open))
+	require.Equal(t, int64(3), k.begun.Load())
+	require.Equal(t, b.d.Digest.String(), k.taken()[2])
+}
+
 // A file that changes whenever it is sent is not sent for ever.
 func TestAFileThatGoesOnChangingIsGivenUp(t *testing.T) {
 	b, k := newOnDisk(t, 3<<20).verify(), newGullible(t, registry.Options{})
@@ -214,7 +228,7 @@ func TestAFileThatGoesOnChangingIsGivenUp(t *testing.T) {
 		}
 	}
 	wantFault(t, k.Put(t.Context(), b.d, b.open), fault.Conflict, "the file is being changed while it is sent", "let nothing write to the bundle")
-	require.Equal(t, int64(2), k.begun.Load())
+	require.Equal(t, int64(4), k.begun.Load(), "sent, and three times sent anew")
 }
 
 // A medium that gives other bytes than it gave before, in the same state: the registry

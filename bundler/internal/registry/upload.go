@@ -27,7 +27,7 @@ type upload struct {
 	blob    presence
 	cut     cut
 	session *session // nil: there is none that can be gone on with
-	again   bool     // the source changed while it was sent, and is sent once more
+	again   int      // how often the source changed while it was sent, and was sent anew
 
 	failures int   // since the last progress
 	failedAt int64 // offset of the last failure
@@ -79,7 +79,7 @@ func (u *upload) run() error {
 			u.failures = 0
 		}
 		u.failures, u.failedAt = u.failures+1, u.offset()
-		if !u.again { // else what it has by now may be what it was sent before
+		if u.again == 0 { // else what it has by now may be what it was sent before
 			u.blob = uncertain
 		}
 		if err = u.r.client.Wait(u.ctx, u.r.host.Host, err, u.failures); err != nil {
@@ -118,14 +118,18 @@ func (u *upload) settled() error {
 	return &remote.SourceError{Err: wrong}
 }
 
-// restarts decides whether all is sent again, once, after the source has changed and has
-// its digest still. The registry is not asked whether it has the blob: it may have taken
+// mostRestarts is how often a blob is sent anew because its files changed. An archive is
+// one file: whoever adds a signature to it changes it for each blob that is on its way.
+const mostRestarts = 3
+
+// restarts decides whether all is sent again, after the source has changed and has its
+// digest still. The registry is not asked whether it has the blob: it may have taken
 // the bytes that nobody knows.
 func (u *upload) restarts(err error) bool {
-	if u.again || !errors.Is(err, errChanging) {
+	if u.again == mostRestarts || !errors.Is(err, errChanging) {
 		return false
 	}
-	u.again, u.blob, u.session, u.failedAt = true, absent, nil, 0
+	u.again, u.blob, u.session, u.failedAt = u.again+1, absent, nil, 0
 	u.source.restart()
 	return true
 }
