@@ -99,6 +99,14 @@ func UnknownCommand(cmd *cobra.Command, name string) error {
 	return Usage(cmd, why)
 }
 
+// OnlyCommands refuses, for a command that has others below it, an argument that names none.
+func OnlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return UnknownCommand(cmd, args[0])
+}
+
 // Unread is the error of flags that cannot be read.
 func Unread(cmd *cobra.Command, err error) error {
 	if number, ok := strings.CutPrefix(err.Error()[strings.LastIndex(err.Error(), ": ")+1:], " missing unit in duration "); ok {
@@ -119,12 +127,7 @@ func Complete(root *cobra.Command) {
 		case "help":
 			c.RunE, c.Run = help, nil
 		case "completion":
-			c.Args = func(cmd *cobra.Command, args []string) error {
-				if len(args) > 0 {
-					return UnknownCommand(cmd, args[0])
-				}
-				return nil
-			}
+			c.Args = OnlyCommands
 			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
 	}

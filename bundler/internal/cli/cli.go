@@ -87,18 +87,11 @@ func Main(version string, args []string) int {
 var signalNames = map[os.Signal]string{os.Interrupt: "Ctrl-C (SIGINT)", syscall.SIGTERM: "SIGTERM"}
 
 func (a *app) run(ctx context.Context) int {
-	root := a.root()
-	root.SetArgs(a.args)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
-	cmd, err := root.ExecuteContextC(ctx)
-	if o, ok := a.out.(*command.Output); ok && err == nil {
-		err = o.Failed()
-	}
+	cmd, err := command.Run(ctx, a.root(), a.args, a.out, a.err)
 	if err != nil && ctx.Err() != nil {
 		err = a.interrupted(ctx)
 	}
-	a.report(err, wantsJSON(cmd))
+	a.report(err, command.WantsJSON(cmd))
 	return command.ExitCode(err)
 }
 
@@ -108,11 +101,6 @@ func (a *app) interrupted(ctx context.Context) error {
 		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
 		Hint: "to go on where it stopped, run the same command again: vdo-bundle " + fault.Quote(a.args...),
 	}
-}
-
-func wantsJSON(cmd *cobra.Command) bool {
-	f := cmd.Flags().Lookup("format")
-	return f != nil && f.Value.String() == flags.JSON
 }
 
 // report prints an error for people, or as JSON where that was asked for.
@@ -159,20 +147,10 @@ in a registry.`,
   vdo-bundle sign drivers.tar --key release.key
   vdo-bundle verify drivers.tar --key release.pub
   vdo-bundle push drivers.tar registry.site:5000/vdo/drivers:1`,
-		Version:       version().String(),
-		SilenceErrors: true, SilenceUsage: true,
-		Args:              a.unknownCommand,
+		Version:           version().String(),
 		PersistentPreRunE: checkOutputs,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetUsageFunc(flags.ShowUsage)
-	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{.UsageString}}{{if not .HasParent}}
-` + command.ExitCodesHelp + `
-{{end}}`)
-	root.SetFlagErrorFunc(flags.Unread)
+	command.Root(root, "")
 	flags.GlobalGroup(root, func(fl *pflag.FlagSet) {
 		fl.BoolVar(&a.debug, "debug", false, "tell every request to registries and sources of manifests on standard error, without anything secret")
 	})
@@ -181,29 +159,15 @@ in a registry.`,
 }
 
 func (a *app) addCommands(root *cobra.Command) {
-	add := func(id, title string, commands ...*cobra.Command) {
-		root.AddGroup(&cobra.Group{ID: id, Title: title})
-		for _, c := range commands {
-			c.GroupID = id
-		}
-		root.AddCommand(commands...)
-	}
-	add("make", "Make a bundle, on a connected host",
+	command.Add(root, "make", "Make a bundle, on a connected host",
 		newKeygenCommand(a), newLockCommand(a), newPullCommand(a), newSignCommand(a), newSplitCommand(a))
-	add("look", "Look at a bundle, anywhere",
+	command.Add(root, "look", "Look at a bundle, anywhere",
 		newVerifyCommand(a), newInspectCommand(a), newDiffCommand(a), newSBOMCommand(a), newRepairCommand(a))
-	add("use", "Use a bundle, on an isolated host",
+	command.Add(root, "use", "Use a bundle, on an isolated host",
 		newPushCommand(a), newServeCommand(a), newInstallManifestsCommand(a), newMirrorConfigCommand(a))
-	add("registry", "Keep the registry of a site",
+	command.Add(root, "registry", "Keep the registry of a site",
 		newLoginCommand(a), newLogoutCommand(a), newListCommand(a), newPruneCommand(a))
 	root.AddCommand(newVersionCommand(a),
 		matrixcmd.New(matrixcmd.IO{Out: a.out, Err: a.err, Now: a.now, Signing: a.signing}))
 	flags.Complete(root)
-}
-
-func (a *app) unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return flags.UnknownCommand(cmd, args[0])
 }

@@ -116,7 +116,7 @@ func (o *inspectOptions) print(w io.Writer, i *inspect.Inspection) error {
 func factsOf(i *inspect.Inspection) command.Table {
 	facts := command.NewTable()
 	facts.Row("bundle", i.Root)
-	facts.Row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), plural(i.Blobs, "blob", "blobs")))
+	facts.Row("size", fmt.Sprintf("%s in %s", size.Format(i.Bytes), command.Plural(i.Blobs, "blob", "blobs")))
 	if i.Left != nil {
 		facts.Row("delta", leftLine(i.Left))
 	}

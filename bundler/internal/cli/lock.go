@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
@@ -71,7 +72,7 @@ func (o *lockOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s", plural(len(locked.Lock.Releases), "release", "releases"), plural(len(locked.Lock.Images), "image", "images")))
+	return o.deliver(o.dest, data, fmt.Sprintf(": %s, %s", command.Plural(len(locked.Lock.Releases), "release", "releases"), command.Plural(len(locked.Lock.Images), "image", "images")))
 }
 
 // lockInput are the flags that say what is locked, of `lock` and of `pull`.

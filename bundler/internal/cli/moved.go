@@ -61,7 +61,7 @@ func printMoved(a *app, f *outputFlags, to place, p *pull.Pulled, dryRun bool) e
 	if f.json() {
 		return command.WriteJSON(out, m)
 	}
-	a.say("%s, %s; %s", plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
+	a.say("%s, %s; %s", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), movedText(to, m.Moved))
 	if m.Left != nil {
 		a.say("a delta: %s", leftLine(m.Left))
 	}
@@ -85,6 +85,6 @@ func printPlan(a *app, f *outputFlags, m moved, plan []mover.Planned) error {
 	if err := t.Write(a.out); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%s, %s; %s of it in %s would be moved to %s\n", plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), plural(m.NewItems, "item", "items"), m.Reference)
+	_, err := fmt.Fprintf(a.out, "%s, %s; %s of it in %s would be moved to %s\n", command.Plural(m.Images, "image", "images"), size.Format(m.Bytes), size.Format(m.Moved), command.Plural(m.NewItems, "item", "items"), m.Reference)
 	return err
 }

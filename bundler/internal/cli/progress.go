@@ -10,6 +10,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/run"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/size"
@@ -74,9 +75,9 @@ func (l *lines) Phase(name string, items int, bytes int64) {
 	defer l.mu.Unlock()
 	l.tally, l.shown = tally{name: name, items: items, bytes: bytes}, 0
 	if bytes > 0 {
-		l.printf("%s: %s, %s", name, plural(items, "item", "items"), size.Format(bytes))
+		l.printf("%s: %s, %s", name, command.Plural(items, "item", "items"), size.Format(bytes))
 	} else {
-		l.printf("%s: %s", name, plural(items, "item", "items"))
+		l.printf("%s: %s", name, command.Plural(items, "item", "items"))
 	}
 }
 

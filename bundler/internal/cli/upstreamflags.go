@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
@@ -54,16 +54,9 @@ func (f *upstreamFlags) sayUpstream(a *app, p *pull.Pulled) {
 		}
 	}
 	if len(p.Verified) > 0 {
-		a.say("upstream: %s signed as the policy demands, %d taken unsigned as it allows", plural(signed, "image", "images"), len(p.Verified)-signed)
+		a.say("upstream: %s signed as the policy demands, %d taken unsigned as it allows", command.Plural(signed, "image", "images"), len(p.Verified)-signed)
 	}
 	if p.Attached > 0 {
-		a.say("upstream: %s taken along", plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))
+		a.say("upstream: %s taken along", command.Plural(p.Attached, "signature, attestation or SBOM", "signatures, attestations and SBOMs"))
 	}
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

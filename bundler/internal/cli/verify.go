@@ -117,7 +117,7 @@ func printVerification(w io.Writer, v *verify.Verification) error {
 		matrix += ", signed by " + strings.Join(v.MatrixSignedBy, ", ")
 	}
 	row("matrix", "%s", matrix)
-	row("content", "%s, %s, %s: every digest checked", plural(v.Images, "image", "images"), plural(v.Blobs, "blob", "blobs"), size.Format(v.Bytes))
+	row("content", "%s, %s, %s: every digest checked", command.Plural(v.Images, "image", "images"), command.Plural(v.Blobs, "blob", "blobs"), size.Format(v.Bytes))
 	if v.Left != nil {
 		row("delta", "%s, not checked", leftLine(v.Left))
 	}

@@ -128,7 +128,7 @@ func distributionOf(nodes []preflight.Node) string {
 func (o *nodesOptions) text(w io.Writer, r nodesReport) error {
 	shown := &preflightOptions{app: o.app, all: true}
 	l := &lines{w: w}
-	l.printf("%s", plural(r.Nodes, "node", "nodes"))
+	l.printf("%s", command.Plural(r.Nodes, "node", "nodes"))
 	if l.err == nil {
 		l.err = shown.text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
 	}

@@ -178,9 +178,9 @@ func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
 		o.show(l, x)
 	}
 	if amiss := len(r.Results) - passed; amiss > 0 {
-		l.printf("%s, %s. Verdict: %s", plural(passed, "check passed", "checks passed"), plural(amiss, "finding", "findings"), o.verdict(r.Verdict))
+		l.printf("%s, %s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), command.Plural(amiss, "finding", "findings"), o.verdict(r.Verdict))
 	} else {
-		l.printf("%s. Verdict: %s", plural(passed, "check passed", "checks passed"), o.verdict(r.Verdict))
+		l.printf("%s. Verdict: %s", command.Plural(passed, "check passed", "checks passed"), o.verdict(r.Verdict))
 	}
 	return l.err
 }

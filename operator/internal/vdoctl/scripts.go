@@ -2,6 +2,8 @@ package vdoctl
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,7 +36,7 @@ func govcScript(w io.Writer, plans []usersPlan) error {
 				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, single(x.Path))
 			}
 		}
-		for _, path := range sorted(p.NotNeeded) {
+		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(strings.ReplaceAll(path, "\n", " ")))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -213,7 +214,7 @@ func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
 		l.err = cmp.Or(l.err, roles.Write(w))
 		l.printf("")
 		l.err = cmp.Or(l.err, permissions.Write(w))
-		for _, path := range sorted(p.NotNeeded) {
+		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
 		}
 	}

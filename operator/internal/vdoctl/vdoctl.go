@@ -58,23 +58,15 @@ func Main(version string, args []string) int {
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
-	root.SetArgs(args)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
-	cmd, err := root.ExecuteContextC(ctx)
-	if o, ok := a.out.(*command.Output); ok && err == nil {
-		err = o.Failed()
-	}
+	cmd, err := command.Run(ctx, a.root(), args, a.out, a.err)
 	if err != nil && ctx.Err() != nil {
 		err = &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
 	}
-	f := cmd.Flags().Lookup("format")
 	var shown *resultError
 	if errors.As(err, &shown) {
 		return shown.code
 	}
-	command.Report(a.err, err, f != nil && f.Value.String() == flags.JSON)
+	command.Report(a.err, err, command.WantsJSON(cmd))
 	return command.ExitCode(err)
 }
 
@@ -99,22 +91,12 @@ installed, and changes nothing.`,
   vdoctl preflight --from-file site.yaml
   vdoctl status --watch
   vdoctl users plan -o govc`,
-		Version:       a.build.String(),
-		SilenceErrors: true, SilenceUsage: true,
-		Args: onlyCommands,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version: a.build.String(),
 	}
+	command.Root(root, "\n"+exitCodesHelp)
 	if a.plugin {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vdo"}
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetUsageFunc(flags.ShowUsage)
-	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{.UsageString}}{{if not .HasParent}}
-` + command.ExitCodesHelp + "\n" + exitCodesHelp + `
-{{end}}`)
-	root.SetFlagErrorFunc(flags.Unread)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "output" {
 			name = "format" // as kubectl calls it
@@ -138,15 +120,8 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 }
 
 func (a *app) addCommands(root *cobra.Command) {
-	add := func(id, title string, commands ...*cobra.Command) {
-		root.AddGroup(&cobra.Group{ID: id, Title: title})
-		for _, c := range commands {
-			c.GroupID = id
-		}
-		root.AddCommand(commands...)
-	}
-	add("before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a))
-	add("run", "While they run", newStatusCommand(a))
+	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a))
+	command.Add(root, "run", "While they run", newStatusCommand(a))
 	root.AddCommand(newVersionCommand(a))
 	flags.Complete(root)
 }
@@ -154,17 +129,9 @@ func (a *app) addCommands(root *cobra.Command) {
 // groupOf is a command that has others below it, and does nothing itself.
 func groupOf(name, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: name, Short: short, Args: onlyCommands,
+		Use: name, Short: short, Args: flags.OnlyCommands,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(commands...)
 	return cmd
-}
-
-// onlyCommands refuses an argument that is no command.
-func onlyCommands(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return flags.UnknownCommand(cmd, args[0])
 }

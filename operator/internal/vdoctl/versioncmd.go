@@ -3,6 +3,8 @@ package vdoctl
 import (
 	"context"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -141,10 +143,10 @@ func (r *versionReport) text(w io.Writer) error {
 		}
 		t.Row("vdo-operator", operator)
 	}
-	for _, name := range sorted(r.Drivers) {
+	for _, name := range slices.Sorted(maps.Keys(r.Drivers)) {
 		t.Row(name, r.Drivers[name])
 	}
-	for _, server := range sorted(r.VCenters) {
+	for _, server := range slices.Sorted(maps.Keys(r.VCenters)) {
 		t.Row("vCenter "+server, r.VCenters[server])
 	}
 	return t.Write(w)

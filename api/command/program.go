@@ -1,0 +1,55 @@
+package command
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+)
+
+// Root gives a program's root command what all programs have: the usage with its flags in
+// groups, help that ends with the exit codes and more, and errors of our own. It has no
+// arguments but commands, and without one it shows its help. Its version has to be set.
+func Root(root *cobra.Command, more string) {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Args = flags.OnlyCommands
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetUsageFunc(flags.ShowUsage)
+	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}{{if not .HasParent}}
+` + ExitCodesHelp + more + `
+{{end}}`)
+	root.SetFlagErrorFunc(flags.Unread)
+}
+
+// Add puts commands below the root, in a group of its help.
+func Add(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title})
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
+// Run runs the command that the arguments name, and returns it with its error, which may
+// be that standard output took no more.
+func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Writer) (*cobra.Command, error) {
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(err)
+	cmd, failed := root.ExecuteContextC(ctx)
+	if o, ok := out.(*Output); ok && failed == nil {
+		failed = o.Failed()
+	}
+	return cmd, failed
+}
+
+// WantsJSON tells whether a command was asked for its result as JSON.
+func WantsJSON(cmd *cobra.Command) bool {
+	f := cmd.Flags().Lookup("format")
+	return f != nil && f.Value.String() == flags.JSON
+}
