@@ -69,10 +69,11 @@ lint: ## Run golangci-lint (.golangci.yml)
 	@lint="$$($(STATIC) run -trimpath ./scripts/toolchain golangci-lint)" && "$$lint" run ./...
 
 .PHONY: generate
-generate: ## Regenerate deep copies and CRDs from api/v1alpha1
+generate: ## Regenerate deep copies and CRDs from api/v1alpha1 and api/airship/v1
 	@gen="$$($(STATIC) run -trimpath ./scripts/toolchain controller-gen)" && \
-		"$$gen" object paths=./api/v1alpha1 && \
-		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds
+		"$$gen" object paths=./api/v1alpha1 paths=./api/airship/v1 && \
+		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds && \
+		"$$gen" crd paths=./api/airship/v1 output:crd:dir=deploy/sip/crds
 
 .PHONY: needs
 needs: ## List what the matrix's releases need, from upstream's manifests (VDO_UPSTREAM)
@@ -83,8 +84,8 @@ verify: ## Check format, vet, lint, generated files and the architecture
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	@$(MAKE) --no-print-directory lint
-	@before="$$(cat deploy/crds/* api/v1alpha1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
-		after="$$(cat deploy/crds/* api/v1alpha1/zz_generated* | sha256sum)"; \
+	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
+		after="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; \
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
 	$(GO) test ./test/architecture
 	@$(GO) mod tidy -diff >/dev/null || { echo "go.mod is not tidy: run go mod tidy"; exit 1; }

@@ -24,10 +24,10 @@ const (
 var floors = [][]string{
 	{"api/fault", "deploy"},
 	{"api/strictyaml", "api/command/flags", "bundler/internal/atomicfile"},
-	{"api/command", "api/image", "api/v1alpha1", "matrix"},
+	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
 	{"api/trust", "matrix/needs", "operator/internal/drivers", "operator/internal/revision"},
 	{"api/bundle"},
-	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition"},
+	{"bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
 	{"operator/internal/plan", "operator/internal/drift", "operator/internal/upgrade", "operator/internal/credentials", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
 	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/store", "operator/internal/metrics", "operator/internal/controller/reconciler"},
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/controller/..."},

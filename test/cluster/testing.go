@@ -74,10 +74,14 @@ func New(t testing.TB, opts Options) *Cluster {
 	return c
 }
 
-// InstallCRDs applies deploy/crds and waits until the API server serves them.
+// InstallCRDs applies deploy/crds and deploy/sip/crds, and waits until the API server
+// serves them.
 func InstallCRDs(cfg *rest.Config) error {
 	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join(toolchain.Root(), "deploy", "crds")}, ErrorIfPathMissing: true,
+		Paths: []string{
+			filepath.Join(toolchain.Root(), "deploy", "crds"),
+			filepath.Join(toolchain.Root(), "deploy", "sip", "crds"),
+		}, ErrorIfPathMissing: true,
 	})
 	return err
 }

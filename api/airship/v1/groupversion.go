@@ -1,0 +1,44 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of the kind here.
+var GroupVersion = schema.GroupVersion{Group: "airship.airshipit.org", Version: "v1"}
+
+// AddToScheme makes the kind known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &SIPCluster{}, &SIPClusterList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Names on resources, all of them the predecessor's but the claim.
+const (
+	// Finalizer keeps a SIPCluster until its services and labels are gone.
+	Finalizer = "sip.airship.airshipit.org/finalizer"
+
+	LabelClusterNamespace = "sip.airshipit.org/cluster-namespace"
+	LabelClusterName      = "sip.airshipit.org/cluster-name"
+	LabelNodeType         = "sip.airshipit.org/node-type"
+
+	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME of the SIPCluster that
+	// holds it.
+	AnnotationClaim = "sip.airshipit.org/claimed-by"
+)
+
+// Reasons of the condition Ready.
+const (
+	ReasonProgressing          = "Progressing"             // hosts or services are under way
+	ReasonUnschedulable        = "Unschedulable"           // too few hosts fit
+	ReasonInfraServiceFailure  = "InfraServiceFailure"     // a service cannot be made or does not run
+	ReasonUnableToApplyLabels  = "UnableToApplyLabels"     // a host cannot be claimed or labelled
+	ReasonUnableToDecommission = "UnableToDecommission"    // services or labels cannot be removed
+	ReasonSucceeded            = "ReconciliationSucceeded" // hosts and services are as the spec says
+)
+
+// GetConditions returns the status conditions.
+func (in *SIPCluster) GetConditions() []metav1.Condition { return in.Status.Conditions }

@@ -1,0 +1,269 @@
+package v1
+
+import "slices"
+
+// Services stand before the hosts of a tenant cluster. Their ports are NodePorts of the
+// management cluster's nodes, which share one space: each is used once.
+//
+// +kubebuilder:validation:XValidation:rule="[(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, ports.exists_one(q, q == p)))",message="each nodePort has to be another one: all services share the ports of the nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || [(has(self.loadBalancerControlPlane) ? self.loadBalancerControlPlane.map(s, s.nodePort) : []) + (has(self.jumpHost) ? self.jumpHost.map(s, s.nodePort) : []) + (has(self.auth) ? self.auth.map(s, s.nodePort) : [])].all(ports, ports.all(p, self.loadBalancerWorker.all(w, p < w.nodePortRange.start || p > w.nodePortRange.end)))",message="a nodePort is in the nodePortRange of a loadBalancerWorker: all services share the ports of the nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.loadBalancerWorker) || self.loadBalancerWorker.all(w, self.loadBalancerWorker.exists_one(v, v.nodePortRange.start <= w.nodePortRange.end && w.nodePortRange.start <= v.nodePortRange.end))",message="two nodePortRanges of loadBalancerWorker overlap: all services share the ports of the nodes"
+type Services struct {
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	LoadBalancerControlPlane []LoadBalancerControlPlane `json:"loadBalancerControlPlane,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	LoadBalancerWorker []LoadBalancerWorker `json:"loadBalancerWorker,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	JumpHost []JumpHost `json:"jumpHost,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	Auth []Auth `json:"auth,omitempty"`
+}
+
+// Service is what all services have in common.
+type Service struct {
+	// Image of the service, which has to be in the bundle unless the operator is told to
+	// allow others; default: the bundle's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[-A-Za-z0-9_./:@\[\]]*$')`,message="write the reference of an image, such as registry.site/haproxy:2.8.5, or leave it out to take the bundle's"
+	Image string `json:"image,omitempty"`
+	// NodeLabels are those of the management cluster's nodes that the service runs on.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// NodeInterfaceID is the id of the network, in the hosts' network data, whose
+	// addresses the service uses. It may be left out where the network data has one
+	// network for each IP family.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="write the id of a network on one line"
+	NodeInterfaceID string `json:"nodeInterfaceId,omitempty"`
+	// ClusterIP of the Service; default: one that the API server picks.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule=`self == '' || isIP(self)`,message="write an IP address of the cluster's Service network, or leave it out"
+	ClusterIP *string `json:"clusterIP,omitempty"`
+}
+
+// LoadBalancerControlPlane passes TCP to port 6443 of the control-plane hosts.
+type LoadBalancerControlPlane struct {
+	Service `json:",inline"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	NodePort int32 `json:"nodePort"`
+	// CASecret names a Secret, in the resource's own namespace, with the key ca.crt: the
+	// certificates that the health checks hold the tenant's API servers against. Left out,
+	// the checks use TLS without asking who answers.
+	// +optional
+	CASecret SecretName `json:"caSecret,omitempty"`
+}
+
+// LoadBalancerWorker passes TCP to the same port of the worker hosts, for each port of a
+// range.
+type LoadBalancerWorker struct {
+	Service       `json:",inline"`
+	NodePortRange PortRange `json:"nodePortRange"`
+}
+
+// PortRange is the ports from start to end, both included.
+//
+// +kubebuilder:validation:XValidation:rule="self.start <= self.end",message="start is above end: write the lower port as start"
+// +kubebuilder:validation:XValidation:rule="self.end - self.start < 1000",message="write a range of at most 1000 ports"
+type PortRange struct {
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Start int32 `json:"start"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	End int32 `json:"end"`
+}
+
+// JumpHost is an SSH server that leads to the tenant's hosts and to nothing else, and has
+// commands for their power.
+type JumpHost struct {
+	Service `json:",inline"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	NodePort int32 `json:"nodePort"`
+	// BMC lets the jump host power hosts over Redfish; left out, it cannot, and gets no
+	// credentials of theirs.
+	// +optional
+	BMC *BMC `json:"bmc,omitempty"`
+	// SSHAuthorizedKeys may log in: public keys as in authorized_keys, without options.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=16384
+	// +listType=atomic
+	SSHAuthorizedKeys []string `json:"sshAuthorizedKeys,omitempty"`
+	// NodeSSHPrivateKeys names a Secret, in the resource's own namespace, each of whose
+	// values is a private key that hosts accept.
+	// +optional
+	NodeSSHPrivateKeys SecretName `json:"nodeSSHPrivateKeys,omitempty"`
+}
+
+// BMC is how a jump host reaches the hosts' management controllers.
+type BMC struct {
+	// Proxy makes it go through a proxy: ProxyURL, or the operator's where that is empty.
+	// +optional
+	Proxy bool `json:"proxy,omitempty"`
+	// ProxyURL is http://HOST:PORT or https://HOST:PORT, without a password.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https?://[^/?#@\s]+/?$')`,message="write http://HOST:PORT or https://HOST:PORT, without user and path"
+	ProxyURL string `json:"proxyURL,omitempty"`
+}
+
+// Auth is an OIDC provider (Dex).
+type Auth struct {
+	Service `json:",inline"`
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	NodePort int32 `json:"nodePort"`
+	// Issuer is the URL that tokens are issued under and clients reach the service by:
+	// https://HOST:PORT/PATH. A service without one, as the predecessor's had it, does not
+	// run, and Ready says so.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https://[^/?#@\s]+(/[^?#\s]*)?$')`,message="write https://HOST:PORT, with a path where wanted, without user, query and fragment"
+	Issuer string `json:"issuer,omitempty"`
+	// Connectors are the providers that users come from.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=id
+	Connectors []Connector `json:"connectors,omitempty"`
+	// StaticClients are the programs that may ask for tokens.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=id
+	StaticClients []StaticClient `json:"staticClients,omitempty"`
+	// StaticPasswords are users of the service's own.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=email
+	StaticPasswords []StaticPassword `json:"staticPasswords,omitempty"`
+	// CASecret names a Secret, in the resource's own namespace, with the keys tls.crt and
+	// tls.key: the authority that issues the service's certificate. Left out, one is made.
+	// Either way the certificate is renewed in time.
+	// +optional
+	CASecret SecretName `json:"caSecret,omitempty"`
+}
+
+// Connector is one provider of users.
+type Connector struct {
+	// +kubebuilder:validation:Enum=ldap;oidc;saml
+	Type string `json:"type"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id"`
+	// Name that users see; default: the id.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// Secret has the connector's configuration, as Dex documents it, under the key
+	// config.yaml.
+	Secret SecretName `json:"secret"`
+}
+
+// StaticClient is one program that may ask for tokens.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.public) && self.public) != (has(self.secret) && self.secret != ”)",message="name a secret, or set public: true for a client that can keep none"
+type StaticClient struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ID string `json:"id"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +listType=atomic
+	RedirectURIs []string `json:"redirectURIs,omitempty"`
+	// Public clients, such as command lines, have no secret.
+	// +optional
+	Public bool `json:"public,omitempty"`
+	// Secret has the client's secret under the key clientSecret.
+	// +optional
+	Secret SecretName `json:"secret,omitempty"`
+}
+
+// StaticPassword is one user of the service's own.
+type StaticPassword struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Email string `json:"email"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Username string `json:"username,omitempty"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	UserID string `json:"userID"`
+	// Secret has the bcrypt hash of the password under the key hash.
+	Secret SecretName `json:"secret"`
+}
+
+// SecretName names a Secret in the resource's own namespace; "" names none.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')`,message="write the name of a Secret: lower-case letters and digits, with - and . between them"
+type SecretName string
+
+// SecretNames returns the names of all Secrets that the services refer to, sorted.
+func (s *Services) SecretNames() []SecretName {
+	var all []SecretName
+	for _, lb := range s.LoadBalancerControlPlane {
+		all = append(all, lb.CASecret)
+	}
+	for _, j := range s.JumpHost {
+		all = append(all, j.NodeSSHPrivateKeys)
+	}
+	for _, a := range s.Auth {
+		all = append(all, a.CASecret)
+		for _, c := range a.Connectors {
+			all = append(all, c.Secret)
+		}
+		for _, c := range a.StaticClients {
+			all = append(all, c.Secret)
+		}
+		for _, p := range a.StaticPasswords {
+			all = append(all, p.Secret)
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return slices.DeleteFunc(all, func(n SecretName) bool { return n == "" })
+}
+
+// Interfaces returns the ids of the networks whose addresses the services use, sorted; ""
+// stands for the only one. A service that leads to no host uses none.
+func (s *Services) Interfaces() []string {
+	var all []string
+	for _, lb := range s.LoadBalancerControlPlane {
+		all = append(all, lb.NodeInterfaceID)
+	}
+	for _, lb := range s.LoadBalancerWorker {
+		all = append(all, lb.NodeInterfaceID)
+	}
+	for _, j := range s.JumpHost {
+		all = append(all, j.NodeInterfaceID)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// WantBMC tells whether a jump host shall have the credentials of the hosts' management
+// controllers.
+func (s *Services) WantBMC() bool {
+	return slices.ContainsFunc(s.JumpHost, func(j JumpHost) bool { return j.BMC != nil })
+}

@@ -1,0 +1,121 @@
+package v1_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+)
+
+func TestMain(m *testing.M) { cluster.Main(m) }
+
+// shape is one spec and what the API server answers: nothing, or a fragment of its
+// message.
+type shape struct{ name, resource, spec, refusal string }
+
+const everything = `
+nodes:
+  ControlPlane: {labelSelector: {matchLabels: {flavor: control-plane}}, topologyKey: vino.airshipit.org/rack, count: {active: 3, standby: 1}}
+  Worker: {labelSelector: {matchExpressions: [{key: flavor, operator: In, values: [worker]}]}, topologyKey: vino.airshipit.org/host, count: {active: 4}}
+services:
+  loadBalancerControlPlane: [{image: "haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort: 30000, nodeInterfaceId: oam-ipv4, clusterIP: 10.0.0.7, caSecret: tenant-ca}]
+  loadBalancerWorker: [{image: "haproxy:2.3.2", nodePortRange: {start: 30002, end: 30011}, nodeInterfaceId: oam-ipv4}]
+  jumpHost: [{image: "", nodePort: 30001, bmc: {proxy: true, proxyURL: "http://proxy.site:3128"}, sshAuthorizedKeys: [ssh-rsa AAAA key], nodeSSHPrivateKeys: ssh-keys}]
+  auth:
+    - nodePort: 30012
+      issuer: https://login.site.example:30012/dex
+      connectors: [{type: ldap, id: ldap, secret: ldap-connector}]
+      staticClients: [{id: kubectl, public: true, redirectURIs: ["http://localhost:8000"]}, {id: web, secret: web-client}]
+      staticPasswords: [{email: admin@site.example, userID: "1", secret: admin-hash}]
+      caSecret: login-ca
+`
+
+var shapes = []shape{
+	{"everything", "", everything, ""},
+	{"nothing", "", "{}", ""},
+	{"no count", "", "nodes: {Worker: {}}\nservices: {}", ""},
+	{"an earlier auth without issuer", "", "services: {auth: [{image: dex, nodePort: 30000, nodeInterfaceId: oam}]}", ""},
+	{"name as long as a label", strings.Repeat("a", 63), "{}", ""},
+	{"name longer than a label", strings.Repeat("a", 64), "{}", "at most 63 characters"},
+	{"older roles", "", "nodes: {master: {count: {active: 1}}, worker: {count: {active: 1}}}", "write ControlPlane for master and Worker for worker"},
+	{"unknown role", "", "nodes: {Storage: {}}", "roles are ControlPlane and Worker"},
+	{"negative count", "", "nodes: {Worker: {count: {active: -1}}}", "should be greater than or equal to 0"},
+	{"too large a count", "", "nodes: {Worker: {count: {standby: 1001}}}", "should be less than or equal to 1000"},
+	{"topology key", "", "nodes: {Worker: {topologyKey: 'a rack'}}", "write the key of a label"},
+	{"two alike nodePorts", "", "services: {jumpHost: [{nodePort: 30000}], auth: [{nodePort: 30000}]}", "each nodePort has to be another one"},
+	{"two alike of one kind", "", "services: {jumpHost: [{nodePort: 30000}, {nodePort: 30000}]}", "each nodePort has to be another one"},
+	{"a nodePort in a range", "", "services: {jumpHost: [{nodePort: 30005}], loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}]}", "is in the nodePortRange"},
+	{"ranges that overlap", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}, {nodePortRange: {start: 30005, end: 30006}}]}", "two nodePortRanges of loadBalancerWorker overlap"},
+	{"ranges side by side", "", "services: {jumpHost: [{nodePort: 30007}], loadBalancerWorker: [{nodePortRange: {start: 30000, end: 30005}}, {nodePortRange: {start: 30006, end: 30006}}]}", ""},
+	{"an inverted range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 30001, end: 30000}}]}", "start is above end"},
+	{"too wide a range", "", "services: {loadBalancerWorker: [{nodePortRange: {start: 1, end: 1001}}]}", "at most 1000 ports"},
+	{"port 0", "", "services: {jumpHost: [{nodePort: 0}]}", "should be greater than or equal to 1"},
+	{"port 65536", "", "services: {jumpHost: [{nodePort: 65536}]}", "should be less than or equal to 65535"},
+	{"image with a space", "", "services: {jumpHost: [{nodePort: 1, image: 'a b'}]}", "write the reference of an image"},
+	{"interface of two lines", "", `services: {jumpHost: [{nodePort: 1, nodeInterfaceId: "a\nb"}]}`, "on one line"},
+	{"no IP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 10.0.0}]}", "write an IP address"},
+	{"an IPv6 clusterIP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 'fd00::7'}]}", ""},
+	{"a proxy with a password", "", "services: {jumpHost: [{nodePort: 1, bmc: {proxyURL: 'http://u:p@proxy:1'}}]}", "without user and path"},
+	{"a proxy without a scheme", "", "services: {jumpHost: [{nodePort: 1, bmc: {proxyURL: 'proxy:1'}}]}", "write http://HOST:PORT"},
+	{"name of a Secret", "", "services: {jumpHost: [{nodePort: 1, nodeSSHPrivateKeys: ../etc}]}", "write the name of a Secret"},
+	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
+	{"issuer with a query", "", "services: {auth: [{nodePort: 1, issuer: 'https://login.site/?a'}]}", "without user, query and fragment"},
+	{"connector of another type", "", "services: {auth: [{nodePort: 1, connectors: [{type: mock, id: m, secret: s}]}]}", "supported values"},
+	{"two connectors of one id", "", "services: {auth: [{nodePort: 1, connectors: [{type: ldap, id: m, secret: s}, {type: oidc, id: m, secret: s}]}]}", "Duplicate value"},
+	{"client without a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a}]}]}", "name a secret, or set public: true"},
+	{"public client with a secret", "", "services: {auth: [{nodePort: 1, staticClients: [{id: a, public: true, secret: s}]}]}", "name a secret, or set public: true"},
+}
+
+func TestSIPCluster(t *testing.T) {
+	cfg := cluster.Config(t)
+	s := runtime.NewScheme()
+	require.NoError(t, airship.AddToScheme(s))
+	c, err := client.New(cfg, client.Options{Scheme: s})
+	require.NoError(t, err)
+	ns := cluster.Namespace(t, cfg)
+	for _, shape := range shapes {
+		t.Run(shape.name, func(t *testing.T) {
+			u := &unstructured.Unstructured{Object: map[string]any{}}
+			var spec any
+			require.NoError(t, yaml.Unmarshal([]byte(shape.spec), &spec), shape.spec)
+			u.Object["spec"] = spec
+			u.SetGroupVersionKind(airship.GroupVersion.WithKind("SIPCluster"))
+			u.SetNamespace(ns)
+			u.SetName(shape.resource)
+			if shape.resource == "" {
+				u.SetGenerateName("x-")
+			}
+			err := c.Create(t.Context(), u, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+			if shape.refusal == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, apierrors.IsInvalid(err), "%v", err)
+			require.ErrorContains(t, err, shape.refusal)
+		})
+	}
+}
+
+func TestReferencesOfTheServices(t *testing.T) {
+	var spec airship.SIPClusterSpec
+	require.NoError(t, yaml.UnmarshalStrict([]byte(everything), &spec))
+	require.Equal(t, []airship.SecretName{"admin-hash", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
+	require.Equal(t, []string{"", "oam-ipv4"}, spec.Services.Interfaces())
+	require.True(t, spec.Services.WantBMC())
+	require.Equal(t, []airship.Role{airship.RoleControlPlane, airship.RoleWorker}, spec.Roles())
+	total, standby := spec.Nodes[airship.RoleControlPlane].Wanted()
+	require.Equal(t, []int{4, 1}, []int{total, standby})
+	total, _ = airship.NodeSet{}.Wanted()
+	require.Zero(t, total)
+	require.Empty(t, (&airship.Services{}).SecretNames())
+	require.False(t, (&airship.Services{}).WantBMC())
+}

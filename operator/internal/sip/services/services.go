@@ -1,0 +1,134 @@
+// Package services renders the services of a SIPCluster: load balancers, jump hosts and
+// login, as the objects that the API server shall have. It is pure: what differs from
+// pass to pass (time, chance, Secrets that are read) comes in by [Input].
+//
+//	set, err := services.Render(input)
+//	for _, s := range set.Services { apply(s.Objects) … ready when Deployment s.Name is rolled out }
+//
+// # Contract
+//
+//   - Every object is namespaced, in the SIPCluster's namespace; its apiVersion, kind and
+//     name are set, and it has no owner, no finalizer and no status. Who applies it adds
+//     its own labels, and records it before.
+//   - Each service has exactly one Deployment, of the service's name, and one Service of
+//     the same name. Names are the same from pass to pass and differ between SIPClusters
+//     of one namespace; see [Name].
+//   - A Deployment's pod template changes exactly when its pods have to be rolled.
+//   - Same input, same bytes: what is made by chance (keys, certificates) is taken over
+//     from [Input.Kept] as long as it is valid.
+//   - Nothing secret is in an object of another kind than Secret, and in no error.
+//   - Faults are of one service: they are in its [Service], and the others are rendered.
+package services
+
+import (
+	"io"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+)
+
+// Kind is one kind of service, named as its field of spec.services.
+type Kind string
+
+// The kinds.
+const (
+	LoadBalancerControlPlane Kind = "loadBalancerControlPlane"
+	LoadBalancerWorker       Kind = "loadBalancerWorker"
+	JumpHost                 Kind = "jumpHost"
+	Auth                     Kind = "auth"
+)
+
+// Input is all that the services are made of.
+type Input struct {
+	Cluster types.NamespacedName // of the SIPCluster
+	UID     types.UID
+	Spec    airship.Services
+	// Hosts to serve, by role, sorted by namespace and name: without those that leave.
+	Hosts map[airship.Role][]Host
+	// Secrets are those that the spec refers to (see [airship.Services.SecretNames]), by
+	// name. One that is not there, or cannot be read, is not in it.
+	Secrets map[airship.SecretName]Secret
+	// Kept are the Secrets of an earlier pass as the cluster has them, by name.
+	Kept map[string]Secret
+	// Images answers which image a service runs.
+	Images Images
+	// PullSecret is a .dockerconfigjson for the bundle's mirror; empty for none.
+	PullSecret []byte
+	// BMCProxy is the operator's, for jump hosts that ask for a proxy and name none.
+	BMCProxy string
+	Now      time.Time
+	Rand     io.Reader // of keys; as crypto/rand.Reader
+}
+
+// Images resolves images.
+type Images interface {
+	// Image returns the reference, with a digest, that a service of a kind runs: asked for
+	// in the resource, or the bundle's where that is "". Errors are faults.
+	Image(kind Kind, asked string) (string, error)
+}
+
+// Host is one BareMetalHost that a SIPCluster holds.
+type Host struct {
+	Namespace, Name string
+	// Addresses on the networks that the services use, by nodeInterfaceId; "" is the only
+	// network. IPv4 before IPv6. None where they are not known.
+	Addresses map[string][]netip.Addr
+	// BMC is its management controller; nil where no jump host wants it, or it is not known.
+	BMC *BMC
+}
+
+// BMC is a management controller, as a BareMetalHost has it.
+type BMC struct {
+	Address                        string // such as redfish+https://10.0.0.7/redfish/v1/Systems/1
+	DisableCertificateVerification bool
+	Credentials                    Credentials
+}
+
+// Credentials of a management controller. They do not print.
+type Credentials struct{ Username, Password string }
+
+// String keeps them out of logs.
+func (Credentials) String() string { return "[redacted]" }
+
+// GoString keeps them out of logs.
+func (Credentials) GoString() string { return "[redacted]" }
+
+// Secret is the data of a Secret. It does not print.
+type Secret map[string][]byte
+
+// String keeps it out of logs.
+func (Secret) String() string { return "[redacted]" }
+
+// GoString keeps it out of logs.
+func (Secret) GoString() string { return "[redacted]" }
+
+// Set is what was rendered.
+type Set struct {
+	// Services in the order of the spec: load balancers, jump hosts, login.
+	Services []Service
+	// RenewAt is when something made here (a certificate) is to be renewed, and the
+	// services rendered again; zero for never.
+	RenewAt time.Time
+}
+
+// Service is one service.
+type Service struct {
+	Name string // of its Deployment and Service
+	Kind Kind
+	// Image that it runs, with digest.
+	Image string
+	// Ports that every node answers on, sorted.
+	Ports []Ports
+	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
+	// then stays.
+	Objects []*unstructured.Unstructured
+	// Err is why it cannot be rendered: a fault that names the field.
+	Err error
+}
+
+// Ports is one port, or a range of them.
+type Ports struct{ Start, End int32 }
