@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // What is counted is counted at the edges, where it happens, so that the controllers
@@ -41,8 +42,8 @@ func serve(m *metrics.Meter, several bool) (end func(), err error) {
 // meteredCluster counts what was written to the cluster.
 type meteredCluster struct {
 	*cluster.Cluster
-	meter    *metrics.Meter
-	complete completes
+	meter *metrics.Meter
+	last  notes
 }
 
 // Apply counts objects that were written.
@@ -63,62 +64,94 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-// LoadInventory notes which versions were rolled out until now.
+// LoadInventory notes which versions were rolled out until now, and what became of revisions.
 func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
 	inv, err := c.Cluster.LoadInventory(ctx, of)
 	if err == nil {
-		c.complete.swap(of, &inv)
+		c.last.swap(of, &inv)
 	}
 	return inv, err
 }
 
-// SaveInventory counts the versions that are rolled out since.
+// SaveInventory counts the versions that are rolled out since, and the upgrades.
 func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
 	if err := c.Cluster.SaveInventory(ctx, of, inv); err != nil {
 		return err
 	}
-	before := c.complete.swap(of, &inv)
+	before := c.last.swap(of, &inv)
 	for _, d := range inv.Drivers() {
-		if was, is := before[d], inv.Complete(d); is != "" && is != was {
+		if was, is := before.complete[d], inv.Complete(d); is != "" && is != was {
 			c.meter.RolledOut(string(d), rollout(was, is))
 		}
 	}
+	c.countUpgrades(before.revisions, inv.Memory().Revisions)
 	return nil
+}
+
+// countUpgrades counts what has become of revisions. The first one of all is no upgrade.
+func (c *meteredCluster) countUpgrades(was, now revision.History) {
+	for _, r := range now.Records {
+		before, known := was.Named(r.Name())
+		another := len(was.Records) > 1 || (len(was.Records) == 1 && !known)
+		if !another || (known && before.Outcome == r.Outcome && before.Since.Equal(r.Since)) {
+			continue
+		}
+		course := metrics.Forward
+		if r.Returned || (before.Returned && r.Outcome == revision.Superseded) {
+			course = metrics.RollBack
+		}
+		switch r.Outcome {
+		case revision.Progressing:
+			c.meter.Upgraded(course, metrics.Started)
+		case revision.Healthy:
+			c.meter.Upgraded(course, metrics.Healthy)
+		case revision.Failed:
+			c.meter.Upgraded(course, metrics.Failed)
+		case revision.Superseded:
+			c.meter.Upgraded(course, metrics.Superseded)
+		case revision.RolledBack: // it was counted as failed, and the rollback counts by itself
+		}
+	}
 }
 
 // DeleteInventory forgets what was noted of it.
 func (c *meteredCluster) DeleteInventory(ctx context.Context, of types.NamespacedName) error {
 	err := c.Cluster.DeleteInventory(ctx, of)
 	if err == nil {
-		c.complete.swap(of, nil)
+		c.last.swap(of, nil)
 	}
 	return err
 }
 
-// completes are the versions rolled out, by the inventory that was read or saved last.
-// The zero value is ready.
-type completes struct {
+// noted is what of an inventory is counted by its changes.
+type noted struct {
+	complete  map[matrix.Driver]string // the versions that were rolled out
+	revisions revision.History
+}
+
+// notes are those of the inventories that were read or saved last. The zero value is ready.
+type notes struct {
 	mu sync.Mutex
-	of map[types.NamespacedName]map[matrix.Driver]string
+	of map[types.NamespacedName]noted
 }
 
 // swap remembers an inventory's, or with nil none, and returns those of before.
-func (c *completes) swap(of types.NamespacedName, inv *inventory.Inventory) (before map[matrix.Driver]string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before = c.of[of]
+func (n *notes) swap(of types.NamespacedName, inv *inventory.Inventory) (before noted) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before = n.of[of]
 	if inv == nil {
-		delete(c.of, of)
+		delete(n.of, of)
 		return before
 	}
-	now := map[matrix.Driver]string{}
+	now := noted{complete: map[matrix.Driver]string{}, revisions: inv.Memory().Revisions}
 	for _, d := range inv.Drivers() {
-		now[d] = inv.Complete(d)
+		now.complete[d] = inv.Complete(d)
 	}
-	if c.of == nil {
-		c.of = map[types.NamespacedName]map[matrix.Driver]string{}
+	if n.of == nil {
+		n.of = map[types.NamespacedName]noted{}
 	}
-	c.of[of] = now
+	n.of[of] = now
 	return before
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -117,6 +119,55 @@ func TestRollOutsAreCounted(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(t.Context(), of))
 	pass("3.5.1")
 	require.InDelta(t, 2, counted(t, c.meter)["vdo_rollouts_total install csi"], 0)
+}
+
+// Upgrades and rollbacks are counted once, by the history in the inventory, across restarts;
+// the first installation is none.
+func TestUpgradesAreCounted(t *testing.T) {
+	c, ns := testCluster(t)
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
+	at, key := time.Now().UTC().Truncate(time.Second), []byte("key")
+	save := func(change func(h revision.History, now time.Time) revision.History) {
+		t.Helper()
+		at = at.Add(time.Minute)
+		inv, err := c.LoadInventory(t.Context(), of)
+		require.NoError(t, err)
+		inv = inv.With(object)
+		memory := inv.Memory()
+		memory.Revisions = change(memory.Revisions, at)
+		inv = inv.WithMemory(memory)
+		for range 2 { // whatever else is saved
+			require.NoError(t, c.SaveInventory(t.Context(), of, inv))
+		}
+	}
+	begin := func(version string) {
+		t.Helper()
+		rev := revision.Revision{Bundle: "registry/vdo@sha256:" + version, Releases: []string{"csi@" + version}}
+		save(func(h revision.History, now time.Time) revision.History {
+			return h.Begin(rev, revision.Beginning{Now: now, Key: key})
+		})
+	}
+	succeed := func() { save(func(h revision.History, now time.Time) revision.History { return h.Succeed(now) }) }
+	begin("3.5.0")
+	succeed()
+	require.Empty(t, counted(t, c.meter), "the first installation")
+	begin("3.5.1")
+	succeed()
+	begin("3.6.0")
+	c = &meteredCluster{Cluster: c.Cluster, meter: c.meter} // restarted
+	save(func(h revision.History, now time.Time) revision.History { return h.Fail("no pod came up", now) })
+	save(func(h revision.History, now time.Time) revision.History {
+		return h.RollBack(h.Targets()[0].Name(), now)
+	})
+	succeed()
+	begin("3.6.1")
+	begin("3.6.2")
+	require.Equal(t, map[string]float64{
+		"vdo_upgrades_total upgrade started": 4, "vdo_upgrades_total upgrade healthy": 1,
+		"vdo_upgrades_total upgrade failed": 1, "vdo_upgrades_total upgrade superseded": 1,
+		"vdo_upgrades_total rollback started": 1, "vdo_upgrades_total rollback healthy": 1,
+	}, counted(t, c.meter))
 }
 
 type answer struct{ err error }

@@ -17,6 +17,7 @@ import (
 type counts struct {
 	objects  *prometheus.CounterVec
 	rollouts *prometheus.CounterVec
+	upgrades *prometheus.CounterVec
 	events   *prometheus.CounterVec
 	checks   *prometheus.CounterVec
 
@@ -44,10 +45,31 @@ const (
 	Downgrade Rollout = "downgrade" // a higher version before
 )
 
+// Course is what an upgrade is: one to what was chosen, or back.
+type Course string
+
+// The courses.
+const (
+	Forward  Course = "upgrade"  // another revision takes the place of the one in force
+	RollBack Course = "rollback" // an earlier revision is put back
+)
+
+// Outcome is what became of an upgrade.
+type Outcome string
+
+// The outcomes.
+const (
+	Started    Outcome = "started"
+	Healthy    Outcome = "healthy"
+	Failed     Outcome = "failed"     // not healthy within its deadline
+	Superseded Outcome = "superseded" // another one took its place before it was healthy
+)
+
 func newCounts() counts {
 	c := counts{
 		objects:  counter("vdo_object_changes_total", "Objects of drivers that were written or deleted, by why. The cause drift is a repair.", "driver", "cause"),
 		rollouts: counter("vdo_rollouts_total", "Versions of drivers that were seen rolled out.", "driver", "change"),
+		upgrades: counter("vdo_upgrades_total", "Upgrades of the drivers to another revision, and rollbacks to an earlier one, by outcome.", "course", "outcome"),
 		events:   counter("vdo_events_total", "Events about the operator's resources: a changed Ready condition, and what was done.", "kind", "type", "reason"),
 		checks:   counter("vdo_vcenter_checks_total", "Questions to vCenters, by the reason of their failure or Succeeded.", "reason"),
 		mu:       &sync.Mutex{}, took: map[string]time.Duration{},
@@ -61,6 +83,11 @@ func newCounts() counts {
 			c.rollouts.WithLabelValues(d, string(change))
 		}
 	}
+	for _, o := range []Outcome{Started, Healthy, Failed, Superseded} {
+		for _, course := range []Course{Forward, RollBack} {
+			c.upgrades.WithLabelValues(string(course), string(o))
+		}
+	}
 	c.checks.WithLabelValues("Succeeded")
 	return c
 }
@@ -70,7 +97,7 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 }
 
 func (c counts) all() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{c.objects, c.rollouts, c.events, c.checks}
+	return []*prometheus.CounterVec{c.objects, c.rollouts, c.upgrades, c.events, c.checks}
 }
 
 func (c counts) describe(to chan<- *prometheus.Desc) {
@@ -97,6 +124,11 @@ func (c counts) ObjectChanged(of, cause string) {
 // RolledOut counts a roll-out that has ended.
 func (c counts) RolledOut(of string, change Rollout) {
 	c.rollouts.WithLabelValues(driver(of), string(change)).Inc()
+}
+
+// Upgraded counts what became of an upgrade.
+func (c counts) Upgraded(course Course, outcome Outcome) {
+	c.upgrades.WithLabelValues(string(course), string(outcome)).Inc()
 }
 
 // EventRecorded counts an event about a resource of the kind.

@@ -236,6 +236,12 @@ func faults() []brokenResource {
 		brokenConfig("contested", func(c *v1alpha1.VDOConfig) {
 			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
 		}, "VDODriftContested"),
+		brokenConfig("rolled-back", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
+		brokenConfig("failed-and-stays", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
+		brokenConfig("approval", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),
+		brokenConfig("window", func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "WindowClosed")
+		}), // it waits for what comes by itself
 		brokenConfig("next-minor", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionNextMin, no, "Incompatible") }, "VDONextMinorNotCovered"),
 		brokenConfig("certificate", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
 
