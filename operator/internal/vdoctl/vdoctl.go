@@ -1,7 +1,11 @@
 // Package vdoctl is the command line of a cluster's administrator: what is checked before
-// anything is installed, how it fares after, and what the vCenters' accounts need. Like
-// kubectl it reads a kubeconfig, and it changes nothing: neither in the cluster nor in a
-// vCenter.
+// anything is installed, how it fares after, what the vCenters' accounts need, and what is
+// consented to. Like kubectl it reads a kubeconfig.
+//
+// What changes something says so in its help. It shows what it will change and asks, unless
+// --yes is given; --dry-run has the API server check it and changes nothing; what was
+// interrupted goes on when the same command is run again. All of it is done through the
+// operator's resources, so the operator's own rules hold.
 //
 // Called as kubectl-vdo, the name by which kubectl finds it, it calls itself `kubectl vdo`.
 //
@@ -82,11 +86,11 @@ const exitCodesHelp = `Of results:
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vdoctl",
-		Short: "Check and watch the vSphere drivers of a cluster",
+		Short: "Check, install, watch and upgrade the vSphere drivers of a cluster",
 		Long: `vdoctl checks what the vSphere drivers need of a cluster, its nodes and the
-vCenters, shows how they fare, and computes the privileges that they need. It reads
-the VDOConfig and VsphereCloudConfigs of the cluster, or a file before anything is
-installed, and changes nothing.`,
+vCenters, shows how they fare, and says and does what their operator needs of a
+person. It reads the VDOConfig and VsphereCloudConfigs of the cluster, or a file
+before anything is installed. What changes something asks first.`,
 		Example: `  vdoctl preflight
   vdoctl preflight --from-file site.yaml
   vdoctl status --watch
@@ -121,7 +125,7 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 
 func (a *app) addCommands(root *cobra.Command) {
 	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a))
-	command.Add(root, "run", "While they run", newStatusCommand(a))
+	command.Add(root, "run", "While they run", newStatusCommand(a), newUpgradeCommand(a))
 	root.AddCommand(newVersionCommand(a))
 	flags.Complete(root)
 }

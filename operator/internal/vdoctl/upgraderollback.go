@@ -1,0 +1,275 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+type rollbackOptions struct {
+	*app
+	outputFlags
+	consentFlags
+
+	by string
+}
+
+func newUpgradeRollbackCommand(a *app) *cobra.Command {
+	o := &rollbackOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "rollback [REVISION]", Short: "Go back to an earlier revision that was healthy",
+		Long: `Goes back to an earlier revision that was healthy: the one named, or the last one. It
+pins the releases of that revision in the VDOConfig, consents to what is older than what
+runs, and, where the revision is of another bundle, points the DriverBundle at that one by
+its digest. The operator does the rest; it refuses what a release says cannot be gone back
+from. An upgrade that fails needs none of this: the operator goes back by itself, unless
+spec.upgradePolicy.rollback is Never.`,
+		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r6-9c41aa07 --yes",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return flags.Usage(cmd, fmt.Sprintf("unexpected argument %q", args[1]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), strings.Join(args, ""))
+		},
+	}
+	cmd.Flags().StringVar(&o.by, "by", "", "`NAME` of who consents (default: as the API server knows you)")
+	o.consentFlags.bind(cmd)
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+// wayBack is what is changed to go back.
+type wayBack struct {
+	to              v1alpha1.RevisionStatus
+	config          *v1alpha1.VDOConfig
+	bundle          *v1alpha1.DriverBundle // nil where it stays as it is
+	configChanges   []string
+	bundleChanges   []string
+	before, bundle0 client.Object
+}
+
+func (o *rollbackOptions) run(ctx context.Context, name string) error {
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	who := approveOptions{app: o.app, by: o.by}
+	by, err := who.who(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := o.plan(ctx, c, name, by)
+	if err != nil {
+		return err
+	}
+	out := []changed{}
+	for _, x := range []changed{{Object: "VDOConfig " + w.config.Name, Changes: w.configChanges}, {Object: "DriverBundle", Changes: w.bundleChanges}} {
+		if len(x.Changes) > 0 {
+			if w.bundle != nil && x.Object == "DriverBundle" {
+				x.Object += " " + w.bundle.Name
+			}
+			x.DryRun = o.dryRun
+			out = append(out, x)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, changed{Object: "VDOConfig " + w.config.Name, Changes: []string{}, Message: "all is set to go back to " + w.to.Name + " already: see `vdoctl status`"})
+		return o.show(out)
+	}
+	if !o.dryRun {
+		if err := o.askFirst(ctx, w, out); err != nil {
+			return err
+		}
+	}
+	if err := o.apply(ctx, c, w); err != nil {
+		return err
+	}
+	out[len(out)-1].Message = "watch it with `vdoctl status --watch`. To go forward again, take these out: kubectl edit, or `vdoctl configure`"
+	return o.show(out)
+}
+
+// askFirst shows what is changed, on the terminal, and asks.
+func (o *rollbackOptions) askFirst(ctx context.Context, w *wayBack, out []changed) error {
+	if !o.yes {
+		l := &lines{w: o.err}
+		for _, x := range out {
+			for _, line := range x.Changes {
+				l.printf("%s: %s", x.Object, line)
+			}
+		}
+	}
+	return o.consent(ctx, o.consentFlags, fmt.Sprintf("Go back to %s (%s)?", w.to.Name, w.to.Releases))
+}
+
+func (o *rollbackOptions) show(out []changed) error {
+	return o.print(o.out, out, func(w io.Writer) error {
+		for _, x := range out {
+			if err := x.text(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// plan reads what there is and says what has to change.
+func (o *rollbackOptions) plan(ctx context.Context, c client.Client, name, by string) (*wayBack, error) {
+	config, err := theConfig(ctx, c, o.cluster.namespace)
+	if err != nil {
+		return nil, err
+	}
+	to, err := revisionToGoBackTo(config, name)
+	if err != nil {
+		return nil, err
+	}
+	bundle, err := bundleOf(ctx, c, config)
+	if err != nil {
+		return nil, err
+	}
+	w := &wayBack{to: to, config: config, before: config.DeepCopy(), bundle0: bundle.DeepCopy()}
+	if bundle.Status.Repository+"@"+bundle.Status.Digest != to.Bundle || bundle.Spec.Versions != "" {
+		if w.bundleChanges, err = pointAt(bundle, to); err != nil {
+			return nil, err
+		}
+		w.bundle = bundle
+	}
+	w.configChanges = pin(config, to, by)
+	return w, nil
+}
+
+// revisionToGoBackTo finds the revision, which has to have been healthy.
+func revisionToGoBackTo(config *v1alpha1.VDOConfig, name string) (v1alpha1.RevisionStatus, error) {
+	const op = "go back to"
+	var healthy []string
+	for i := len(config.Status.Revisions) - 1; i >= 0; i-- {
+		r := config.Status.Revisions[i]
+		if r.Name == config.Status.Revision {
+			if r.Name == name {
+				return r, &fault.Error{Reason: fault.Conflict, Op: op, Subject: name, Err: errors.New("it is the one in force"), Hint: "see `vdoctl upgrade list`"}
+			}
+			continue
+		}
+		switch {
+		case r.Outcome == "Healthy" && (name == "" || name == r.Name):
+			return r, nil
+		case r.Name == name:
+			return r, &fault.Error{Reason: fault.Refused, Op: op, Subject: name, Err: fmt.Errorf("it was not healthy: %s", strings.ToLower(r.Outcome)), Hint: "choose one that was: see `vdoctl upgrade list`"}
+		case r.Outcome == "Healthy":
+			healthy = append(healthy, r.Name)
+		}
+	}
+	f := &fault.Error{Reason: fault.NotFound, Op: op, Subject: "an earlier revision", Err: errors.New("none is remembered that was healthy"), Hint: "see `vdoctl upgrade list`"}
+	if name != "" {
+		f.Subject, f.Err = name, errors.New("no such revision is remembered")
+	}
+	if len(healthy) > 0 {
+		f.Hint = "those that were healthy: " + strings.Join(healthy, ", ")
+	}
+	return v1alpha1.RevisionStatus{}, f
+}
+
+// bundleOf is the DriverBundle that a VDOConfig installs from.
+func bundleOf(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
+	var list v1alpha1.DriverBundleList
+	if err := c.List(ctx, &list, client.InNamespace(config.Namespace)); err != nil {
+		return nil, clusterFault("read the DriverBundles", err)
+	}
+	for i := range list.Items {
+		if b := &list.Items[i]; len(list.Items) == 1 && config.Spec.Bundle == nil || config.Spec.Bundle != nil && b.Name == config.Spec.Bundle.Name {
+			return b, nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Op: "read the DriverBundle of", Subject: "VDOConfig " + config.Name,
+		Err: fmt.Errorf("there are %d, and none is named by spec.bundle", len(list.Items)), Hint: "name the one to install from in spec.bundle"}
+}
+
+// pointAt has a DriverBundle hold the bundle of a revision.
+func pointAt(b *v1alpha1.DriverBundle, to v1alpha1.RevisionStatus) ([]string, error) {
+	if b.Name == v1alpha1.LegacyMatrixName {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "point at " + to.Bundle, Subject: "DriverBundle " + b.Name,
+			Err:  errors.New("it follows the earlier operator's ConfigMap or CompatibilityConfig"),
+			Hint: "push the bundle of that digest under the tag that it names, or go over to a DriverBundle of your own"}
+	}
+	_, digest, _ := strings.Cut(to.Bundle, "@")
+	var done []string
+	set := func(field string, at *string, value string) {
+		if *at != value {
+			*at = value
+			done = append(done, fmt.Sprintf("%s: %q", field, value))
+		}
+	}
+	set("spec.reference", &b.Spec.Reference, to.Bundle)
+	set("spec.versions", &b.Spec.Versions, "")
+	set("spec.acceptOlder", &b.Spec.AcceptOlder, digest)
+	return done, nil
+}
+
+// pin has a VDOConfig ask for the releases of a revision, and consents to them.
+func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, by string) []string {
+	var done []string
+	releases := splitReleases(to.Releases)
+	for _, id := range releases {
+		driver, version, _ := strings.Cut(id, "@")
+		i := slices.IndexFunc(config.Spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == driver })
+		if i < 0 {
+			i = len(config.Spec.Drivers)
+			config.Spec.Drivers = append(config.Spec.Drivers, v1alpha1.DriverPolicy{Driver: driver})
+		}
+		if p := &config.Spec.Drivers[i]; p.Version != version {
+			p.Version = version
+			done = append(done, fmt.Sprintf("spec.drivers[%s].version: %s", driver, version))
+		}
+	}
+	policy := config.Spec.UpgradePolicy
+	if policy == nil {
+		policy = &v1alpha1.UpgradePolicy{}
+	}
+	for _, id := range lowerThanRunning(config, releases) {
+		if !slices.Contains(policy.AllowDowngrade, id) {
+			policy.AllowDowngrade = append(policy.AllowDowngrade, id)
+			done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
+		}
+	}
+	if policy.Approval == nil || policy.Approval.Revision != to.Name {
+		policy.Approval = &v1alpha1.UpgradeApproval{Revision: to.Name, By: by}
+		done = append(done, "spec.upgradePolicy.approval: "+to.Name+" by "+by)
+	}
+	if len(done) > 0 {
+		config.Spec.UpgradePolicy = policy
+	}
+	return done
+}
+
+// apply writes both. What is done is not done again by the next run.
+func (o *rollbackOptions) apply(ctx context.Context, c client.Client, w *wayBack) error {
+	for _, x := range []struct {
+		object, before client.Object
+		changes        []string
+	}{{w.config, w.before, w.configChanges}, {w.bundle, w.bundle0, w.bundleChanges}} {
+		if len(x.changes) == 0 {
+			continue
+		}
+		patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
+		if err := c.Patch(ctx, x.object, patch, dryRunPatch(o.dryRun)...); err != nil {
+			f := changeFault("go back to "+w.to.Name, err)
+			if isConflict(err) {
+				f = &fault.Error{Reason: fault.Conflict, Op: "go back to " + w.to.Name, Err: errors.New("somebody has changed the resource meanwhile"), Hint: "run the same command again"}
+			}
+			return f
+		}
+	}
+	return nil
+}
