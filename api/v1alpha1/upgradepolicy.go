@@ -4,8 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AnnotationRetry names a revision that failed and shall be tried again, once, as
-// status.revisions lists it.
+// AnnotationRetry names a revision that failed and shall be tried again, as
+// status.revisions lists it: once each time that the value changes. After the name and a
+// space may be any text, such as the time.
 const AnnotationRetry = "reconcile.vdo.vmware.com/retry"
 
 // UpgradePolicy says when drivers that run are changed to another revision, which is

@@ -3,6 +3,7 @@ package revision
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,26 @@ type History struct {
 	Current int      `json:"current,omitempty"` // number of the one in force; 0: none
 	Last    int      `json:"last,omitempty"`    // highest number that was given
 	Records []Record `json:"records,omitempty"`
+	// Wish is the wish for another try that was acted on, while it is still there.
+	Wish string `json:"wish,omitempty"`
+}
+
+// Asks tells whether a wish, which is a revision's name and what follows after a space, is
+// for a revision, and was not acted on yet.
+func (h History) Asks(wish, name string) bool { return wish != h.Wish && wishedFor(wish) == name }
+
+func wishedFor(wish string) string {
+	name, _, _ := strings.Cut(wish, " ")
+	return name
+}
+
+// Wished forgets a wish that was acted on once there is another one or none: the same may
+// be asked for again after.
+func (h History) Wished(wish string) History {
+	if wish != h.Wish {
+		h.Wish = ""
+	}
+	return h
 }
 
 // InForce returns the revision in force.
@@ -81,6 +102,9 @@ func (h History) Begin(r Revision, b Beginning) History {
 	rec.Approval = b.Approval
 	out := h.leave(b.Now)
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
+	if wishedFor(b.Attempt.Retry) == rec.Name() {
+		out.Wish = b.Attempt.Retry
+	}
 	return out.with(rec)
 }
 

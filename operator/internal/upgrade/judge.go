@@ -33,6 +33,8 @@ type Look struct {
 	Why string
 	// Progress is a number of pods that grows while the roll-out gets on.
 	Progress int64
+	// Wanted is how many pods there shall be; 0 where that is not known.
+	Wanted int64
 	// Elsewhere is set while something else is known to be at fault, or is waited for:
 	// then time does not count.
 	Elsewhere bool
@@ -82,6 +84,7 @@ func settled(h revision.History, g revision.Gate, now time.Time) revision.Histor
 // count counts time without progress, and fails the revision once there is too much.
 func count(h revision.History, g revision.Gate, l Look) revision.History {
 	was := g
+	g = g.Rescaled(l.Wanted, l.Progress)
 	g.Spent += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
 	g.Seen = l.Now
 	if l.Elsewhere && l.Progress <= g.Mark {
@@ -97,11 +100,14 @@ func count(h revision.History, g revision.Gate, l Look) revision.History {
 	if time.Duration(g.Spent)*time.Second >= deadline {
 		return h.Fail(fmt.Sprintf("it was not healthy after %s without progress: %s", deadline, why(l)), l.Now)
 	}
-	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && l.Now.Sub(was.Seen) >= 0 && l.Now.Sub(was.Seen) < written {
+	if cur, _ := h.InForce(); cur.Gate != nil && cur.Gate.Good.Equal(g.Good) && g.Mark == was.Mark && g.Wanted == was.Wanted && recent(was.Seen, l.Now) {
 		return h
 	}
 	return h.WithGate(g)
 }
+
+// recent tells whether there is no need yet to write the time down again.
+func recent(seen, now time.Time) bool { return now.Sub(seen) >= 0 && now.Sub(seen) < written }
 
 func why(l Look) string {
 	const most = 512

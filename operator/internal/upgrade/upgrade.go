@@ -14,7 +14,8 @@
 //   - A revision that failed is rolled back from, unless it may not be (spec.upgradePolicy,
 //     a one-way mark of the matrix, nothing to go back to), or another one may proceed.
 //   - A revision that failed is not tried again while the bundle, the releases, the program
-//     and the VDOConfig are the same, unless it is asked for by name: once each time.
+//     and the VDOConfig are the same, unless it is asked for by name: once each time that
+//     the wish changes.
 //   - A driver is changed to an older version than runs only with consent to that release,
 //     and never across a one-way mark.
 //   - Under Manual an upgrade waits for an approval by the name of its revision.
@@ -179,8 +180,7 @@ func (f *Facts) failedBefore(revision.Record) (Verdict, bool) {
 // again tells whether a revision that failed may be tried again.
 func (f *Facts) again(known revision.Record) bool {
 	was := known.Attempt
-	asked := f.Attempt.Retry == known.Name() && was.Retry != f.Attempt.Retry
-	return asked || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
+	return f.History.Asks(f.Attempt.Retry, known.Name()) || was.Program != f.Attempt.Program || was.Generation != f.Attempt.Generation
 }
 
 // downgrades refuses one without consent.

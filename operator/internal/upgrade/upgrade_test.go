@@ -204,11 +204,55 @@ func TestJudge(t *testing.T) {
 	h = look(h, time.Minute, 15, upgrade.Look{Progress: 50})
 	require.Equal(t, revision.Failed, outcome(h))
 
+	// Five of ten nodes leave: what they had is no progress lost, nor is it won again when they come back.
+	h = look(begin, time.Minute, 10, upgrade.Look{Wanted: 10, Progress: 12})
+	h = look(h, time.Minute, 1, upgrade.Look{Wanted: 5, Progress: 6})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, upgrade.Look{Wanted: 5, Progress: 7})), "one pod more is progress")
+	require.Equal(t, revision.Failed, outcome(look(h, time.Minute, 5, upgrade.Look{Wanted: 5, Progress: 6})), "it is none that nodes have left")
+	for range 3 {
+		h = look(h, time.Minute, 1, upgrade.Look{Wanted: 10, Progress: 12})
+		h = look(h, time.Minute, 1, upgrade.Look{Wanted: 5, Progress: 6})
+	}
+	require.Equal(t, revision.Failed, outcome(h), "nor that nodes come and go")
+	h = look(begin, time.Minute, 10, upgrade.Look{Wanted: 10, Progress: 12})
+	h = look(h, time.Minute, 1, upgrade.Look{Wanted: 5, Progress: 6})
+	h = look(h, time.Minute, 1, upgrade.Look{Wanted: 20, Progress: 13})
+	require.Equal(t, revision.Progressing, outcome(look(h, time.Minute, 14, upgrade.Look{Wanted: 20, Progress: 13})), "a new node has its pods")
+
 	cur, _ := look(begin, time.Minute, 15, upgrade.Look{Why: "csi: it crashes"}).InForce()
 	require.Equal(t, "it was not healthy after 15m0s without progress: csi: it crashes", cur.Reason)
 
 	a, b := look(begin, time.Minute, 1, upgrade.Look{}), look(begin, time.Minute, 1, upgrade.Look{})
 	require.Equal(t, a, upgrade.Judge(b, upgrade.Look{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
+}
+
+// A revision that failed is tried again each time that the wish for it changes, and once each
+// time.
+func TestAWishCountsEachTimeThatItChanges(t *testing.T) {
+	next := rev("b", "csi@3.7.3")
+	h := healthy(rev("a", "csi@3.5.1")).Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+	name := next.Name(2)
+	for i, c := range []struct {
+		wish   string
+		closed bool // no window is open
+		begins bool
+	}{
+		{wish: "r9-00000000"}, {wish: name, closed: true}, {wish: name, begins: true}, {wish: name},
+		{wish: name + " at noon", begins: true}, {wish: name + " at noon"},
+		{wish: name, begins: true}, {wish: ""}, {wish: name, begins: true}, {wish: name}, {wish: name + "0"}, {wish: name, begins: true},
+	} {
+		attempt := revision.Attempt{Retry: c.wish}
+		h = h.Wished(c.wish)
+		f := upgrade.Facts{Now: t0, History: h, Candidate: next, Attempt: attempt}
+		if c.closed {
+			f.Interlock = "something changes"
+		}
+		v := upgrade.Decide(f)
+		require.Equal(t, c.begins, v.Begins, "%d: %+v", i, v)
+		if v.Begins {
+			h = h.Begin(*next, revision.Beginning{Now: t0, Key: key, Attempt: attempt}).Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+		}
+	}
 }
 
 // Whatever happens, in whatever order: a revision that always fails is begun once for each
@@ -235,9 +279,10 @@ func TestAFailingRevisionNeverLoops(t *testing.T) {
 				attempt.Generation++
 				changed()
 			case 2:
-				attempt.Retry = h.NameOf(*candidate)
+				attempt.Retry = fmt.Sprintf("%s %d", h.NameOf(*candidate), step)
 				changed()
 			}
+			h = h.Wished(attempt.Retry)
 			v := upgrade.Decide(upgrade.Facts{Now: now, History: h, Candidate: candidate, Attempt: attempt,
 				Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.0", "csi@3.6.0"}}})
 			switch {

@@ -100,6 +100,7 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	for _, w := range p.site.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
 			l.Progress += int64(w.Updated) + int64(w.Available)
+			l.Wanted += int64(w.Desired)
 		}
 	}
 	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")

@@ -297,7 +297,7 @@ func (s *site) keeps(d decision) decision {
 // begun is the history once what was rendered is being applied.
 func (s *site) begun(r rendering) revision.History {
 	u := &s.revisions
-	h := u.history
+	h := u.history.Wished(s.attempt().Retry)
 	if s.frozen != "" || r.frozen != "" || r.untrusted != "" || r.refused != nil {
 		return h
 	}

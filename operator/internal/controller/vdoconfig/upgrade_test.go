@@ -158,6 +158,9 @@ func TestAFailedUpgradeIsRolledBackOnceThoughTheOperatorIsKilledAtEachWrite(t *t
 		w.look(v)
 	}
 	require.NotContains(t, w.events.all(), "RevisionStarted", "a wish counts once")
+	w.change(v, func() { v.Annotations[v1alpha1.AnnotationRetry] = failing + " again" })
+	w.look(v)
+	require.Contains(t, w.events.all(), "RevisionStarted: revision "+failing, "another one counts again")
 }
 
 // restart makes another operator, which remembers nothing.
