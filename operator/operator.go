@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := reachable(ctx, cfg); err != nil {
 		return err
 	}
-	mgr, err := newManager(unhurried(cfg), o)
+	mgr, err := newManager(ways(cfg), o)
 	if err != nil {
 		return err
 	}
@@ -103,14 +103,15 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return nil
 }
 
-// unhurried lets a pass read some hundred objects without waiting for the client's
-// own limit; the API server's priority and fairness keeps the load in bounds.
-func unhurried(cfg *rest.Config) *rest.Config {
-	if cfg.QPS != 0 {
-		return cfg
-	}
+// ways are the operator's to the API server. A pass reads some hundred objects without
+// waiting for the client's own limit, unless one is set: the API server's priority and
+// fairness keeps the load in bounds. No request waits for ever.
+func ways(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.Burst = 100, 200
+	if cfg.QPS == 0 {
+		cfg.QPS, cfg.Burst = 100, 200
+	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, 0) })
 	return cfg
 }
 

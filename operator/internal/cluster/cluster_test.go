@@ -162,6 +162,30 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(ctx, of))
 }
 
+// What another operator writes between the look at a record and its deletion stays.
+func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
+	c, k, ns := start(t)
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}))
+	key := types.NamespacedName{Namespace: ns, Name: "key"}
+	require.NoError(t, c.CreateSecret(ctx, key, map[string][]byte{"k": []byte("one")}))
+	cut := edge.Cluster{Reader: c.Reader, Versions: c.Versions}
+	cut.Client = interceptor.NewClient(k, interceptor.Funcs{Delete: func(ctx context.Context, to client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+		other := o.DeepCopyObject().(client.Object) //nolint:forcetypeassert // as it was
+		other.SetAnnotations(map[string]string{"written": "meanwhile"})
+		if err := to.Update(ctx, other); err != nil {
+			return err
+		}
+		return to.Delete(ctx, o, opts...)
+	}})
+	require.Equal(t, fault.Conflict, fault.ReasonOf(cut.DeleteInventory(ctx, of)))
+	require.Equal(t, fault.Conflict, fault.ReasonOf(cut.DeleteSecret(ctx, key)))
+	require.NoError(t, k.Get(ctx, key, &corev1.Secret{}))
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	require.NoError(t, c.DeleteSecret(ctx, key))
+	require.True(t, apierrors.IsNotFound(k.Get(ctx, key, &corev1.Secret{})))
+}
+
 func TestVolumesOfTheDriverAreCountedMigratedOnesToo(t *testing.T) {
 	c, k, ns := start(t)
 	before, _, err := c.Volumes(ctx)

@@ -94,8 +94,7 @@ func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) 
 		return err
 	}
 	for _, name := range []string{inventory.ConfigMapName(of.Name), inventory.CopyName(of.Name)} {
-		cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name}}
-		if err := c.Client.Delete(ctx, &cm); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.deleteNow(ctx, types.NamespacedName{Namespace: of.Namespace, Name: name}, &corev1.ConfigMap{}); err != nil {
 			return classify("delete", "inventory "+of.String(), err)
 		}
 	}
@@ -179,9 +178,17 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 
 // DeleteSecret removes a Secret of the operator's own.
 func (c *Cluster) DeleteSecret(ctx context.Context, key types.NamespacedName) error {
-	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	if err := c.Client.Delete(ctx, &s); err != nil && !apierrors.IsNotFound(err) {
+	if err := c.deleteNow(ctx, key, &corev1.Secret{}); err != nil {
 		return classify("delete", "Secret "+key.String(), err)
 	}
 	return nil
+}
+
+// deleteNow deletes an object as it is now: one that is written or made anew in between,
+// as by an operator that leads since, stays.
+func (c *Cluster) deleteNow(ctx context.Context, key types.NamespacedName, o client.Object) error {
+	if err := c.Reader.Get(ctx, key, o); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return c.deleteAsRead(ctx, o)
 }

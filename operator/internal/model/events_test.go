@@ -114,8 +114,11 @@ func (w *world) statusEvent(arg string) {
 	defer w.wire.mu.Unlock()
 	w.wire.refuse = nil
 	if arg == "cannot be written" {
-		w.wire.refuse = func(req *http.Request) bool {
-			return isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/")
+		w.wire.refuse = func(req *http.Request) *http.Response {
+			if isWrite(req) && strings.HasSuffix(req.URL.Path, "/status") && strings.Contains(req.URL.Path, "/vspherecloudconfigs/") {
+				return answer(req, http.StatusInternalServerError)
+			}
+			return nil
 		}
 	}
 }

@@ -52,6 +52,7 @@ func TestRandomPrograms(t *testing.T) {
 		return
 	}
 	t.Run("killed all the way", func(t *testing.T) { killedAllTheWay(t, s) })
+	t.Run("an API server that fails", func(t *testing.T) { apiServerFails(t, s) })
 	known, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
 	for _, name := range known {

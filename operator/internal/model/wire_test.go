@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // wire is the operator's way to the API server. It notes every write that the API
@@ -19,12 +21,13 @@ type wire struct {
 	writes   []write
 	all      int // requests of the program
 	armed    []armed
-	dead     bool   // the operator was killed: nothing gets through any more
-	life     int    // writes that an operator lives for; 0: no end
-	lived    int    // of those
-	deaths   int    // by that
-	kill     func() // ends the pass under way
-	refuse   func(*http.Request) bool
+	dead     bool                               // the operator was killed: nothing gets through any more
+	life     int                                // writes that an operator lives for; 0: no end
+	lived    int                                // of those
+	deaths   int                                // by that
+	kill     func()                             // ends the pass under way
+	refuse   func(*http.Request) *http.Response // nil: it goes through
+	refused  int                                // by that
 }
 
 // write is a request that changed something.
@@ -49,8 +52,10 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	case what == "killed":
 		w.kill()
 		return nil, errWire
-	case what == "fails" || refused:
+	case what == "fails":
 		return answer(req, http.StatusInternalServerError), nil
+	case refused != nil:
+		return refused, nil
 	case do != nil:
 		do()
 	}
@@ -91,11 +96,11 @@ func (w *wire) live(writes int) {
 }
 
 // met counts a request, and returns what shall happen to it.
-func (w *wire) met(req *http.Request) (what string, do func(), refused bool) {
+func (w *wire) met(req *http.Request) (what string, do func(), refused *http.Response) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.dead {
-		return "dead", nil, false
+		return "dead", nil, nil
 	}
 	w.requests++
 	w.all++
@@ -103,10 +108,15 @@ func (w *wire) met(req *http.Request) (what string, do func(), refused bool) {
 		if a.at == w.requests {
 			w.armed = append(w.armed[:i:i], w.armed[i+1:]...)
 			w.dead = a.what == "killed"
-			return a.what, a.do, false
+			return a.what, a.do, nil
 		}
 	}
-	return "", nil, w.refuse != nil && w.refuse(req)
+	if w.refuse != nil {
+		if refused = w.refuse(req); refused != nil {
+			w.refused++
+		}
+	}
+	return "", nil, refused
 }
 
 func isWrite(req *http.Request) bool {
@@ -141,10 +151,19 @@ func (w *wire) written(from int) ([]write, int) {
 	return append([]write{}, w.writes[from:]...), len(w.writes)
 }
 
+// reasons of the API server, by status.
+var reasons = map[int]metav1.StatusReason{
+	http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusConflict: metav1.StatusReasonConflict,
+	http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+	http.StatusGatewayTimeout: metav1.StatusReasonTimeout,
+}
+
+// wireFault is what every refusal of the wire says.
+const wireFault = "etcdserver: request timed out"
+
 func answer(req *http.Request, status int) *http.Response {
 	body, _ := json.Marshal(map[string]any{ //nolint:errchkjson // strings and numbers
-		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "InternalError", "code": status,
-		"message": "etcdserver: request timed out",
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reasons[status], "code": status, "message": wireFault,
 	})
 	return &http.Response{
 		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,

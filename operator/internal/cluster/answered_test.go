@@ -1,0 +1,72 @@
+package cluster_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+)
+
+// A proxy before the API server that takes requests and does not pass them on, or cuts the
+// answer short without an end, holds nobody for ever. What it does to a watch, and what is
+// only slow, is let be.
+func TestNoRequestWaitsForEver(t *testing.T) {
+	const limit = time.Second
+	gone := make(chan struct{})
+	hang := func(req *http.Request) {
+		select {
+		case <-req.Context().Done():
+		case <-gone:
+		}
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case req.URL.Query().Get("watch") == "true":
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+			time.Sleep(2 * limit)    // longer than any other may take
+			_, _ = io.WriteString(w, `{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"late"}}}`+"\n")
+		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/half":
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap",`)
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+			hang(req)
+		case req.URL.Path == "/api/v1/namespaces/ns/configmaps/there":
+			_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"there"}}`)
+		default:
+			hang(req)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	t.Cleanup(func() { close(gone) })
+	cfg := &rest.Config{Host: proxy.URL}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, limit) })
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
+	require.NoError(t, err)
+	get := func(name string) error {
+		return c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, &corev1.ConfigMap{})
+	}
+
+	require.NoError(t, get("there"))
+	for _, name := range []string{"never", "half"} {
+		require.ErrorContains(t, get(name), "the API server took the request and did not answer it in time", name)
+	}
+	require.ErrorContains(t, c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "new"}}), "did not answer it in time")
+	w, err := c.Watch(t.Context(), &corev1.ConfigMapList{})
+	require.NoError(t, err)
+	defer w.Stop()
+	event := <-w.ResultChan()
+	require.IsType(t, &corev1.ConfigMap{}, event.Object)
+}
