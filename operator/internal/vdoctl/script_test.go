@@ -42,8 +42,10 @@ type stopping struct{ m *testing.M }
 
 func (s stopping) Run() int {
 	code := s.m.Run()
-	if shared.cluster != nil {
-		shared.cluster.Stop()
+	for _, c := range []*cluster.Cluster{shared.cluster, whole.cluster} {
+		if c != nil {
+			c.Stop()
+		}
 	}
 	return code
 }

@@ -1,0 +1,194 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// removal is what delete prints.
+type removal struct {
+	Stages []stage  `json:"stages"`
+	Stays  []string `json:"stays,omitempty"` // what is of the drivers and is left, and why
+	DryRun bool     `json:"dryRun,omitempty"`
+}
+
+// stage is what is deleted together, and gone before the next one begins.
+type stage struct {
+	Name    string   `json:"name"`
+	Objects []string `json:"objects"`
+	objects []client.Object
+}
+
+type deleteOptions struct {
+	*app
+	outputFlags
+	consentFlags
+	goals
+
+	keepDrivers bool
+	timeout     time.Duration
+}
+
+// goals says what shall go.
+type goals struct{ drivers, settings, operator, crds, all bool }
+
+func newDeleteCommand(a *app) *cobra.Command {
+	o := &deleteOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "delete", Short: "Remove drivers, configuration, operator or CRDs, each only as asked",
+		Long: `Removes what is asked for, in the order in which nothing is left behind, and waits until
+each part is gone:
+
+  --drivers        the VDOConfig; the operator then removes the drivers
+  --configuration  VsphereCloudConfigs, DriverBundles, and the Secrets and ConfigMaps of the
+                   namespace that they name
+  --operator       the operator, its rights, and, where nothing else is kept in them, its
+                   namespaces
+  --crds           the kinds of the operator
+
+Nothing is deleted while volumes use the storage driver and --drivers is asked for. With
+--keep-drivers the VDOConfig goes and the drivers stay installed; an operator that is
+installed later takes them over. Interrupted, it goes on when it is run again.`,
+		Example: `  vdoctl delete --all --dry-run
+  vdoctl delete --drivers
+  vdoctl delete --operator --crds --configuration --keep-drivers --yes`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	fl := cmd.Flags()
+	fl.BoolVar(&o.drivers, "drivers", false, "the drivers, with the VDOConfig")
+	fl.BoolVar(&o.settings, "configuration", false, "vCenters, bundles, and the credentials and trust that they name")
+	fl.BoolVar(&o.operator, "operator", false, "the operator, its rights and namespaces")
+	fl.BoolVar(&o.crds, "crds", false, "the operator's kinds")
+	fl.BoolVar(&o.all, "all", false, "all of these")
+	fl.BoolVar(&o.keepDrivers, "keep-drivers", false, "leave the drivers installed, without a VDOConfig")
+	fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each part to be gone")
+	o.consentFlags.bind(cmd)
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+func (o *deleteOptions) run(cmd *cobra.Command) error {
+	if o.all {
+		o.goals = goals{drivers: !o.keepDrivers, settings: true, operator: true, crds: true}
+	}
+	switch {
+	case o.goals == (goals{}) && !o.keepDrivers:
+		return flags.Usage(cmd, "say what to delete: --drivers, --configuration, --operator, --crds or --all")
+	case o.drivers && o.keepDrivers:
+		return flags.Bad("--keep-drivers", "true", errors.New("--drivers is given as well"), "give one of them")
+	}
+	ctx := cmd.Context()
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	r, err := o.plan(ctx, c)
+	if err != nil {
+		return err
+	}
+	r.DryRun = o.dryRun
+	if o.dryRun || len(r.Stages) == 0 {
+		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	}
+	if !o.yes {
+		if err := o.text(o.err, r); err != nil {
+			return err
+		}
+	}
+	if err := o.consent(ctx, o.consentFlags, "Delete these?"); err != nil {
+		return err
+	}
+	for _, s := range r.Stages {
+		if err := o.remove(ctx, c, s); err != nil {
+			return err
+		}
+	}
+	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+}
+
+// remove deletes the objects of a stage, and waits until they are gone.
+func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) error {
+	if s.Name == stageDrivers && o.keepDrivers {
+		if err := orphan(ctx, c, s.objects); err != nil {
+			return err
+		}
+	}
+	for _, x := range s.objects {
+		if err := client.IgnoreNotFound(c.Delete(ctx, x)); err != nil {
+			return changeFault("delete "+describeObject(x), err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	p := o.progress()
+	defer p.end()
+	for _, x := range s.objects {
+		if err := o.gone(ctx, c, x, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone waits until an object is not there.
+func (o *deleteOptions) gone(ctx context.Context, c client.Client, x client.Object, p *progress) error {
+	why := ""
+	for {
+		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
+		switch {
+		case isGone(err):
+			p.done(describeObject(x) + " is gone")
+			return nil
+		case err != nil && ctx.Err() == nil:
+			return clusterFault("wait for "+describeObject(x), err)
+		case err == nil:
+			why = whyNotGone(x)
+			p.show("waiting for " + describeObject(x) + why)
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return &fault.Error{Reason: fault.Incomplete, Op: "delete", Subject: describeObject(x), Err: fmt.Errorf("it is still there after %s%s", o.timeout, why),
+					Hint: "see to what it waits for, then run the same command again; that drivers are removed takes a running operator"}
+			}
+			return ctx.Err()
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// pollEvery is the time between two looks.
+const pollEvery = 500 * time.Millisecond
+
+func (o *deleteOptions) text(w io.Writer, r removal) error {
+	l := &lines{w: w}
+	if len(r.Stages) == 0 {
+		l.printf("Nothing of what was asked for is there.")
+	}
+	for _, s := range r.Stages {
+		l.printf("%s", o.paint(bold, s.Name))
+		for _, x := range s.Objects {
+			l.printf("  %s", x)
+		}
+	}
+	if len(r.Stays) > 0 {
+		l.printf("%s", o.paint(yellow, "stays"))
+	}
+	for _, x := range r.Stays {
+		l.printf("  %s", x)
+	}
+	if r.DryRun {
+		l.printf("Nothing was changed: --dry-run.")
+	}
+	return l.err
+}

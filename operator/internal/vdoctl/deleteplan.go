@@ -1,0 +1,417 @@
+package vdoctl
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+)
+
+// The stages, in their order.
+const (
+	stageDrivers       = "drivers"
+	stageConfiguration = "configuration"
+	stageOperator      = "operator"
+	stageNamespaces    = "namespaces"
+	stageCRDs          = "crds"
+)
+
+// resources are what of the operator's kinds is in the cluster, in all namespaces.
+type resources struct {
+	configs  []v1alpha1.VDOConfig
+	vcenters []v1alpha1.VsphereCloudConfig
+	bundles  []v1alpha1.DriverBundle
+	compat   []v1alpha1.CompatibilityConfig
+	kinds    bool // are known to the cluster
+}
+
+// readResources reads those of all namespaces: a kind takes all of its own with it.
+func readResources(ctx context.Context, c client.Reader) (resources, error) {
+	var configs v1alpha1.VDOConfigList
+	var vcenters v1alpha1.VsphereCloudConfigList
+	var bundles v1alpha1.DriverBundleList
+	var compat v1alpha1.CompatibilityConfigList
+	known := false
+	for _, list := range []client.ObjectList{&configs, &vcenters, &bundles, &compat} {
+		err := c.List(ctx, list)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return resources{}, clusterFault("read the operator's resources", err)
+		}
+		known = true
+	}
+	return resources{configs.Items, vcenters.Items, bundles.Items, compat.Items, known}, nil
+}
+
+// plan says what is deleted, stage by stage, or why nothing is.
+func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
+	r, err := readResources(ctx, c)
+	if err != nil {
+		return removal{}, err
+	}
+	if err := fault.Join(o.leftWithoutOperator(r), o.inUse(ctx, c), o.elsewhere(r)); err != nil {
+		return removal{}, err
+	}
+	out := removal{Stages: []stage{}}
+	add := func(name string, objects []client.Object) {
+		s := stage{Name: name}
+		for _, x := range objects {
+			if known := slices.ContainsFunc(s.objects, func(y client.Object) bool { return describeObject(x) == describeObject(y) }); !known {
+				s.objects, s.Objects = append(s.objects, x), append(s.Objects, describeObject(x))
+			}
+		}
+		if len(s.objects) > 0 {
+			out.Stages = append(out.Stages, s)
+		}
+	}
+	if o.drivers || o.keepDrivers {
+		add(stageDrivers, pointers(r.configs))
+	}
+	if o.settings {
+		named, err := o.namedBy(ctx, c, r)
+		if err != nil {
+			return out, err
+		}
+		add(stageConfiguration, named)
+	}
+	if o.operator {
+		objects, namespaces, err := o.operatorObjects(ctx, c)
+		if err != nil {
+			return out, err
+		}
+		add(stageOperator, objects)
+		add(stageNamespaces, namespaces)
+	}
+	if o.crds {
+		kinds, err := presentKinds(ctx, c)
+		if err != nil {
+			return out, err
+		}
+		add(stageCRDs, kinds)
+	}
+	out.Stays, err = o.stays(ctx, c)
+	return out, err
+}
+
+func pointers[T any, P interface {
+	*T
+	client.Object
+}](items []T) []client.Object {
+	out := make([]client.Object, len(items))
+	for i := range items {
+		out[i] = P(&items[i])
+	}
+	return out
+}
+
+// leftWithoutOperator refuses to take away what the removal of the drivers needs.
+func (o *deleteOptions) leftWithoutOperator(r resources) error {
+	if o.drivers || o.keepDrivers || len(r.configs) == 0 {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "VDOConfig " + r.configs[0].Name,
+		Err:  errors.New("the drivers are installed, and need what is to be deleted"),
+		Hint: "remove them with it (--drivers), or leave them installed without an operator (--keep-drivers)"}
+}
+
+// maxNamed is how many objects a message names.
+const maxNamed = 5
+
+// inUse refuses while volumes use the storage driver.
+func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
+	if !o.drivers {
+		return nil
+	}
+	var volumes []string
+	var list corev1.PersistentVolumeList
+	if err := pages(ctx, c, &list, func() {
+		for i := range list.Items {
+			if s := list.Items[i].Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
+				volumes = append(volumes, list.Items[i].Name)
+			}
+		}
+	}); err != nil {
+		return clusterFault("read the PersistentVolumes", err)
+	}
+	if len(volumes) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(volumes) - maxNamed; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the drivers",
+		Err:  fmt.Errorf("volumes use the storage driver: %s%s", strings.Join(volumes[:min(len(volumes), maxNamed)], ", "), more),
+		Hint: "delete their claims first (kubectl get pv), or leave the drivers installed with --keep-drivers"}
+}
+
+// elsewhere refuses to delete kinds of which resources are left.
+func (o *deleteOptions) elsewhere(r resources) error {
+	if !o.crds {
+		return nil
+	}
+	var left []string
+	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
+		if !o.settings || x.GetNamespace() != o.cluster.namespace {
+			left = append(left, describeObject(x))
+		}
+	}
+	for _, x := range pointers(r.configs) {
+		if x.GetNamespace() != o.cluster.namespace {
+			left = append(left, describeObject(x))
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the CRDs", Err: fmt.Errorf("with them would go %s", strings.Join(left[:min(len(left), maxNamed)], ", ")),
+		Hint: "delete these too (--configuration; those of another namespace with -n), or keep a copy and delete them first"}
+}
+
+// namedBy are the resources of the configuration in the namespace, and what they name there.
+func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resources) ([]client.Object, error) {
+	var out []client.Object
+	secrets, configMaps := map[string]bool{v1alpha1.DefaultPullSecretName: true}, map[string]bool{
+		v1alpha1.DefaultTrustName: true, v1alpha1.DefaultCAName: true, v1alpha1.LegacyMatrixName: true, v1alpha1.LegacyMatrixOtherName: true}
+	note := func(ref *v1alpha1.KeyReference) {
+		if ref != nil {
+			secrets[ref.Secret], configMaps[ref.ConfigMap] = ref.Secret != "", ref.ConfigMap != ""
+		}
+	}
+	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
+		if x.GetNamespace() != o.cluster.namespace {
+			continue
+		}
+		switch x := x.(type) {
+		case *v1alpha1.VsphereCloudConfig:
+			secrets[x.Spec.Credentials] = true
+			note(x.Spec.CA)
+		case *v1alpha1.DriverBundle:
+			name, _ := x.PullSecretName()
+			secrets[name] = true
+			note(x.Spec.CA)
+			for _, ref := range x.TrustSources() {
+				note(&ref)
+			}
+		}
+		out = append(out, x)
+	}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(configMaps)) {
+		out = append(out, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
+	}
+	return present(ctx, c, out)
+}
+
+// present are those of the objects that are there.
+func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
+	var out []client.Object
+	for _, x := range all {
+		if x.GetName() == "" {
+			continue
+		}
+		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
+		if isGone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, clusterFault("read "+describeObject(x), err)
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// operatorObjects are what the operator was installed by, the last applied first, and its
+// namespaces where nothing is kept in them.
+func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
+	all := []client.Object{
+		named("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
+		named("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "vdo-upgrade-approval"),
+	}
+	manifests := deploy.Manifests()
+	for i := len(manifests) - 1; i >= 0; i-- {
+		read, err := readManifest(bytes.ReplaceAll(manifests[i].Data, []byte(operatorNamespace), []byte(o.cluster.namespace)))
+		if err != nil {
+			return nil, nil, err
+		}
+		slices.Reverse(read)
+		all = append(all, read...)
+	}
+	if all, err = present(ctx, c, all); err != nil {
+		return nil, nil, err
+	}
+	for _, x := range all {
+		switch kindOf(x) {
+		case "CustomResourceDefinition":
+		case "Namespace":
+			if o.empties(ctx, c, x.GetName()) {
+				namespaces = append(namespaces, x)
+			}
+		default:
+			objects = append(objects, x)
+		}
+	}
+	return objects, namespaces, nil
+}
+
+// empties tells whether nothing is kept in a namespace once all that was asked for is gone:
+// the operator's has the configuration in it, and the storage driver's the driver.
+func (o *deleteOptions) empties(ctx context.Context, c client.Client, name string) bool {
+	if name == o.cluster.namespace {
+		return o.settings
+	}
+	if o.keepDrivers {
+		return false
+	}
+	var deployments appsv1.DeploymentList
+	var sets appsv1.DaemonSetList
+	in := client.InNamespace(name)
+	if err := errors.Join(c.List(ctx, &deployments, in), c.List(ctx, &sets, in)); err != nil {
+		return false // what cannot be seen is not empty
+	}
+	return o.drivers || len(deployments.Items)+len(sets.Items) == 0
+}
+
+// readManifest reads the objects of YAML documents.
+func readManifest(data []byte) ([]client.Object, error) {
+	var out []client.Object
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if blank(doc) {
+			continue
+		}
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+}
+
+func named(apiVersion, kind, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetName(name)
+	return u
+}
+
+const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+
+// presentKinds are the operator's own CRDs.
+func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error) {
+	var all []client.Object
+	for _, plural := range []string{"vdoconfigs", "vspherecloudconfigs", "driverbundles", "compatibilityconfigs"} {
+		all = append(all, named(crdVersion, crdKind, plural+"."+v1alpha1.GroupVersion.Group))
+	}
+	return present(ctx, c, all)
+}
+
+// stays are what the drivers made themselves and nobody deletes: kinds whose objects map
+// volumes and snapshots. Told where the drivers go.
+func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, error) {
+	if !o.drivers {
+		return nil, nil
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(crdVersion, crdKind+"List"))
+	if err := c.List(ctx, list); err != nil {
+		return nil, clusterFault("read the CRDs", err)
+	}
+	var out []string
+	for i := range list.Items {
+		name := list.Items[i].GetName()
+		if strings.HasSuffix(name, ".cns.vmware.com") || strings.HasSuffix(name, ".snapshot.storage.k8s.io") {
+			out = append(out, name+": the storage driver's, may hold what maps volumes or snapshots; where that is not needed: kubectl delete crd "+name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func kindOf(x client.Object) string {
+	switch x.(type) {
+	case *corev1.Secret:
+		return "Secret"
+	case *corev1.ConfigMap:
+		return "ConfigMap"
+	case *v1alpha1.VDOConfig:
+		return "VDOConfig"
+	case *v1alpha1.VsphereCloudConfig:
+		return "VsphereCloudConfig"
+	case *v1alpha1.DriverBundle:
+		return "DriverBundle"
+	case *v1alpha1.CompatibilityConfig:
+		return "CompatibilityConfig"
+	}
+	return x.GetObjectKind().GroupVersionKind().Kind
+}
+
+// describeObject is "Kind namespace/name".
+func describeObject(x client.Object) string {
+	if x.GetNamespace() == "" {
+		return kindOf(x) + " " + x.GetName()
+	}
+	return kindOf(x) + " " + x.GetNamespace() + "/" + x.GetName()
+}
+
+// orphan has the operator leave the drivers where they are.
+func orphan(ctx context.Context, c client.Client, configs []client.Object) error {
+	for _, x := range configs {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"onDelete":"Orphan"}}`))
+		if err := c.Patch(ctx, x, patch); client.IgnoreNotFound(err) != nil {
+			return changeFault("have the drivers stay", err)
+		}
+	}
+	return nil
+}
+
+// whyNotGone says what an object that is being deleted waits for, as far as it tells.
+func whyNotGone(x client.Object) string {
+	config, ok := x.(*v1alpha1.VDOConfig)
+	if !ok {
+		return ""
+	}
+	for _, t := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReady} {
+		if cond := meta.FindStatusCondition(config.Status.Conditions, t); cond != nil && (t == v1alpha1.ConditionStalled) == (cond.Status == metav1.ConditionTrue) && cond.Message != "" {
+			return ": " + cmp.Or(cond.Message, cond.Reason)
+		}
+	}
+	return ""
+}
