@@ -96,10 +96,16 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r.DryRun = o.dryRun
-	if o.dryRun || len(r.Stages) == 0 {
-		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	if r.DryRun = o.dryRun; !o.dryRun && len(r.Stages) > 0 {
+		if err := o.removeAll(ctx, c, r); err != nil {
+			return err
+		}
 	}
+	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+}
+
+// removeAll asks, and then removes stage after stage.
+func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r removal) error {
 	if !o.yes {
 		if err := o.text(o.err, r); err != nil {
 			return err
@@ -113,7 +119,7 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	return nil
 }
 
 // remove deletes the objects of a stage, and waits until they are gone.

@@ -1,13 +1,11 @@
 package vdoctl
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -19,9 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -77,55 +73,61 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 		return removal{}, err
 	}
 	out := removal{Stages: []stage{}}
-	add := func(name string, objects []client.Object) {
-		s := stage{Name: name}
-		for _, x := range objects {
-			if known := slices.ContainsFunc(s.objects, func(y client.Object) bool { return describeObject(x) == describeObject(y) }); !known {
-				s.objects, s.Objects = append(s.objects, x), append(s.Objects, describeObject(x))
+	for _, find := range []func(context.Context, client.Client, resources) ([]stage, error){o.driverStage, o.settingsStage, o.operatorStages, o.kindStage} {
+		stages, err := find(ctx, c, r)
+		if err != nil {
+			return out, err
+		}
+		for _, s := range stages {
+			if len(s.objects) > 0 {
+				out.Stages = append(out.Stages, s)
 			}
 		}
-		if len(s.objects) > 0 {
-			out.Stages = append(out.Stages, s)
-		}
-	}
-	if o.drivers || o.keepDrivers {
-		add(stageDrivers, pointers(r.configs))
-	}
-	if o.settings {
-		named, err := o.namedBy(ctx, c, r)
-		if err != nil {
-			return out, err
-		}
-		add(stageConfiguration, named)
-	}
-	if o.operator {
-		objects, namespaces, err := o.operatorObjects(ctx, c)
-		if err != nil {
-			return out, err
-		}
-		add(stageOperator, objects)
-		add(stageNamespaces, namespaces)
-	}
-	if o.crds {
-		kinds, err := presentKinds(ctx, c)
-		if err != nil {
-			return out, err
-		}
-		add(stageCRDs, kinds)
 	}
 	out.Stays, err = o.stays(ctx, c)
 	return out, err
 }
 
-func pointers[T any, P interface {
-	*T
-	client.Object
-}](items []T) []client.Object {
-	out := make([]client.Object, len(items))
-	for i := range items {
-		out[i] = P(&items[i])
+// newStage lists each object once.
+func newStage(name string, objects []client.Object) stage {
+	s := stage{Name: name}
+	for _, x := range objects {
+		if d := describeObject(x); !slices.Contains(s.Objects, d) {
+			s.objects, s.Objects = append(s.objects, x), append(s.Objects, d)
+		}
 	}
-	return out
+	return s
+}
+
+func (o *deleteOptions) driverStage(_ context.Context, _ client.Client, r resources) ([]stage, error) {
+	if !o.drivers && !o.keepDrivers {
+		return nil, nil
+	}
+	return []stage{newStage(stageDrivers, pointers(r.configs))}, nil
+}
+
+func (o *deleteOptions) settingsStage(ctx context.Context, c client.Client, r resources) ([]stage, error) {
+	if !o.settings {
+		return nil, nil
+	}
+	named, err := o.namedBy(ctx, c, r)
+	return []stage{newStage(stageConfiguration, named)}, err
+}
+
+func (o *deleteOptions) operatorStages(ctx context.Context, c client.Client, _ resources) ([]stage, error) {
+	if !o.operator {
+		return nil, nil
+	}
+	objects, namespaces, err := o.operatorObjects(ctx, c)
+	return []stage{newStage(stageOperator, objects), newStage(stageNamespaces, namespaces)}, err
+}
+
+func (o *deleteOptions) kindStage(ctx context.Context, c client.Client, _ resources) ([]stage, error) {
+	if !o.crds {
+		return nil, nil
+	}
+	kinds, err := presentKinds(ctx, c)
+	return []stage{newStage(stageCRDs, kinds)}, err
 }
 
 // leftWithoutOperator refuses to take away what the removal of the drivers needs.
@@ -229,27 +231,6 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resource
 	return present(ctx, c, out)
 }
 
-// present are those of the objects that are there.
-func present(ctx context.Context, c client.Reader, all []client.Object) ([]client.Object, error) {
-	var out []client.Object
-	for _, x := range all {
-		if x.GetName() == "" {
-			continue
-		}
-		err := c.Get(ctx, client.ObjectKeyFromObject(x), x)
-		if isGone(err) {
-			continue
-		}
-		if err != nil {
-			return nil, clusterFault("read "+describeObject(x), err)
-		}
-		out = append(out, x)
-	}
-	return out, nil
-}
-
-func isGone(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
-
 // operatorObjects are what the operator was installed by, the last applied first, and its
 // namespaces where nothing is kept in them.
 func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
@@ -301,37 +282,6 @@ func (o *deleteOptions) empties(ctx context.Context, c client.Client, name strin
 	return o.drivers || len(deployments.Items)+len(sets.Items) == 0
 }
 
-// readManifest reads the objects of YAML documents.
-func readManifest(data []byte) ([]client.Object, error) {
-	var out []client.Object
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if blank(doc) {
-			continue
-		}
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
-			return nil, err
-		}
-		out = append(out, u)
-	}
-}
-
-func named(apiVersion, kind, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(apiVersion)
-	u.SetKind(kind)
-	u.SetName(name)
-	return u
-}
-
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 
 // presentKinds are the operator's own CRDs.
@@ -363,32 +313,6 @@ func (o *deleteOptions) stays(ctx context.Context, c client.Reader) ([]string, e
 	}
 	slices.Sort(out)
 	return out, nil
-}
-
-func kindOf(x client.Object) string {
-	switch x.(type) {
-	case *corev1.Secret:
-		return "Secret"
-	case *corev1.ConfigMap:
-		return "ConfigMap"
-	case *v1alpha1.VDOConfig:
-		return "VDOConfig"
-	case *v1alpha1.VsphereCloudConfig:
-		return "VsphereCloudConfig"
-	case *v1alpha1.DriverBundle:
-		return "DriverBundle"
-	case *v1alpha1.CompatibilityConfig:
-		return "CompatibilityConfig"
-	}
-	return x.GetObjectKind().GroupVersionKind().Kind
-}
-
-// describeObject is "Kind namespace/name".
-func describeObject(x client.Object) string {
-	if x.GetNamespace() == "" {
-		return kindOf(x) + " " + x.GetName()
-	}
-	return kindOf(x) + " " + x.GetNamespace() + "/" + x.GetName()
 }
 
 // orphan has the operator leave the drivers where they are.

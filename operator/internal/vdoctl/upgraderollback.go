@@ -75,16 +75,7 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	out := []changed{}
-	for _, x := range []changed{{Object: "VDOConfig " + w.config.Name, Changes: w.configChanges}, {Object: "DriverBundle", Changes: w.bundleChanges}} {
-		if len(x.Changes) > 0 {
-			if w.bundle != nil && x.Object == "DriverBundle" {
-				x.Object += " " + w.bundle.Name
-			}
-			x.DryRun = o.dryRun
-			out = append(out, x)
-		}
-	}
+	out := w.changes(o.dryRun)
 	if len(out) == 0 {
 		out = append(out, changed{Object: "VDOConfig " + w.config.Name, Changes: []string{}, Message: "all is set to go back to " + w.to.Name + " already: see `vdoctl status`"})
 		return o.show(out)
@@ -99,6 +90,18 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 	}
 	out[len(out)-1].Message = "watch it with `vdoctl status --watch`. To go forward again, take these out: kubectl edit, or `vdoctl configure`"
 	return o.show(out)
+}
+
+// changes are those of each resource that is changed.
+func (w *wayBack) changes(dryRun bool) []changed {
+	var out []changed
+	if len(w.configChanges) > 0 {
+		out = append(out, changed{Object: "VDOConfig " + w.config.Name, Changes: w.configChanges, DryRun: dryRun})
+	}
+	if len(w.bundleChanges) > 0 {
+		out = append(out, changed{Object: "DriverBundle " + w.bundle.Name, Changes: w.bundleChanges, DryRun: dryRun})
+	}
+	return out
 }
 
 // askFirst shows what is changed, on the terminal, and asks.
