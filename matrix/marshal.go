@@ -15,11 +15,13 @@ import (
 func (d *Document) Marshal() ([]byte, error) {
 	releases := slices.Clone(d.Releases)
 	slices.SortStableFunc(releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	services := slices.Clone(d.Services)
+	slices.SortStableFunc(services, func(a, b ServiceRelease) int { return a.ReleaseID.Compare(b.ReleaseID) })
 	written := yamlDocument{
 		APIVersion: APIVersion, Kind: Kind, Serial: d.Serial,
 		Issued: plainTime(d.Issued), Expires: plainTime(d.Expires),
 		Aliases: each(d.Aliases, writeAlias), Releases: each(releases, writeRelease),
-		Needs: each(d.Needs, writeNeed),
+		Services: each(services, writeService), Needs: each(d.Needs, writeNeed),
 	}
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
@@ -43,7 +45,17 @@ type (
 		Expires    *yaml.Node    `yaml:"expires"`
 		Aliases    []yamlAlias   `yaml:"vsphereAliases,omitempty"`
 		Releases   []yamlRelease `yaml:"releases"`
+		Services   []yamlService `yaml:"services,omitempty"`
 		Needs      []yamlNeed    `yaml:"needs,omitempty"`
+	}
+	yamlService struct {
+		Service Driver   `yaml:"service"`
+		Version string   `yaml:"version"`
+		State   State    `yaml:"state"`
+		Reason  string   `yaml:"reason,omitempty"`
+		Image   string   `yaml:"image"`
+		Basis   string   `yaml:"basis"`
+		Notes   []string `yaml:"notes,omitempty"`
 	}
 	yamlNeed struct {
 		Object string   `yaml:"object"`
@@ -100,6 +112,10 @@ func writeAlias(a VSphereAlias) yamlAlias {
 
 func writeNeed(n Need) yamlNeed {
 	return yamlNeed{Object: n.Object, Of: each(n.Of, ReleaseID.String), Has: n.Has}
+}
+
+func writeService(s ServiceRelease) yamlService {
+	return yamlService{s.Driver, s.Version.String(), s.State, s.Reason, s.Image, s.Basis, s.Notes}
 }
 
 func writeRelease(r Release) yamlRelease {

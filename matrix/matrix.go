@@ -50,6 +50,15 @@
 //	        basis: why
 //	    notes:                       # optional, for people
 //	      - text
+//	services:                        # optional: what stands before tenant clusters
+//	  - service: haproxy             # dex or haproxy, each version once
+//	    version: 3.2.23
+//	    state: lts                   # as above
+//	    reason: why                  # needed for deprecated and withdrawn
+//	    image: docker.io/library/haproxy:3.2.23  # with a tag or a digest
+//	    basis: where image and state come from
+//	    notes:                       # optional, for people
+//	      - text
 //	needs:                           # optional: what releases need of a cluster
 //	  - object: apps/v1 DaemonSet vmware-system-csi/vsphere-csi-node
 //	    of: [csi@3.5.1]              # the releases, listed above, whose manifests have it just so
@@ -73,7 +82,7 @@
 // expiry that is not after the issue, a requirement that no listed release can
 // meet, a cpi whose Kubernetes range is not exactly its own minor, more than one
 // YAML document. A document is at most [MaxSize] bytes, nested at most [MaxDepth]
-// levels, has at most 5000 releases, 20000 needs with 2000 lines each, and 200 elements
+// levels, has at most 5000 releases, 200 services, 20000 needs with 2000 lines each, and 200 elements
 // in any other list; an object is listed once for a release; YAML
 // anchors, aliases, tags and merge keys are refused.
 //
@@ -92,6 +101,12 @@
 //   - withdrawn: no public registry holds the images any more;
 //   - deprecated: upstream's own list of releases dropped the line;
 //   - lts: the newest patch of a line that was patched after a newer line began.
+//
+// # Services
+//
+// A service is one image, which fits any Kubernetes and vSphere: [Document.ChooseService]
+// takes the newest release that is current or lts. What is chosen when is up to whoever
+// runs the service; a release that is withdrawn is never chosen.
 //
 // # Resolution
 //
@@ -153,7 +168,8 @@ type Document struct {
 	Issued   time.Time // UTC
 	Expires  time.Time // UTC
 	Aliases  []VSphereAlias
-	Releases []Release // sorted by driver, then version
+	Releases []Release        // sorted by driver, then version
+	Services []ServiceRelease // sorted by service, then version
 	Needs    []Need
 }
 

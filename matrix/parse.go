@@ -38,6 +38,7 @@ func Parse(name string, data []byte) (*Document, error) {
 		return nil, err
 	}
 	slices.SortFunc(doc.Releases, func(a, b Release) int { return a.ReleaseID.Compare(b.ReleaseID) })
+	slices.SortFunc(doc.Services, func(a, b ServiceRelease) int { return a.ReleaseID.Compare(b.ReleaseID) })
 	return doc, nil
 }
 
@@ -102,7 +103,7 @@ func short(s string) string {
 }
 
 func (r *reader) document(n *yaml.Node) *Document {
-	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases", "needs")
+	o := r.object(n, "", "apiVersion", "kind", "serial", "issued", "expires", "vsphereAliases", "releases", "services", "needs")
 	field(o, "apiVersion", required, exactly(APIVersion))
 	field(o, "kind", required, exactly(Kind))
 	doc := &Document{
@@ -115,6 +116,7 @@ func (r *reader) document(n *yaml.Node) *Document {
 	}
 	doc.Aliases = r.aliases(o)
 	doc.Releases = r.releases(o)
+	doc.Services = r.services(o)
 	doc.Needs = r.needs(o, doc.Releases)
 	return doc
 }
@@ -204,9 +206,7 @@ func (r *reader) release(item item) Release {
 		Reason: field(o, "reason", optional, line),
 		OneWay: field(o, "oneWay", optional, line),
 	}
-	if (release.State == Deprecated || release.State == Withdrawn) && release.Reason == "" && o.fields["reason"] == nil {
-		o.fail("reason", fmt.Sprintf("is missing, and a release is not %s without one", release.State), "say why, in one sentence")
-	}
+	r.reasoned(o, release.State, release.Reason)
 	release.Kubernetes = r.kubernetes(o, release.ReleaseID)
 	release.VSphere = r.vsphere(o, release.Driver)
 	release.Requires = r.requires(o, release.Driver)

@@ -38,7 +38,10 @@
 // "all"; no URL carries credentials.
 //
 // Besides drivers there may be the project's own operator, as a release of
-// [Operator]: its image, and the manifests that install it, which have no URL.
+// [Operator]: its image, and the manifests that install it, which have no URL. And there
+// may be services that stand before tenant clusters ([IsService]): those that the matrix
+// lists as such, and the project's own [JumpHost]. A service is one image; it has no
+// manifests, since the operator renders them. [Lock.Service] finds the image to run.
 //
 // Lock and root agree: every image of the lock is a child of the root with the
 // same digest, size and media type, and the other way round; every manifest file

@@ -250,12 +250,16 @@ func (l *Lock) checkReleases(c *checker) {
 	c.require(len(l.Releases) <= MaxReleases, "releases", "there are %d, more than %d", len(l.Releases), MaxReleases)
 	for i, r := range l.Releases {
 		key := fmt.Sprintf("releases[%d]", i)
-		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller, %s", r.Driver, Operator)
+		c.require(driverKnown(r.Driver), key+".driver", "%q is none of cni, cpi, csi, snapshot-controller, dex, haproxy, %s, %s", r.Driver, JumpHost, Operator)
 		c.require(r.Version.String() != "", key+".version", "there is none")
 		if i > 0 {
 			checkOrder(c, key, compareReleases(l.Releases[i-1], r), r.ID())
 		}
-		checkFiles(c, key, r)
+		if IsService(r.Driver) {
+			checkService(c, key, r)
+		} else {
+			checkFiles(c, key, r)
+		}
 		for _, from := range sortedKeys(r.Images) {
 			checkText(c, key+".images", from)
 			_, err := image.ParseReference(from)
@@ -265,7 +269,7 @@ func (l *Lock) checkReleases(c *checker) {
 }
 
 func driverKnown(d matrix.Driver) bool {
-	return d == matrix.CNI || d == matrix.CPI || d == matrix.CSI || d == matrix.SnapshotController || d == Operator
+	return d.Valid() || d == Operator || IsService(d)
 }
 
 func checkOrder(c *checker, key string, order int, what string) {

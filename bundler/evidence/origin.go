@@ -37,6 +37,14 @@ func listedOf(lock *bundle.Lock, doc *matrix.Document) []ListedRelease {
 		}
 		out = append(out, l)
 	}
+	for _, r := range lock.Releases {
+		if s, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version}); ok {
+			out = append(out, ListedRelease{
+				Name: s.ReleaseID.String(), State: string(s.State), Reason: s.Reason, Notes: s.Notes,
+				Kubernetes: Range{Range: "any", Basis: s.Basis}, VSphere: Range{Range: "any", Basis: s.Basis},
+			})
+		}
+	}
 	return out
 }
 

@@ -44,7 +44,7 @@ type Matrix struct {
 	Signed  bool         `json:"signed"` // there is a signature; whose is not checked
 }
 
-// Release is one driver release.
+// Release is one release of a driver, of a service or of this project's own programs.
 type Release struct {
 	Driver     matrix.Driver  `json:"driver"`
 	Version    matrix.Version `json:"version"`
@@ -105,7 +105,7 @@ func (i *Inspection) attached(ctx context.Context, s medium.Source, o run.Option
 func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
 	out := make([]Release, 0, len(lock.Releases))
 	for _, r := range lock.Releases {
-		ir := Release{Driver: r.Driver, Version: r.Version, Images: len(r.Images)}
+		ir := Release{Driver: r.Driver, Version: r.Version, Images: len(r.Images), Manifests: []string{}}
 		for _, f := range r.Manifests {
 			ir.Manifests = append(ir.Manifests, f.Name)
 		}
@@ -113,6 +113,9 @@ func inspectReleases(lock *bundle.Lock, doc *matrix.Document) []Release {
 			if listed.Driver == r.Driver && listed.Version.Equal(r.Version) {
 				ir.State, ir.Kubernetes, ir.VSphere = listed.State, listed.Kubernetes.String(), listed.VSphere.String()
 			}
+		}
+		if s, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version}); ok {
+			ir.State = s.State
 		}
 		out = append(out, ir)
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -32,8 +33,9 @@ import (
 type Input struct {
 	Matrix    matrixfile.File
 	Request   catalog.Request
-	Platform  image.Platform // zero: all
-	Operator  *Operator      // nil: the bundle does not hold it
+	Platform  image.Platform   // zero: all
+	Operator  *Operator        // nil: the bundle does not hold it
+	JumpHost  *catalog.Service // nil: the bundle does not hold it
 	Manifests upstream.Manifests
 	Registry  medium.Registry
 }
@@ -60,7 +62,11 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := catalog.Read(releases, files)
+	services := selection.Services
+	if in.JumpHost != nil {
+		services = append(slices.Clip(services), *in.JumpHost)
+	}
+	plan, err := catalog.Read(releases, files, services...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +93,13 @@ func announce(s catalog.Selection, p run.Progress) {
 	}
 	for _, pick := range s.Picks {
 		p.Say(pick.String())
+	}
+	if len(s.Services) > 0 {
+		names := make([]string, len(s.Services))
+		for i, service := range s.Services {
+			names[i] = service.ReleaseID.String()
+		}
+		p.Say("services: " + strings.Join(names, ", "))
 	}
 	for _, w := range s.Warnings {
 		p.Say("warning: " + w)

@@ -2,10 +2,12 @@ package lock
 
 import (
 	"fmt"
+	"path"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/catalog"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -19,18 +21,47 @@ type Operator struct {
 
 // NewOperator reads the reference of the operator's image.
 func NewOperator(reference string) (*Operator, error) {
-	ref, err := image.ParseReference(reference)
+	ref, v, err := versioned(reference, string(bundle.Operator))
 	if err != nil {
 		return nil, err
 	}
+	return &Operator{Image: ref, Version: v}, nil
+}
+
+// NewJumpHost reads the reference of the jump host's image, which is of this project's
+// release as the operator's is.
+func NewJumpHost(reference string) (*catalog.Service, error) {
+	_, v, err := versioned(reference, string(bundle.JumpHost))
+	if err != nil {
+		return nil, err
+	}
+	return &catalog.Service{ReleaseID: matrix.ReleaseID{Driver: bundle.JumpHost, Version: v}, Image: reference}, nil
+}
+
+// JumpHostBeside returns the reference of the jump host's image that a release has beside
+// the operator's: the same registry, folder and tag.
+func JumpHostBeside(operator image.Reference) (reference string, ok bool) {
+	folder, name := path.Split(operator.Repository())
+	if name != string(bundle.Operator) || operator.Tag() == "" {
+		return "", false
+	}
+	return folder + string(bundle.JumpHost) + ":" + operator.Tag(), true
+}
+
+// versioned reads a reference whose tag is the version of what is in the image.
+func versioned(reference, program string) (image.Reference, matrix.Version, error) {
+	ref, err := image.ParseReference(reference)
+	if err != nil {
+		return ref, matrix.Version{}, err
+	}
 	v, err := matrix.ParseVersion(ref.Tag())
 	if err != nil {
-		return nil, &fault.Error{
+		return ref, v, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read image", Subject: reference, Err: fmt.Errorf("its tag %q is not a version", ref.Tag()),
-			Hint: "write it with the operator's version as tag: registry.example/vdo-operator:v1.2.3",
+			Hint: fmt.Sprintf("write it with the version as tag: registry.example/%s:v1.2.3", program),
 		}
 	}
-	return &Operator{Image: ref, Version: v}, nil
+	return ref, v, nil
 }
 
 // release is what a matrix would list of it.

@@ -44,9 +44,9 @@ func (i Image) Where() image.Reference {
 	return i.Source
 }
 
-// Read takes the images of releases from their manifest files. Every file is
-// checked against the size and sha256 that the matrix gives for it.
-func Read(releases []matrix.Release, files Files) (*Plan, error) {
+// Read takes the images of releases from their manifest files, and those of services. Every
+// file is checked against the size and sha256 that the matrix gives for it.
+func Read(releases []matrix.Release, files Files, services ...Service) (*Plan, error) {
 	plan := &Plan{}
 	images := map[image.Reference]*Image{}
 	var problems []error
@@ -55,6 +55,13 @@ func Read(releases []matrix.Release, files Files) (*Plan, error) {
 		problems = append(problems, err)
 		plan.releases = append(plan.releases, locked)
 		for _, i := range used {
+			merge(images, i)
+		}
+	}
+	for _, service := range services {
+		locked, i, err := readService(service)
+		if problems = append(problems, err); err == nil {
+			plan.releases = append(plan.releases, locked)
 			merge(images, i)
 		}
 	}

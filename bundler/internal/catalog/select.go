@@ -20,12 +20,15 @@ type Request struct {
 	Drivers    []matrix.Driver    // none: cpi, csi and the snapshot-controller that csi qualifies
 	Kubernetes []matrix.Minor     // none: the last three covered, unless Releases says what to take
 	VSphere    []matrix.Version   // the vCenters of one cluster, all of which must be in range; none: any
-	Releases   []matrix.ReleaseID // taken whatever else is asked for, with the releases they need
+	Releases   []matrix.ReleaseID // taken whatever else is asked for, with the releases they need; of a service, instead of the newest
+	NoDrivers  bool               // services alone
+	Services   []matrix.Driver    // of [matrix.Services]
 }
 
 // Selection is the set of releases that a bundle will hold.
 type Selection struct {
 	Releases  []matrix.Release // sorted by driver, then version; each once
+	Services  []Service        // sorted by service, then version; each once
 	Picks     []Pick           // one for each Kubernetes minor, newest first
 	Defaulted bool             // nothing was asked for, so the last minors were taken
 	Warnings  []string         // what the user should know; sorted
@@ -52,11 +55,11 @@ func Select(doc *matrix.Document, req Request) (Selection, error) {
 		req.Drivers = []matrix.Driver{matrix.CPI, matrix.CSI, matrix.SnapshotController}
 	}
 	b := builder{doc: doc, unlisted: doc.Unlisted(), req: req, chosen: map[string]matrix.Release{}}
-	err := fault.Join(b.minors(), b.explicit())
+	err := fault.Join(b.minors(), b.explicit(), b.services())
 	if err != nil {
 		return Selection{}, err
 	}
-	if len(b.chosen) == 0 {
+	if len(b.chosen) == 0 && (!req.NoDrivers || len(b.taken) == 0) {
 		return Selection{}, &fault.Error{
 			Reason: fault.Incompatible, Op: "select", Subject: "drivers", Err: fmt.Errorf("no release fits what was asked for"),
 			Hint: "see `vdo-bundle matrix show` for what the matrix covers",
@@ -71,13 +74,14 @@ type builder struct {
 	unlisted  map[string]string // see matrix.Document.Unlisted
 	req       Request
 	chosen    map[string]matrix.Release // key: ReleaseID.String()
+	taken     []Service
 	picks     []Pick
 	warnings  []string
 	defaulted bool
 }
 
 func (b *builder) selection() Selection {
-	s := Selection{Picks: b.picks, Defaulted: b.defaulted}
+	s := Selection{Picks: b.picks, Services: b.taken, Defaulted: b.defaulted}
 	for _, r := range b.doc.Releases { // the document's order is the lock's order
 		if _, ok := b.chosen[r.ReleaseID.String()]; ok {
 			s.Releases = append(s.Releases, r)
@@ -90,10 +94,13 @@ func (b *builder) selection() Selection {
 
 // minors resolves the Kubernetes minors asked for, or the last ones covered.
 func (b *builder) minors() error {
+	if b.req.NoDrivers {
+		return nil
+	}
 	if len(b.req.Kubernetes) > 0 {
 		return b.each(b.req.Kubernetes)
 	}
-	if len(b.req.Releases) > 0 {
+	if slices.ContainsFunc(b.req.Releases, func(id matrix.ReleaseID) bool { return id.Driver.Valid() }) {
 		return nil
 	}
 	b.defaulted = true
@@ -230,6 +237,9 @@ func refused(minor matrix.Minor, why error) error {
 func (b *builder) explicit() error {
 	var problems []error
 	for _, id := range b.req.Releases {
+		if !id.Driver.Valid() {
+			continue // see services
+		}
 		release, err := find(b.doc, id)
 		if err != nil {
 			problems = append(problems, err)

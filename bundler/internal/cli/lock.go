@@ -39,7 +39,8 @@ With nothing asked for it takes the newest supported drivers for each of the las
 three Kubernetes versions that the matrix covers.`,
 		Example: `  vdo-bundle lock -o lock.yaml
   vdo-bundle lock --k8s 1.32-1.34 --vsphere 8.0.3 --platform linux/amd64 -o lock.yaml
-  vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml`,
+  vdo-bundle lock --release csi@3.5.1 --release cpi@1.33.1 -o lock.yaml
+  vdo-bundle lock --operator registry.example/vdo-operator:v1.2.3 --services sip -o lock.yaml`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -95,17 +96,20 @@ func (in lockInput) world(a *app) (world, error) {
 	}
 	_, _, err := in.request()
 	_, operatorErr := in.operatorInput()
-	return w, fault.Join(append(errs[:], err, operatorErr)...)
+	_, jumpHostErr := in.jumpHostInput()
+	return w, fault.Join(append(errs[:], err, operatorErr, jumpHostErr)...)
 }
 
 func (in lockInput) lock(ctx context.Context, a *app, w world, p run.Progress) (*lock.Locked, error) {
 	request, platform, err := in.request()
 	operator, operatorErr := in.operatorInput()
-	if err := fault.Join(err, operatorErr); err != nil {
+	jumpHost, jumpHostErr := in.jumpHostInput()
+	if err := fault.Join(err, operatorErr, jumpHostErr); err != nil {
 		return nil, err
 	}
 	locked, err := lock.Make(ctx, lock.Input{
-		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, Manifests: w.manifests, Registry: w.registry,
+		Matrix: w.matrix, Request: request, Platform: platform, Operator: operator, JumpHost: jumpHost,
+		Manifests: w.manifests, Registry: w.registry,
 	}, in.options(a, p))
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -18,7 +19,11 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 	}
 	var problems []error
 	for _, r := range lock.Releases {
-		if r.Driver == bundle.Operator {
+		if r.Driver == bundle.Operator || r.Driver == bundle.JumpHost {
+			continue
+		}
+		if bundle.IsService(r.Driver) {
+			problems = append(problems, agreeService(r, doc))
 			continue
 		}
 		id := matrix.ReleaseID{Driver: r.Driver, Version: r.Version}.String()
@@ -30,6 +35,22 @@ func Agree(lock *bundle.Lock, doc *matrix.Document) error {
 		problems = append(problems, agreeFiles(id, r, release))
 	}
 	return fault.Join(problems...)
+}
+
+// agreeService holds the one image of a service against the matrix's.
+func agreeService(r bundle.Release, doc *matrix.Document) error {
+	listed, ok := doc.Service(matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
+	switch {
+	case !ok:
+		return disagrees(r.ID(), "the matrix does not list it")
+	case r.Images[listed.Image] == "":
+		return disagrees(r.ID(), "its image is not that of the matrix")
+	}
+	ref, err := image.ParseReference(listed.Image)
+	if err != nil || ref.String() != r.Images[listed.Image] {
+		return disagrees(r.ID(), "its image is not that of the matrix")
+	}
+	return nil
 }
 
 func agreeFiles(id string, locked bundle.Release, listed matrix.Release) error {

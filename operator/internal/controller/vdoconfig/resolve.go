@@ -163,7 +163,7 @@ func manual(spec *v1alpha1.VDOConfigSpec, b *v1alpha1.DriverBundle) bool {
 func (s *site) unlisted(b *opened) map[string]string {
 	refused := map[string]string{}
 	for _, r := range b.contents.Lock.Releases {
-		if r.Driver == bundle.Operator || s.installed[r.Driver].Equal(r.Version) {
+		if !r.Driver.Valid() || s.installed[r.Driver].Equal(r.Version) {
 			continue
 		}
 		if err := render.Listed(b.contents.Lock, matrix.ReleaseID{Driver: r.Driver, Version: r.Version}, b.matrix); err != nil {

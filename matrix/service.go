@@ -1,0 +1,134 @@
+package matrix
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The services that stand before a tenant cluster and that others make. They take a
+// driver's place in a [ReleaseID], and are no drivers: nothing resolves them against
+// Kubernetes or vSphere.
+const (
+	Dex     Driver = "dex"
+	HAProxy Driver = "haproxy"
+)
+
+// Services returns the services in the order of their names.
+func Services() []Driver { return []Driver{Dex, HAProxy} }
+
+// ParseService reads a service's name.
+func ParseService(s string) (Driver, error) {
+	if d := Driver(s); slices.Contains(Services(), d) {
+		return d, nil
+	}
+	return "", unknown("service", s, Services())
+}
+
+// ServiceRelease is one version of a service: one image.
+type ServiceRelease struct {
+	ReleaseID        // of the service
+	State     State  // as that of a driver's release
+	Reason    string // why deprecated or withdrawn
+	Image     string // reference with a tag or a digest, as its maker publishes it
+	Basis     string // where image and state come from
+	Notes     []string
+}
+
+// ParseServiceID reads "haproxy@3.2.23".
+func ParseServiceID(s string) (ReleaseID, error) {
+	service, version, found := strings.Cut(s, "@")
+	if !found {
+		return ReleaseID{}, fmt.Errorf("%.*q is not a release of a service: write it as SERVICE@VERSION, such as haproxy@3.2.23", maxVersionText, s)
+	}
+	d, err := ParseService(service)
+	if err != nil {
+		return ReleaseID{}, err
+	}
+	v, err := ParseVersion(version)
+	if err != nil {
+		return ReleaseID{}, err
+	}
+	return ReleaseID{Driver: d, Version: v}, nil
+}
+
+// Service finds a release of a service.
+func (d *Document) Service(id ReleaseID) (ServiceRelease, bool) {
+	i := slices.IndexFunc(d.Services, func(s ServiceRelease) bool { return s.ReleaseID.Compare(id) == 0 })
+	if i < 0 {
+		return ServiceRelease{}, false
+	}
+	return d.Services[i], true
+}
+
+// ErrNoService is that no release of a service can be taken.
+var ErrNoService = errors.New("the matrix has no release of it that is not withdrawn")
+
+// ChooseService takes the newest release of a service that is current or lts, else the
+// newest that is deprecated; never one that is withdrawn. Where held is not nil, only
+// what it has counts.
+func (d *Document) ChooseService(service Driver, held Available) (ServiceRelease, error) {
+	var best *ServiceRelease
+	for i := range d.Services {
+		s := &d.Services[i]
+		switch {
+		case s.Driver != service || s.State == Withdrawn || (held != nil && !held[s.ReleaseID.String()]):
+		case best == nil, better(s, best):
+			best = s
+		}
+	}
+	if best == nil {
+		return ServiceRelease{}, ErrNoService
+	}
+	return *best, nil
+}
+
+func better(a, b *ServiceRelease) bool {
+	if old := a.State == Deprecated; old != (b.State == Deprecated) {
+		return !old
+	}
+	return b.Version.LessThan(a.Version)
+}
+
+func (r *reader) services(o object) []ServiceRelease {
+	var out []ServiceRelease
+	lines := map[string]int{}
+	for _, item := range o.list("services", optional, maxElements) {
+		s := r.service(item)
+		out = append(out, s)
+		if s.Driver == "" || s.Version.IsZero() {
+			continue
+		}
+		id := s.ReleaseID.String()
+		if first, twice := lines[id]; twice {
+			r.problem(item.node.Line, item.path, fmt.Sprintf("%s is listed already in line %d", id, first), "remove one of the two")
+			continue
+		}
+		lines[id] = item.node.Line
+	}
+	return out
+}
+
+func (r *reader) service(item item) ServiceRelease {
+	o := r.object(item.node, item.path, "service", "version", "state", "reason", "image", "basis", "notes")
+	s := ServiceRelease{
+		ReleaseID: ReleaseID{Driver: field(o, "service", required, ParseService), Version: field(o, "version", required, releaseVersion)},
+		State:     field(o, "state", required, parseState),
+		Reason:    field(o, "reason", optional, line),
+		Image:     field(o, "image", required, pinnedImage),
+		Basis:     field(o, "basis", required, line),
+	}
+	r.reasoned(o, s.State, s.Reason)
+	for _, note := range o.list("notes", optional, maxElements) {
+		s.Notes = append(s.Notes, scalar(r, note.node, note.path, line))
+	}
+	return s
+}
+
+// reasoned asks for the reason of a state that needs one.
+func (r *reader) reasoned(o object, s State, reason string) {
+	if (s == Deprecated || s == Withdrawn) && reason == "" && o.fields["reason"] == nil {
+		o.fail("reason", fmt.Sprintf("is missing, and a release is not %s without one", s), "say why, in one sentence")
+	}
+}
