@@ -1,0 +1,283 @@
+// Package choose decides which BareMetalHosts a SIPCluster has. It is pure, over a
+// snapshot of all hosts; claiming them is up to who asks.
+//
+//	choice, err := choose.Choose(cluster, spec.Nodes, hosts)
+//	for _, r := range choice.Roles { r.Keep …; r.Take …; r.Leave …; r.Missing … }
+//
+// # The rules
+//
+//   - A host belongs to the SIPCluster that its claim names, else to the one that its
+//     labels name: see [Host.Holder]. What another one has is never taken.
+//   - What is held counts first, whatever has become of it or of the selector. So a cluster
+//     that has what it wants is satisfied, though no free host be left.
+//   - A free host is taken where it matches the selector and no rule refuses it: see
+//     [Reason]. Order is by namespace and name; ControlPlane chooses before Worker.
+//   - For each value of the topologyKey a role has at most one host, those that are held
+//     counted. Hosts without that label are not restricted.
+//   - The target is active + standby; no count is none.
+//   - Too few: what is held stays, and what is missing is counted, with the reasons of
+//     all refusals.
+//   - Too many: hosts leave until the target is met; first those that failed, then those
+//     that the selector no longer matches, then the others, last in the order first. A host
+//     with a consumerRef is in use and never leaves: these are the active ones, so that
+//     standby hosts go first.
+//   - A host that is held and failed is replaced where another is free: it leaves, unless
+//     it has a consumerRef, and the other is taken. Where more hosts failed than the role
+//     has standby, none is replaced: an outage of a network of management controllers must
+//     not exchange a whole cluster.
+//
+// The same snapshot gives the same choice, and a choice that was carried out changes
+// nothing when it is made again.
+package choose
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Choice is what was decided for one SIPCluster, by role; roles that the spec no longer
+// has and hosts are held of are among them.
+type Choice struct{ Roles []Role }
+
+// Role is what was decided for one role.
+type Role struct {
+	Role        airship.Role
+	TopologyKey string
+	// Wanted is how many hosts the spec asks for.
+	Wanted int
+	// Keep are hosts that are held and stay, Take those to claim, Leave those to give back;
+	// each in the order of hosts.
+	Keep, Take []Host
+	Leave      []Leaving
+	// Problems of hosts that are held and stay, by namespace and name.
+	Problems map[types.NamespacedName]string
+	// Missing is how many are wanted and not there.
+	Missing int
+	// Refused says why the other hosts are not taken, where some are missing.
+	Refused []Refusal
+}
+
+// Leaving is a host that is given back, and why.
+type Leaving struct {
+	Host
+	Why string
+}
+
+// Held is how many hosts the role has once the choice is carried out, before any leaves.
+func (r Role) Held() int { return len(r.Keep) + len(r.Take) + len(r.Leave) }
+
+// Changes tells whether hosts have to be claimed or given back.
+func (c Choice) Changes() bool {
+	return slices.ContainsFunc(c.Roles, func(r Role) bool { return len(r.Take)+len(r.Leave) > 0 })
+}
+
+// Missing is how many hosts are missing in all roles.
+func (c Choice) Missing() int {
+	n := 0
+	for _, r := range c.Roles {
+		n += r.Missing
+	}
+	return n
+}
+
+// Choose decides. Hosts need no order. Errors are faults: a selector that cannot be
+// understood.
+func Choose(cluster types.NamespacedName, nodes map[airship.Role]airship.NodeSet, hosts []Host) (Choice, error) {
+	hosts = slices.Clone(hosts)
+	slices.SortFunc(hosts, Host.compare)
+	held, free, others := divide(cluster, hosts)
+	var errs []error
+	var c Choice
+	for _, role := range roles(nodes, held) {
+		set := nodes[role]
+		selector, err := metav1.LabelSelectorAsSelector(&set.LabelSelector)
+		if err != nil {
+			errs = append(errs, selectorFault(role, err))
+			continue
+		}
+		d := decision{role: role, set: set, selector: selector, held: held[role], free: free, others: others}
+		decided := d.decide()
+		free = without(free, decided.Take)
+		c.Roles = append(c.Roles, decided)
+	}
+	if len(errs) > 0 {
+		return Choice{}, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+func selectorFault(role airship.Role, err error) error {
+	return &fault.Error{
+		Reason: fault.InvalidInput, Op: "choose hosts by", Subject: fmt.Sprintf("spec.nodes.%s.labelSelector", role), Err: err,
+		Hint: "correct the selector: operators are In, NotIn, Exists and DoesNotExist",
+	}
+}
+
+// divide tells apart what the cluster holds, by role, what nobody does, and the rest.
+func divide(cluster types.NamespacedName, hosts []Host) (held map[airship.Role][]Host, free, others []Host) {
+	held = map[airship.Role][]Host{}
+	for _, h := range hosts {
+		switch by, role := h.Holder(); by {
+		case cluster:
+			held[role] = append(held[role], h)
+		case types.NamespacedName{}:
+			free = append(free, h)
+		default:
+			others = append(others, h)
+		}
+	}
+	return held, free, others
+}
+
+// roles are those of the spec and of what is held, sorted.
+func roles(nodes map[airship.Role]airship.NodeSet, held map[airship.Role][]Host) []airship.Role {
+	var all []airship.Role
+	for r := range nodes {
+		all = append(all, r)
+	}
+	for r := range held {
+		all = append(all, r)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func without(hosts, taken []Host) []Host {
+	gone := map[types.NamespacedName]bool{}
+	for _, h := range taken {
+		gone[h.Key()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool { return gone[h.Key()] })
+}
+
+// decision is what is decided on for one role.
+type decision struct {
+	role               airship.Role
+	set                airship.NodeSet
+	selector           labels.Selector
+	held, free, others []Host
+}
+
+func (d *decision) decide() Role {
+	total, standby := d.set.Wanted()
+	r := Role{Role: d.role, TopologyKey: d.set.TopologyKey, Wanted: total, Problems: map[types.NamespacedName]string{}}
+	r.Keep, r.Leave = d.shrink(total)
+	r.Take, r.Refused = d.gather(total-len(r.Keep), r.Keep)
+	d.replace(&r, standby)
+	r.Missing = max(0, total-len(r.Keep)-len(r.Take))
+	if r.Missing == 0 {
+		r.Refused = nil
+	}
+	d.tell(&r)
+	slices.SortFunc(r.Take, Host.compare)
+	slices.SortFunc(r.Leave, func(a, b Leaving) int { return a.compare(b.Host) })
+	return r
+}
+
+// replace exchanges failed hosts for free ones, where they are not more than standby. The
+// failed one may be what kept the topologyKey's value from the other.
+func (d *decision) replace(r *Role, standby int) {
+	failed := slices.DeleteFunc(slices.Clone(r.Keep), func(h Host) bool { return h.Failed() == "" })
+	if len(failed) > standby {
+		return
+	}
+	for _, h := range failed {
+		if h.Consumer != "" {
+			continue
+		}
+		stay := without(r.Keep, []Host{h})
+		rest := decision{role: d.role, set: d.set, selector: d.selector, free: without(d.free, r.Take)}
+		taken, _ := rest.gather(1, append(slices.Clone(stay), r.Take...))
+		if len(taken) == 0 {
+			continue
+		}
+		r.Keep, r.Take = stay, append(r.Take, taken...)
+		r.Leave = append(r.Leave, Leaving{Host: h, Why: "it failed and is replaced: " + h.Failed()})
+	}
+}
+
+// shrink says who leaves where more than total are held.
+func (d *decision) shrink(total int) (stay []Host, leave []Leaving) {
+	stay = d.held
+	order := slices.DeleteFunc(slices.Clone(d.held), func(h Host) bool { return h.Consumer != "" })
+	slices.SortStableFunc(order, func(a, b Host) int {
+		if c := d.worth(a) - d.worth(b); c != 0 {
+			return c
+		}
+		return b.compare(a)
+	})
+	for _, h := range order[:min(len(order), max(0, len(d.held)-total))] {
+		stay = without(stay, []Host{h})
+		leave = append(leave, Leaving{Host: h, Why: "fewer hosts are wanted"})
+	}
+	return stay, leave
+}
+
+// worth orders hosts by who leaves first.
+func (d *decision) worth(h Host) int {
+	switch {
+	case h.Failed() != "":
+		return 0
+	case !d.selector.Matches(labels.Set(h.Labels)):
+		return 1
+	}
+	return 2
+}
+
+// gather takes up to n free hosts, beside those that are held.
+func (d *decision) gather(n int, held []Host) (taken []Host, refused []Refusal) {
+	if n <= 0 {
+		return nil, nil
+	}
+	values := map[string]bool{}
+	for _, h := range held {
+		values[h.Labels[d.set.TopologyKey]] = true
+	}
+	var tally tally
+	for _, h := range d.others {
+		tally.add(ReasonTaken, h)
+	}
+	for _, h := range d.free {
+		value, has := h.Labels[d.set.TopologyKey]
+		switch reason := d.refuses(h); {
+		case reason != "":
+			tally.add(reason, h)
+		case has && d.set.TopologyKey != "" && values[value]:
+			tally.add(ReasonTopology, h)
+		case len(taken) < n:
+			taken, values[value] = append(taken, h), true
+		}
+	}
+	return taken, tally.sorted()
+}
+
+// tell says what is wrong with hosts that are held and stay.
+func (d *decision) tell(r *Role) {
+	for _, h := range r.Keep {
+		var all []string
+		if len(r.Keep) > r.Wanted && h.Consumer != "" {
+			all = append(all, "it is one too many, and "+h.Consumer+" uses it")
+		}
+		if why := h.Failed(); why != "" {
+			all = append(all, why)
+		}
+		if h.Problem != "" {
+			all = append(all, h.Problem)
+		}
+		if !d.selector.Matches(labels.Set(h.Labels)) {
+			all = append(all, "labelSelector no longer matches it")
+		}
+		if len(all) > 0 {
+			r.Problems[h.Key()] = strings.Join(all, "; ")
+		}
+	}
+}

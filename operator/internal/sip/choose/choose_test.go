@@ -1,0 +1,323 @@
+package choose_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+)
+
+var (
+	mine  = types.NamespacedName{Namespace: "tenants", Name: "a"}
+	other = types.NamespacedName{Namespace: "tenants", Name: "b"}
+)
+
+const worker = airship.RoleWorker
+
+// host is a free and fit one of flavor w, changed by edits.
+func host(name string, edits ...func(*choose.Host)) choose.Host {
+	h := choose.Host{Namespace: "hosts", Name: name, Labels: map[string]string{"flavor": "w"}, State: "available", Operational: "OK"}
+	for _, edit := range edits {
+		edit(&h)
+	}
+	return h
+}
+
+func label(key, value string) func(*choose.Host) {
+	return func(h *choose.Host) { h.Labels[key] = value }
+}
+
+func claimed(by types.NamespacedName) func(*choose.Host) {
+	return func(h *choose.Host) { h.Claim = choose.ClaimOf(by, worker) }
+}
+
+func labelled(by types.NamespacedName) func(*choose.Host) {
+	return func(h *choose.Host) {
+		h.Labels[airship.LabelClusterNamespace], h.Labels[airship.LabelClusterName] = by.Namespace, by.Name
+		h.Labels[airship.LabelNodeType] = string(worker)
+	}
+}
+
+func used(h *choose.Host)   { h.Consumer = "Metal3Machine tenants/m" }
+func failed(h *choose.Host) { h.Operational, h.ErrorType = "error", "power management error" }
+
+func nodes(active, standby int32, topology string) map[airship.Role]airship.NodeSet {
+	return map[airship.Role]airship.NodeSet{worker: {
+		LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{"flavor": "w"}}, TopologyKey: topology,
+		Count: &airship.NodeCount{Active: active, Standby: standby},
+	}}
+}
+
+func names(hosts []choose.Host) []string {
+	out := []string{}
+	for _, h := range hosts {
+		out = append(out, h.Name)
+	}
+	return out
+}
+
+func leaving(all []choose.Leaving) []string {
+	out := []string{}
+	for _, l := range all {
+		out = append(out, l.Name)
+	}
+	return out
+}
+
+func TestChoose(t *testing.T) {
+	rack := func(v string) func(*choose.Host) { return label("rack", v) }
+	none := []string{}
+	for name, c := range map[string]struct {
+		nodes             map[airship.Role]airship.NodeSet
+		hosts             []choose.Host
+		keep, take, leave []string
+		missing           int
+		refused           map[choose.Reason]int
+	}{
+		"active and standby, in order": {
+			nodes: nodes(2, 1, ""), hosts: []choose.Host{host("d"), host("c"), host("b"), host("a")},
+			keep: none, take: []string{"a", "b", "c"}, leave: none,
+		},
+		"no count is none": {
+			nodes: map[airship.Role]airship.NodeSet{worker: {}}, hosts: []choose.Host{host("a")},
+			keep: none, take: none, leave: none,
+		},
+		"satisfied without a free host": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(mine)), host("c", claimed(other))},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+		"only the missing ones are taken": {
+			nodes: nodes(3, 0, ""), hosts: []choose.Host{host("a"), host("b"), host("c"), host("y", claimed(mine)), host("z", claimed(mine))},
+			keep: []string{"y", "z"}, take: []string{"a"}, leave: none,
+		},
+		"what the predecessor labelled is held": {
+			nodes: nodes(1, 0, ""), hosts: []choose.Host{host("a"), host("b", labelled(mine))},
+			keep: []string{"b"}, take: none, leave: none,
+		},
+		"the claim decides against labels": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", labelled(mine), claimed(other)), host("b", labelled(other), claimed(mine))},
+			keep: []string{"b"}, take: none, leave: none, missing: 1, refused: map[choose.Reason]int{choose.ReasonTaken: 1},
+		},
+		"topology of hosts that are held counts": {
+			nodes: nodes(3, 0, "rack"), hosts: []choose.Host{
+				host("a", rack("1")), host("b", rack("2")), host("c", rack("2")), host("d", rack("3")), host("z", claimed(mine), rack("1"))},
+			keep: []string{"z"}, take: []string{"b", "d"}, leave: none,
+		},
+		"hosts without the topology label are not restricted": {
+			nodes: nodes(3, 0, "rack"), hosts: []choose.Host{host("a"), host("b"), host("c", rack("1")), host("d", rack("1"))},
+			keep: none, take: []string{"a", "b", "c"}, leave: none,
+		},
+		"too few: what is held stays": {
+			nodes: nodes(3, 0, ""), hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(other)), host("c", used), host("d", label("flavor", "x")),
+				host("e", func(h *choose.Host) { h.State = "provisioned" }), host("f", failed), host("g", func(h *choose.Host) { h.Paused = true }),
+				host("h", func(h *choose.Host) { h.Detached = true }), host("i", func(h *choose.Host) { h.Deleting = true }),
+				host("j", func(h *choose.Host) { h.Problem, h.ProblemReason = "no network", choose.ReasonNetworkData }),
+				host("k", func(h *choose.Host) { h.State = "" }), host("l", func(h *choose.Host) { h.Claim = "nonsense" })},
+			keep: []string{"a"}, take: none, leave: none, missing: 2,
+			refused: map[choose.Reason]int{choose.ReasonTaken: 2, choose.ReasonConsumer: 1, choose.ReasonSelector: 1, choose.ReasonState: 2,
+				choose.ReasonOperational: 1, choose.ReasonPaused: 1, choose.ReasonDetached: 1, choose.ReasonDeleting: 1, choose.ReasonNetworkData: 1},
+		},
+		"fewer: the unhealthy first, then what no longer matches, then the last; never one in use": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(mine), failed), host("c", claimed(mine), label("flavor", "x")),
+				host("d", claimed(mine)), host("e", claimed(mine), used)},
+			keep: []string{"a", "e"}, take: none, leave: []string{"b", "c", "d"},
+		},
+		"fewer, and all are in use": {
+			nodes: nodes(1, 0, ""), hosts: []choose.Host{host("a", claimed(mine), used), host("b", claimed(mine), used, failed)},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+		"a role that is gone is given back": {
+			nodes: nil, hosts: []choose.Host{host("a", claimed(mine)), host("b", claimed(mine), used)},
+			keep: []string{"b"}, take: none, leave: []string{"a"},
+		},
+		"a failed host is replaced where standby allows": {
+			nodes: nodes(1, 2, ""), hosts: []choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine), failed), host("c", claimed(mine)), host("x"), host("y")},
+			keep: []string{"c"}, take: []string{"x", "y"}, leave: []string{"a", "b"},
+		},
+		"not where more failed than standby": {
+			nodes: nodes(2, 1, ""), hosts: []choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine), failed), host("c", claimed(mine)), host("x"), host("y")},
+			keep: []string{"a", "b", "c"}, take: none, leave: none,
+		},
+		"and in its own rack": {
+			nodes: nodes(1, 1, "rack"), hosts: []choose.Host{host("a", claimed(mine), failed, rack("1")), host("b", claimed(mine), rack("2")), host("x", rack("1"))},
+			keep: []string{"b"}, take: []string{"x"}, leave: []string{"a"},
+		},
+		"without standby it stays": {
+			nodes: nodes(2, 0, ""), hosts: []choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine)), host("x")},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+		"in use it stays": {
+			nodes: nodes(1, 1, ""), hosts: []choose.Host{host("a", claimed(mine), failed, used), host("b", claimed(mine)), host("x")},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+		"with nothing to replace it, it stays": {
+			nodes: nodes(1, 1, ""), hosts: []choose.Host{host("a", claimed(mine), failed), host("b", claimed(mine)), host("x", used)},
+			keep: []string{"a", "b"}, take: none, leave: none,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := choose.Choose(mine, c.nodes, c.hosts)
+			require.NoError(t, err)
+			require.Len(t, got.Roles, 1)
+			r := got.Roles[0]
+			require.Equal(t, c.keep, names(r.Keep), "kept")
+			require.Equal(t, c.take, names(r.Take), "taken")
+			require.Equal(t, c.leave, leaving(r.Leave), "leaving")
+			require.Equal(t, c.missing, r.Missing)
+			require.Equal(t, c.missing, got.Missing())
+			require.Equal(t, len(c.take)+len(c.leave) > 0, got.Changes())
+			var refused map[choose.Reason]int
+			for _, x := range r.Refused {
+				if refused == nil {
+					refused = map[choose.Reason]int{}
+				}
+				refused[x.Reason] = x.Count
+			}
+			require.Equal(t, c.refused, refused)
+		})
+	}
+}
+
+func TestProblemsOfHostsThatStay(t *testing.T) {
+	got, err := choose.Choose(mine, nodes(1, 0, ""), []choose.Host{
+		host("a", claimed(mine), used), host("b", claimed(mine), used, failed, label("flavor", "x"), func(h *choose.Host) { h.Problem = "no network data" }),
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[types.NamespacedName]string{
+		{Namespace: "hosts", Name: "a"}: "it is one too many, and Metal3Machine tenants/m uses it",
+		{Namespace: "hosts", Name: "b"}: "it is one too many, and Metal3Machine tenants/m uses it; power management error; no network data; labelSelector no longer matches it",
+	}, got.Roles[0].Problems)
+}
+
+func TestAHostIsTakenForOneRole(t *testing.T) {
+	set := nodes(1, 0, "")[worker]
+	got, err := choose.Choose(mine, map[airship.Role]airship.NodeSet{worker: set, airship.RoleControlPlane: set}, []choose.Host{host("a"), host("b")})
+	require.NoError(t, err)
+	require.Equal(t, airship.RoleControlPlane, got.Roles[0].Role)
+	require.Equal(t, []string{"a"}, names(got.Roles[0].Take))
+	require.Equal(t, []string{"b"}, names(got.Roles[1].Take))
+}
+
+func TestASelectorThatCannotBeUnderstood(t *testing.T) {
+	_, err := choose.Choose(mine, map[airship.Role]airship.NodeSet{worker: {LabelSelector: metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}}}, nil)
+	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "spec.nodes.Worker.labelSelector")
+	require.NotEmpty(t, fault.HintOf(err))
+}
+
+func TestRefusalsAreBounded(t *testing.T) {
+	var hosts []choose.Host
+	for i := range 2000 {
+		hosts = append(hosts, host(fmt.Sprintf("h%04d", i), used))
+	}
+	got, err := choose.Choose(mine, nodes(1, 0, ""), hosts)
+	require.NoError(t, err)
+	require.Len(t, got.Roles[0].Refused, 1)
+	require.Equal(t, 2000, got.Roles[0].Refused[0].Count)
+	require.Equal(t, []string{"hosts/h0000", "hosts/h0001", "hosts/h0002", "hosts/h0003", "hosts/h0004"}, got.Roles[0].Refused[0].Hosts)
+}
+
+// Whatever the hosts are like: nothing of others is taken, nothing in use leaves, the
+// target is not exceeded, a topology has one host of those taken, and carrying a choice
+// out leaves nothing to change.
+func TestChoicesOfRandomHosts(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // of a test
+		hosts := randomHosts(r)
+		spec := nodes(int32(r.IntN(4)), int32(r.IntN(3)), []string{"", "rack"}[r.IntN(2)])
+		choice, err := choose.Choose(mine, spec, hosts)
+		require.NoError(t, err)
+		checkChoice(t, seed, spec[worker], choice)
+		again := slices.Clone(hosts)
+		r.Shuffle(len(again), func(i, j int) { again[i], again[j] = again[j], again[i] })
+		same, err := choose.Choose(mine, spec, again)
+		require.NoError(t, err)
+		require.Equal(t, choice, same, "seed %d: the order of hosts does not matter", seed)
+		settled, err := choose.Choose(mine, spec, carriedOut(hosts, choice))
+		require.NoError(t, err)
+		require.False(t, settled.Changes(), "seed %d: %+v", seed, settled)
+	}
+}
+
+func randomHosts(r *rand.Rand) []choose.Host {
+	var hosts []choose.Host
+	for i := range r.IntN(12) {
+		h := host(fmt.Sprintf("h%02d", i))
+		for _, e := range []func(*choose.Host){
+			claimed(mine), claimed(other), labelled(mine), used, failed, label("rack", "1"), label("rack", "2"), label("flavor", "x"),
+		} {
+			if r.IntN(4) == 0 {
+				e(&h)
+			}
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts
+}
+
+func checkChoice(t *testing.T, seed uint64, set airship.NodeSet, c choose.Choice) {
+	t.Helper()
+	for _, role := range c.Roles {
+		if role.Role != worker {
+			continue
+		}
+		total, standby := set.Wanted()
+		values := map[string]bool{}
+		for _, h := range role.Keep {
+			values[h.Labels[set.TopologyKey]] = true
+		}
+		for _, h := range role.Take {
+			by, _ := h.Holder()
+			require.Empty(t, by, "seed %d: %s is another's", seed, h)
+			require.Empty(t, h.Consumer+h.Failed(), "seed %d: %s", seed, h)
+			if v, has := h.Labels[set.TopologyKey]; has {
+				require.False(t, values[v], "seed %d: two of rack %s", seed, v)
+				values[v] = true
+			}
+		}
+		require.True(t, len(role.Take) == 0 || len(role.Keep)+len(role.Take) <= total, "seed %d: too many", seed)
+		replaced := 0
+		for _, l := range role.Leave {
+			require.Empty(t, l.Consumer, "seed %d: %s is in use", seed, l)
+			if l.Why != "fewer hosts are wanted" {
+				replaced++
+			}
+		}
+		require.LessOrEqual(t, replaced, standby, "seed %d", seed)
+		require.Equal(t, max(0, total-len(role.Keep)-len(role.Take)), role.Missing)
+	}
+}
+
+// carriedOut claims what is taken and frees what leaves; what leaves because it failed
+// stays failed.
+func carriedOut(hosts []choose.Host, c choose.Choice) []choose.Host {
+	claims, gone := map[string]string{}, map[string]bool{}
+	for _, r := range c.Roles {
+		for _, h := range r.Take {
+			claims[h.Name] = choose.ClaimOf(mine, r.Role)
+		}
+		for _, h := range r.Leave {
+			gone[h.Name] = true
+		}
+	}
+	out := slices.Clone(hosts)
+	for i := range out {
+		if claim, ok := claims[out[i].Name]; ok {
+			out[i].Claim = claim
+		}
+		if gone[out[i].Name] {
+			out[i].Claim, out[i].Labels = "", map[string]string{}
+			out[i].Labels["flavor"] = "given back"
+		}
+	}
+	return out
+}

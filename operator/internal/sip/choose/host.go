@@ -1,0 +1,88 @@
+package choose
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+)
+
+// Host is a BareMetalHost as far as it matters here.
+type Host struct {
+	Namespace, Name string
+	Labels          map[string]string
+	Claim           string // the annotation airship.AnnotationClaim
+	Consumer        string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
+	State           string // status.provisioning.state
+	Operational     string // status.operationalStatus
+	ErrorType       string // status.errorType
+	Paused          bool
+	Detached        bool
+	Deleting        bool
+	// Problem is what else is wrong with it, such as network data that cannot be read. It
+	// refuses a free host, and is told of one that is held.
+	Problem string
+	// Reason of the problem.
+	ProblemReason Reason
+}
+
+// Key returns the host's name.
+func (h Host) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: h.Namespace, Name: h.Name}
+}
+
+func (h Host) compare(other Host) int {
+	return cmp.Or(cmp.Compare(h.Namespace, other.Namespace), cmp.Compare(h.Name, other.Name))
+}
+
+// ClaimOf is the value of the annotation with which a cluster claims a host for a role.
+func ClaimOf(cluster types.NamespacedName, role airship.Role) string {
+	return string(role) + " " + cluster.String()
+}
+
+// Holder returns the SIPCluster that has the host, and the role; neither for a free one.
+// The claim decides; the labels do where there is no claim, as of a host that the
+// predecessor labelled. A host of which nobody can say whose it is belongs to somebody
+// else.
+func (h Host) Holder() (types.NamespacedName, airship.Role) {
+	if h.Claim != "" {
+		role, name, _ := strings.Cut(h.Claim, " ")
+		namespace, name, ok := strings.Cut(name, "/")
+		if !ok {
+			return types.NamespacedName{Name: "?"}, ""
+		}
+		return types.NamespacedName{Namespace: namespace, Name: name}, airship.Role(role)
+	}
+	by := types.NamespacedName{Namespace: h.Labels[airship.LabelClusterNamespace], Name: h.Labels[airship.LabelClusterName]}
+	if by == (types.NamespacedName{}) {
+		return by, ""
+	}
+	return by, airship.Role(h.Labels[airship.LabelNodeType])
+}
+
+// Labelled tells whether the host has all labels of a cluster's role.
+func (h Host) Labelled(cluster types.NamespacedName, role airship.Role) bool {
+	return h.Labels[airship.LabelClusterNamespace] == cluster.Namespace &&
+		h.Labels[airship.LabelClusterName] == cluster.Name && h.Labels[airship.LabelNodeType] == string(role)
+}
+
+// Failed says why a host cannot serve, or "".
+func (h Host) Failed() string {
+	switch {
+	case h.Deleting:
+		return "it is being deleted"
+	case h.Detached:
+		return "it is detached"
+	case h.Operational == "error" && h.ErrorType != "":
+		return h.ErrorType
+	case h.Operational == "error":
+		return "operational status error"
+	}
+	return ""
+}
+
+// String names the host.
+func (h Host) String() string { return fmt.Sprintf("BareMetalHost %s/%s", h.Namespace, h.Name) }

@@ -1,0 +1,90 @@
+package choose
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Reason is why a host is not taken. There are few of them, so that a status stays small
+// whatever the number of hosts.
+type Reason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	ReasonTaken       Reason = "belongs to another SIPCluster"
+	ReasonSelector    Reason = "labelSelector does not match"
+	ReasonDeleting    Reason = "is being deleted"
+	ReasonConsumer    Reason = "has a consumerRef"
+	ReasonPaused      Reason = "is paused"
+	ReasonDetached    Reason = "is detached"
+	ReasonState       Reason = "is not provisioning state available"
+	ReasonOperational Reason = "is not operational status OK"
+	ReasonNetworkData Reason = "has no address on a nodeInterfaceId"
+	ReasonBMC         Reason = "has no BMC credentials for the jump host"
+	ReasonTopology    Reason = "has the topologyKey value of a host that is held"
+)
+
+// fewHosts is how many hosts are named for a reason.
+const fewHosts = 5
+
+// Refusal is hosts that one rule refused.
+type Refusal struct {
+	Reason Reason
+	Count  int
+	Hosts  []string // a few, as NAMESPACE/NAME
+}
+
+// refuses says why a free host does not fit a role, whatever else is held; or "".
+func (d *decision) refuses(h Host) Reason {
+	switch {
+	case !d.selector.Matches(labels.Set(h.Labels)):
+		return ReasonSelector
+	case h.Deleting:
+		return ReasonDeleting
+	case h.Consumer != "":
+		return ReasonConsumer
+	case h.Paused:
+		return ReasonPaused
+	case h.Detached:
+		return ReasonDetached
+	case h.State != "available" && h.State != "ready": // ready: as earlier versions of Metal3 call it
+		return ReasonState
+	case h.Operational != "OK" || h.ErrorType != "":
+		return ReasonOperational
+	case h.Problem != "":
+		return h.ProblemReason
+	}
+	return ""
+}
+
+// tally counts refusals. The zero value is ready to use.
+type tally struct{ by map[Reason]*Refusal }
+
+func (t *tally) add(reason Reason, h Host) {
+	if t.by == nil {
+		t.by = map[Reason]*Refusal{}
+	}
+	r := t.by[reason]
+	if r == nil {
+		r = &Refusal{Reason: reason}
+		t.by[reason] = r
+	}
+	r.Count++
+	if len(r.Hosts) < fewHosts {
+		r.Hosts = append(r.Hosts, h.Key().String())
+	}
+}
+
+// sorted returns the refusals, the most frequent first.
+func (t *tally) sorted() []Refusal {
+	all := make([]Refusal, 0, len(t.by))
+	for _, r := range t.by {
+		all = append(all, *r)
+	}
+	slices.SortFunc(all, func(a, b Refusal) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
+	})
+	return all
+}

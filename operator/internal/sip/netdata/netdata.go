@@ -1,0 +1,207 @@
+// Package netdata finds the addresses of a host in the data that its operating system is
+// configured from: OpenStack network data and the meta-data that Metal3 puts beside it.
+//
+//	data, err := netdata.Parse(networkData, metaData)
+//	addresses, err := data.Addresses("oam-ipv4")
+//
+// # What is read
+//
+// Network data is a document in JSON or YAML with the list networks, each with an id, a
+// type (ipv4, ipv6, or one by DHCP) and an ip_address, alone or with a prefix length:
+//
+//	networks:
+//	- {id: oam-ipv4, type: ipv4, link: bond0.41, network_id: oam, ip_address: 10.0.0.5, netmask: 255.255.255.0}
+//
+// Meta-data is a flat document of keys and values, some of which are addresses:
+//
+//	provisioningIP: 10.0.0.5
+//
+// An id means, in this order: the networks of that id, those of that network_id, those on
+// that link, and the meta-data of that key. The empty id means the only network of each
+// family. IPv4 comes before IPv6; each family has one address at most, since a service
+// has to know which to use. Errors are faults without a subject, and say nothing of what
+// the documents hold but ids.
+package netdata
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	maxSize     = 1 << 20
+	maxNetworks = 256
+	fewIDs      = 8 // named in a message
+)
+
+// Data is what was read. The zero value has no addresses.
+type Data struct {
+	networks []network
+	meta     map[string]any
+}
+
+type network struct {
+	ID        string `json:"id"`
+	NetworkID string `json:"network_id"`
+	Link      string `json:"link"`
+	Type      string `json:"type"`
+	Address   string `json:"ip_address"`
+}
+
+// Parse reads network data and meta-data, either of which may be empty.
+func Parse(networkData, metaData []byte) (Data, error) {
+	var d Data
+	var doc struct {
+		Networks []network `json:"networks"`
+	}
+	if err := unmarshal("network data", networkData, &doc); err != nil {
+		return Data{}, err
+	}
+	if len(doc.Networks) > maxNetworks {
+		return Data{}, bad(fault.InvalidInput, "take networks out of it", "more than %d networks", maxNetworks)
+	}
+	d.networks = doc.Networks
+	if err := unmarshal("meta-data", metaData, &d.meta); err != nil {
+		return Data{}, err
+	}
+	return d, nil
+}
+
+// unmarshal keeps the parser's text out: it quotes what it was given, which may be secret.
+func unmarshal(what string, data []byte, into any) error {
+	if len(data) > maxSize {
+		return bad(fault.InvalidInput, "shorten it", "%s is longer than %d bytes", what, maxSize)
+	}
+	if err := yaml.Unmarshal(data, into); err != nil {
+		return bad(fault.InvalidInput, "write OpenStack network data with the list networks, and meta-data as keys and values, in JSON or YAML", "%s cannot be read", what)
+	}
+	return nil
+}
+
+func bad(reason fault.Reason, hint, format string, args ...any) error {
+	return &fault.Error{Reason: reason, Hint: hint, Err: fmt.Errorf(format, args...)}
+}
+
+// Addresses returns the addresses of a network.
+func (d Data) Addresses(id string) ([]netip.Addr, error) {
+	found := d.named(id)
+	if len(found) == 0 {
+		return nil, d.unknown(id)
+	}
+	var all []netip.Addr
+	for _, n := range found {
+		if n.Address == "" {
+			continue // by DHCP
+		}
+		a, err := parseAddress(n.Address)
+		if err != nil {
+			return nil, bad(fault.InvalidInput, "write an IP address as ip_address", "network %s: %w", quoted(n.ID), err)
+		}
+		if !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all, d.unambiguous(id, all)
+}
+
+// named returns the networks that an id means.
+func (d Data) named(id string) []network {
+	if id == "" {
+		return d.networks
+	}
+	for _, of := range []func(network) string{
+		func(n network) string { return n.ID },
+		func(n network) string { return n.NetworkID },
+		func(n network) string { return n.Link },
+	} {
+		found := slices.DeleteFunc(slices.Clone(d.networks), func(n network) bool { return of(n) != id })
+		if len(found) > 0 {
+			return found
+		}
+	}
+	if value, ok := d.meta[id].(string); ok {
+		return []network{{ID: id, Address: value}}
+	}
+	return nil
+}
+
+func (d Data) unambiguous(id string, all []netip.Addr) error {
+	v4 := 0
+	for _, a := range all {
+		if a.Is4() {
+			v4++
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return bad(fault.NotFound, "give the network a fixed address, or name another in nodeInterfaceId", "network %s has no address: it is by DHCP", quoted(id))
+	case v4 < 2 && len(all)-v4 < 2:
+		return nil
+	case id == "":
+		return bad(fault.InvalidInput, "name one in nodeInterfaceId", "it has several networks: %s", d.ids())
+	}
+	return bad(fault.InvalidInput, "name a network with one address of each family in nodeInterfaceId", "network %s has %d addresses", quoted(id), len(all))
+}
+
+func (d Data) unknown(id string) error {
+	if id == "" {
+		return bad(fault.NotFound, "write the host's networks into it", "it has no network")
+	}
+	has := "it has no network"
+	if len(d.networks) > 0 {
+		has = "it has " + d.ids()
+	}
+	return bad(fault.NotFound, "correct nodeInterfaceId, or the host's network data", "no network %s: %s", quoted(id), has)
+}
+
+// ids names a few networks.
+func (d Data) ids() string {
+	var names []string
+	for _, n := range d.networks {
+		names = append(names, quoted(n.ID))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if len(names) > fewIDs {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:fewIDs], ", "), len(names)-fewIDs)
+	}
+	return strings.Join(names, ", ")
+}
+
+func parseAddress(text string) (netip.Addr, error) {
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return usable(p.Addr())
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}, errors.New("its ip_address is no IP address")
+	}
+	return usable(a)
+}
+
+// usable refuses what no other machine reaches a host by.
+func usable(a netip.Addr) (netip.Addr, error) {
+	a = a.Unmap()
+	if !a.IsGlobalUnicast() || a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%s is no address that other machines can use", a)
+	}
+	return a, nil
+}
+
+// quoted bounds what a message repeats of a document.
+func quoted(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strconv.QuoteToASCII(s)
+}

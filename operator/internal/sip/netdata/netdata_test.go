@@ -1,0 +1,128 @@
+package netdata_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
+)
+
+const networks = `{
+ "links": [{"id": "eno4", "type": "phy", "mtu": 1500}, {"id": "bond0.41", "type": "vlan", "vlan_link": "bond0"}],
+ "networks": [
+  {"id": "oam-ipv6", "type": "ipv6", "link": "bond0.41", "network_id": "oam", "ip_address": "2001:1890:1001:293d::139", "routes": [{"network": "::/0", "gateway": "2001:1890:1001:293d::1"}]},
+  {"id": "oam-ipv4", "type": "ipv4", "link": "bond0.41", "network_id": "oam", "ip_address": "32.68.51.139", "netmask": "255.255.255.128"},
+  {"id": "pxe", "type": "ipv4", "link": "eno4", "ip_address": "172.30.0.11/25"},
+  {"id": "pxe", "type": "ipv6", "link": "eno4", "ip_address": "fd00:900:100:138::11"},
+  {"id": "twice", "type": "ipv4", "link": "a", "ip_address": "10.0.0.1"},
+  {"id": "twice", "type": "ipv4", "link": "b", "ip_address": "10.0.0.2"},
+  {"id": "dynamic", "type": "ipv4_dhcp", "link": "eno5"},
+  {"id": "wrong", "type": "ipv4", "link": "c", "ip_address": "10.0.0"},
+  {"id": "local", "type": "ipv4", "link": "d", "ip_address": "127.0.0.1"},
+  {"id": "linklocal", "type": "ipv6", "link": "e", "ip_address": "fe80::1"}
+ ]}`
+
+const asYAML = `
+networks:
+  - {id: only, type: ipv4, link: eth0, ip_address: 10.0.0.5}
+  - {id: also, type: ipv6, link: eth0, ip_address: "fd00::5"}
+`
+
+const meta = "provisioningIP: 10.0.0.9\nname: host-1\nindex: 3\nlocal-hostname: host-1\n"
+
+func TestAddresses(t *testing.T) {
+	for name, c := range map[string]struct {
+		networks, meta, id string
+		want               []string
+		reason             fault.Reason
+		message            string
+	}{
+		"v4":                      {networks: networks, id: "oam-ipv4", want: []string{"32.68.51.139"}},
+		"v6":                      {networks: networks, id: "oam-ipv6", want: []string{"2001:1890:1001:293d::139"}},
+		"both, v4 first":          {networks: networks, id: "pxe", want: []string{"172.30.0.11", "fd00:900:100:138::11"}},
+		"by network_id":           {networks: networks, id: "oam", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"by link":                 {networks: networks, id: "bond0.41", want: []string{"32.68.51.139", "2001:1890:1001:293d::139"}},
+		"YAML, the only one":      {networks: asYAML, want: []string{"10.0.0.5", "fd00::5"}},
+		"meta-data":               {networks: asYAML, meta: meta, id: "provisioningIP", want: []string{"10.0.0.9"}},
+		"meta-data alone":         {meta: meta, id: "provisioningIP", want: []string{"10.0.0.9"}},
+		"network before metadata": {networks: asYAML, meta: "only: 10.9.9.9", id: "only", want: []string{"10.0.0.5"}},
+		"unknown":                 {networks: asYAML, id: "oam", reason: fault.NotFound, message: `no network "oam": it has "also", "only"`},
+		"nothing":                 {id: "oam", reason: fault.NotFound, message: `no network "oam": it has no network`},
+		"nothing and no id":       {reason: fault.NotFound, message: "it has no network"},
+		"by DHCP":                 {networks: networks, id: "dynamic", reason: fault.NotFound, message: "by DHCP"},
+		"two of a family":         {networks: networks, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
+		"several and no id":       {networks: networks[:strings.Index(networks, `  {"id": "twice"`)] + "\n{}]}", reason: fault.InvalidInput, message: "several networks"},
+		"no address":              {networks: networks, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no IP address`},
+		"loopback":                {networks: networks, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
+		"link-local":              {networks: networks, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},
+		"meta-data, no address":   {meta: meta, id: "name", reason: fault.InvalidInput, message: `network "name"`},
+		"meta-data, a number":     {meta: meta, id: "index", reason: fault.NotFound, message: `no network "index"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := netdata.Parse([]byte(c.networks), []byte(c.meta))
+			require.NoError(t, err)
+			got, err := d.Addresses(c.id)
+			if c.message != "" {
+				require.ErrorContains(t, err, c.message)
+				require.Equal(t, c.reason, fault.ReasonOf(err))
+				require.NotEmpty(t, fault.HintOf(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, addresses(c.want), got)
+		})
+	}
+}
+
+func addresses(texts []string) []netip.Addr {
+	var all []netip.Addr
+	for _, s := range texts {
+		all = append(all, netip.MustParseAddr(s))
+	}
+	return all
+}
+
+// What cannot be read is told of without a byte of it.
+func TestDocumentsThatCannotBeRead(t *testing.T) {
+	many := strings.Repeat(`{"id":"n"},`, 257)
+	for name, c := range map[string]struct{ networks, meta, message string }{
+		"no document":   {networks: "s3cret: [", message: "network data cannot be read"},
+		"another shape": {networks: `{"networks": "s3cret"}`, message: "network data cannot be read"},
+		"a list":        {networks: `["s3cret"]`, message: "network data cannot be read"},
+		"meta-data":     {meta: "s3cret", message: "meta-data cannot be read"},
+		"too long":      {networks: strings.Repeat("s3cret", 1<<18), message: "longer than 1048576 bytes"},
+		"too many":      {networks: `{"networks":[` + strings.TrimSuffix(many, ",") + `]}`, message: "more than 256 networks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := netdata.Parse([]byte(c.networks), []byte(c.meta))
+			require.ErrorContains(t, err, c.message)
+			require.NotContains(t, fault.Text(err), "s3cret")
+		})
+	}
+}
+
+func FuzzAddresses(f *testing.F) {
+	f.Add([]byte(networks), []byte(meta), "oam-ipv4")
+	f.Add([]byte(asYAML), []byte(nil), "")
+	f.Fuzz(func(t *testing.T, data, meta []byte, id string) {
+		d, err := netdata.Parse(data, meta)
+		if err != nil {
+			return
+		}
+		got, err := d.Addresses(id)
+		if err != nil {
+			return
+		}
+		require.NotEmpty(t, got)
+		for _, a := range got {
+			require.True(t, a.IsGlobalUnicast() && a.Zone() == "", "%s", a)
+		}
+		_, err = json.Marshal(got)
+		require.NoError(t, err)
+	})
+}
