@@ -54,8 +54,8 @@ type Versioner interface {
 	ServerVersion() (*version.Info, error)
 }
 
-// Cluster is the API server of a cluster. Its fields are required, but for View, Ask, Log
-// and TrustFloor.
+// Cluster is the API server of a cluster. Client and Reader are required, and for drivers
+// Versions.
 type Cluster struct {
 	// Client reads unstructured objects from the API server itself, not from a
 	// cache, as a manager's client does by default.
@@ -75,6 +75,8 @@ type Cluster struct {
 	Log LogReader
 	// TrustFloor identifies the operator's own trust policy; "" where it has none.
 	TrustFloor string
+	// Records says how inventories are named.
+	Records inventory.Naming
 
 	answers answers
 }

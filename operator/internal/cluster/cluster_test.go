@@ -141,7 +141,7 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	again, err := c.LoadInventory(ctx, of)
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv))
-	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.ConfigMapName("site")}}
+	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}}
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&cm), &cm))
 	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
 	cm.Data = map[string]string{"other": "x"}
@@ -149,7 +149,7 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	again, err = c.LoadInventory(ctx, of)
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv), "the second copy has it")
-	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.CopyName("site")}}
+	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.Copy("site")}}
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&second), &second))
 	second.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &second))

@@ -19,19 +19,19 @@ import (
 // labelPart tells the operator's own bookkeeping from what it installs.
 const labelPart = "app.kubernetes.io/part-of"
 
-// LoadInventory reads the inventory of a VDOConfig: the record, or where that is not
-// there or cannot be read its second copy. Where there is neither it is empty. No owner
-// refers to them: with the VDOConfig deleted in the foreground the garbage collector
+// LoadInventory reads the inventory of an owner, as Records names them: the record, or
+// where that is not there or cannot be read its second copy. Where there is neither it is
+// empty. No owner refers to them: with the VDOConfig deleted in the foreground the garbage collector
 // would take them before its objects are removed.
 func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
-	inv, found, err := c.loadInventory(ctx, of.Namespace, inventory.ConfigMapName(of.Name))
+	inv, found, err := c.loadInventory(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
 	if found && err == nil {
 		return inv, nil
 	}
 	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
 		return inventory.Inventory{}, err
 	}
-	second, there, errCopy := c.loadInventory(ctx, of.Namespace, inventory.CopyName(of.Name))
+	second, there, errCopy := c.loadInventory(ctx, of.Namespace, c.Records.Copy(of.Name))
 	if there && errCopy == nil {
 		return second, nil
 	}
@@ -59,10 +59,10 @@ func (c *Cluster) loadInventory(ctx context.Context, namespace, name string) (in
 	return inv, true, err
 }
 
-// SaveInventory writes the inventory of a VDOConfig, the copy first.
+// SaveInventory writes the inventory of an owner, the copy first.
 func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
 	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
-	for _, name := range []string{inventory.CopyName(of.Name), inventory.ConfigMapName(of.Name)} {
+	for _, name := range []string{c.Records.Copy(of.Name), c.Records.ConfigMap(of.Name)} {
 		if err := c.record(ctx, of.Namespace, name, data); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (c *Cluster) DeleteInventory(ctx context.Context, of types.NamespacedName) 
 	if err := c.DropRevisions(ctx, of, nil); err != nil {
 		return err
 	}
-	for _, name := range []string{inventory.ConfigMapName(of.Name), inventory.CopyName(of.Name)} {
+	for _, name := range []string{c.Records.ConfigMap(of.Name), c.Records.Copy(of.Name)} {
 		if err := c.deleteNow(ctx, types.NamespacedName{Namespace: of.Namespace, Name: name}, &corev1.ConfigMap{}); err != nil {
 			return classify("delete", "inventory "+of.String(), err)
 		}

@@ -1,8 +1,9 @@
-// Package inventory is the record of every object that one VDOConfig has on the
-// cluster, and the set operations on it.
+// Package inventory is the record of every object that one VDOConfig, or one SIPCluster,
+// has on the cluster, and the set operations on it.
 //
-// The record is kept in a ConfigMap beside the VDOConfig (see [ConfigMapName]),
-// under the key [DataKey], as JSON:
+// The record is kept in a ConfigMap (see [Naming]): a VDOConfig's beside it, and a
+// SIPCluster's in the operator's own namespace, where tenants cannot write. It is under the
+// key [DataKey], as JSON:
 //
 //	{
 //	  "apiVersion": "vdo.vmware.com/inventory/v1",
@@ -23,7 +24,10 @@
 // it does not go back. "bundle" is the one that they come from, as status.bundle says too.
 // "revisions" is the history of package revision.
 //
-// The record is kept twice (see [CopyName]): a cluster whose record is lost has
+// Each object is of a [Part]: "driver" is the driver, or the name of the SIPCluster's
+// service.
+//
+// The record is kept twice (see [Naming.Copy]): a cluster whose record is lost has
 // objects that nobody removes.
 //
 // # What keeps it from losing an object
@@ -37,8 +41,6 @@ package inventory
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -60,27 +62,10 @@ const (
 
 	maxSize    = 1 << 20 // an object of the API server is not larger
 	maxObjects = 4096
-	namePrefix = "vdo-inventory-"
-	maxName    = 253
 )
 
-// ConfigMapName returns the name of the ConfigMap with the inventory of a VDOConfig.
-func ConfigMapName(vdoConfig string) string {
-	if len(namePrefix)+len(vdoConfig) <= maxName {
-		return namePrefix + vdoConfig
-	}
-	sum := sha256.Sum256([]byte(vdoConfig))
-	return namePrefix + hex.EncodeToString(sum[:])
-}
-
-// CopyName returns the name of the ConfigMap with the second copy of an inventory.
-func CopyName(vdoConfig string) string {
-	if name := namePrefix + "copy-" + vdoConfig; len(name) <= maxName {
-		return name
-	}
-	sum := sha256.Sum256([]byte(vdoConfig))
-	return namePrefix + "copy-" + hex.EncodeToString(sum[:])
-}
+// Part is what an object is of: a driver, or a service of a SIPCluster.
+type Part = matrix.Driver
 
 // Memory is what an inventory records beside objects.
 type Memory struct {
@@ -145,9 +130,9 @@ type ID struct {
 type Entry struct {
 	ID
 	// UID of the object as it was applied; "" before.
-	UID    string        `json:"uid,omitempty"`
-	Driver matrix.Driver `json:"driver"`
-	// Release that was last applied, such as "csi@3.5.1"; "" before.
+	UID    string `json:"uid,omitempty"`
+	Driver Part   `json:"driver"`
+	// Release that was last applied, such as "csi@3.5.1", or a service's image; "" before.
 	Release string `json:"release,omitempty"`
 	// Rendered identifies the object as it was last applied, and Content what of it
 	// came from the bundle, the mirror and the program: keyed hashes, since the object

@@ -74,11 +74,25 @@ func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	}
 }
 
+// A VDOConfig named copy-x would share a name with the copy of x, as it always could; of
+// SIPClusters, which tenants name, no two records are one.
+func TestRecordsOfSIPClustersAreApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, owner := range []string{"a.b", "copy-a.b", "of-a.b", "a.copy-b", "copy.a.b", strings.Repeat("n", 63) + "." + strings.Repeat("c", 253)} {
+		for _, name := range []string{inventory.SIPClusters.ConfigMap(owner), inventory.SIPClusters.Copy(owner)} {
+			require.False(t, seen[name], name)
+			require.LessOrEqual(t, len(name), 253)
+			seen[name] = true
+		}
+	}
+	require.Equal(t, inventory.VDOConfigs.ConfigMap("x"), inventory.Naming{}.ConfigMap("x"))
+}
+
 func TestConfigMapNameFits(t *testing.T) {
-	require.Equal(t, "vdo-inventory-site", inventory.ConfigMapName("site"))
+	require.Equal(t, "vdo-inventory-site", inventory.VDOConfigs.ConfigMap("site"))
 	long := strings.Repeat("a", 253)
-	require.LessOrEqual(t, len(inventory.ConfigMapName(long)), 253)
-	require.NotEqual(t, inventory.ConfigMapName(long), inventory.ConfigMapName(long[:252]))
+	require.LessOrEqual(t, len(inventory.VDOConfigs.ConfigMap(long)), 253)
+	require.NotEqual(t, inventory.VDOConfigs.ConfigMap(long), inventory.VDOConfigs.ConfigMap(long[:252]))
 }
 
 func FuzzParse(f *testing.F) {

@@ -377,7 +377,7 @@ func handDeletes() []string {
 			all = append(all, id.Key.String())
 		}
 	}
-	return append(all, "Namespace "+csiNamespace, "ConfigMap "+namespace+"/"+inventory.ConfigMapName("m-site"), "Secret "+namespace+"/vdo-config-hash")
+	return append(all, "Namespace "+csiNamespace, "ConfigMap "+namespace+"/"+inventory.VDOConfigs.ConfigMap("m-site"), "Secret "+namespace+"/vdo-config-hash")
 }
 
 func (w *world) handDeletes(arg string) {
@@ -392,7 +392,7 @@ func (w *world) handDeletes(arg string) {
 	}
 	switch {
 	case strings.HasPrefix(arg, "ConfigMap "+namespace):
-		id = object("", "ConfigMap", namespace, inventory.ConfigMapName("m-site"))
+		id = object("", "ConfigMap", namespace, inventory.VDOConfigs.ConfigMap("m-site"))
 		w.lost = true
 	case strings.HasPrefix(arg, "Secret "+namespace):
 		id = object("", "Secret", namespace, "vdo-config-hash")

@@ -21,7 +21,8 @@ const (
 )
 
 // mayAdopt says why an object that is not ours must not be taken over, or nil.
-func mayAdopt(live, wanted *unstructured.Unstructured) error {
+func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
+	without := orDefault(in.WithoutIt, "take the driver out of the VDOConfig")
 	subject := IDOf(live).Key.String()
 	refuse := func(hint, format string, args ...any) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "take over", Subject: subject, Hint: hint, Err: fmt.Errorf(format, args...)}
@@ -35,13 +36,13 @@ func mayAdopt(live, wanted *unstructured.Unstructured) error {
 		return refuse(helmHint(live.GetKind(), release, orDefault(annotations[annotationHelmNS], live.GetNamespace())), "Helm release %s manages it", release)
 	}
 	if by := labels[render.LabelManagedBy]; by != "" && by != render.ManagedBy {
-		return refuse("remove it with the tool that made it, or take the driver out of the VDOConfig", "%s manages it (label %s)", by, render.LabelManagedBy)
+		return refuse("remove it with the tool that made it, or "+without, "%s manages it (label %s)", by, render.LabelManagedBy)
 	}
 	if by := labels["olm.owner"]; by != "" {
 		return refuse("remove that operator's subscription first", "operator %s manages it (label olm.owner)", by)
 	}
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
-		return refuse("remove the owner first, or take the driver out of the VDOConfig", "%s %s owns it", owners[0].Kind, owners[0].Name)
+		return refuse("remove the owner first, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
 	return otherSubjects(live, wanted, refuse)
 }
@@ -105,6 +106,10 @@ func immutable(live, wanted *unstructured.Unstructured) string {
 	case isBinding(kind):
 		if !sameField(live, wanted, "roleRef") {
 			return "roleRef"
+		}
+	case kind == "Service":
+		if ip, asked, _ := unstructured.NestedString(wanted.Object, "spec", "clusterIP"); asked && ip != "" && !sameField(live, wanted, "spec", "clusterIP") {
+			return "spec.clusterIP"
 		}
 	}
 	return ""

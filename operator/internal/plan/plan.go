@@ -107,6 +107,9 @@ type Input struct {
 	Leftovers []Leftover
 	// Others are workloads of the same drivers that are somebody else's.
 	Others []Other
+	// WithoutIt is how a person does without a part whose object is somebody else's; default:
+	// "take the driver out of the VDOConfig".
+	WithoutIt string
 }
 
 // Leave is why the objects of a driver that is not wanted stay.
@@ -293,7 +296,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	s.of(live)
 	ours := ours(live, known, recorded)
 	if !ours {
-		if err := mayAdopt(live, o.Unstructured); err != nil {
+		if err := in.mayAdopt(live, o.Unstructured); err != nil {
 			return s.conflict(err)
 		}
 		s.Adopts = id.Kind != "Namespace"
@@ -365,36 +368,4 @@ func ours(live *unstructured.Unstructured, known inventory.Entry, recorded bool)
 		return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
 	}
 	return known.UID == string(live.GetUID())
-}
-
-// Merged returns what a whole replacement puts: the live object with the rendered
-// data, labels, annotations and type.
-func Merged(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
-	out := live.DeepCopy()
-	for _, field := range []string{"data", "binaryData", "stringData"} {
-		delete(out.Object, field)
-		if v, ok := wanted.Object[field]; ok {
-			out.Object[field] = v
-		}
-	}
-	if v, ok := wanted.Object["type"]; ok {
-		out.Object["type"] = v
-	}
-	out.SetLabels(merge(live.GetLabels(), wanted.GetLabels()))
-	out.SetAnnotations(merge(live.GetAnnotations(), wanted.GetAnnotations()))
-	return out
-}
-
-func merge(base, over map[string]string) map[string]string {
-	if len(base)+len(over) == 0 {
-		return nil
-	}
-	out := make(map[string]string, len(base)+len(over))
-	for k, v := range base {
-		out[k] = v
-	}
-	for k, v := range over {
-		out[k] = v
-	}
-	return out
 }

@@ -124,7 +124,7 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 		live := in.Live[l.Key]
 		_, recorded := in.Inventory.Get(l.Key)
 		if live == nil || recorded || wanted[l.Key] || !in.wants(l.Driver) ||
-			mayAdopt(live, live) != nil || (l.Only != nil && !l.Only(live)) {
+			in.mayAdopt(live, live) != nil || (l.Only != nil && !l.Only(live)) {
 			continue
 		}
 		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}

@@ -361,7 +361,7 @@ func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
 	w.change(v, func() { v.Spec.OnDelete = v1alpha1.DeleteRemove })
 	w.until("removed", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
 	require.Empty(t, w.ours(), "everything goes, pull secrets and configuration too")
-	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, inventory.ConfigMapName(v.Name)))
+	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name)))
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	get(w, crd, "", "volumesnapshots.snapshot.storage.k8s.io") // kinds stay: resources hang on them

@@ -599,7 +599,7 @@ func topologyCRD() *apiextensionsv1.CustomResourceDefinition {
 func (w *world) inventory(v *v1alpha1.VDOConfig) inventory.Inventory {
 	w.t.Helper()
 	var cm corev1.ConfigMap
-	require.NoError(w.t, w.Get(context.Background(), types.NamespacedName{Namespace: w.ns, Name: inventory.ConfigMapName(v.Name)}, &cm))
+	require.NoError(w.t, w.Get(context.Background(), types.NamespacedName{Namespace: w.ns, Name: inventory.VDOConfigs.ConfigMap(v.Name)}, &cm))
 	inv, err := inventory.Parse("x", []byte(cm.Data[inventory.DataKey]))
 	require.NoError(w.t, err)
 	return inv

@@ -54,8 +54,8 @@ func TestWhoInstalledStaysInForceAndDeletingTheOtherHarmsNothing(t *testing.T) {
 	w.change(later, func() { later.Finalizers = []string{"vdo.vmware.com/drivers"} })
 	w.look(later)
 	require.True(t, isTrue(later, "Stalled"))
-	inv := get(w, &corev1.ConfigMap{}, w.ns, inventory.ConfigMapName(installed.Name))
-	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: inventory.ConfigMapName(later.Name)}, Data: inv.Data})
+	inv := get(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(installed.Name))
+	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: inventory.VDOConfigs.ConfigMap(later.Name)}, Data: inv.Data})
 	w.change(later, func() { later.Spec.OnDelete = v1alpha1.DeleteRemove })
 	w.r.Client = w.Client // the older of the two then
 	require.NoError(t, w.Delete(context.Background(), later))

@@ -247,9 +247,9 @@ func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		w := start(t, pair)
 		v := w.ready(w.config("site"))
-		names := []string{inventory.ConfigMapName(v.Name)}
+		names := []string{inventory.VDOConfigs.ConfigMap(v.Name)}
 		if both {
-			names = append(names, inventory.CopyName(v.Name))
+			names = append(names, inventory.VDOConfigs.Copy(v.Name))
 		}
 		for _, name := range names {
 			require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, w.ns, name)))
