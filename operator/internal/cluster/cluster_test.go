@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -26,6 +28,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
@@ -184,6 +187,33 @@ func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.NoError(t, c.DeleteSecret(ctx, key))
 	require.True(t, apierrors.IsNotFound(k.Get(ctx, key, &corev1.Secret{})))
+}
+
+// The copy of a revision's bundle belongs to the revision too, so that it does not go with
+// its DriverBundle; another bundle's does not.
+func TestARevisionOwnsTheCopyOfItsBundle(t *testing.T) {
+	c, k, ns := start(t)
+	digest := "sha256:" + strings.Repeat("a", 64)
+	copies := map[string]string{"mine": strings.Repeat("a", 63), "other": strings.Repeat("b", 63)}
+	for name, label := range copies {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{revision.LabelCopy: label}}, Immutable: ptr.To(true)}
+		cm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "vdo.vmware.com/v1alpha1", Kind: "DriverBundle", Name: "site", UID: "u", Controller: ptr.To(true)}}
+		require.NoError(t, k.Create(ctx, cm))
+	}
+	of := types.NamespacedName{Namespace: ns, Name: "site"}
+	owners := func(name string) (all []string) {
+		var cm corev1.ConfigMap
+		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, &cm))
+		for _, r := range cm.OwnerReferences {
+			all = append(all, r.Kind+" "+r.Name)
+		}
+		return all
+	}
+	for range 2 { // also of a pass that was interrupted
+		require.NoError(t, c.KeepRevision(ctx, of, revision.Manifest{APIVersion: revision.APIVersion, Name: "r1", Revision: revision.Revision{Bundle: "mirror.site/b@" + digest}, Seal: "s"}))
+		require.Equal(t, []string{"DriverBundle site", "ConfigMap " + revision.ConfigMapName("site", "r1")}, owners("mine"))
+	}
+	require.Equal(t, []string{"DriverBundle site"}, owners("other"))
 }
 
 func TestVolumesOfTheDriverAreCountedMigratedOnesToo(t *testing.T) {

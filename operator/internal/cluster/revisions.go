@@ -17,9 +17,41 @@ import (
 
 // KeepRevision writes what a revision of a VDOConfig consists of into an immutable
 // ConfigMap. One that is there already stays where it has the same seal: it is of a pass
-// that was interrupted; any other is somebody else's, and makes way.
+// that was interrupted; any other is somebody else's, and makes way. The copy of its bundle
+// stays as long as it does, whatever becomes of the DriverBundle.
 func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error {
-	cm := corev1.ConfigMap{
+	cm, err := c.writeRevision(ctx, of, m)
+	if err != nil {
+		return revisionFault("keep", cm, err)
+	}
+	return revisionFault("keep the bundle of", cm, c.ownCopy(ctx, cm))
+}
+
+// ownCopy makes a revision an owner of the copies of its bundle: the garbage collector
+// takes what has lost all of its owners.
+func (c *Cluster) ownCopy(ctx context.Context, cm *corev1.ConfigMap) error {
+	copies := metav1.PartialObjectMetadataList{}
+	copies.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := c.Reader.List(ctx, &copies, client.InNamespace(cm.Namespace), client.MatchingLabels{revision.LabelCopy: cm.Labels[revision.LabelDigest]}); err != nil {
+		return err
+	}
+	for i := range copies.Items {
+		o := &copies.Items[i]
+		if slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == cm.UID }) {
+			continue
+		}
+		before := o.DeepCopy()
+		o.OwnerReferences = append(o.OwnerReferences, revision.Owner(cm))
+		as := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := c.Client.Patch(ctx, o, as, client.FieldOwner(FieldManager)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: of.Namespace, Name: revision.ConfigMapName(of.Name, m.Name),
 			Labels: map[string]string{labelPart: FieldManager, revision.LabelDigest: revision.DigestLabel(m.Bundle)},
@@ -29,20 +61,20 @@ func (c *Cluster) KeepRevision(ctx context.Context, of types.NamespacedName, m r
 	}
 	maps.Copy(cm.Labels, revision.LabelsOf(of.Name))
 	var there corev1.ConfigMap
-	switch err := c.Reader.Get(ctx, client.ObjectKeyFromObject(&cm), &there); {
+	switch err := c.Reader.Get(ctx, client.ObjectKeyFromObject(cm), &there); {
 	case apierrors.IsNotFound(err):
-		return revisionFault("write", &cm, c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager)))
+		return cm, c.Client.Create(ctx, cm, client.FieldOwner(FieldManager))
 	case err != nil:
-		return revisionFault("read", &cm, err)
+		return cm, err
 	}
 	known, err := revision.ParseManifest(there.Data[revision.DataKey])
 	if err == nil && known.Seal == m.Seal && there.Labels[revision.LabelDigest] == cm.Labels[revision.LabelDigest] {
-		return nil
+		return &there, nil
 	}
 	if err := c.deleteAsRead(ctx, &there); err != nil {
-		return revisionFault("delete", &cm, err)
+		return cm, err
 	}
-	return revisionFault("write", &cm, c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager)))
+	return cm, c.Client.Create(ctx, cm, client.FieldOwner(FieldManager))
 }
 
 // DropRevisions removes what revisions of a VDOConfig consist of but for those named.

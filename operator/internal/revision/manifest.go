@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
@@ -21,6 +23,10 @@ const (
 	// LabelDigest is the first 63 digits of the bundle's digest: while a ConfigMap has it
 	// the copy of that bundle stays in the cluster.
 	LabelDigest = "vdo.vmware.com/revision-digest"
+	// LabelCopy is the label of the ConfigMaps that a bundle's copy consists of, with the
+	// same value (package store). Revisions own the copies of their bundles too: a copy
+	// goes with the last of its owners.
+	LabelCopy = "vdo.vmware.com/digest"
 
 	namePrefix = "vdo-revision-"
 	maxName    = 253
@@ -70,6 +76,11 @@ func ConfigMapName(vdoConfig, revision string) string {
 	}
 	sum := sha256.Sum256([]byte(vdoConfig))
 	return namePrefix + hex.EncodeToString(sum[:]) + "-" + revision
+}
+
+// Owner refers to the ConfigMap of a revision as an owner of the copy of its bundle.
+func Owner(cm metav1.Object) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: cm.GetName(), UID: cm.GetUID()}
 }
 
 // LabelsOf are the labels by which all revisions of a VDOConfig are found.

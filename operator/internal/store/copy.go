@@ -34,7 +34,7 @@ import (
 const (
 	labelManagedBy  = "app.kubernetes.io/managed-by"
 	labelCopy       = "vdo.vmware.com/copy"
-	labelDigest     = "vdo.vmware.com/digest"
+	labelDigest     = revision.LabelCopy
 	annotationPart  = "vdo.vmware.com/part"
 	annotationParts = "vdo.vmware.com/parts"
 	managedBy       = "vdo-operator"
@@ -199,6 +199,15 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 
 func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, packed []byte) error {
 	all := parts(b, d, packed)
+	revisions, err := s.revisions(ctx, b.Namespace, client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]})
+	if err != nil {
+		return copyFault("write", b, err)
+	}
+	for _, part := range all {
+		for i := range revisions {
+			part.OwnerReferences = append(part.OwnerReferences, revision.Owner(&revisions[i]))
+		}
+	}
 	if len(all) > maxParts {
 		return copyFault("write", b, &fault.Error{Reason: fault.Refused, Err: fmt.Errorf("it takes %d ConfigMaps, more than %d", len(all), maxParts)})
 	}
@@ -304,8 +313,8 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 // Forget removes the copies of a DriverBundle but that of the accepted digest, and those
 // of digests that retained revisions were installed from.
 func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
-	var list corev1.ConfigMapList
-	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
+	list := configMaps()
+	if err := s.opts.Reader.List(ctx, list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
 		return copyFault("list", b, err)
 	}
 	keep, err := s.retained(ctx, b.Namespace)
@@ -335,16 +344,31 @@ const maxRetained = 12
 // retained are the digests, as labels have them, of the bundles that revisions were
 // installed from.
 func (s *Store) retained(ctx context.Context, namespace string) (map[string]bool, error) {
-	var list corev1.ConfigMapList
-	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{revision.LabelDigest}); err != nil {
+	all, err := s.revisions(ctx, namespace, client.HasLabels{revision.LabelDigest})
+	keep := map[string]bool{}
+	for i := range all {
+		keep[all[i].Labels[revision.LabelDigest]] = true
+	}
+	return keep, err
+}
+
+// revisions are the newest ConfigMaps of revisions, of the bundle that the labels say.
+func (s *Store) revisions(ctx context.Context, namespace string, labels client.ListOption) ([]metav1.PartialObjectMetadata, error) {
+	list := configMaps()
+	if err := s.opts.Reader.List(ctx, list, client.InNamespace(namespace), labels); err != nil {
 		return nil, err
 	}
 	sort.Slice(list.Items, func(i, j int) bool { return list.Items[j].CreationTimestamp.Before(&list.Items[i].CreationTimestamp) })
-	keep := map[string]bool{}
-	for i := range list.Items {
-		if len(keep) < maxRetained {
-			keep[list.Items[i].Labels[revision.LabelDigest]] = true
-		}
-	}
-	return keep, nil
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool {
+		seen[o.Labels[revision.LabelDigest]] = seen[o.Labels[revision.LabelDigest]] || len(seen) < maxRetained
+		return !seen[o.Labels[revision.LabelDigest]]
+	}), nil
+}
+
+// configMaps is a list of what ConfigMaps are, without what is in them.
+func configMaps() *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	return list
 }

@@ -22,9 +22,10 @@
 // # The copy in the cluster
 //
 // What a bundle consists of apart from layers (manifests, lock, matrix, driver
-// manifests, signatures) is kept in ConfigMaps owned by the DriverBundle, so that
-// the accepted bundle goes on serving while the mirror is away, and after a restart
-// of the operator meanwhile. The copy is one stream:
+// manifests, signatures) is kept in ConfigMaps, so that the accepted bundle goes on
+// serving while the mirror is away, and after a restart of the operator meanwhile. They
+// are owned by the DriverBundle, and by the retained revisions that were installed from
+// it: with the last of them the garbage collector takes them. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order

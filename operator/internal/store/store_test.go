@@ -239,6 +239,24 @@ func TestForgetKeepsWhatRetainedRevisionsWereInstalledFrom(t *testing.T) {
 		require.NoError(t, st.Forget(t.Context(), s.bundle))
 	}
 	require.Len(t, s.parts(), 2, "the accepted one and the retained one")
+
+	// A copy that was lost and is made anew belongs to the revision again.
+	var again image.Digest
+	for _, part := range s.parts() {
+		if part.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
+			require.NoError(t, s.Delete(t.Context(), &part))
+			again = image.MustDigest(first.Status.Digest)
+		}
+	}
+	newest := s.bundle.DeepCopy()
+	s.repo.Retag(t, "1", again)
+	s.accept(st)
+	for _, part := range s.parts() {
+		if part.Labels[revision.LabelCopy] == kept.Labels[revision.LabelDigest] {
+			require.Equal(t, kept.UID, part.OwnerReferences[1].UID, "it goes with the last of both")
+		}
+	}
+	s.bundle = newest
 	s.reg.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Status: 503})
 	c, err := store.New(s.opts).Contents(t.Context(), first)
 	require.NoError(t, err)
