@@ -31,6 +31,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
@@ -75,6 +76,9 @@ type Bundle struct {
 	MatrixSigner *trust.Signer
 	// Matrix replaces the document.
 	Matrix []byte
+	// Operator is the version of an operator that the bundle holds, with the manifests of
+	// package deploy; "" for none. Its image is one of the others.
+	Operator string
 }
 
 // Build makes a bundle with all its bytes.
@@ -89,6 +93,7 @@ func (b Bundle) Build(t testing.TB) (*bundle.Graph, bundles.Store) {
 		require.NoError(t, err)
 		c.MatrixSignature = sig
 	}
+	b.withOperator(t, &c)
 	c.Lock.Matrix = bundle.MatrixRef{Serial: b.serial(), Digest: image.DigestOf(c.Matrix), Size: int64(len(c.Matrix))}
 	g, err := bundle.Assemble(c, made.Trees)
 	require.NoError(t, err)
@@ -117,6 +122,25 @@ func (b Bundle) renumber(t testing.TB, c *bundle.Contents) {
 	}
 }
 
+// withOperator adds the operator's release.
+func (b Bundle) withOperator(t testing.TB, c *bundle.Contents) {
+	t.Helper()
+	if b.Operator == "" {
+		return
+	}
+	version, err := matrix.ParseVersion(b.Operator)
+	require.NoError(t, err)
+	r := bundle.Release{Driver: bundle.Operator, Version: version, Images: map[string]string{deploy.Image: c.Lock.Images[0].Reference.String()}}
+	for _, m := range deploy.Manifests() {
+		f := bundle.File{Name: m.Name, Digest: image.DigestOf(m.Data), Size: int64(len(m.Data))}
+		r.Manifests = append(r.Manifests, f)
+		c.Manifests[r.Path(f)] = m.Data
+	}
+	c.Lock.Images[0].UsedBy = append(c.Lock.Images[0].UsedBy, r.ID())
+	c.Lock.Releases = append(c.Lock.Releases, r)
+	c.Lock.Sort()
+}
+
 func (b Bundle) serial() int64 { return max(b.Serial, 1) }
 
 func (b Bundle) document(c bundle.Contents) []byte {
@@ -127,7 +151,7 @@ func (b Bundle) document(c bundle.Contents) []byte {
 	if expires.IsZero() {
 		expires = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	f := c.Lock.Releases[0].Manifests[0]
+	f := c.Lock.Releases[0].Manifests[0] // before the operator's release is added
 	return fmt.Appendf(nil, `apiVersion: vdo.vmware.com/matrix/v1
 kind: CompatibilityMatrix
 serial: %d

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/trustflags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -41,7 +42,7 @@ func (f *upstreamFlags) upstreamPolicy() (*upstream.Policy, error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(filepath.Dir(f.verifyUpstream), path)
 		}
-		return parsePolicy("--verify-upstream", path)
+		return trustflags.ReadPolicy(userfile.Read, "--verify-upstream", path)
 	})
 }
 

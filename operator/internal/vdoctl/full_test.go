@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -29,3 +30,12 @@ func wholeCluster(t *testing.T) *shop {
 	require.NoError(t, whole.err)
 	return &shop{t: t, k: clientOf(t, whole.cluster), ns: "vmware-system-vdo", conf: whole.cluster.Kubeconfig()}
 }
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(data)
+}
+
+func digestOf(data []byte) digest.Digest { return digest.FromBytes(data) }

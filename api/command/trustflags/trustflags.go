@@ -1,0 +1,129 @@
+// Package trustflags is how a command line says whose signatures count: by public keys, of
+// which one is enough, or by a trust policy. Who embeds [Flags] says how the files are read
+// that they name.
+//
+//	--key FILE      public key that must have signed the bundle (repeatable)
+//	--policy FILE   trust policy, as package api/trust reads it
+package trustflags
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+)
+
+// Bounds of the files, in bytes.
+const (
+	maxKeyFile    = 64 << 10
+	maxTrustFile  = 1 << 20 // keys, certificates and trusted roots that a policy names
+	maxPolicyFile = 1 << 20
+)
+
+// Reader reads a file that a flag names, of at most limit bytes. Its faults say which.
+type Reader func(flag, name string, limit int64) ([]byte, error)
+
+// Flags say whose signature a bundle needs.
+type Flags struct {
+	Keys   []string
+	Policy string
+}
+
+// Bind binds them.
+func (f *Flags) Bind(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&f.Keys, "key", nil, "public key in `FILE` that must have signed the bundle; of several, one is enough (repeatable)")
+	fl.StringVar(&f.Policy, "policy", "", "trust policy in `FILE`, for several keys and a threshold")
+}
+
+// Read returns the policy of --key or --policy; nil where neither is given.
+func (f *Flags) Read(read Reader) (*trust.Policy, error) {
+	switch {
+	case f.Policy != "" && len(f.Keys) > 0:
+		return nil, flags.Bad("--policy", f.Policy, errors.New("--key is given as well"), "put the keys into the policy, or give keys alone")
+	case f.Policy != "":
+		return ReadPolicy(read, "--policy", f.Policy)
+	case len(f.Keys) == 0:
+		return nil, nil
+	}
+	keys := make([]trust.Key, len(f.Keys))
+	var problems []error
+	for i, name := range f.Keys {
+		suffix := "" // keeps equal names apart; the first has none
+		if i > 0 {
+			suffix = fmt.Sprintf("-%d", i+1)
+		}
+		var err error
+		keys[i], err = readKey(read, "--key", name, suffix)
+		problems = append(problems, err)
+	}
+	if err := fault.Join(problems...); err != nil {
+		return nil, err
+	}
+	return trust.NewPolicy(1, keys...)
+}
+
+// ReadKey reads a public key, and names it after its file.
+func ReadKey(read Reader, flag, name string) (trust.Key, error) { return readKey(read, flag, name, "") }
+
+func readKey(read Reader, flag, name, suffix string) (trust.Key, error) {
+	pem, err := read(flag, name, maxKeyFile)
+	if err != nil {
+		return trust.Key{}, err
+	}
+	key, err := trust.NewKey(KeyID(name)+suffix, pem, trust.KeyOptions{})
+	if err != nil {
+		return key, &fault.Error{
+			Reason: fault.InvalidInput, Op: "read public key", Subject: name, Err: inner(err), Hint: fault.HintOf(err),
+		}
+	}
+	return key, nil
+}
+
+// inner drops the outer operation and subject, where a better subject is known.
+func inner(err error) error {
+	var f *fault.Error
+	if errors.As(err, &f) && f.Err != nil {
+		return f.Err
+	}
+	return err
+}
+
+// KeyID is the id of a key in a file of a name.
+func KeyID(name string) string {
+	id := strings.Map(func(r rune) rune {
+		if r < 128 && (r == '.' || r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z') {
+			return r
+		}
+		return '_'
+	}, filepath.Base(name))
+	return id[:min(len(id), 48)]
+}
+
+// ReadPolicy reads a trust policy file, and the keys that it names beside it.
+func ReadPolicy(read Reader, flag, name string) (*trust.Policy, error) {
+	data, err := read(flag, name, maxPolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("-----BEGIN ")) && flag == "--policy" {
+		return nil, flags.Bad(flag, name, errors.New("a key or certificate, not a trust policy"), "give a public key with --key, or name it in a policy")
+	}
+	return trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(name), path)
+		}
+		data, err := read(flag, path, maxTrustFile)
+		var f *fault.Error
+		if errors.As(err, &f) {
+			f.Hint = fmt.Sprintf("check what %s names: a path is relative to its folder", name)
+		}
+		return data, err
+	})
+}

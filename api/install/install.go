@@ -1,0 +1,91 @@
+// Package install says how the operator of a bundle is installed: the manifests that the
+// bundle holds, with the operator's image as it is addressed in the site's mirror. Both
+// command lines give the same: `vdo-bundle install-manifests` prints it, `vdoctl deploy`
+// applies it.
+//
+//	m, err := install.Of(root, contents, install.Options{Repository: "registry.site/vdo/drivers"})
+package install
+
+import (
+	"bytes"
+	"errors"
+	"regexp"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Manifests are how the operator of a bundle is installed.
+type Manifests struct {
+	Root    image.Digest
+	Version matrix.Version
+	YAML    []byte // YAML documents, in the order in which they are applied
+}
+
+// Options say for what site the operator is installed.
+type Options struct {
+	Repository  string // that the bundle was pushed to, HOST/PATH; required
+	Antrea      bool   // with the rights that installing Antrea needs
+	Classes     bool   // with the rights that making classes of storage and snapshots needs
+	HostNetwork bool   // for a cluster without a network yet
+}
+
+// Of returns the install manifests that the bundle of a root holds, with the operator's
+// image as it is addressed in the site's repository, HOST/PATH@DIGEST.
+func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
+	for _, r := range c.Lock.Releases {
+		if r.Driver != bundle.Operator {
+			continue
+		}
+		manifests, err := installManifests(c, r, to)
+		return &Manifests{Root: root, Version: r.Version, YAML: manifests}, err
+	}
+	return nil, &fault.Error{
+		Reason: fault.NotFound, Op: "look for the operator", Subject: root.String(), Err: errors.New("the bundle does not hold it"),
+		Hint: "make the bundle with `vdo-bundle pull --operator IMAGE`",
+	}
+}
+
+func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte, error) {
+	var out bytes.Buffer
+	for _, f := range r.Manifests {
+		if (f.Name == deploy.AntreaRights && !to.Antrea) || (f.Name == deploy.ClassesRights && !to.Classes) {
+			continue
+		}
+		data, err := pinImages(c, r, c.Manifests[r.Path(f)], to.Repository)
+		if err == nil && to.HostNetwork {
+			data, err = deploy.OnHostNetwork(data)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if out.Len() > 0 {
+			out.WriteString("---\n")
+		}
+		out.Write(bytes.TrimPrefix(data, []byte("---\n")))
+	}
+	return out.Bytes(), nil
+}
+
+var imageLine = regexp.MustCompile(`(?m)^(\s*(?:- )?image: )(\S+)$`)
+
+// pinImages writes every image of a manifest as the mirror has it.
+func pinImages(c *bundle.Contents, r bundle.Release, manifest []byte, repository string) ([]byte, error) {
+	var problems []error
+	out := imageLine.ReplaceAllFunc(manifest, func(line []byte) []byte {
+		parts := imageLine.FindSubmatch(line)
+		i, ok := c.Lock.Image(r.Images[string(parts[2])])
+		if !ok {
+			problems = append(problems, &fault.Error{
+				Reason: fault.Corrupt, Op: "read install manifests", Subject: string(parts[2]), Err: errors.New("the lock does not hold this image"),
+				Hint: "make the bundle again with `vdo-bundle pull`",
+			})
+			return line
+		}
+		return []byte(string(parts[1]) + repository + "@" + i.Digest.String())
+	})
+	return out, fault.Join(problems...)
+}
