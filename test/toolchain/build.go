@@ -30,6 +30,8 @@ type Builder struct {
 	Every time.Duration
 	// Background leaves the processors to whoever else wants them.
 	Background bool
+
+	cgo bool
 }
 
 // Ensure returns the paths of tools, in their order. What is missing is built: all
@@ -151,6 +153,9 @@ func (b build) key() (string, error) {
 		h.Write(data)
 	}
 	fmt.Fprintln(h, append(b.args("x"), b.source.pkg), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if withC[b.tool.Name] {
+		fmt.Fprintln(h, "cgo")
+	}
 	version := ""
 	if b.tool.Version != "" {
 		version = "-v" + b.tool.Version
@@ -227,6 +232,7 @@ func (o Builder) run(ctx context.Context, g *group, cache, then string) error {
 	if len(g.builds) == 1 { // the last part of its package's path need not be its name
 		out = filepath.Join(tmp, first.tool.Name)
 	}
+	o.cgo = withC[first.tool.Name]
 	if err := o.compile(ctx, g.String(), then, first.dir, first.args(out), g.packages()); err != nil {
 		return err
 	}
@@ -290,7 +296,11 @@ func (o Builder) command(ctx context.Context, dir string, stderr io.Writer, args
 	}
 	cmd := exec.CommandContext(ctx, program[0], append(program[1:], args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	cgo := "CGO_ENABLED=0"
+	if o.cgo {
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off")
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -1,5 +1,5 @@
 // Package toolchain makes the programs that tests and the demo need beside Go
-// itself: a Kubernetes control plane, etcd, KWOK, cosign 2 and 3, the peers that benchmarks
+// itself: a Kubernetes control plane, etcd, KWOK, Dex, cosign 2 and 3, the peers that benchmarks
 // compare with, and the developers' tools. Each is built from Go modules, at the version that its go.mod below
 // scripts/tools names, once, into ${XDG_CACHE_HOME:-~/.cache}/vdo/bin, under a
 // name that changes with everything that the build depends on.
@@ -41,6 +41,7 @@ var sources = map[string]source{
 	"kubelet":                 {"kubernetes", "k8s.io/kubernetes/cmd/kubelet"},
 	"etcd":                    {"etcd", "go.etcd.io/etcd/server/v3"},
 	"kwok":                    {"kwok", "sigs.k8s.io/kwok/cmd/kwok"},
+	"dex":                     {"dex", "github.com/dexidp/dex/cmd/dex"},
 	"cosign":                  {"cosign", "github.com/sigstore/cosign/v2/cmd/cosign"},
 	"cosign3":                 {"cosign3", "github.com/sigstore/cosign/v3/cmd/cosign"},
 	"crane":                   {"crane", "github.com/google/go-containerregistry/cmd/crane"},
@@ -48,6 +49,10 @@ var sources = map[string]source{
 	"controller-gen":          {"controller-gen", "sigs.k8s.io/controller-tools/cmd/controller-gen"},
 	"golangci-lint":           {"golangci-lint", "github.com/golangci/golangci-lint/v2/cmd/golangci-lint"},
 }
+
+// withC are tools that have parts in C which the tests need, so that gcc has to be there:
+// Dex keeps its state in SQLite.
+var withC = map[string]bool{"dex": true}
 
 // The versions of Kubernetes that test clusters report: the first one, and the one
 // that a test upgrades to. Both have drivers in the default matrix, which the
@@ -62,7 +67,7 @@ func ForTests() []string {
 	return []string{
 		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
 		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes, "kubelet@" + FirstKubernetes,
-		"kubectl", "etcd", "kwok", "cosign", "cosign3", "crane", "regctl", "controller-gen",
+		"kubectl", "etcd", "kwok", "dex", "cosign", "cosign3", "crane", "regctl", "controller-gen",
 	}
 }
 

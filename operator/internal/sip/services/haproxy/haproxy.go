@@ -1,0 +1,275 @@
+// Package haproxy writes HAProxy's configuration for one load balancer before the hosts
+// of a tenant cluster.
+//
+//	text, err := haproxy.Config{Listen: haproxy.Ports{First: 6443, Last: 6443}, Servers: servers, Check: haproxy.Check{…}}.Text()
+//
+// # What it makes HAProxy do
+//
+//   - TCP is passed through; nothing is decrypted. A client that connects to a port is
+//     led to that port of a server, or to Port of it where that is set.
+//   - A server takes connections while its check passes: a TLS handshake and, where Path is
+//     set, GET of it answered with 200. A check that fails keeps new connections away and
+//     cuts none: an API server that is shutting down, or that has lost its etcd for a
+//     moment, finishes what it serves. Connections to a host that is gone end by
+//     themselves: the kernel gives up what is not acknowledged for half a minute, and asks
+//     of silent connections whether somebody is there.
+//   - A connection that a server refuses is tried on another one, so that clients do not
+//     see the seconds between the death of a server and the check that notices.
+//   - The first address of a server is used as long as any server is reached at its first;
+//     the others (the second IP family) stand by for clusters whose pods have that family
+//     only.
+//   - On SIGUSR1 it goes on accepting for [Grace], since the nodes' rules lead clients to it
+//     a little longer, then lets what is open go on for up to [Drain], then ends. Pods are
+//     replaced by that, see [StopCommand], instead of loading a configuration anew: the one
+//     that a pod started with is the one it runs.
+//
+// # What it is safe from
+//
+// Every word that comes from outside is a number, an address or a name of a closed
+// alphabet, checked here; there is no quoting because there is nothing to quote. The
+// address to listen on is the environment variable POD_IP, so that one text serves either
+// IP family.
+package haproxy
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// How a pod ends.
+const (
+	// Grace is how long connections are accepted after SIGUSR1.
+	Grace = 10 * time.Second
+	// Drain is how long open connections may go on after SIGUSR1, Grace included.
+	Drain = 10 * time.Minute
+)
+
+// MaxConnections that are open at once; each takes up to 35 KiB.
+const MaxConnections = 8000
+
+// PodIP is the environment variable that has the address to listen on.
+const PodIP = "POD_IP"
+
+// maxPorts of a load balancer; each is a socket that listens.
+const maxPorts = 1000
+
+// Ports is the ports from First to Last, both included.
+type Ports struct{ First, Last uint16 }
+
+// Has tells whether port is one of them.
+func (p Ports) Has(port uint16) bool { return p.First <= port && port <= p.Last }
+
+func (p Ports) String() string {
+	if p.First == p.Last {
+		return strconv.Itoa(int(p.First))
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
+// Server is one host that connections are led to.
+type Server struct {
+	Name      string       // a DNS subdomain, as that of an object
+	Addresses []netip.Addr // at least one
+}
+
+// Check is how servers are asked whether they can take connections.
+type Check struct {
+	Port   uint16
+	Path   string // of GET; "" for the TLS handshake alone
+	CAFile string // PEM of who signs the servers' certificates; "" accepts any
+	Every  time.Duration
+}
+
+// Config is a load balancer.
+type Config struct {
+	Listen  Ports    // on POD_IP
+	Port    uint16   // of the servers; 0 for the one that the client connected to
+	Servers []Server // may be empty: connections are then closed
+	Check   Check
+}
+
+// HealthPort is where the pod says that it runs (GET /healthz): one that it does not
+// listen on otherwise.
+func (c Config) HealthPort() uint16 {
+	for _, port := range []uint16{8404, 9404} {
+		if !c.Listen.Has(port) {
+			return port
+		}
+	}
+	return 18404 // apart from the others by more than maxPorts
+}
+
+// Command is how HAProxy is started with a configuration file: in the foreground, one
+// process, which gets the signals.
+func Command(file string) []string { return []string{"haproxy", "-db", "-f", file} }
+
+// StopCommand makes the process pid end softly, and returns when it has. It does not rely
+// on the signal that an image names for that: Kubernetes sends SIGTERM otherwise, at
+// which HAProxy drops everything.
+func StopCommand(pid int) []string {
+	return []string{"/bin/sh", "-c", fmt.Sprintf("kill -USR1 %[1]d; while kill -0 %[1]d 2>/dev/null; do sleep 1; done", pid)}
+}
+
+// Text returns the configuration. Problems are reported together, as faults.
+func (c Config) Text() (string, error) {
+	if err := c.check(); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	c.global(&b)
+	c.frontends(&b)
+	c.backend(&b)
+	return b.String(), nil
+}
+
+func (c Config) global(b *strings.Builder) {
+	fmt.Fprintf(b, `# Written by vdo-operator from the SIPCluster; changes made here are lost.
+global
+    log stdout format raw local0 notice
+    maxconn %d
+    no strict-limits
+    grace %ds
+    hard-stop-after %ds
+
+defaults
+    mode tcp
+    log global
+    balance leastconn
+    retries 3
+    option redispatch 1
+    option clitcpka
+    clitcpka-idle 30s
+    clitcpka-intvl 10s
+    clitcpka-cnt 3
+    option srvtcpka
+    srvtcpka-idle 30s
+    srvtcpka-intvl 10s
+    srvtcpka-cnt 3
+    timeout connect 3s
+    timeout check 3s
+    timeout queue 10s
+    timeout client 4h
+    timeout server 4h
+    timeout client-fin 1m
+    timeout server-fin 1m
+`, MaxConnections, int(Grace.Seconds()), int(Drain.Seconds())-30)
+}
+
+func (c Config) frontends(b *strings.Builder) {
+	fmt.Fprintf(b, `
+frontend health
+    mode http
+    bind "${%[1]s}:%[2]d"
+    timeout client 10s
+    timeout http-request 10s
+    http-request return status 200 content-type text/plain string ok if { path /healthz }
+    http-request return status 404
+
+frontend clients
+    bind "${%[1]s}:%[3]s"
+    default_backend hosts
+`, PodIP, c.HealthPort(), c.Listen)
+}
+
+func (c Config) backend(b *strings.Builder) {
+	b.WriteString("\nbackend hosts\n    option allbackups\n")
+	if c.Check.Path != "" {
+		fmt.Fprintf(b, `    option httpchk
+    http-check send meth GET uri %s ver HTTP/1.1 hdr Host kubernetes hdr User-Agent sip-load-balancer
+    http-check expect status 200
+`, c.Check.Path)
+	}
+	every := c.Check.Every.Milliseconds()
+	fmt.Fprintf(b, "    default-server check port %d check-ssl %s inter %dms fastinter %dms downinter %dms rise 2 fall 3 tcp-ut 30s\n",
+		c.Check.Port, c.verify(), every, max(every/4, 1), every)
+	for _, s := range c.Servers {
+		for i, addr := range s.Addresses {
+			c.server(b, s.Name, i, addr)
+		}
+	}
+}
+
+func (c Config) verify() string {
+	if c.Check.CAFile == "" {
+		return "verify none"
+	}
+	return "verify required ca-file " + c.Check.CAFile
+}
+
+// server writes an address of a server; all but the first stand by.
+func (c Config) server(b *strings.Builder, name string, i int, addr netip.Addr) {
+	addr = addr.Unmap()
+	at := "ipv4@" + addr.String()
+	if addr.Is6() {
+		at = "ipv6@[" + addr.String() + "]"
+	}
+	if c.Port != 0 {
+		at += ":" + strconv.Itoa(int(c.Port))
+	}
+	if i > 0 { // a colon is in no name of a host
+		fmt.Fprintf(b, "    server %s:%d %s backup\n", name, i+1, at)
+		return
+	}
+	fmt.Fprintf(b, "    server %s %s\n", name, at)
+}
+
+// What may be in the text. A path holds no quote, space, comment or variable.
+var (
+	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	pathForm = regexp.MustCompile(`^/[-A-Za-z0-9_./]*$`)
+)
+
+func (c Config) check() error {
+	var errs []error
+	wrong := func(subject, why, hint string) {
+		errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: fmt.Errorf("%s", why)})
+	}
+	if c.Listen.First == 0 || c.Listen.Last < c.Listen.First || int(c.Listen.Last)-int(c.Listen.First) >= maxPorts {
+		wrong("ports "+c.Listen.String(), fmt.Sprintf("expected a range of 1 to %d ports, the lower one first", maxPorts), "write start and end of the range")
+	}
+	if c.Check.Port == 0 || c.Check.Every < time.Millisecond {
+		wrong("check", "expected a port and an interval of at least 1 ms", "report this: it is a defect of the operator")
+	}
+	for _, path := range []string{c.Check.Path, c.Check.CAFile} {
+		if path != "" && !pathForm.MatchString(path) {
+			wrong(fmt.Sprintf("path %q", path), "expected / with letters, digits and -_./", "report this: it is a defect of the operator")
+		}
+	}
+	seen := map[string]string{}
+	for _, s := range c.Servers {
+		if len(s.Name) > 253 || !nameForm.MatchString(s.Name) {
+			wrong(fmt.Sprintf("host %q", s.Name), "expected lower-case letters and digits with - and . between them", "rename the host")
+		}
+		checkAddresses(s, seen, wrong)
+	}
+	return fault.Join(errs...)
+}
+
+// checkAddresses checks those of a server; seen has who was seen with what: names, and
+// addresses.
+func checkAddresses(s Server, seen map[string]string, wrong func(subject, why, hint string)) {
+	subject := fmt.Sprintf("host %q", s.Name)
+	if _, twice := seen["name "+s.Name]; twice {
+		wrong(subject, "it is listed twice", "report this: it is a defect of the operator")
+	}
+	seen["name "+s.Name] = s.Name
+	if len(s.Addresses) == 0 {
+		wrong(subject, "it has no address", "add one to its network data")
+	}
+	for _, addr := range s.Addresses {
+		if addr = addr.Unmap(); !addr.IsValid() || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+			wrong(subject, fmt.Sprintf("%q is not the address of one host", addr), "mend its network data")
+			continue
+		}
+		if other, twice := seen[addr.String()]; twice {
+			wrong(subject, fmt.Sprintf("it has the address %s, as %q has", addr, other), "mend the network data of one of them")
+		}
+		seen[addr.String()] = s.Name
+	}
+}

@@ -1,0 +1,462 @@
+package haproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/pki"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+const patience = 2 * time.Minute
+
+// A host dies, comes back, another is added and the load balancer's pod is replaced for
+// that: who is connected to the dead host loses the connection, and nobody notices
+// anything else. A host that somebody else's authority vouches for is never used.
+func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
+	program := toolchain.Installed(t, "haproxy")
+	site := newSite(t)
+	a, b, c := site.host("cp-a", site.ca, ""), site.host("cp-b", site.ca, "::1"), site.host("cp-c", site.ca, "")
+	stranger := site.host("stranger", pki.Root(t, "another tenant"), "")
+
+	first := site.pod(program, a, b, stranger)
+	first.checked(stranger)
+	site.service.Store(&first.address)
+	onA, onB := site.hold("cp-a"), site.hold("cp-b")
+	load := site.load()
+
+	b.die()
+	require.Error(t, onB.echo(), "a connection to a dead host cannot go on")
+	site.reached("cp-a")
+	require.NoError(t, onA.echo())
+	b.live()
+	site.reached("cp-b")
+	onB = site.hold("cp-b")
+
+	second := site.pod(program, a, b, c, stranger)
+	second.checked(stranger)
+	site.service.Store(&second.address)
+	stopped := make(chan error, 1)
+	go func() {
+		stop := StopCommand(first.pid)
+		stopped <- exec.Command(stop[0], stop[1:]...).Run()
+	}()
+	late := site.dial(first.address) // by a node that does not know yet
+	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
+	site.reached("cp-c")
+	require.NoError(t, onA.echo())
+	require.NoError(t, onB.echo())
+	select {
+	case <-first.ended:
+		t.Fatal("the pod ended with connections open")
+	case <-stopped:
+		t.Fatal("the hook returned before the pod had ended")
+	default:
+	}
+	require.NoError(t, errors.Join(onA.Close(), onB.Close(), late.Close()))
+	waitFor(t, first.ended, "the pod to end, with its last connection")
+	waitFor(t, stopped, "the hook to return")
+
+	require.NoError(t, load.stop())
+	require.Zero(t, stranger.requests.Load(), "a host of another authority was used")
+	require.Positive(t, b.checks.Load())
+}
+
+// For workers the client's port is the host's, whichever of the range it is.
+func TestWorkersKeepThePort(t *testing.T) {
+	program := toolchain.Installed(t, "haproxy")
+	site := newSite(t)
+	kubelet := site.host("w-a", site.ca, "")
+	var listeners []net.Listener
+	var start uint16
+	for start = 31000; len(listeners) < 3; start += 3 {
+		for _, l := range listeners {
+			require.NoError(t, l.Close())
+		}
+		listeners = nil
+		for i := range uint16(3) {
+			if l, err := net.Listen("tcp", netip.AddrPortFrom(kubelet.addr, start+i).String()); err == nil {
+				listeners = append(listeners, l)
+			}
+		}
+	}
+	start -= 3
+	for _, l := range listeners {
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+				_, _ = fmt.Fprint(conn, l.Addr().(*net.TCPAddr).Port)
+				_ = conn.Close()
+			}
+		}()
+	}
+	c := Config{
+		Listen: Ports{start, start + 2}, Servers: []Server{{Name: "w-a", Addresses: []netip.Addr{kubelet.addr}}},
+		Check: Check{Port: site.port, Every: 50 * time.Millisecond},
+	}
+	pod := site.run(program, c, site.addr())
+	for port := start; port < start+3; port++ {
+		require.Eventually(t, func() bool {
+			conn, err := net.Dial("tcp", netip.AddrPortFrom(pod.ip, port).String())
+			if err != nil {
+				return false
+			}
+			defer conn.Close() //nolint:errcheck // read only
+			said, err := io.ReadAll(conn)
+			return err == nil && string(said) == fmt.Sprint(port)
+		}, patience, 20*time.Millisecond)
+	}
+}
+
+// site is a tenant's hosts, and the Service that leads clients to a pod.
+type site struct {
+	t       *testing.T
+	ca      pki.Authority
+	caFile  string
+	port    uint16 // of all hosts
+	octet   int    // of its addresses: 127.octet.octet.n
+	next    int
+	service atomic.Pointer[string]
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{t: t, ca: pki.Root(t, "tenant"), octet: 1 + rand.IntN(250)} //nolint:gosec // addresses, to be apart from other tests
+	s.caFile = filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(s.caFile, pemOf(s.ca), 0o600))
+	l, err := net.Listen("tcp", "[::1]:0")
+	require.NoError(t, err)
+	s.port = uint16(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	require.NoError(t, l.Close())
+	return s
+}
+
+func (s *site) addr() netip.Addr {
+	s.next++
+	return netip.AddrFrom4([4]byte{127, byte(s.octet), byte(os.Getpid()), byte(s.next)})
+}
+
+// host is a backend: an API server as far as a load balancer sees it.
+type host struct {
+	site     *site
+	name     string
+	addr     netip.Addr
+	cert     tls.Certificate
+	checks   atomic.Int64
+	requests atomic.Int64
+
+	mu     sync.Mutex
+	server *http.Server
+	held   *connections
+}
+
+func (s *site) host(name string, issuer pki.Authority, ip string) *host {
+	leaf := issuer.Issue(s.t, pki.Spec{Name: name, DNS: []string{"kubernetes"}, Usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	h := &host{site: s, name: name, cert: tls.Certificate{Certificate: [][]byte{leaf.Certificate.Raw}, PrivateKey: leaf.Key}}
+	if h.addr = s.addr(); ip != "" {
+		h.addr = netip.MustParseAddr(ip)
+	}
+	h.live()
+	s.t.Cleanup(h.die)
+	return h
+}
+
+func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" && r.Host == "kubernetes" && r.UserAgent() == "sip-load-balancer" {
+		h.checks.Add(1)
+		return
+	}
+	h.requests.Add(1)
+	if r.URL.Path != "/hold" {
+		_, _ = io.WriteString(w, h.name)
+		return
+	}
+	conn, buffered, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close() //nolint:errcheck // echo
+	_, _ = io.WriteString(conn, h.name+"\n")
+	_, _ = io.Copy(conn, buffered)
+}
+
+func (h *host) live() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(h.addr, h.site.port).String())
+	require.NoError(h.site.t, err)
+	h.held = &connections{Listener: l, open: map[net.Conn]bool{}}
+	h.server = &http.Server{
+		Handler: h, ReadHeaderTimeout: patience, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.cert}, MinVersion: tls.VersionTLS12},
+	}
+	server, held := h.server, h.held
+	go func() { _ = server.ServeTLS(held, "", "") }()
+}
+
+// die closes the listener and resets every connection, those that were taken over
+// included.
+func (h *host) die() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	deaths.Add(1)
+	h.held.reset()
+	_ = h.server.Close()
+	deaths.Add(1)
+}
+
+// connections keeps what a listener has accepted, so that it can be reset.
+type connections struct {
+	net.Listener
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+func (c *connections) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open[conn] = true
+	}
+	return conn, err
+}
+
+func (c *connections) reset() {
+	_ = c.Listener.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+}
+
+// pod is a running HAProxy.
+type pod struct {
+	ip      netip.Addr
+	address string
+	pid     int
+	ended   chan error
+	logs    *logs
+}
+
+// logs are what a pod says.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// checked waits until a host was found unfit. Until its first check, which takes as long
+// as readiness is delayed, a host counts as fit.
+func (p *pod) checked(h *host) {
+	require.Eventually(h.site.t, func() bool {
+		return strings.Contains(p.logs.String(), "Server hosts/"+h.name+" is DOWN")
+	}, patience, 10*time.Millisecond, h.name)
+}
+
+func (s *site) pod(program string, hosts ...*host) *pod {
+	c := Config{
+		Listen: Ports{s.port, s.port}, Port: s.port,
+		Check: Check{Port: s.port, Path: "/readyz", CAFile: s.caFile, Every: 50 * time.Millisecond},
+	}
+	for _, h := range hosts {
+		c.Servers = append(c.Servers, Server{Name: h.name, Addresses: []netip.Addr{h.addr}})
+	}
+	return s.run(program, c, s.addr())
+}
+
+func (s *site) run(program string, c Config, ip netip.Addr) *pod {
+	text, err := c.Text()
+	require.NoError(s.t, err)
+	file := filepath.Join(s.t.TempDir(), ip.String()+".cfg")
+	require.NoError(s.t, os.WriteFile(file, []byte(text), 0o600))
+	logged := &logs{}
+	cmd := exec.Command(program, Command(file)[1:]...)
+	cmd.Env = append(os.Environ(), PodIP+"="+ip.String())
+	cmd.Stdout, cmd.Stderr = logged, logged
+	require.NoError(s.t, cmd.Start())
+	p := &pod{ip: ip, logs: logged, address: netip.AddrPortFrom(ip, s.port).String(), pid: cmd.Process.Pid, ended: make(chan error, 1)}
+	exited := make(chan struct{})
+	go func() {
+		p.ended <- cmd.Wait()
+		close(exited)
+	}()
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+		if s.t.Failed() {
+			s.t.Logf("%s:\n%s", file, logged.String())
+		}
+	})
+	health := "http://" + netip.AddrPortFrom(ip, c.HealthPort()).String() + "/healthz"
+	require.Eventually(s.t, func() bool {
+		resp, err := http.Get(health) //nolint:gosec,noctx // of the pod just started
+		if err != nil {
+			return false
+		}
+		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	}, patience, 10*time.Millisecond)
+	return p
+}
+
+// held is a connection that stays open, through a load balancer, to one host.
+type held struct {
+	*tls.Conn
+	r    *bufio.Reader
+	host string
+}
+
+func (s *site) client() *tls.Config {
+	roots := x509.NewCertPool()
+	roots.AddCert(s.ca.Certificate)
+	return &tls.Config{RootCAs: roots, ServerName: "kubernetes", MinVersion: tls.VersionTLS12}
+}
+
+func (s *site) dial(address string) *held {
+	conn, err := tls.Dial("tcp", address, s.client())
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.WriteString(conn, "GET /hold HTTP/1.1\r\nHost: kubernetes\r\n\r\n")
+	require.NoError(s.t, err)
+	h := &held{Conn: conn, r: bufio.NewReader(conn)}
+	line, err := h.r.ReadString('\n')
+	require.NoError(s.t, err)
+	h.host = strings.TrimSpace(line)
+	return h
+}
+
+// hold holds a connection to the host of that name.
+func (s *site) hold(name string) *held {
+	for range 1000 {
+		h := s.dial(*s.service.Load())
+		if h.host == name {
+			return h
+		}
+		_ = h.Close()
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.t.Fatalf("no connection is led to %s", name)
+	return nil
+}
+
+func (h *held) echo() error {
+	if err := h.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(h, "still there\n"); err != nil {
+		return err
+	}
+	line, err := h.r.ReadString('\n')
+	if err == nil && line != "still there\n" {
+		err = fmt.Errorf("got %q", line)
+	}
+	return err
+}
+
+// ask makes a new connection through the Service and asks who answers.
+func (s *site) ask() (string, error) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.client()}}
+	resp, err := client.Get("https://" + *s.service.Load() + "/") //nolint:noctx // a test's
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	name, err := io.ReadAll(resp.Body)
+	return string(name), err
+}
+
+// reached waits until new connections are led to a host.
+func (s *site) reached(name string) {
+	require.Eventually(s.t, func() bool {
+		got, err := s.ask()
+		return err == nil && got == name
+	}, patience, 10*time.Millisecond, name)
+}
+
+// clients ask all the time, each over a connection of its own.
+type clients struct {
+	done  context.CancelFunc
+	group *errgroup.Group
+	asked atomic.Int64
+}
+
+// load starts clients. A request that was under way when a host died may have been on it;
+// any other has to be answered.
+func (s *site) load() *clients {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	c := &clients{done: cancel, group: &errgroup.Group{}}
+	for range 4 {
+		c.group.Go(func() error {
+			for ctx.Err() == nil {
+				before := deaths.Load()
+				if _, err := s.ask(); err != nil && deaths.Load() == before {
+					return err
+				}
+				c.asked.Add(1)
+				time.Sleep(10 * time.Millisecond) // others want the processors too
+			}
+			return nil
+		})
+	}
+	return c
+}
+
+// deaths are counted so that who asks knows whether one came in between.
+var deaths atomic.Int64
+
+func (c *clients) stop() error {
+	c.done()
+	err := c.group.Wait()
+	if c.asked.Load() < 10 {
+		return errors.Join(err, fmt.Errorf("only %d requests were made: this shows nothing", c.asked.Load()))
+	}
+	return err
+}
+
+func waitFor[T any](t *testing.T, done <-chan T, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("waited %s for %s", patience, what)
+	}
+}
+
+func pemOf(a pki.Authority) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw})
+}
