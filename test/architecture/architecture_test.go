@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"api/fault", "deploy"},
 	{"api/strictyaml", "api/command/flags", "bundler/internal/atomicfile"},
 	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
-	{"api/trust", "matrix/needs", "operator/internal/drivers", "operator/internal/revision"},
+	{"api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/revision"},
 	{"api/bundle", "api/command/trustflags"},
 	{"api/install", "bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/jumphost", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
 	{"operator/internal/plan", "operator/internal/drift", "operator/internal/upgrade", "operator/internal/credentials", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
@@ -38,11 +38,14 @@ var floors = [][]string{
 
 // sideways are the imports within one floor that are wanted, each with its reason.
 var sideways = map[string]string{
-	"operator/internal/render -> operator/internal/render/webhookcert": "a part of rendering",
-	"bundler/internal/cli -> bundler/internal/cli/matrixcmd":           "mounts the subcommand",
-	"bundler/evidence -> bundler/inspect":                              "the page begins with what inspect shows",
-	"bundler/evidence -> bundler/verify":                               "the page says what was verified",
-	"bundler/prune -> bundler/list":                                    "what is pruned is what is listed",
+	"operator/internal/render -> operator/internal/render/webhookcert":         "a part of rendering",
+	"operator/internal/sip/services -> operator/internal/sip/services/haproxy": "its configuration",
+	"operator/internal/sip/services -> operator/internal/sip/services/dex":     "its configuration",
+	"operator/internal/sip/services -> operator/internal/jumphost":             "the files that it reads",
+	"bundler/internal/cli -> bundler/internal/cli/matrixcmd":                   "mounts the subcommand",
+	"bundler/evidence -> bundler/inspect":                                      "the page begins with what inspect shows",
+	"bundler/evidence -> bundler/verify":                                       "the page says what was verified",
+	"bundler/prune -> bundler/list":                                            "what is pruned is what is listed",
 }
 
 type pkg struct {

@@ -17,21 +17,16 @@ package webhookcert
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"strings"
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
 // DNSName is the name that the API server calls the webhook by.
@@ -121,7 +116,7 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 		return nil, &fault.Error{Reason: fault.Internal, Op: "make certificate", Subject: DNSName, Err: err}
 	}
 	notBefore, notAfter := now.Add(-skew).UTC().Truncate(time.Second), now.Add(Lifetime).UTC().Truncate(time.Second)
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	caKey, err := certificate.NewKey(random)
 	if err != nil {
 		return fail(err)
 	}
@@ -131,11 +126,11 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}
-	caDER, err := sign(ca, ca, caKey.Public(), caKey, random)
+	caDER, err := certificate.Sign(ca, ca, caKey.Public(), caKey, random)
 	if err != nil {
 		return fail(err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), random)
+	key, err := certificate.NewKey(random)
 	if err != nil {
 		return fail(err)
 	}
@@ -146,31 +141,17 @@ func Issue(now time.Time, random io.Reader) (*Certificate, error) {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
-	leafDER, err := sign(leaf, ca, key.Public(), caKey, random)
+	leafDER, err := certificate.Sign(leaf, ca, key.Public(), caKey, random)
 	if err != nil {
 		return fail(err)
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	keyPEM, err := certificate.EncodeKey(key)
 	if err != nil {
 		return fail(err)
 	}
 	return &Certificate{
-		CA: encode("CERTIFICATE", caDER), Cert: encode("CERTIFICATE", leafDER), Key: encode("PRIVATE KEY", keyDER),
+		CA: certificate.Encode(caDER), Cert: certificate.Encode(leafDER), Key: keyPEM,
 	}, nil
-}
-
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer, random io.Reader) ([]byte, error) {
-	serial := make([]byte, 16)
-	if _, err := io.ReadFull(random, serial); err != nil {
-		return nil, err
-	}
-	serial[0] = serial[0]&0x7f | 1 // positive, and never zero
-	template.SerialNumber = new(big.Int).SetBytes(serial)
-	return x509.CreateCertificate(random, template, parent, public, key)
-}
-
-func encode(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
 // Parse reads a certificate from a Secret's data. The leaf must be for [DNSName],
@@ -187,16 +168,16 @@ func Parse(data map[string][]byte) (*Certificate, error) {
 }
 
 func (c *Certificate) check() error {
-	leaf, err := parseOne(c.Cert)
+	leaf, err := certificate.Parse(c.Cert)
 	if err != nil {
 		return fmt.Errorf("%s: %w", KeyCert, err)
 	}
-	issuer, err := parseOne(c.CA)
+	issuer, err := certificate.Parse(c.CA)
 	if err != nil {
 		return fmt.Errorf("%s: %w", KeyCA, err)
 	}
-	if _, err := tls.X509KeyPair(c.Cert, c.Key); err != nil {
-		return fmt.Errorf("%s does not fit %s", KeyKey, KeyCert) // the cause could quote the key
+	if _, _, err := certificate.Pair(c.Cert, c.Key); err != nil {
+		return fmt.Errorf("%s does not fit %s", KeyKey, KeyCert)
 	}
 	if err := leaf.VerifyHostname(DNSName); err != nil {
 		return err
@@ -204,19 +185,10 @@ func (c *Certificate) check() error {
 	return leaf.CheckSignatureFrom(issuer)
 }
 
-// parseOne returns the first certificate of PEM data.
-func parseOne(data []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("there is no PEM certificate")
-	}
-	return x509.ParseCertificate(block.Bytes)
-}
-
 // RenewAt is when two thirds of the certificate's life are over. The zero time is
 // returned for a certificate that cannot be read.
 func (c *Certificate) RenewAt() time.Time {
-	leaf, err := parseOne(c.Cert)
+	leaf, err := certificate.Parse(c.Cert)
 	if err != nil {
 		return time.Time{}
 	}
@@ -226,7 +198,7 @@ func (c *Certificate) RenewAt() time.Time {
 // EndsAt is when the certificate's life is over; the zero time for one that cannot be
 // read.
 func (c *Certificate) EndsAt() time.Time {
-	leaf, err := parseOne(c.Cert)
+	leaf, err := certificate.Parse(c.Cert)
 	if err != nil {
 		return time.Time{}
 	}
@@ -235,7 +207,7 @@ func (c *Certificate) EndsAt() time.Time {
 
 // serves reports whether the leaf counts now.
 func (c *Certificate) serves(now time.Time) bool {
-	leaf, err := parseOne(c.Cert)
+	leaf, err := certificate.Parse(c.Cert)
 	return err == nil && !now.Before(leaf.NotBefore) && now.Before(leaf.NotAfter)
 }
 

@@ -2,7 +2,7 @@
 // login, as the objects that the API server shall have. It is pure: what differs from
 // pass to pass (time, chance, Secrets that are read) comes in by [Input].
 //
-//	set, err := services.Render(input)
+//	set := services.Render(input)
 //	for _, s := range set.Services { apply(s.Objects) … ready when Deployment s.Name is rolled out }
 //
 // # Contract

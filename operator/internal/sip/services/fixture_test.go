@@ -1,0 +1,174 @@
+package services
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
+)
+
+// Words that must be in Secrets alone. Each has what a careless writer would break on.
+const (
+	clientSecret = `client"$HOME\{{.Secret}}é`
+	bindPassword = `bind$PATH"'\pw: #x`
+	bmcPassword  = "bmc-password-of-"
+	password     = "correct horse"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// passwordHash is of password. It is made once: that takes long on purpose.
+var passwordHash = sync.OnceValue(func() []byte {
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
+	if err != nil {
+		panic(err)
+	}
+	return hash
+})
+
+// digested answers every image.
+type digested struct{}
+
+func (digested) Image(kind Kind, asked string) (string, error) {
+	if asked == "refused" {
+		return "", &fault.Error{Reason: fault.Refused, Op: "resolve image", Subject: asked, Hint: "leave it out"}
+	}
+	return fmt.Sprintf("mirror.site/vdo@sha256:%064d", len(kind)), nil
+}
+
+// full is a cluster with all services.
+func full(t testing.TB) Input {
+	t.Helper()
+	key, err := jumphost.NewHostKey()
+	require.NoError(t, err)
+	return Input{
+		Cluster: types.NamespacedName{Namespace: "tenants", Name: "one"}, UID: "1-2-3",
+		Spec: airship.Services{
+			LoadBalancerControlPlane: []airship.LoadBalancerControlPlane{{NodePort: 30443}},
+			LoadBalancerWorker:       []airship.LoadBalancerWorker{{NodePortRange: airship.PortRange{Start: 31000, End: 31009}}},
+			JumpHost: []airship.JumpHost{{
+				NodePort: 30022, BMC: &airship.BMC{}, NodeSSHPrivateKeys: "node-keys",
+				SSHAuthorizedKeys: []string{"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE0IuIJYGZJxOCxWkqgqS5jTmJ5n2f7dRlVYqP7mJtZ2 alice"},
+			}},
+			Auth: []airship.Auth{{
+				NodePort: 30556, Issuer: "https://login.tenant.site:30556",
+				StaticClients: []airship.StaticClient{
+					{ID: "kubectl", Public: true},
+					{ID: "console", Secret: "console", RedirectURIs: []string{"https://console.site/callback"}},
+				},
+				Connectors:      []airship.Connector{{Type: "ldap", ID: "ldap", Secret: "ldap"}},
+				StaticPasswords: []airship.StaticPassword{{Email: "alice@tenant.site", UserID: "1", Secret: "alice"}},
+			}},
+		},
+		Hosts: map[airship.Role][]Host{
+			airship.RoleControlPlane: {bmHost("cp-0", "10.0.0.1"), bmHost("cp-1", "10.0.0.2", "fd00::2")},
+			airship.RoleWorker:       {bmHost("w-0", "10.0.1.1")},
+		},
+		Secrets: map[airship.SecretName]Secret{
+			"console":   {"clientSecret": []byte(clientSecret + "\n")},
+			"alice":     {"hash": append(slices.Clone(passwordHash()), '\n')},
+			"node-keys": {"id_ed25519": key},
+			"ldap": {"config.yaml": []byte(`host: ldap.site:1636
+bindDN: cn=dex,dc=site
+bindPW: 'bind$PATH"''\pw: #x'
+userSearch: {baseDN: "ou=people,dc=site", username: uid}
+`)},
+		},
+		Images: digested{}, PullSecret: []byte(`{"auths":{"mirror.site":{"auth":"cHVsbDpwYXNz"}}}`), Now: start, Rand: rand.Reader,
+	}
+}
+
+func bmHost(name string, addresses ...string) Host {
+	h := Host{Namespace: "metal3", Name: name, BMC: &BMC{
+		Address: "redfish+https://10.9.0.1:8443/redfish/v1/Systems/" + name, Credentials: Credentials{"admin", bmcPassword + name},
+	}}
+	for _, a := range addresses {
+		if h.Addresses == nil {
+			h.Addresses = map[string][]netip.Addr{}
+		}
+		h.Addresses[""] = append(h.Addresses[""], netip.MustParseAddr(a))
+	}
+	return h
+}
+
+// rendered renders without faults.
+func rendered(t testing.TB, in Input) Set {
+	t.Helper()
+	set := Render(in)
+	for _, s := range set.Services {
+		require.NoError(t, s.Err, s.Name)
+	}
+	return set
+}
+
+// of returns the service of a kind.
+func (s Set) of(t testing.TB, kind Kind) Service {
+	t.Helper()
+	for _, one := range s.Services {
+		if one.Kind == kind {
+			return one
+		}
+	}
+	t.Fatalf("no service %s", kind)
+	return Service{}
+}
+
+// object reads one of a service's objects as its type.
+func object[T any](t testing.TB, s Service, kind, name string) T {
+	t.Helper()
+	for _, u := range s.Objects {
+		if u.GetKind() == kind && u.GetName() == name {
+			var out T
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &out, true))
+			return out
+		}
+	}
+	t.Fatalf("%s has no %s %s", s.Name, kind, name)
+	panic("not reached")
+}
+
+func (s Service) deployment(t testing.TB) appsv1.Deployment {
+	return object[appsv1.Deployment](t, s, "Deployment", s.Name)
+}
+
+func (s Service) policy(t testing.TB) networkingv1.NetworkPolicy {
+	return object[networkingv1.NetworkPolicy](t, s, "NetworkPolicy", s.Name)
+}
+
+// keep returns the Secrets that a pass has left on the cluster.
+func keep(t testing.TB, set Set) map[string]Secret {
+	t.Helper()
+	kept := map[string]Secret{}
+	for _, s := range set.Services {
+		for _, u := range s.Objects {
+			if u.GetKind() == "Secret" {
+				kept[u.GetName()] = object[corev1.Secret](t, s, "Secret", u.GetName()).Data
+			}
+		}
+	}
+	return kept
+}
+
+func all(set Set) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, s := range set.Services {
+		out = append(out, s.Objects...)
+	}
+	return out
+}

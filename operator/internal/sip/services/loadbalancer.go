@@ -1,0 +1,175 @@
+package services
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/haproxy"
+)
+
+// Ports of the tenant's hosts.
+const (
+	apiServerPort = 6443
+	kubeletPort   = 10250
+)
+
+// Where a load balancer's ConfigMap is in its pod, and what it has.
+const (
+	balancerDir  = "/etc/sip-load-balancer"
+	balancerFile = "haproxy.cfg"
+	balancerCA   = "ca.crt"
+)
+
+// settle is how long a new load balancer takes to have checked all hosts: until its first
+// check, a host counts as fit.
+const settle = 10 // seconds
+
+// controlPlane leads to the API servers that answer GET /readyz.
+func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
+	c := haproxy.Config{
+		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
+		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: 2 * time.Second},
+	}
+	files := map[string]string{}
+	var caErr error
+	if s.CASecret != "" {
+		var ca Secret
+		if ca, caErr = r.secret(".caSecret", s.CASecret, balancerCA); caErr == nil {
+			files[balancerCA], caErr = r.authorities(ca[balancerCA])
+		}
+		c.Check.CAFile = path.Join(balancerDir, balancerCA)
+	}
+	r.w.ports = []port{{name: "api", service: apiServerPort, node: s.NodePort, pod: apiServerPort}}
+	return errors.Join(caErr, r.balancer(c, airship.RoleControlPlane, files))
+}
+
+// workers leads each port of the range to the same port of the hosts whose kubelet
+// serves. The tenant's own rules decide what answers on a port, so that a port is not what
+// tells whether a host is fit.
+func (r *rendering) workers(s airship.LoadBalancerWorker) error {
+	start, end := s.NodePortRange.Start, s.NodePortRange.End
+	if start < 1 || end > 65535 || start > end {
+		return r.wrong(".nodePortRange", fmt.Sprintf("%d to %d is not a range of ports", start, end), "write the lower port as start")
+	}
+	for p := start; p <= end; p++ {
+		one := port{name: fmt.Sprintf("port-%d", p), service: p, node: p, pod: p, lastPod: -1}
+		if p == start {
+			one.lastPod = end
+		}
+		r.w.ports = append(r.w.ports, one)
+	}
+	return r.balancer(haproxy.Config{
+		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // looked at above
+		Check:  haproxy.Check{Port: kubeletPort, Every: 3 * time.Second},
+	}, airship.RoleWorker, map[string]string{})
+}
+
+// balancer is what both have in common. The configuration is in a ConfigMap: it has no
+// secrets.
+func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
+	hosts, err := r.hosts(role)
+	for _, h := range hosts {
+		if len(h.addresses) > 0 {
+			c.Servers = append(c.Servers, haproxy.Server{Name: h.name, Addresses: h.addresses})
+		}
+	}
+	text, textErr := c.Text()
+	if err = errors.Join(err, textErr); err != nil {
+		return err
+	}
+	files[balancerFile] = text
+	r.before = append(r.before, r.w.configMap(r.w.name+suffixConfig, files))
+	r.w.hash = hashed(nil, []byte(text), []byte(files[balancerCA]))
+	ports := tcpPort(int32(c.Listen.First), int32(c.Listen.Last))
+	r.w.egress = to(addresses(hosts), ports)
+	if !c.Listen.Has(c.Check.Port) {
+		r.w.egress = to(addresses(hosts), ports, tcpPort(int32(c.Check.Port), 0))
+	}
+	r.balancerPod(int32(c.HealthPort()))
+	return nil
+}
+
+func (r *rendering) balancerPod(healthPort int32) {
+	w := &r.w
+	w.ports = append(w.ports, port{pod: healthPort, withoutService: true})
+	w.replicas, w.memory = 2, "512Mi"
+	w.command = haproxy.Command(path.Join(balancerDir, balancerFile))
+	w.env = []corev1.EnvVar{{Name: haproxy.PodIP, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}}
+	w.mounts = []mount{{name: "config", path: balancerDir, configMap: w.name + suffixConfig}}
+	w.health = health{port: healthPort, live: "/healthz", ready: "/healthz", delay: settle}
+	w.stop, w.grace = haproxy.StopCommand(1), int64(haproxy.Drain.Seconds())
+}
+
+// authorities checks certificates that are trusted, PEM.
+func (r *rendering) authorities(data []byte) (string, error) {
+	if _, err := certificate.Parse(data); err != nil {
+		return "", r.wrong(".caSecret", balancerCA+" holds no certificate in PEM", "write the tenant's authority into it")
+	}
+	return string(data), nil
+}
+
+// reached is a host, under a name that no other has, and its addresses on the service's
+// network: none where they are not known, which is reported where its network data is read.
+type reached struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// hosts returns those of a role.
+func (r *rendering) hosts(role airship.Role) ([]reached, error) {
+	var out []reached
+	var errs []error
+	for _, h := range r.in.Hosts[role] {
+		one := reached{name: r.hostName(h)}
+		for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
+			errs = append(errs, r.usable(h, a))
+			one.addresses = append(one.addresses, a.Unmap())
+		}
+		out = append(out, one)
+	}
+	return out, errors.Join(errs...)
+}
+
+// addresses are all of hosts, sorted.
+func addresses(hosts []reached) []netip.Addr {
+	var out []netip.Addr
+	for _, h := range hosts {
+		out = append(out, h.addresses...)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// hostName is a host's name, with its namespace where another one has it too.
+func (r *rendering) hostName(h Host) string {
+	if r.namesakes == nil {
+		r.namesakes = map[string]int{}
+		for _, hosts := range r.in.Hosts {
+			for _, h := range hosts {
+				r.namesakes[h.Name]++
+			}
+		}
+	}
+	if r.namesakes[h.Name] > 1 {
+		return h.Name + "." + h.Namespace
+	}
+	return h.Name
+}
+
+// usable refuses addresses that are not another machine's: network data could otherwise
+// lead a tenant's clients into the pod itself, or to what listens on its node.
+func (r *rendering) usable(h Host, a netip.Addr) error {
+	a = a.Unmap()
+	if a.IsValid() && a.Zone() == "" && a.IsGlobalUnicast() {
+		return nil
+	}
+	return r.wrong("", fmt.Sprintf("the host %s/%s has the address %q, which is not one that others reach it by", h.Namespace, h.Name, a), "mend the host's network data")
+}

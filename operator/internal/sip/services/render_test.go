@@ -1,0 +1,296 @@
+package services
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// What every service has, whatever its kind.
+func TestEveryServiceKeepsTheContract(t *testing.T) {
+	set := rendered(t, full(t))
+	require.Len(t, set.Services, 4)
+	for _, s := range set.Services {
+		d := s.deployment(t)
+		pod := d.Spec.Template
+		require.Equal(t, s.Image, pod.Spec.Containers[0].Image)
+		require.True(t, *pod.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
+		require.False(t, *pod.Spec.AutomountServiceAccountToken, "none of the services speaks to this API server")
+		require.Zero(t, d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue(), "a pod goes when its successor is ready")
+
+		service := object[corev1.Service](t, s, "Service", s.Name)
+		budget := object[policyv1.PodDisruptionBudget](t, s, "PodDisruptionBudget", s.Name)
+		for _, selector := range []map[string]string{service.Spec.Selector, d.Spec.Selector.MatchLabels, budget.Spec.Selector.MatchLabels, s.policy(t).Spec.PodSelector.MatchLabels} {
+			require.Equal(t, map[string]string{"app.kubernetes.io/instance": s.Name}, selector)
+			require.Equal(t, s.Name, pod.Labels["app.kubernetes.io/instance"])
+		}
+		require.Equal(t, []networkingv1.PolicyType{"Ingress", "Egress"}, s.policy(t).Spec.PolicyTypes)
+		pull := object[corev1.Secret](t, s, "Secret", s.Name+"-pull")
+		require.Equal(t, []corev1.LocalObjectReference{{Name: pull.Name}}, pod.Spec.ImagePullSecrets)
+		require.Equal(t, corev1.SecretTypeDockerConfigJson, pull.Type)
+		for _, u := range s.Objects {
+			require.NotEmpty(t, u.GetAPIVersion())
+			require.Empty(t, u.GetNamespace()+string(u.GetUID()), "who applies it knows where")
+			require.NotContains(t, u.Object, "status")
+			require.NotContains(t, u.Object["metadata"], "creationTimestamp")
+		}
+	}
+}
+
+// Every port that a Service leads to is let in, and is one that every node answers on.
+func TestPortsAreLetIn(t *testing.T) {
+	set := rendered(t, full(t))
+	for kind, want := range map[Kind][]Ports{
+		LoadBalancerControlPlane: {{30443, 30443}}, LoadBalancerWorker: {{31000, 31009}}, JumpHost: {{30022, 30022}}, Auth: {{30556, 30556}},
+	} {
+		s := set.of(t, kind)
+		require.Equal(t, want, s.Ports, kind)
+		policy, container := s.policy(t), s.deployment(t).Spec.Template.Spec.Containers[0]
+		var in []int
+		for _, p := range object[corev1.Service](t, s, "Service", s.Name).Spec.Ports {
+			in = append(in, p.TargetPort.IntValue())
+			require.GreaterOrEqual(t, p.TargetPort.IntValue(), 1024, "pods may not listen below")
+		}
+		for _, probe := range []*corev1.Probe{container.ReadinessProbe, container.LivenessProbe} {
+			if probe.HTTPGet != nil {
+				in = append(in, probe.HTTPGet.Port.IntValue())
+			}
+		}
+		for _, port := range in {
+			require.True(t, letIn(policy.Spec.Ingress[0].Ports, port), "%s: %d", kind, port)
+		}
+		require.False(t, letIn(policy.Spec.Ingress[0].Ports, 9999))
+	}
+}
+
+func letIn(ports []networkingv1.NetworkPolicyPort, port int) bool {
+	return slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+		last := p.Port.IntValue()
+		if p.EndPort != nil {
+			last = int(*p.EndPort)
+		}
+		return p.Port.IntValue() <= port && port <= last
+	})
+}
+
+// Nothing secret is anywhere but in a Secret, nor in what can be printed.
+func TestSecretsAreInSecretsAlone(t *testing.T) {
+	in := full(t)
+	set := rendered(t, in)
+	kept := keep(t, set)
+	secret := []string{clientSecret, bindPassword, bmcPassword, string(in.Secrets["alice"]["hash"][:40]), "PRIVATE KEY", "cHVsbDpwYXNz"}
+	for _, data := range kept {
+		if key := data[hashKey]; key != nil {
+			secret = append(secret, string(key))
+		}
+	}
+	found := map[string]bool{}
+	for _, u := range all(set) {
+		data, err := json.Marshal(u.Object)
+		require.NoError(t, err)
+		text := string(data)
+		if u.GetKind() == "Secret" {
+			for _, value := range kept[u.GetName()] {
+				text += string(value)
+				text += unescaped(value)
+			}
+		}
+		for _, word := range secret {
+			hidden := strings.Contains(text, word) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(word)))
+			if u.GetKind() == "Secret" {
+				found[word] = found[word] || hidden
+				continue
+			}
+			require.False(t, hidden, "%s %s has a secret", u.GetKind(), u.GetName())
+		}
+	}
+	for _, word := range secret {
+		require.True(t, found[word], "this test looks for what is nowhere")
+	}
+	printed := fmt.Sprintf("%v %+v %#v", in, in, in)
+	for _, word := range secret[:4] {
+		require.NotContains(t, printed, word)
+	}
+}
+
+// unescaped are the texts of a JSON document, one after another.
+func unescaped(data []byte) string {
+	var v any
+	if json.Unmarshal(data, &v) != nil {
+		return ""
+	}
+	return fmt.Sprint(v)
+}
+
+// A second pass with what the first one left changes no byte, and a pod is rolled by what
+// it reads at its start and by nothing else.
+func TestPodsAreRolledWhenTheyHaveToBe(t *testing.T) {
+	in := full(t)
+	first := rendered(t, in)
+	in.Kept = keep(t, first)
+	in.Now = in.Now.Add(time.Hour)
+	require.Equal(t, all(first), all(rendered(t, in)), "the same input gives the same bytes")
+
+	for name, c := range map[string]struct {
+		change func(*Input)
+		rolled []Kind
+	}{
+		"a host of the control plane is added": {func(in *Input) {
+			in.Hosts[airship.RoleControlPlane] = append(in.Hosts[airship.RoleControlPlane], bmHost("cp-2", "10.0.0.3"))
+		}, []Kind{LoadBalancerControlPlane}},
+		"a worker has another address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.9")} }, []Kind{LoadBalancerWorker}},
+		"a BMC has another password":   {func(in *Input) { in.Hosts[airship.RoleWorker][0].BMC.Credentials.Password = "x" }, nil},
+		"another key may log in":       {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = nil }, nil},
+		"a client has another secret":  {func(in *Input) { in.Secrets["console"] = Secret{"clientSecret": []byte("other")} }, []Kind{Auth}},
+		"another login of the mirror":  {func(in *Input) { in.PullSecret = []byte(`{"auths":{}}`) }, nil},
+		"the certificate is renewed":   {func(in *Input) { in.Now = first.RenewAt }, []Kind{Auth}},
+		"shortly before":               {func(in *Input) { in.Now = first.RenewAt.Add(-1) }, nil},
+		"a load balancer trusts others": {func(in *Input) {
+			in.Secrets["ca"] = Secret{"ca.crt": in.Kept[Name("one", Auth, 0)+"-ca"]["tls.crt"]}
+			in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
+		}, []Kind{LoadBalancerControlPlane}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := full(t)
+			in.Kept = keep(t, first)
+			c.change(&in)
+			var rolled []Kind
+			for _, s := range rendered(t, in).Services {
+				if !reflect.DeepEqual(s.deployment(t).Spec.Template, first.of(t, s.Kind).deployment(t).Spec.Template) {
+					rolled = append(rolled, s.Kind)
+				}
+			}
+			require.Equal(t, c.rolled, rolled)
+		})
+	}
+}
+
+// The pods get out to what they serve and nowhere else.
+func TestServicesReachWhatTheyServe(t *testing.T) {
+	set := rendered(t, full(t))
+	type reach struct {
+		to    string
+		ports string
+	}
+	reached := func(kind Kind) (out []reach) {
+		for _, rule := range set.of(t, kind).policy(t).Spec.Egress {
+			var to, ports []string
+			for _, peer := range rule.To {
+				to = append(to, peer.IPBlock.CIDR)
+			}
+			for _, p := range rule.Ports {
+				text := fmt.Sprintf("%s/%s", *p.Protocol, p.Port)
+				if p.EndPort != nil {
+					text += fmt.Sprintf("-%d", *p.EndPort)
+				}
+				ports = append(ports, text)
+			}
+			out = append(out, reach{strings.Join(to, " "), strings.Join(ports, " ")})
+		}
+		return out
+	}
+	require.Equal(t, []reach{{"10.0.0.1/32 10.0.0.2/32 fd00::2/128", "TCP/6443"}}, reached(LoadBalancerControlPlane))
+	require.Equal(t, []reach{{"10.0.1.1/32", "TCP/31000-31009 TCP/10250"}}, reached(LoadBalancerWorker))
+	require.Equal(t, []reach{
+		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"}, {"10.9.0.1/32", "TCP/8443"},
+	}, reached(JumpHost))
+	require.Equal(t, []reach{{"", "UDP/53 TCP/53"}, {"", "TCP/1636"}}, reached(Auth))
+
+	in := full(t)
+	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{Proxy: true, ProxyURL: "http://proxy.site:3128"}
+	set = rendered(t, in)
+	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
+	require.Empty(t, reached(Auth), "there is no connector")
+	require.Equal(t, []reach{{"", "UDP/53 TCP/53"}, {"", "TCP/3128"}}, reached(JumpHost))
+}
+
+// A fault of one service is told with its field and what to do, and keeps nothing else
+// from being rendered.
+func TestBadInputIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Input)
+		kind   Kind
+		want   string
+	}{
+		"a loopback address":   {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
+		"a link-local address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
+		"an address of two": {func(in *Input) {
+			in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.1"), bmHost("w-1", "10.0.1.1")}
+		}, LoadBalancerWorker, `"w-1": it has the address 10.0.1.1, as "w-0" has`},
+		"a name with a line":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0\n  server x", "10.0.1.1")} }, LoadBalancerWorker, `host "w-0\n  server x"`},
+		"an image that is refused": {func(in *Input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
+		"no clusterIP":             {func(in *Input) { in.Spec.JumpHost[0].ClusterIP = ptr("None") }, JumpHost, `spec.services.jumpHost[0].clusterIP: "None" is not an IP address`},
+		"no label":                 {func(in *Input) { in.Spec.JumpHost[0].NodeLabels = map[string]string{"a b": "c\n"} }, JumpHost, `spec.services.jumpHost[0].nodeLabels`},
+		"a range from above":       {func(in *Input) { in.Spec.LoadBalancerWorker[0].NodePortRange = airship.PortRange{Start: 9, End: 8} }, LoadBalancerWorker, "nodePortRange: 9 to 8 is not a range"},
+		"no authority":             {func(in *Input) { in.Spec.LoadBalancerControlPlane[0].CASecret = "gone" }, LoadBalancerControlPlane, "loadBalancerControlPlane[0].caSecret: the Secret tenants/gone is not there"},
+		"an authority without PEM": {func(in *Input) {
+			in.Spec.LoadBalancerControlPlane[0].CASecret = "console"
+			in.Secrets["console"]["ca.crt"] = []byte("x")
+		}, LoadBalancerControlPlane, "ca.crt holds no certificate"},
+		"an authority without a key":  {func(in *Input) { in.Spec.Auth[0].CASecret = "console" }, Auth, "auth[0].caSecret: the Secret tenants/console has no tls.crt"},
+		"no issuer":                   {func(in *Input) { in.Spec.Auth[0].Issuer = "" }, Auth, "spec.services.auth[0].issuer: it is missing"},
+		"a client without its secret": {func(in *Input) { delete(in.Secrets, "console") }, Auth, "auth[0].staticClients[1].secret: the Secret tenants/console is not there"},
+		"a key that is none":          {func(in *Input) { in.Spec.JumpHost[0].SSHAuthorizedKeys = []string{"ssh-rsa x"} }, JumpHost, "spec.services.jumpHost[0].sshAuthorizedKeys[0]"},
+		"a private key that is none":  {func(in *Input) { in.Secrets["node-keys"]["id"] = []byte(bindPassword) }, JumpHost, "nodeSSHPrivateKeys: in the Secret tenants/node-keys"},
+		"a proxy that nobody knows":   {func(in *Input) { in.Spec.JumpHost[0].BMC.Proxy = true }, JumpHost, "jumpHost[0].bmc.proxy: no proxy is known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := full(t)
+			c.change(&in)
+			set := Render(in)
+			err := set.of(t, c.kind).Err
+			require.ErrorContains(t, err, c.want)
+			require.NotEmpty(t, fault.HintOf(err))
+			require.NotContains(t, fault.Text(err), bindPassword)
+			require.Empty(t, set.of(t, c.kind).Objects)
+			for _, s := range set.Services {
+				if s.Kind == Auth && c.kind != Auth {
+					require.NoError(t, s.Err)
+				}
+			}
+		})
+	}
+}
+
+// Two hosts may have one name in two namespaces; a service tells them apart.
+func TestNamesakesAreToldApart(t *testing.T) {
+	in := full(t)
+	other := bmHost("cp-0", "10.0.0.7")
+	other.Namespace = "metal4"
+	in.Hosts[airship.RoleWorker] = append(in.Hosts[airship.RoleWorker], other)
+	set := rendered(t, in)
+	lb := set.of(t, LoadBalancerControlPlane)
+	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	require.Contains(t, text, "server cp-0.metal3 ipv4@10.0.0.1:6443\n")
+	jump := set.of(t, JumpHost)
+	require.Contains(t, string(object[corev1.Secret](t, jump, "Secret", jump.Name+"-bmc").Data["bmc.json"]), `"cp-0.metal4"`)
+	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"], `"cp-0.metal4"`)
+}
+
+// Two clusters of a namespace share no object.
+func TestClustersShareNothing(t *testing.T) {
+	in := full(t)
+	seen := map[string]bool{}
+	for _, cluster := range []string{"one", "two"} {
+		in.Cluster.Name = cluster
+		for _, u := range all(rendered(t, in)) {
+			key := u.GetKind() + " " + u.GetName()
+			require.False(t, seen[key], key)
+			require.LessOrEqual(t, len(u.GetName()), 63)
+			seen[key] = true
+		}
+	}
+}
