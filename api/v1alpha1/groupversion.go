@@ -41,6 +41,7 @@ const (
 	ConditionDrifted     = "Drifted"                 // something differs and is not repaired; absent else
 	ConditionUpgradeable = "Upgradeable"             // what is installed, and the bundle, serve the next Kubernetes minor and vCenter
 	ConditionUpgraded    = "Upgraded"                // the revision that was chosen is in force; else why not
+	ConditionPreflight   = "PreflightPassed"         // no check of what the drivers need keeps anything back
 	ConditionNextMin     = "NextMinorCovered"        // the bundle has drivers for the next Kubernetes minor
 )
 

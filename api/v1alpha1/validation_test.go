@@ -308,6 +308,23 @@ func TestVDOConfig(t *testing.T) {
 	})
 }
 
+func TestPreflightPolicies(t *testing.T) {
+	spec := func(preflight string) string {
+		return "storageProvider: {vsphereCloudConfig: vc}\npreflight: " + preflight
+	}
+	tryAll(t, "VDOConfig", []shape{
+		{"nothing turned down", spec("{}"), ""},
+		{"turned down with reasons", spec("{interval: 1h, checks: [{id: vm-disk-uuid, action: Warn, reason: on Monday}, {id: vcenter-excess, action: Disabled, reason: a lab}]}"), ""},
+		{"unknown check", spec("{checks: [{id: vm-uuid, action: Warn, reason: x}]}"), `"vm-uuid": supported values: "cluster", "cluster-id", "node-vm"`},
+		{"unknown action", spec("{checks: [{id: vm-scsi, action: Pass, reason: x}]}"), `supported values: "Warn", "Disabled"`},
+		{"no reason", spec("{checks: [{id: vm-scsi, action: Warn}]}"), "reason: Required value"},
+		{"reason of spaces", spec(`{checks: [{id: vm-scsi, action: Warn, reason: "  "}]}`), "write the reason in words"},
+		{"reason of two lines", spec(`{checks: [{id: vm-scsi, action: Warn, reason: "a\nb"}]}`), "on one line"},
+		{"twice", spec("{checks: [{id: vm-scsi, action: Warn, reason: x}, {id: vm-scsi, action: Disabled, reason: x}]}"), "Duplicate value"},
+		{"too often", spec("{interval: 10s}"), "write a duration of at least 5m"},
+	})
+}
+
 func TestTheClusterIDStays(t *testing.T) {
 	c, ns := connect(t)
 	const refusal = "the cluster id maps volumes"

@@ -57,6 +57,10 @@ type VDOConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=8
 	ExcludedNodes map[string]string `json:"excludedNodes,omitempty"`
+	// Preflight says how what the drivers need is checked before they are installed,
+	// upgraded or configured anew.
+	// +optional
+	Preflight *PreflightPolicy `json:"preflight,omitempty"`
 	// Upgrade says what happens when a bundle has newer releases: Automatic
 	// takes them, Manual stays with what is installed while it fits, until
 	// upgradePolicy.approval names the revision.
@@ -341,6 +345,9 @@ type VDOConfigStatus struct {
 	// shall be are only counted.
 	// +optional
 	Plan *PlanStatus `json:"plan,omitempty"`
+	// Preflight is what the checks of cluster, nodes and vCenters found.
+	// +optional
+	Preflight *PreflightStatus `json:"preflight,omitempty"`
 	// Drift is what somebody else has changed or deleted and is not repaired.
 	// +optional
 	// +listType=atomic

@@ -23,6 +23,7 @@
 //	vcenter-connection     block install  does the vCenter answer, with a certificate that is trusted
 //	vcenter-account        block install  does the login succeed, with a name that the drivers accept
 //	vcenter-privileges     warn           has the account the privileges, each with its object
+//	vcenter-excess         warn           has it no privileges that the drivers never need, each with its object
 //	vcenter-datacenters    block install  are the datacenters there
 //	vcenter-version        block install  is it one that the storage driver starts with
 //	vcenter-certificate    warn           does its certificate end soon
@@ -43,7 +44,11 @@
 //	topology-tag           block install  has each node's host, or what it is in, a tag of each category
 //	topology-vcenters      block install  are there categories where there are several vCenters, and five of them at most
 //
-// A result names the first [MaxObjects] objects, and how many there are.
+// A result names the first [MaxObjects] objects, how many there are, and the drivers that
+// it concerns. What results keep back of a driver is [Gate]: BlockUpgrade another release,
+// BlockInstall and Degrade a new installation too. What a driver would not start with keeps
+// its configuration back besides: the one that it runs with stays. A site turns single
+// checks to Warn or Disabled, with a reason ([Turned]); what was turned down stays visible.
 package preflight
 
 import (
@@ -51,6 +56,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // ID names a check.
@@ -112,9 +119,15 @@ type Result struct {
 	// Objects are the first of those concerned, sorted; Count is how many there are.
 	Objects []string `json:"objects,omitempty"`
 	Count   int      `json:"count,omitempty"`
-	Found   string   `json:"found"`
-	Why     string   `json:"why,omitempty"`
-	Remedy  string   `json:"remedy,omitempty"`
+	// Drivers are those that it concerns; none of what passed.
+	Drivers []matrix.Driver `json:"drivers,omitempty"`
+	// Stops is set where a driver would not start with what is asked for.
+	Stops  bool   `json:"stopsDriver,omitempty"`
+	Found  string `json:"found"`
+	Why    string `json:"why,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+	// Override is set of a check that the configuration turned down.
+	Override *Override `json:"override,omitempty"`
 }
 
 // found is one finding. Findings of one check at one place that differ in their objects
@@ -125,6 +138,8 @@ type found struct {
 	what   string
 	action Action
 	remedy string // {} stands for the first object
+	// drivers that it concerns, where not all that the check is about.
+	drivers []matrix.Driver
 }
 
 // check is one entry of the table.
@@ -181,7 +196,9 @@ func (c check) results(s *Snapshot) []Result {
 	groups := grouped(list)
 	out := make([]Result, 0, len(groups))
 	for _, g := range groups {
-		out = append(out, c.result(g))
+		r := c.result(g)
+		r.Drivers, r.Stops = s.concerned(c.id, g[0]), slices.Contains(stopping, c.id)
+		out = append(out, r)
 	}
 	return out
 }
@@ -191,17 +208,18 @@ func (c check) results(s *Snapshot) []Result {
 // of the first of the rest.
 func grouped(list []found) [][]found {
 	type key struct {
-		on, what string
-		action   Action
+		on, what, of string
+		action       Action
 	}
 	at := map[key]int{}
 	kinds := map[string]int{}
 	var out [][]found
 	for _, f := range list {
-		k := key{f.on, f.what, f.action}
+		of := fmt.Sprint(f.drivers)
+		k := key{f.on, f.what, of, f.action}
 		if _, known := at[k]; !known {
 			if kinds[f.on] >= maxFound {
-				k = key{on: f.on, what: "more", action: f.action}
+				k = key{on: f.on, what: "more", of: of, action: f.action}
 			}
 			if _, known := at[k]; !known {
 				kinds[f.on]++

@@ -113,6 +113,11 @@ var failing = []struct {
 	{"snapshots", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Snapshots = 2 }, "vm-snapshots", preflight.Warn, []string{"govc snapshot.remove -vm '/dc/k8s/node-1'"}},
 	{"changed block tracking on one of three", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].ChangeTracking = true }, "vm-change-tracking", preflight.Warn, []string{"/dc/k8s/node-1", "off on most"}},
 
+	{"an administrator's account", func(s *preflight.Snapshot) {
+		for _, on := range []string{"/", "/dc"} {
+			s.VCenters[0].Excess = append(s.VCenters[0].Excess, preflight.Lack{Object: on, Kind: privileges.Root, Privileges: []string{"A.B", "C.D", "E.F", "G.H"}})
+		}
+	}, "vcenter-excess", preflight.Warn, []string{"more than the drivers need", "A.B, C.D, E.F and 1 more", "/, /dc", "vdoctl users plan"}},
 	{"refused login", vcenterError(fault.Unauthorized, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed", "do this"}},
 	{"locked account", vcenterError(fault.AccountLocked, "log in to"), "vcenter-account", preflight.BlockInstall, []string{"why it failed"}},
 	{"Secret that is not there", vcenterError(fault.NotFound, "read the credentials of"), "vcenter-account", preflight.BlockInstall, nil},

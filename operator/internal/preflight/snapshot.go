@@ -85,6 +85,7 @@ const (
 	Policies   Part = "storage policies"
 	CNS        Part = "cloud native storage"
 	Privileges Part = "privileges"
+	Excess     Part = "all privileges of the account"
 	Clock      Part = "clock"
 	Tasks      Part = "tasks"
 	Inventory  Part = "inventory"
@@ -114,6 +115,7 @@ type VCenter struct {
 	Tagged     map[Ref][]Category // the categories that tags on an object are of
 	Policies   []string           // names of the storage policies
 	Lacking    []Lack             // privileges that the account does not have
+	Excess     []Lack             // privileges that it has and the drivers never need
 }
 
 // Ref names an object: Type and Value of its managed object reference.
@@ -160,7 +162,7 @@ type Datastore struct {
 	MayHold bool
 }
 
-// Lack is what the account does not have on an object.
+// Lack is what the account does not have, or has too much, on an object.
 type Lack struct {
 	Object     string // its path, or its name
 	Kind       privileges.Kind

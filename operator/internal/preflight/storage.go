@@ -1,8 +1,11 @@
 package preflight
 
 import (
+	"maps"
 	"slices"
 	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 func storageChecks() []check {
@@ -118,17 +121,21 @@ func topologyChecks() []check {
 	}
 }
 
-// of are the categories that a vCenter has to have.
-func (w Wants) of(v *VCenter) []string {
-	var out []string
-	if v.UsedByCSI {
-		out = append(out, w.Categories...)
-	}
+// of are the categories that a vCenter has to have, sorted, each with the drivers that ask
+// for it.
+func (w Wants) of(v *VCenter) (names []string, drivers map[string][]matrix.Driver) {
+	drivers = map[string][]matrix.Driver{}
 	if v.UsedByCPI && w.Zone != "" && w.Region != "" {
-		out = append(out, w.Region, w.Zone)
+		for _, c := range []string{w.Region, w.Zone} {
+			drivers[c] = []matrix.Driver{matrix.CPI}
+		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	if v.UsedByCSI {
+		for _, c := range w.Categories {
+			drivers[c] = append(drivers[c], matrix.CSI)
+		}
+	}
+	return slices.Sorted(maps.Keys(drivers)), drivers
 }
 
 func categories(s *Snapshot) []found {
@@ -138,9 +145,10 @@ func categories(s *Snapshot) []found {
 		if v.Failed[Tags] != nil {
 			continue
 		}
-		for _, c := range s.Wants.of(v) {
+		names, drivers := s.Wants.of(v)
+		for _, c := range names {
 			if !v.Categories[c] {
-				out = append(out, found{on: v.Name, object: c, action: BlockInstall, what: "the vCenter has no tag category of this name",
+				out = append(out, found{on: v.Name, object: c, action: BlockInstall, drivers: drivers[c], what: "the vCenter has no tag category of this name",
 					remedy: "make it there too: govc tags.category.create -m=false '{}'; then tag datacenters, clusters or hosts; or correct the name in the VDOConfig"})
 			}
 		}
@@ -176,30 +184,37 @@ func (v *VCenter) tagsOf(categories []string, chains ...[]Ref) (tags, without []
 	return tags, without
 }
 
-// tags looks at the chain that each driver looks at: the storage driver at the host and
-// what it is in, the cloud provider also at the resource pool, the VM and its folders.
+// tags looks for a tag of each category above each node.
 func tags(s *Snapshot) []found {
 	var out []found
 	for _, b := range s.nodesMachines() {
-		v := b.vcenter
-		if v.Failed[Tags] != nil {
+		if b.vcenter.Failed[Tags] != nil {
 			continue
 		}
-		host := v.Ancestors(b.machine.Host)
-		var without []string
-		if v.UsedByCSI {
-			_, without = v.tagsOf(v.there(s.Wants.Categories), host)
-		}
-		if v.UsedByCPI && s.Wants.Zone != "" && s.Wants.Region != "" {
-			_, more := v.tagsOf(v.there([]string{s.Wants.Region, s.Wants.Zone}), host, v.Ancestors(b.machine.Pool), append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...))
-			without = append(without, more...)
-		}
-		slices.Sort(without)
-		if without = slices.Compact(without); len(without) > 0 {
-			out = append(out, found{on: v.Name, object: v.Path(b.machine.Host) + " (node " + b.node.Name + ")", action: BlockInstall,
+		if without, drivers := s.untagged(b); len(without) > 0 {
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host) + " (node " + b.node.Name + ")", action: BlockInstall, drivers: drivers,
 				what:   "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in",
 				remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'"})
 		}
 	}
 	return out
+}
+
+// untagged looks at the chain that each driver looks at: the storage driver at the host and
+// what it is in, the cloud provider also at the resource pool, the VM and its folders.
+func (s *Snapshot) untagged(b behind) (without []string, drivers []matrix.Driver) {
+	v, host := b.vcenter, b.vcenter.Ancestors(b.machine.Host)
+	if v.UsedByCPI && s.Wants.Zone != "" && s.Wants.Region != "" {
+		folders := append([]Ref{b.machine.Ref}, v.Ancestors(b.machine.Folder)...)
+		if _, cloud := v.tagsOf(v.there([]string{s.Wants.Region, s.Wants.Zone}), host, v.Ancestors(b.machine.Pool), folders); len(cloud) > 0 {
+			without, drivers = cloud, append(drivers, matrix.CPI)
+		}
+	}
+	if v.UsedByCSI {
+		if _, storage := v.tagsOf(v.there(s.Wants.Categories), host); len(storage) > 0 {
+			without, drivers = append(without, storage...), append(drivers, matrix.CSI)
+		}
+	}
+	slices.Sort(without)
+	return slices.Compact(without), drivers
 }

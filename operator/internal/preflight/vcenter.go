@@ -24,6 +24,7 @@ func vcenterChecks() []check {
 		{id: "vcenter-datacenters", why: "nodes and volumes are looked for in the datacenters of the configuration alone", applies: anyVCenter, run: datacenters},
 		{id: "vcenter-version", why: "the storage driver ends at its start with an older vCenter", applies: anyVCenter, run: versions},
 		{id: "vcenter-privileges", why: "a call without its privilege fails when the first volume is made or attached, not at the start", applies: someReadable, run: lacking},
+		{id: "vcenter-excess", why: "whoever reads the account's password, on a node or in a backup, may do as much", applies: someReadable, run: excess},
 		{id: "vcenter-certificate", why: "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails", applies: someReadable, run: certificates},
 		{id: "vcenter-clock", why: "tokens and certificates are refused, and events of vCenter and cluster do not match, where clocks differ", applies: someReadable, run: clocks},
 		{id: "vcenter-tasks", why: "the drivers wait for tasks: without reading them a volume is made and the call fails all the same", applies: someReadable, run: part(Tasks, "give the account the role ReadOnly on the vCenter's root")},
@@ -131,6 +132,27 @@ func lacking(s *Snapshot) []found {
 				on: v.Name, object: l.Object, action: Warn,
 				what:   fmt.Sprintf("the account lacks %s on %s", strings.Join(l.Privileges, ", "), kindNames[l.Kind]),
 				remedy: "see what the account needs, as a script for the vCenter: vdoctl users plan -o govc"})
+		}
+	}
+	return out
+}
+
+// maxPrivileges is how many privileges a finding names: an administrator has hundreds.
+const maxPrivileges = 3
+
+func excess(s *Snapshot) []found {
+	var out []found
+	for _, v := range s.readable() {
+		out = append(out, v.unread(Excess, "")...)
+		for _, x := range v.Excess {
+			names := strings.Join(x.Privileges[:min(len(x.Privileges), maxPrivileges)], ", ")
+			if more := len(x.Privileges) - maxPrivileges; more > 0 {
+				names += fmt.Sprintf(" and %d more", more)
+			}
+			out = append(out, found{
+				on: v.Name, object: x.Object, action: Warn,
+				what:   fmt.Sprintf("the account may do more than the drivers need on %s: %s", kindNames[x.Kind], names),
+				remedy: "give the drivers an account of their own: vdoctl users plan shows its roles, and vdoctl users plan -o govc writes them as a script"})
 		}
 	}
 	return out

@@ -98,3 +98,15 @@ func Needed(f Features, k Kind) []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// Beyond returns those of an account's privileges on an object that the features need on
+// no object at all, sorted. On which objects a site grants what is needed, on each VM or on
+// a folder of them, is its own choice, and not too much.
+func Beyond(f Features, has []string) []string {
+	needed := read()
+	for _, r := range Roles(f) {
+		needed = append(needed, r.Privileges...)
+	}
+	_, tooMuch := Compare(has, needed)
+	return tooMuch
+}

@@ -111,20 +111,59 @@ func (i *inspection) existing(ctx context.Context, a *Access) error {
 	return nil
 }
 
+// effective reads all privileges of the account on the objects that it needs some on.
 func (i *inspection) effective(ctx context.Context, a *Access) error {
+	a.Effective = map[string][]string{}
+	return i.fetch(ctx, func(_ privileges.Kind, on string, has []string) {
+		a.Effective[on] = slices.Sorted(slices.Values(has))
+	})
+}
+
+// excess finds what the account may do beyond what the drivers need. What it may do on the
+// root is not named again on what is below.
+func (i *inspection) excess(ctx context.Context) error {
+	var root []string
+	return i.fetch(ctx, func(k privileges.Kind, on string, has []string) {
+		more := slices.DeleteFunc(privileges.Beyond(i.ask.Features, has), func(p string) bool { return slices.Contains(root, p) })
+		if k == privileges.Root {
+			root = more
+		}
+		if len(more) > 0 {
+			i.found.Excess = append(i.found.Excess, preflight.Lack{Object: on, Kind: k, Privileges: more})
+		}
+	})
+}
+
+// fetch reads all privileges of the account on the first objects of each kind that it needs
+// some on: maxEffective in all, in one call. The root comes first.
+func (i *inspection) fetch(ctx context.Context, each func(k privileges.Kind, on string, has []string)) error {
+	kinds := map[types.ManagedObjectReference]privileges.Kind{}
 	var refs []types.ManagedObjectReference
 	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.Datastore, privileges.VM} {
-		refs = append(refs, i.entities(k)...)
+		for _, r := range i.entities(k) {
+			if kinds[r] == "" && len(refs) < maxEffective {
+				kinds[r] = k
+				refs = append(refs, r)
+			}
+		}
 	}
-	refs = refs[:min(len(refs), maxEffective)]
 	res, err := methods.FetchUserPrivilegeOnEntities(ctx, i.c, &types.FetchUserPrivilegeOnEntities{
 		This: *i.c.ServiceContent.AuthorizationManager, Entities: refs, UserName: i.report.User})
 	if err != nil {
 		return err
 	}
-	a.Effective = map[string][]string{}
+	root := i.c.ServiceContent.RootFolder
+	slices.SortStableFunc(res.Returnval, func(a, b types.UserPrivilegeResult) int { return first(a.Entity == root) - first(b.Entity == root) })
 	for _, r := range res.Returnval {
-		a.Effective[i.nameOf(ref(r.Entity))] = slices.Sorted(slices.Values(r.Privileges))
+		each(kinds[r.Entity], i.nameOf(ref(r.Entity)), r.Privileges)
 	}
 	return nil
+}
+
+// first orders what is one thing before what is not.
+func first(is bool) int {
+	if is {
+		return 0
+	}
+	return 1
 }

@@ -109,6 +109,7 @@ func (i *inspection) parts(ctx context.Context) {
 	}{
 		{preflight.Tasks, true, i.tasks},
 		{preflight.Privileges, true, i.privileges},
+		{preflight.Excess, i.ask.Features != privileges.Features{}, i.excess},
 		{preflight.Policies, i.ask.Features.Block, i.policies},
 		{preflight.CNS, i.ask.Features.Block, i.cns},
 		{preflight.Tags, len(i.ask.Categories) > 0, i.tags},

@@ -126,11 +126,33 @@ func TestAnInspectionNamesPrivilegesThatAreLacking(t *testing.T) {
 	}
 }
 
+func TestAnInspectionNamesPrivilegesThatAreTooMuch(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx := t.Context()
+	vms := vmsOf(t, v, "/site/prod/east")
+	ask := vcenter.Ask{Nodes: nodesOf(vms), Features: privileges.Features{CPI: true, Block: true}}
+	got := vcenter.Inspect(ctx, target(v), ask)
+	require.Empty(t, got.Failed)
+	require.Len(t, got.Excess, 1, "what an administrator may do everywhere is named once")
+	require.Equal(t, "/", got.Excess[0].Object)
+	require.Contains(t, got.Excess[0].Privileges, "Authorization.ModifyPermissions")
+	require.NotContains(t, got.Excess[0].Privileges, "Datastore.FileManagement")
+
+	user := vcsim.Admin.Username
+	require.NoError(t, v.Grant(ctx, user, "search", "/", true, "Cns.Searchable", "StorageProfile.View"))
+	require.NoError(t, v.Grant(ctx, user, "vm", vms[0].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"))
+	require.NoError(t, v.Grant(ctx, user, "power", vms[1].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Interact.PowerOff"))
+	got = vcenter.Inspect(ctx, target(v), ask)
+	require.Empty(t, got.Failed)
+	require.Equal(t, []preflight.Lack{{Object: vms[1].Path, Kind: privileges.VM, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}, got.Excess,
+		"what the drivers need somewhere is not too much anywhere")
+}
+
 func TestAPartThatCannotBeReadHidesNoOther(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	vms := vmsOf(t, v, "/site/prod/east")
 	for method, part := range map[string]preflight.Part{
-		"HasUserPrivilegeOnEntities": preflight.Privileges, "PbmQueryProfile": preflight.Policies, "CnsQueryVolume": preflight.CNS, "CurrentTime": preflight.Clock,
+		"HasUserPrivilegeOnEntities": preflight.Privileges, "PbmQueryProfile": preflight.Policies, "CnsQueryVolume": preflight.CNS, "CurrentTime": preflight.Clock, "FetchUserPrivilegeOnEntities": preflight.Excess,
 	} {
 		v.Break(method, &types.NoPermission{PrivilegeId: "X.Y"})
 		got := vcenter.Inspect(t.Context(), target(v), vcenter.Ask{Nodes: nodesOf(vms), Features: everything, Categories: []string{"zone"}})

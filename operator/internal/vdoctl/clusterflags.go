@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
 // operatorNamespace is where the operator and its resources are.
@@ -76,3 +77,6 @@ func newScheme() (*runtime.Scheme, error) {
 	}
 	return s, nil
 }
+
+// clusterFault tells the ways apart in which the API server refuses or is away.
+func clusterFault(op string, err error) error { return clusterstate.Fault(op, err) }

@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
 // maxFile bounds what is read of a file.
@@ -63,6 +64,11 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	read, err := parseSite(f.file, data)
 	if err != nil {
 		return site{}, err
+	}
+	if read.config != nil {
+		if err := preflight.Valid(read.config.Spec.Preflight); err != nil {
+			return site{}, err
+		}
 	}
 	s := siteOf(read.config, read.vcenters, read)
 	s.ask = f.asker(a)

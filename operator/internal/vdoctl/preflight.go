@@ -13,6 +13,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -86,11 +88,11 @@ func (o *preflightOptions) run(ctx context.Context) error {
 	if err := o.effective(false); err != nil {
 		return err
 	}
-	snapshot, err := o.gather(ctx, o.siteFlags, o.noCluster)
+	snapshot, policy, err := o.gather(ctx, o.siteFlags, o.noCluster)
 	if err != nil {
 		return err
 	}
-	r := preflightReport{Results: preflight.Check(snapshot)}
+	r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	if len(o.only) > 0 {
 		r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(o.only, string(r.ID)) })
 	}
@@ -104,13 +106,14 @@ func (o *preflightOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// gather reads the configuration, the cluster, and all vCenters side by side.
-func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (preflight.Snapshot, error) {
+// gather reads the configuration, the cluster, and all vCenters side by side. The policy
+// is what the configuration turns down.
+func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (preflight.Snapshot, *v1alpha1.PreflightPolicy, error) {
 	s, state, err := a.configuration(ctx, f, noCluster)
 	if err != nil {
-		return preflight.Snapshot{}, err
+		return preflight.Snapshot{}, nil, err
 	}
-	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, nil
+	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, s.policy, nil
 }
 
 // configuration reads what is wanted, and the state of the cluster. With a file a cluster
@@ -132,7 +135,7 @@ func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (s
 	case clusterErr != nil:
 		return s, preflight.Cluster{Err: clusterErr}, nil //nolint:nilerr // it is a result beside the others
 	}
-	return s, clusterState(ctx, c), nil
+	return s, clusterstate.Read(ctx, c, s.excluded), nil
 }
 
 // sideBySide is how many vCenters are asked at once.
@@ -148,13 +151,13 @@ func inspect(ctx context.Context, s site, nodes []preflight.Node) []preflight.VC
 		target, err := s.target(ctx, v)
 		if err != nil {
 			out[i] = preflight.VCenter{Server: target.Host, Err: err, Username: target.Username}
-			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.name, v.cpi, v.csi
+			out[i].Name, out[i].UsedByCPI, out[i].UsedByCSI = v.Name, v.CPI, v.CSI
 			continue
 		}
-		ask := vcenter.Ask{Nodes: nodes, Features: s.featuresOf(v), Categories: s.wants.AllCategories()}
+		ask := vcenter.Ask{Nodes: nodes, Features: s.wants.FeaturesAt(v.Use), Categories: s.wants.AllCategories()}
 		g.Go(func() error {
 			found := vcenter.Inspect(ctx, target, ask)
-			found.Name, found.UsedByCPI, found.UsedByCSI = v.name, v.cpi, v.csi
+			found.Name, found.UsedByCPI, found.UsedByCSI = v.Name, v.CPI, v.CSI
 			out[i] = found
 			return nil
 		})
@@ -170,7 +173,10 @@ func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
 	for _, x := range r.Results {
 		if x.Action == preflight.Pass {
 			passed++
-			if o.all {
+			switch {
+			case x.Override != nil:
+				l.printf("off     %s: %s", o.paint(bold, string(x.ID)), turned(x))
+			case o.all:
 				l.printf("%s  %s: %s", o.paint(green, "pass"), x.ID, x.Found)
 			}
 			continue
@@ -198,7 +204,7 @@ func (o *preflightOptions) show(l *lines, r preflight.Result) {
 		where = " in " + r.On
 	}
 	l.printf("%s   %s%s: %s", o.paint(c, word), o.paint(bold, string(r.ID)), where, strings.ReplaceAll(r.Found, "\n", "; "))
-	for _, part := range []struct{ label, text string }{{"on  ", r.Named()}, {"why ", r.Why}, {"do  ", r.Remedy}} {
+	for _, part := range []struct{ label, text string }{{"on  ", r.Named()}, {"why ", r.Why}, {"do  ", r.Remedy}, {"was ", turned(r)}} {
 		for i, line := range wrapped(part.text, width) {
 			label := part.label
 			if i > 0 {
@@ -207,6 +213,14 @@ func (o *preflightOptions) show(l *lines, r preflight.Result) {
 			l.printf("%s%s%s", indent, label, line)
 		}
 	}
+}
+
+// turned says what a check would have been without spec.preflight.
+func turned(r preflight.Result) string {
+	if r.Override == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, turned to %s by spec.preflight: %s", r.Override.Was, r.Override.To, r.Override.Reason)
 }
 
 func (a *app) verdict(v preflight.Action) string {

@@ -140,6 +140,11 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EAST", east.Address())
 			for name, data := range map[string]string{
 				"both.yaml": site(east, west, vcsim.Admin.Password) + bothVCenters, "east.yaml": site(east, west, vcsim.Admin.Password) + eastAlone,
+				"turned.yaml": site(east, west, vcsim.Admin.Password) + bothVCenters + `  preflight:
+    checks:
+      - {id: topology-category, action: Warn, reason: west is made ready on Monday}
+      - {id: vcenter-excess, action: Disabled, reason: a lab}
+`,
 				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n",
 				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
 			} {

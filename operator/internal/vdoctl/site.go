@@ -12,11 +12,8 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -24,7 +21,9 @@ import (
 type site struct {
 	wants    preflight.Wants
 	vcenters []configured
-	reader   client.Reader // of what the configuration refers to
+	excluded map[string]string         // labels of nodes that are not on vSphere
+	policy   *v1alpha1.PreflightPolicy // what is turned down of the checks
+	reader   client.Reader             // of what the configuration refers to
 	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
 	ask func(ctx context.Context, server string) (credentials.Credentials, error)
@@ -34,9 +33,9 @@ type site struct {
 
 // configured is a vCenter that the configuration names.
 type configured struct {
-	name     string
-	config   *v1alpha1.VsphereCloudConfig // nil where it is not there
-	cpi, csi bool
+	preflight.Use
+
+	config *v1alpha1.VsphereCloudConfig // nil where it is not there
 }
 
 // siteOf reads a configuration. Without a VDOConfig both drivers are taken to be wanted,
@@ -49,39 +48,21 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 		byName[vcenters[i].Name] = &vcenters[i]
 		all = append(all, vcenters[i].Name)
 	}
-	cloud, storage := all, all
+	var uses []preflight.Use
 	if config != nil {
-		cloud, storage = render.CloudVCenters(config.Spec.CloudProvider), render.StorageVCenters(config.Spec.StorageProvider)
-		s.wants = wantsOf(&config.Spec)
+		s.wants, uses = preflight.WantsOf(&config.Spec)
+		s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
+	} else {
+		s.wants.CPI, s.wants.CSI = len(all) > 0, len(all) > 0
+		slices.Sort(all)
+		for _, name := range slices.Compact(all) {
+			uses = append(uses, preflight.Use{Name: name, CPI: true, CSI: true})
+		}
 	}
-	if config == nil || !disabled(&config.Spec, matrix.CPI) {
-		s.wants.CPI = len(cloud) > 0
-	}
-	if config == nil || !disabled(&config.Spec, matrix.CSI) {
-		s.wants.CSI = len(storage) > 0
-	}
-	names := slices.Concat(cloud, storage)
-	slices.Sort(names)
-	for _, n := range slices.Compact(names) {
-		s.vcenters = append(s.vcenters, configured{
-			name: n, config: byName[n], cpi: s.wants.CPI && slices.Contains(cloud, n), csi: s.wants.CSI && slices.Contains(storage, n)})
+	for _, u := range uses {
+		s.vcenters = append(s.vcenters, configured{Use: u, config: byName[u.Name]})
 	}
 	return s
-}
-
-func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
-	return slices.ContainsFunc(spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == string(d) && p.Policy == "disabled" })
-}
-
-func wantsOf(spec *v1alpha1.VDOConfigSpec) preflight.Wants {
-	var w preflight.Wants
-	if c := spec.CloudProvider; c != nil && c.Topology != nil {
-		w.Zone, w.Region = c.Topology.Zone, c.Topology.Region
-	}
-	if p := spec.StorageProvider; p != nil {
-		w.Categories, w.ClusterID, w.FileVolumes = p.TopologyCategories, p.ClusterID, p.FileVolumes != nil
-	}
-	return w
 }
 
 // clusterSite reads the configuration from the cluster.
@@ -106,17 +87,10 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 	return siteOf(nil, vcenters.Items, c), nil
 }
 
-// featuresOf are those that the account of one vCenter needs privileges for.
-func (s *site) featuresOf(v configured) privileges.Features {
-	f := s.wants.Features()
-	f.CPI, f.Block, f.File = f.CPI && v.cpi, f.Block && v.csi, f.File && v.csi
-	return f
-}
-
 // target is how to reach a vCenter.
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
-		return vcenter.Target{}, &fault.Error{Reason: fault.NotFound, Op: "read the credentials of", Subject: "VsphereCloudConfig " + v.name,
+		return vcenter.Target{}, &fault.Error{Reason: fault.NotFound, Op: "read the credentials of", Subject: "VsphereCloudConfig " + v.Name,
 			Err: errors.New("there is none of that name"), Hint: "create it, or correct the name in the VDOConfig"}
 	}
 	spec := &v.config.Spec

@@ -139,13 +139,13 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 			errs = append(errs, err)
 			continue
 		}
-		a := asked{features: s.featuresOf(v)}
+		a := asked{features: s.wants.FeaturesAt(v.Use)}
 		a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: state.Nodes, Features: a.features}, o.principal)
 		if a.found.Err != nil {
 			errs = append(errs, a.found.Err)
 			continue
 		}
-		a.found.Name, a.found.Server = v.name, strings.TrimSuffix(target.Address(), ":443")
+		a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(target.Address(), ":443")
 		out = append(out, a)
 	}
 	return out, fault.Join(errs...)

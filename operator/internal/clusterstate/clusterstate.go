@@ -1,4 +1,12 @@
-package vdoctl
+// Package clusterstate reads from the API server what package preflight looks at of a
+// cluster: nodes, where the storage driver is registered, its StorageClasses, and the
+// cluster id that it made for itself.
+//
+//	state := clusterstate.Read(ctx, reader, config.Spec.ExcludedNodes)
+//
+// Lists are read page by page, and only the few fields that are judged are kept, so that
+// thousands of nodes take little memory.
+package clusterstate
 
 import (
 	"context"
@@ -18,8 +26,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
-// clusterFault tells the ways apart in which the API server refuses or is away.
-func clusterFault(op string, err error) error {
+// Fault tells the ways apart in which the API server refuses or is away.
+func Fault(op string, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: op, Err: err}
 	var netErr net.Error
 	switch {
@@ -41,16 +49,17 @@ func clusterFault(op string, err error) error {
 // listPage is how many objects are asked for at once.
 const listPage = 500
 
-// clusterState reads what the checks look at.
-func clusterState(ctx context.Context, c client.Reader) preflight.Cluster {
-	state, err := readCluster(ctx, c)
+// Read reads what the checks look at; that it could not be read is in the result. Nodes
+// with one of the labels of excluded are not on vSphere, and left out.
+func Read(ctx context.Context, c client.Reader, excluded map[string]string) preflight.Cluster {
+	state, err := read(ctx, c, excluded)
 	if err != nil {
-		return preflight.Cluster{Err: clusterFault("read the cluster", err)}
+		return preflight.Cluster{Err: Fault("read the cluster", err)}
 	}
 	return state
 }
 
-func readCluster(ctx context.Context, c client.Reader) (preflight.Cluster, error) {
+func read(ctx context.Context, c client.Reader, excluded map[string]string) (preflight.Cluster, error) {
 	var out preflight.Cluster
 	registered, err := csiNodes(ctx, c)
 	if err != nil {
@@ -59,7 +68,9 @@ func readCluster(ctx context.Context, c client.Reader) (preflight.Cluster, error
 	var nodes corev1.NodeList
 	if err := pages(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
-			out.Nodes = append(out.Nodes, node(&nodes.Items[i], registered))
+			if n := &nodes.Items[i]; !has(n.Labels, excluded) {
+				out.Nodes = append(out.Nodes, node(n, registered))
+			}
 		}
 	}); err != nil {
 		return out, err
@@ -89,6 +100,16 @@ func readStorage(ctx context.Context, c client.Reader, out *preflight.Cluster) e
 	err = c.Get(ctx, client.ObjectKey{Name: drivers.CSIDriver}, &storagev1.CSIDriver{})
 	out.StorageInstalled = err == nil
 	return client.IgnoreNotFound(err)
+}
+
+// has says whether one of some labels is among those of a node.
+func has(labels, any map[string]string) bool {
+	for k, v := range any {
+		if value, there := labels[k]; there && value == v {
+			return true
+		}
+	}
+	return false
 }
 
 // pages reads a list page after page.

@@ -1,0 +1,193 @@
+package preflight_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+func TestWhatAFindingKeepsBackOfWhichDriver(t *testing.T) {
+	const none, release, all = "", "release", "release and configuration"
+	for name, c := range map[string]struct {
+		change   func(*preflight.Snapshot)
+		cpi, csi string
+	}{
+		"nothing amiss":       {func(*preflight.Snapshot) {}, none, none},
+		"a warning":           {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].Snapshots = 1 }, none, none},
+		"no VM behind a node": {func(s *preflight.Snapshot) { s.VCenters[0].Machines = s.VCenters[0].Machines[:2] }, release, release},
+		"disk.EnableUUID is the storage driver's": {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].DiskUUID = false }, none, release},
+		"Tools are the cloud provider's":          {func(s *preflight.Snapshot) { s.VCenters[0].Machines[0].ToolsRunning = false }, release, none},
+		"a category of the storage driver alone":  {func(s *preflight.Snapshot) { s.Wants.Categories = []string{"region", "zone", "rack"} }, none, all},
+		"a category of both":                      {func(s *preflight.Snapshot) { delete(s.VCenters[0].Categories, "zone") }, all, all},
+		"a category of the cloud provider alone":  {func(s *preflight.Snapshot) { s.Wants.Zone = "rack" }, all, none},
+		"a category that a vCenter of the cloud provider lacks": {func(s *preflight.Snapshot) {
+			other := s.VCenters[0]
+			other.Name, other.UsedByCSI, other.Categories, other.Machines = "west", false, map[string]bool{}, nil
+			s.VCenters = append(s.VCenters, other)
+		}, all, none},
+		"a vCenter of the storage driver that is away": {func(s *preflight.Snapshot) {
+			s.VCenters = append(s.VCenters, preflight.VCenter{Name: "west", UsedByCSI: true, Err: &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: "west", Err: errors.New("refused")}})
+		}, none, all},
+		"a driver that is not asked for": {func(s *preflight.Snapshot) {
+			s.Wants.CPI, s.VCenters[0].UsedByCPI = false, false
+			delete(s.VCenters[0].Categories, "zone")
+		}, none, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			c.change(&s)
+			results := preflight.Check(s)
+			held := func(d matrix.Driver) string {
+				h := preflight.Gate(results)[d]
+				require.Equal(t, h.Err != nil, h.Upgrade)
+				require.Equal(t, h.Upgrade, h.Install, "all blocking checks block installations")
+				switch {
+				case h.Configuration:
+					return all
+				case h.Upgrade:
+					return release
+				}
+				return none
+			}
+			require.Equal(t, []string{c.cpi, c.csi}, []string{held(matrix.CPI), held(matrix.CSI)})
+			// What the status lists keeps back the same: a restart forgets nothing.
+			require.Equal(t, preflight.Gate(results), preflight.Gate(preflight.Listed(preflight.Status(results))))
+		})
+	}
+}
+
+func TestAHoldSaysWhatToDo(t *testing.T) {
+	s := healthy()
+	s.Wants.Categories = []string{"region", "zone", "rack"}
+	err := preflight.Gate(preflight.Check(s))[matrix.CSI].Err
+	require.Equal(t, fault.Refused, fault.ReasonOf(err))
+	for _, want := range []string{"topology-category in vCenter east", "no tag category of this name: rack", "govc tags.category.create -m=false 'rack'"} {
+		require.Contains(t, fault.Text(err), want)
+	}
+}
+
+func TestBlockUpgradeLetsInstallations(t *testing.T) {
+	h := preflight.Gate([]preflight.Result{{ID: "x", Action: preflight.BlockUpgrade, Stops: true, Drivers: []matrix.Driver{matrix.CSI}}})
+	require.Len(t, h, 1)
+	require.Equal(t, []bool{true, false, false}, []bool{h[matrix.CSI].Upgrade, h[matrix.CSI].Install, h[matrix.CSI].Configuration})
+	h = preflight.Gate([]preflight.Result{{ID: "x", Action: preflight.Degrade, Drivers: []matrix.Driver{matrix.CPI}}})
+	require.True(t, h[matrix.CPI].Install)
+}
+
+func turn(id string, a v1alpha1.PreflightAction) v1alpha1.PreflightCheck {
+	return v1alpha1.PreflightCheck{ID: id, Action: a, Reason: "a lab"}
+}
+
+func TestACheckIsTurnedDown(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].Machines[0].DiskUUID = false
+	s.VCenters[0].Machines[1].Hardware = "vmx-13"
+	s.VCenters[0].Machines[2].Hardware = "vmx-14"
+	raw := preflight.Check(s)
+	got := preflight.Turned(raw, &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{
+		turn("vm-disk-uuid", v1alpha1.PreflightWarn), turn("vm-hardware", v1alpha1.PreflightDisabled), turn("vm-scsi", v1alpha1.PreflightWarn)}})
+	require.Equal(t, preflight.Warn, preflight.Worst(got))
+	require.Empty(t, preflight.Gate(got))
+	st := preflight.Status(got)
+	require.Equal(t, len(preflight.IDs())-2, st.Passed, "a check that passed stays one")
+	require.Len(t, st.Results, 2)
+	uuid, hardware := st.Results[0], st.Results[1]
+	require.Equal(t, []string{"vm-disk-uuid", "Warn", "BlockInstall", "a lab"}, []string{uuid.ID, uuid.Action, uuid.Override.Was, uuid.Override.Reason})
+	require.Contains(t, uuid.Objects[0], "node-0")
+	require.Equal(t, []string{"vm-hardware", "Disabled", "BlockInstall"}, []string{hardware.ID, hardware.Action, hardware.Override.Was})
+
+	require.Equal(t, preflight.BlockInstall, preflight.Worst(raw), "what was found is not changed")
+	require.Equal(t, raw, preflight.Turned(raw, nil))
+}
+
+func TestAPolicyFromAFileIsHeldToTheSameRules(t *testing.T) {
+	require.NoError(t, preflight.Valid(nil))
+	require.NoError(t, preflight.Valid(&v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{turn("vm-scsi", "Disabled")}}))
+	for text, c := range map[string][]v1alpha1.PreflightCheck{
+		`no check is called "vm-uuid"`: {turn("vm-uuid", "Disabled")},
+		"vm-disk-uuid, vm-hardware":    {turn("nonsense", "Disabled")},
+		`"Pass" is neither`:            {turn("vm-scsi", "Pass")},
+		"the reason is empty":          {{ID: "vm-scsi", Action: "Disabled", Reason: " "}},
+		"is named twice":               {turn("vm-scsi", "Disabled"), turn("vm-scsi", "Warn")},
+	} {
+		err := preflight.Valid(&v1alpha1.PreflightPolicy{Checks: c})
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+		require.Contains(t, fault.Text(err), text)
+	}
+}
+
+// Whatever fails, and however long its texts are, the status is bounded, and keeps back
+// what all results do.
+func TestAStatusIsBoundedAndKeepsWhatDecides(t *testing.T) {
+	long := strings.Repeat("ünï", 3000)
+	var results []preflight.Result
+	for i := range 40 {
+		for _, id := range preflight.IDs() {
+			results = append(results, preflight.Result{ID: id, Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CPI}, On: fmt.Sprint("vc-", i),
+				Objects: slices.Repeat([]string{long}, preflight.MaxObjects), Count: 5000, Found: long, Why: long, Remedy: long})
+		}
+	}
+	results = append(results,
+		preflight.Result{ID: "vm-scsi", Action: preflight.BlockUpgrade, Drivers: []matrix.Driver{matrix.CSI}, Found: "of csi"},
+		preflight.Result{ID: "topology-tag", Action: preflight.BlockInstall, Stops: true, Drivers: []matrix.Driver{matrix.CSI}, Found: "stops csi"})
+	st := preflight.Status(results)
+	data, err := json.Marshal(st)
+	require.NoError(t, err)
+	require.Less(t, len(data), 48<<10)
+	require.Equal(t, len(results), len(st.Results)+st.Omitted)
+	full, listed := preflight.Gate(results), preflight.Gate(preflight.Listed(st))
+	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+		full, listed := full[d], listed[d]
+		require.NotNil(t, listed.Err)
+		full.Err, listed.Err = nil, nil
+		require.Equal(t, full, listed, d)
+	}
+}
+
+// The API server refuses the name of a check that is not there, and lists those that are.
+func TestTheCRDKnowsTheChecks(t *testing.T) {
+	data, err := os.ReadFile("../../../deploy/crds/vdo.vmware.com_vdoconfigs.yaml")
+	require.NoError(t, err)
+	var crd struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema struct {
+						Properties struct {
+							Spec struct {
+								Properties struct {
+									Preflight struct {
+										Properties struct {
+											Checks struct {
+												Items struct {
+													Properties struct {
+														ID struct{ Enum []preflight.ID }
+													}
+												}
+											}
+										}
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal(data, &crd))
+	got := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec.Properties.Preflight.Properties.Checks.Items.Properties.ID.Enum
+	require.ElementsMatch(t, preflight.IDs(), got, "api/v1alpha1/preflight.go, and make generate")
+}

@@ -1,0 +1,128 @@
+package preflight
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// A status lists at most maxListed results, each of some 1.5 kB at most: what the checks
+// find does not let a resource outgrow what the API server stores.
+const (
+	maxListed = 24
+	maxText   = 384 // bytes of what was found, and of the remedy
+	maxWhy    = 160
+	maxObject = 120 // bytes of an object's name
+)
+
+// Status writes results as a VDOConfig's status has them: those that did not pass or were
+// turned down, the gravest first. When they were found, and to which question, is left to
+// the caller.
+func Status(results []Result) *v1alpha1.PreflightStatus {
+	out := &v1alpha1.PreflightStatus{Verdict: Worst(results).String()}
+	var listed []Result
+	for _, r := range results {
+		if r.Action == Pass && r.Override == nil {
+			out.Passed++
+			continue
+		}
+		listed = append(listed, r)
+	}
+	slices.SortStableFunc(listed, func(a, b Result) int { return cmp.Compare(b.gravity(), a.gravity()) })
+	listed = decisiveFirst(listed)
+	out.Omitted = max(0, len(listed)-maxListed)
+	for _, r := range listed[:len(listed)-out.Omitted] {
+		out.Results = append(out.Results, r.status())
+	}
+	return out
+}
+
+// decisiveFirst puts first what each driver is held back for, so that it is listed however
+// much else there is: what a status lists keeps back the same as all results do.
+func decisiveFirst(sorted []Result) []Result {
+	seen := map[string]bool{}
+	decisive := func(r Result) bool {
+		if r.Action < BlockUpgrade {
+			return false
+		}
+		news := false
+		for _, d := range r.Drivers {
+			key := string(d) + r.Action.String()
+			if r.Stops {
+				key += " stops"
+			}
+			news = news || !seen[key]
+			seen[key] = true
+		}
+		return news
+	}
+	var first, rest []Result
+	for _, r := range sorted {
+		if decisive(r) {
+			first = append(first, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	return append(first, rest...)
+}
+
+func (r Result) status() v1alpha1.PreflightResult {
+	out := v1alpha1.PreflightResult{
+		ID: string(r.ID), Action: r.Action.String(), VCenter: r.On, Count: r.Count, StopsDriver: r.Stops,
+		Found: cut(r.Found, maxText), Why: cut(r.Why, maxWhy), Remedy: cut(r.Remedy, maxText),
+	}
+	for _, d := range r.Drivers {
+		out.Drivers = append(out.Drivers, string(d))
+	}
+	for _, o := range r.Objects {
+		out.Objects = append(out.Objects, cut(o, maxObject))
+	}
+	if o := r.Override; o != nil {
+		out.Override = &v1alpha1.PreflightOverride{Was: o.Was.String(), Reason: o.Reason}
+		if o.To == v1alpha1.PreflightDisabled {
+			out.Action = string(v1alpha1.PreflightDisabled)
+		}
+	}
+	return out
+}
+
+// Listed reads results back from a status. An action that is not known, such as Disabled, keeps
+// nothing back.
+func Listed(st *v1alpha1.PreflightStatus) []Result {
+	if st == nil {
+		return nil
+	}
+	out := make([]Result, 0, len(st.Results))
+	for i := range st.Results {
+		s := &st.Results[i]
+		r := Result{ID: ID(s.ID), On: s.VCenter, Objects: s.Objects, Count: s.Count, Stops: s.StopsDriver, Found: s.Found, Why: s.Why, Remedy: s.Remedy}
+		if r.Action.UnmarshalText([]byte(s.Action)) != nil {
+			r.Action = Pass
+		}
+		r.Severity = severity(r.Action)
+		for _, d := range s.Drivers {
+			r.Drivers = append(r.Drivers, matrix.Driver(d))
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// cut cuts a text to some bytes at a character's border, saying so, and puts it on one line.
+func cut(s string, limit int) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\n", "; "), "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	const mark = "…"
+	n := limit - len(mark)
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + mark
+}

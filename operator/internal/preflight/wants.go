@@ -1,0 +1,48 @@
+package preflight
+
+import (
+	"slices"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// Use is a vCenter of a configuration, by the name of its VsphereCloudConfig, and the
+// drivers that use it.
+type Use struct {
+	Name     string
+	CPI, CSI bool
+}
+
+// WantsOf reads what a configuration asks for, and with which vCenters, sorted by name. Of a
+// driver whose policy is disabled nothing is wanted.
+func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
+	cloud, storage := render.CloudVCenters(spec.CloudProvider), render.StorageVCenters(spec.StorageProvider)
+	w := Wants{CPI: len(cloud) > 0 && !disabled(spec, matrix.CPI), CSI: len(storage) > 0 && !disabled(spec, matrix.CSI)}
+	if c := spec.CloudProvider; c != nil && c.Topology != nil {
+		w.Zone, w.Region = c.Topology.Zone, c.Topology.Region
+	}
+	if p := spec.StorageProvider; p != nil {
+		w.Categories, w.ClusterID, w.FileVolumes = p.TopologyCategories, p.ClusterID, p.FileVolumes != nil
+	}
+	names := slices.Concat(cloud, storage)
+	slices.Sort(names)
+	var uses []Use
+	for _, n := range slices.Compact(names) {
+		uses = append(uses, Use{Name: n, CPI: w.CPI && slices.Contains(cloud, n), CSI: w.CSI && slices.Contains(storage, n)})
+	}
+	return w, uses
+}
+
+func disabled(spec *v1alpha1.VDOConfigSpec, d matrix.Driver) bool {
+	return slices.ContainsFunc(spec.Drivers, func(p v1alpha1.DriverPolicy) bool { return p.Driver == string(d) && p.Policy == "disabled" })
+}
+
+// FeaturesAt are those that the account of one vCenter needs privileges for.
+func (w Wants) FeaturesAt(u Use) privileges.Features {
+	f := w.Features()
+	f.CPI, f.Block, f.File = f.CPI && u.CPI, f.Block && u.CSI, f.File && u.CSI
+	return f
+}
