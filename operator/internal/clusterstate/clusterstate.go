@@ -66,7 +66,7 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 		return out, err
 	}
 	var nodes corev1.NodeList
-	if err := pages(ctx, c, &nodes, func() {
+	if err := Pages(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
 			if n := &nodes.Items[i]; !has(n.Labels, excluded) {
 				out.Nodes = append(out.Nodes, node(n, registered))
@@ -112,8 +112,8 @@ func has(labels, any map[string]string) bool {
 	return false
 }
 
-// pages reads a list page after page.
-func pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
+// Pages reads a list page after page, and calls each after each one.
+func Pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
 	for token := ""; ; {
 		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(token)); err != nil {
 			return err
@@ -129,7 +129,7 @@ func pages(ctx context.Context, c client.Reader, list client.ObjectList, each fu
 func csiNodes(ctx context.Context, c client.Reader) (map[string][]string, error) {
 	out := map[string][]string{}
 	var list storagev1.CSINodeList
-	err := pages(ctx, c, &list, func() {
+	err := Pages(ctx, c, &list, func() {
 		for i := range list.Items {
 			for _, d := range list.Items[i].Spec.Drivers {
 				if d.Name == drivers.CSIDriver {

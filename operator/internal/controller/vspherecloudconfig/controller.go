@@ -18,10 +18,15 @@
 //     that cannot be written, or was not written to the newest state, it is not asked.
 //     What has no answer on record is left alone for a minute. So neither an operator that
 //     was killed, nor one that may not write, nor an old cache repeats a login.
-//   - The operator's memory, as long as it runs (refusals.go). Where the answer could not
+//   - The operator's memory, as long as it runs (package logins). Where the answer could not
 //     be written, where several resources use one account and password under the same
 //     trust, and where the Secret or the resource changed and none of these did, the
 //     refusal is the answer, and the vCenter is not asked.
+//
+// Several vCenters may count an account's failures together. So an account and password
+// that one refused is tried at others one at a time, after a wait that grows. Where the
+// vCenter was asked with it before, that answer holds until then; else the status says who
+// refused it, and when it is tried here.
 //
 // status.verifiedCredentials names the Secret's (and the CA's) version that the
 // vCenter let in. The drivers are configured from that version alone.
@@ -29,6 +34,7 @@ package vspherecloudconfig
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +50,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
 // Request is what to ask a vCenter with.
@@ -83,6 +90,7 @@ type Checker interface {
 // Options of the controller. Checker is required.
 type Options struct {
 	Checker Checker
+	Logins  *logins.Logins   // default: its own
 	Now     func() time.Time // default time.Now
 }
 
@@ -93,8 +101,10 @@ type Reconciler struct {
 	Checker Checker
 	Now     func() time.Time
 
-	lanes    lanes
-	refusals refusals
+	// Logins keeps accounts from being locked; default: its own. It is shared with whoever
+	// else in the operator logs in to vCenters.
+	Logins *logins.Logins
+	own    logins.Logins
 }
 
 // concurrent is how many vCenters are asked at once.
@@ -114,6 +124,7 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Reader:  mgr.GetAPIReader(),
 		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Checker: o.Checker,
+		Logins:  o.Logins,
 		Now:     o.Now,
 	}
 	users := users{mgr.GetClient()}
@@ -146,6 +157,9 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	if err != nil {
 		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
 	}
+	if known := r.logins().Known(question(vcc, in.request), r.Now()); known != nil && known.Wait > 0 && answered(vcc, in.version) {
+		return notDue{known.Wait}, nil // its last answer holds until then
+	}
 	if err := r.begin(ctx, vcc, in.version); err != nil {
 		return nil, err // what cannot be noted is not tried
 	}
@@ -166,21 +180,51 @@ func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig
 }
 
 // ask asks the vCenter, one question at a time for each, unless it is known to refuse.
-func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (answer, error) {
+func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	a := answer{version: in.version, requested: requested(vcc)}
-	leave, err := r.lanes.enter(ctx, address(in.request.Spec))
+	q := question(vcc, in.request)
+	known, leave, err := r.logins().Enter(ctx, q, r.Now)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	defer leave()
-	if known, ok := r.refusals.remembered(vcc, in.request, r.Now()); ok {
-		a.err, a.at = known.err, known.at
+	switch {
+	case known != nil && known.Wait > 0 && answered(vcc, in.version):
+		return delayed{known.Wait}, nil
+	case known != nil:
+		a.err, a.at, a.wait = known.Err, known.At, known.Wait
 		return a, nil
 	}
 	a.found, a.err = r.Checker.Check(ctx, in.request)
 	a.at = r.Now()
-	r.refusals.learn(vcc, in.request, a.err, a.at)
+	r.logins().Learn(q, a.err, a.at)
 	return a, nil
+}
+
+func (r *Reconciler) logins() *logins.Logins {
+	if r.Logins != nil {
+		return r.Logins
+	}
+	return &r.own
+}
+
+// question is what a vCenter is asked with, as package logins remembers it.
+func question(vcc *v1alpha1.VsphereCloudConfig, q Request) logins.Question {
+	return logins.Question{
+		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: string(q.Password),
+		Trust: Trust(&q.Spec, q.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
+	}
+}
+
+// Trust identifies what the certificate of a vCenter is held against.
+func Trust(spec *v1alpha1.VsphereCloudConfigSpec, ca []byte) string {
+	return fmt.Sprintf("%t %q %q", spec.Insecure, spec.Thumbprint, ca)
+}
+
+// answered says whether the vCenter was asked with what is there now.
+func answered(vcc *v1alpha1.VsphereCloudConfig, version string) bool {
+	st := &vcc.Status
+	return st.CheckedAt != nil && st.ObservedGeneration == vcc.Generation && st.CredentialsVersion == version
 }
 
 // requested names the pass that was asked for last.

@@ -9,15 +9,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
 const (
 	// guard is how long a refused password is left alone. vCenters count failed
 	// logins over minutes, so one in an hour never locks an account.
-	guard = time.Hour
+	guard = logins.Guard
 	// tolerance is the share of a wait after which it counts as over: the wait that
 	// started this pass was shortened by as much at most.
-	tolerance = 0.9
+	tolerance = logins.Tolerance
 	// unanswered is the least time between two questions of which the first has no
 	// answer on record: the operator was killed, or could not write it. Five failed
 	// logins in three minutes lock an account.
@@ -78,10 +79,5 @@ func refused(conds []metav1.Condition) bool {
 	if ready == nil || ready.Status == metav1.ConditionTrue {
 		return false
 	}
-	return isRefusal(fault.Reason(ready.Reason))
+	return logins.Refusal(fault.Reason(ready.Reason))
 }
-
-// refusing says whether a login failed over the password.
-func refusing(err error) bool { return isRefusal(fault.ReasonOf(err)) }
-
-func isRefusal(r fault.Reason) bool { return r == fault.Unauthorized || r == fault.AccountLocked }

@@ -1,7 +1,6 @@
 package vspherecloudconfig
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -95,33 +94,6 @@ func TestAnotherVCenterDoesNotInheritWhatWasFound(t *testing.T) {
 	v.Generation++
 	answer{version: "v1", err: errors.New("away"), at: time.Now()}.Record(v)
 	require.Empty(t, v.Status.Version)
-}
-
-func TestALaneHoldsOne(t *testing.T) {
-	var l lanes
-	leave, err := l.enter(t.Context(), "a")
-	require.NoError(t, err)
-
-	other, err := l.enter(t.Context(), "b")
-	require.NoError(t, err)
-	other()
-
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = l.enter(over, "a")
-	require.ErrorIs(t, err, context.Canceled)
-
-	entered := make(chan error)
-	go func() {
-		leave, err := l.enter(t.Context(), "a")
-		if err == nil {
-			leave()
-		}
-		entered <- err
-	}()
-	leave()
-	require.NoError(t, <-entered)
-	require.Empty(t, l.busy)
 }
 
 func TestARequestDoesNotPrintItsPassword(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 )
 
-// logins is a vCenter that takes one password, and an API server that shows each state a
+// tries is a vCenter that takes one password, and an API server that shows each state a
 // resource ever had: what a cache may still have when a pass begins.
-type logins struct {
+type tries struct {
 	t      *testing.T
 	api    client.Client
 	r      *Reconciler
@@ -35,12 +35,12 @@ type logins struct {
 	refuse func(*v1alpha1.VsphereCloudConfig) error // a write of the status; nil: none is refused
 }
 
-func startLogins(t *testing.T, names ...string) *logins {
+func startLogins(t *testing.T, names ...string) *tries {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	require.NoError(t, corev1.AddToScheme(scheme))
-	l := &logins{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
+	l := &tries{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: l.patch})
 	for i, name := range names {
@@ -58,7 +58,7 @@ func startLogins(t *testing.T, names ...string) *logins {
 }
 
 // restart makes an operator that remembers nothing.
-func (l *logins) restart() {
+func (l *tries) restart() {
 	l.r = &Reconciler{
 		Reader: l.api, Checker: l, Now: func() time.Time { return l.now },
 		Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
@@ -66,7 +66,7 @@ func (l *logins) restart() {
 }
 
 // patch is a write of a status, of which every state is kept.
-func (l *logins) patch(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+func (l *tries) patch(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 	v, ok := o.(*v1alpha1.VsphereCloudConfig)
 	require.True(l.t, ok)
 	if l.refuse != nil {
@@ -82,7 +82,7 @@ func (l *logins) patch(ctx context.Context, c client.Client, sub string, o clien
 }
 
 // Check lets the password "right" in.
-func (l *logins) Check(_ context.Context, q Request) (Found, error) {
+func (l *tries) Check(_ context.Context, q Request) (Found, error) {
 	l.tried = append(l.tried, q.Username+":"+string(q.Password))
 	if q.Password != "right" {
 		return Found{Version: "8.0.3"}, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
@@ -91,7 +91,7 @@ func (l *logins) Check(_ context.Context, q Request) (Found, error) {
 }
 
 // secret writes the account, each time in a new version.
-func (l *logins) secret(password string) {
+func (l *tries) secret(password string) {
 	l.t.Helper()
 	var s corev1.Secret
 	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: "creds"}, &s))
@@ -100,7 +100,7 @@ func (l *logins) secret(password string) {
 	require.NoError(l.t, l.api.Update(l.t.Context(), &s))
 }
 
-func (l *logins) get(name string) *v1alpha1.VsphereCloudConfig {
+func (l *tries) get(name string) *v1alpha1.VsphereCloudConfig {
 	l.t.Helper()
 	v := &v1alpha1.VsphereCloudConfig{}
 	require.NoError(l.t, l.api.Get(l.t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, v))
@@ -108,7 +108,7 @@ func (l *logins) get(name string) *v1alpha1.VsphereCloudConfig {
 }
 
 // pass is one over the newest state.
-func (l *logins) pass(name string) {
+func (l *tries) pass(name string) {
 	l.t.Helper()
 	v := l.get(name)
 	l.states = append(l.states, v.DeepCopy())
@@ -116,7 +116,7 @@ func (l *logins) pass(name string) {
 	require.NoError(l.t, err)
 }
 
-func (l *logins) reason(name string) string {
+func (l *tries) reason(name string) string {
 	l.t.Helper()
 	return meta.FindStatusCondition(l.get(name).Status.Conditions, v1alpha1.ConditionReady).Reason
 }
@@ -213,4 +213,62 @@ func TestAnAccountIsTriedOnceHoweverManyUseIt(t *testing.T) {
 		require.Equal(t, "Succeeded", l.reason(name))
 	}
 	require.Len(t, l.tried, 6, "what is let in locks nothing")
+}
+
+// Five vCenters of one SSO domain count the failures of an account together: five of them
+// within three minutes lock it, for the drivers too.
+func TestARefusedAccountIsNotTriedAtEachVCenterOfADomain(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	l := startLogins(t, names...)
+	for _, name := range names {
+		v := l.get(name)
+		v.Spec.VcIP = name + ".site"
+		require.NoError(t, l.api.Update(t.Context(), v))
+	}
+	l.secret("right")
+	for _, name := range names {
+		l.pass(name)
+		require.Equal(t, "Succeeded", l.reason(name))
+	}
+	l.tried = nil
+
+	l.secret("wrong")
+	all := func() {
+		for _, name := range names {
+			l.pass(name)
+		}
+	}
+	all()
+	require.Len(t, l.tried, 1)
+	require.Equal(t, "Unauthorized", l.reason("a"))
+	for _, name := range names[1:] {
+		require.Equal(t, "Throttled", foundOf(l.get(name)))
+		require.Contains(t, l.get(name).Status.Message, "refused by a.site:0 at 2026-01-02T03:04:05Z")
+		require.NotEmpty(t, l.get(name).Status.VerifiedCredentials, "what it let in before goes on being used")
+	}
+	before := len(l.states)
+	for range 4 {
+		l.now = l.now.Add(time.Minute)
+		all()
+	}
+	require.Len(t, l.tried, 1)
+	require.Len(t, l.states, before+4*len(names), "one state for each pass as it found it, and none written: what goes on waiting says nothing new")
+	l.now = l.now.Add(time.Minute)
+	all()
+	require.Len(t, l.tried, 2, "one at a time")
+
+	l.secret("right")
+	all()
+	require.Len(t, l.tried, 7)
+	for _, name := range names {
+		require.Equal(t, "Succeeded", l.reason(name))
+	}
+}
+
+// foundOf is the reason of what was found last, also in a fault's grace.
+func foundOf(v *v1alpha1.VsphereCloudConfig) string {
+	if now := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReconciling); now != nil {
+		return now.Reason
+	}
+	return meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady).Reason
 }

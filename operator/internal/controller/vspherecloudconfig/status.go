@@ -41,11 +41,12 @@ type answer struct {
 	found     Found
 	err       error
 	at        time.Time
+	wait      time.Duration // until a login that is delayed; 0 where it is not
 }
 
 // Next is at the interval, or later after a password was refused.
 func (a answer) Next(vcc *v1alpha1.VsphereCloudConfig) reconciler.Next {
-	return reconciler.Next{Interval: pause(vcc)}
+	return reconciler.Next{Interval: pause(vcc), AtMost: a.wait}
 }
 
 // Record puts the answer into the status.
@@ -134,6 +135,18 @@ func (suspended) Record(vcc *v1alpha1.VsphereCloudConfig) {
 	vcc.Status.ObservedGeneration = vcc.Generation
 	condition.Report{Suspended: true, Phase: condition.Phase{State: condition.StateSuspended}}.Set(&vcc.Status.Conditions, vcc.Generation, time.Time{})
 }
+
+// delayed is the outcome where the vCenter was about to be asked, and another one has just
+// refused the same account and password: the last answer holds.
+type delayed struct{ wait time.Duration }
+
+// Next is when it is tried.
+func (d delayed) Next(*v1alpha1.VsphereCloudConfig) reconciler.Next {
+	return reconciler.Next{AtMost: d.wait}
+}
+
+// Record takes the question away.
+func (delayed) Record(vcc *v1alpha1.VsphereCloudConfig) { vcc.Status.AskedWith = "" }
 
 // notDue is the outcome of a pass that came too early, and by how much.
 type notDue struct{ wait time.Duration }

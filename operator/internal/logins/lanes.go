@@ -1,13 +1,8 @@
-package vspherecloudconfig
+package logins
 
 import (
 	"context"
-	"net"
-	"strconv"
-	"strings"
 	"sync"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // lanes lets one at a time through for each name. The zero value is ready.
@@ -51,9 +46,4 @@ func (l *lanes) free(name string, mine chan struct{}) {
 	defer l.mu.Unlock()
 	delete(l.busy, name)
 	close(mine)
-}
-
-// address names the vCenter of a spec.
-func address(s v1alpha1.VsphereCloudConfigSpec) string {
-	return net.JoinHostPort(strings.ToLower(s.VcIP), strconv.Itoa(int(s.Port)))
 }

@@ -1,0 +1,257 @@
+// Package logins keeps accounts of vCenters from being locked: whoever in the operator logs
+// in to a vCenter does it through one [Logins].
+//
+//	known, leave, err := l.Enter(ctx, question, now) // waits while the account is tried elsewhere
+//	defer leave()
+//	if known != nil { … }                            // the answer, without a login
+//	err = login()
+//	l.Learn(question, err, now)
+//
+// vCenters count the failed logins of an account, not of who makes them, and lock it: by
+// default after five failures within three minutes, for five minutes. So
+//
+//   - a password that a vCenter refused is not tried there again for [Guard], whoever asks,
+//     unless a person asks for a pass;
+//   - one account with one password is tried at one address at a time. Several vCenters may
+//     be of one SSO domain, which counts the failures at all of them together, and nothing
+//     tells so before a login. After a refusal the same account and password is left alone
+//     at all other addresses too: for [FirstDelay], which is longer than failures are counted
+//     together by default, and for twice as long after each further address that refuses it,
+//     up to [Guard]. An address that let it in after the first refusal is not delayed: there
+//     the password is right, and what is right locks nothing. Once one of those refuses it,
+//     all are delayed again;
+//   - another account, or another password, is tried at once.
+//
+// It is memory of one process: what it holds tells nothing about a password.
+package logins
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+const (
+	// Guard is how long a refused password is left alone where it was refused.
+	Guard = time.Hour
+	// FirstDelay is how long the same account and password is left alone elsewhere.
+	FirstDelay = 5 * time.Minute
+	// Tolerance is the share of a wait after which it counts as over: a wait that starts a
+	// pass may have been shortened by as much at most.
+	Tolerance = 0.9
+)
+
+// Question is what a vCenter is asked with.
+type Question struct {
+	Host               string
+	Port               int
+	Username, Password string
+	// Trust identifies what the vCenter's certificate is held against. With another one
+	// there is another answer: where it does not hold no password is sent.
+	Trust string
+	// Asker identifies who asks, Pass the pass that a person asked for last, "" for none, and
+	// Handled the one that was made last: a refusal answers nobody who was asked for since.
+	Asker, Pass, Handled string
+}
+
+// String keeps the password out of logs.
+func (q Question) String() string { return "login to " + q.address() }
+
+// GoString keeps the password out of logs.
+func (q Question) GoString() string { return q.String() }
+
+func (q Question) address() string {
+	return net.JoinHostPort(strings.ToLower(q.Host), strconv.Itoa(q.Port))
+}
+
+// asked says whether a person asked for a pass that was not made yet.
+func (q Question) asked() bool { return q.Pass != "" && q.Pass != q.Handled }
+
+// Known is an answer without a login.
+type Known struct {
+	Err error
+	At  time.Time // when it was given
+	// Wait is set where the login is only delayed: how long. Then Err says why.
+	Wait time.Duration
+}
+
+// Logins remembers what vCenters answered. The zero value is ready; it is safe for use by
+// several goroutines.
+type Logins struct {
+	lanes lanes
+
+	mu       sync.Mutex
+	key      []byte // of this process
+	refusals map[hash]refusal
+	accounts map[hash]*account
+}
+
+// hash is a keyed one, of a login or an account.
+type hash [sha256.Size]byte
+
+// refusal is one login's.
+type refusal struct {
+	err    error
+	at     time.Time
+	passes map[string]string // the pass asked for that each asker tried it in
+}
+
+// account is one with one password, wherever it is used.
+type account struct {
+	at       time.Time       // of the last refusal
+	where    string          // its address
+	refusing map[string]bool // addresses whose last answer was no
+	letIn    map[string]bool // addresses whose last answer was yes
+}
+
+// Enter waits until nobody else asks the vCenter, nor uses the account and password, or ctx
+// is over. It returns the answer where that is known, or the login is delayed. Call leave
+// when the vCenter was asked and the answer learned.
+func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (known *Known, leave func(), err error) {
+	address, err := l.lanes.enter(ctx, q.address())
+	if err != nil {
+		return nil, nil, err
+	}
+	same, err := l.lanes.enter(ctx, fmt.Sprintf("%x", l.account(q)))
+	if err != nil {
+		address()
+		return nil, nil, err
+	}
+	leave = func() { same(); address() }
+	return l.Known(q, now()), leave, nil
+}
+
+// Known returns the answer to a question, nil where the vCenter has to be asked.
+func (l *Logins) Known(q Question, now time.Time) *Known {
+	of, same := l.login(q), l.account(q)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, ok := l.refusals[of]; ok && !over(r.at, Guard, now) {
+		if q.asked() && q.Pass != r.passes[q.Asker] {
+			return nil
+		}
+		return &Known{Err: r.err, At: r.at}
+	}
+	a := l.accounts[same]
+	if a == nil || q.asked() {
+		return nil
+	}
+	delay := a.delay(q.address())
+	if delay == 0 || over(a.at, delay, now) {
+		return nil
+	}
+	until := a.at.Add(delay)
+	return &Known{Wait: until.Sub(now), At: now, Err: &fault.Error{
+		Reason: fault.Throttled, Op: "log in to", Subject: q.Host,
+		Err: fmt.Errorf("the same account and password was refused by %s at %s; it is tried here at %s, so that the account is not locked where both count its failures together",
+			a.where, a.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)),
+		Hint: "correct the password where it was refused; where this vCenter has an account of its own, give it a Secret of its own"}}
+}
+
+// over says whether a wait that began at some time is over. A clock that went back ends it.
+func over(begun time.Time, wait time.Duration, now time.Time) bool {
+	return begun.After(now) || now.Sub(begun) >= time.Duration(Tolerance*float64(wait))
+}
+
+// delay is how long the account is left alone at an address after the last refusal
+// anywhere. One that refused it before comes after those that it was not tried at yet.
+func (a *account) delay(address string) time.Duration {
+	again := a.refusing[address]
+	if a.letIn[address] || again && len(a.refusing) == 1 {
+		return 0
+	}
+	d := FirstDelay
+	for range len(a.refusing) - 1 {
+		d = min(2*d, Guard)
+	}
+	if again {
+		d += FirstDelay
+	}
+	return d
+}
+
+// Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is
+// known as it is: a vCenter that is away says nothing about the password.
+func (l *Logins) Learn(q Question, err error, now time.Time) {
+	of, same := l.login(q), l.account(q)
+	at := now.Truncate(time.Second) // as a status has it
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(now)
+	switch {
+	case err == nil:
+		delete(l.refusals, of)
+		if a := l.accounts[same]; a != nil {
+			a.letIn[q.address()] = true
+			delete(a.refusing, q.address())
+		}
+	case Refusing(err):
+		passes := map[string]string{}
+		maps.Copy(passes, l.refusals[of].passes)
+		passes[q.Asker] = q.Pass
+		l.refusals[of] = refusal{err: err, at: at, passes: passes}
+		if l.accounts[same] == nil {
+			l.accounts[same] = &account{letIn: map[string]bool{}, refusing: map[string]bool{}}
+		}
+		l.accounts[same].refuse(q.address(), at)
+	}
+}
+
+// refuse notes a refusal. Where the password was right before, it may have been changed at
+// every vCenter that let it in.
+func (a *account) refuse(where string, at time.Time) {
+	a.at, a.where, a.refusing[where] = at, where, true
+	if a.letIn[where] {
+		clear(a.letIn)
+	}
+}
+
+// forget drops what has no effect any more. An account that nobody refuses is none, and one that is refused is remembered for longer than its longest delay, so that one that goes on
+// being refused goes on being delayed.
+func (l *Logins) forget(now time.Time) {
+	if l.refusals == nil {
+		l.refusals, l.accounts = map[hash]refusal{}, map[hash]*account{}
+	}
+	maps.DeleteFunc(l.refusals, func(_ hash, r refusal) bool { return over(r.at, Guard, now) })
+	maps.DeleteFunc(l.accounts, func(_ hash, a *account) bool { return len(a.refusing) == 0 || over(a.at, 2*Guard, now) })
+}
+
+// Refusing says whether a login failed over the password.
+func Refusing(err error) bool { return Refusal(fault.ReasonOf(err)) }
+
+// Refusal says whether a reason is that of a login that failed over the password.
+func Refusal(r fault.Reason) bool { return r == fault.Unauthorized || r == fault.AccountLocked }
+
+func (l *Logins) login(q Question) hash {
+	return l.sum("login", q.address(), q.Username, q.Password, q.Trust)
+}
+
+func (l *Logins) account(q Question) hash {
+	return l.sum("account", strings.ToLower(q.Username), q.Password)
+}
+
+func (l *Logins) sum(parts ...string) hash {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.key == nil {
+		l.key = make([]byte, sha256.Size)
+		_, _ = rand.Read(l.key) // it never fails
+	}
+	h := hmac.New(sha256.New, l.key)
+	for _, part := range parts {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
+		_, _ = h.Write([]byte(part))
+	}
+	return hash(h.Sum(nil))
+}
