@@ -3,6 +3,7 @@ package choose
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,3 +87,9 @@ func (h Host) Failed() string {
 
 // String names the host.
 func (h Host) String() string { return fmt.Sprintf("BareMetalHost %s/%s", h.Namespace, h.Name) }
+
+// Sorted puts hosts into their order.
+func Sorted(hosts []Host) []Host {
+	slices.SortFunc(hosts, Host.compare)
+	return hosts
+}

@@ -56,7 +56,7 @@ func TestAddresses(t *testing.T) {
 		"nothing and no id":       {reason: fault.NotFound, message: "it has no network"},
 		"by DHCP":                 {networks: networks, id: "dynamic", reason: fault.NotFound, message: "by DHCP"},
 		"two of a family":         {networks: networks, id: "twice", reason: fault.InvalidInput, message: `network "twice" has 2 addresses`},
-		"several and no id":       {networks: networks[:strings.Index(networks, `  {"id": "twice"`)] + "\n{}]}", reason: fault.InvalidInput, message: "several networks"},
+		"several and no id":       {networks: asYAML + "  - {id: third, type: ipv4, ip_address: 10.0.0.6}\n", reason: fault.InvalidInput, message: "several networks"},
 		"no address":              {networks: networks, id: "wrong", reason: fault.InvalidInput, message: `network "wrong": its ip_address is no IP address`},
 		"loopback":                {networks: networks, id: "local", reason: fault.InvalidInput, message: "no address that other machines can use"},
 		"link-local":              {networks: networks, id: "linklocal", reason: fault.InvalidInput, message: "no address that other machines can use"},

@@ -1,0 +1,169 @@
+package sipcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+)
+
+// tries is how often hosts are gathered again in one pass, or one of them is read again,
+// where somebody else was faster: Metal3 writes to hosts often.
+const tries = 5
+
+// gather chooses, and claims what was chosen. Where nothing has to change it is content
+// with the cache.
+func (p *pass) gather(ctx context.Context) error {
+	s, err := p.cached(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.choose(ctx, s); err != nil || !p.changes() {
+		return err
+	}
+	for range tries {
+		if s, err = p.live(ctx); err != nil {
+			return err
+		}
+		if err = p.choose(ctx, s); err != nil {
+			return err
+		}
+		if err = p.claim(ctx); fault.ReasonOf(err) != fault.Conflict {
+			return err
+		}
+	}
+	return err
+}
+
+// choose decides over a snapshot. What of the hosts chosen cannot be read is noted in the
+// snapshot, and decided on again: a free host is then refused.
+func (p *pass) choose(ctx context.Context, s snapshot) error {
+	for {
+		choice, err := choose.Choose(p.key, p.sip.Spec.Nodes, s.list())
+		if err != nil {
+			return because(airship.ReasonUnschedulable, err)
+		}
+		found := false
+		for _, r := range choice.Roles {
+			for _, c := range append(append([]choose.Host{}, r.Keep...), r.Take...) {
+				h := s.hosts[c.Key()]
+				e, err := p.extract(ctx, h)
+				if err != nil {
+					return err
+				}
+				if e.problem != nil && h.Problem == "" {
+					h.Problem, h.ProblemReason, found = fault.Text(e.problem), e.reason, true
+				}
+			}
+		}
+		if !found {
+			p.choice, p.snapshot = choice, s
+			return nil
+		}
+	}
+}
+
+// changes tells whether hosts have to be claimed or given back. One that the predecessor
+// labelled has no claim yet.
+func (p *pass) changes() bool {
+	for _, r := range p.choice.Roles {
+		for _, h := range r.Keep {
+			if h.Claim == "" {
+				return true
+			}
+		}
+	}
+	return p.choice.Changes()
+}
+
+// claim puts the claim on all hosts that have none yet.
+func (p *pass) claim(ctx context.Context) error {
+	for i := range p.choice.Roles {
+		r := &p.choice.Roles[i]
+		for _, h := range append(append([]choose.Host{}, r.Keep...), r.Take...) {
+			if h.Claim != "" {
+				continue
+			}
+			claim := choose.ClaimOf(p.key, r.Role)
+			patched, err := p.patchHost(ctx, p.snapshot.hosts[h.Key()], map[string]any{"annotations": map[string]any{airship.AnnotationClaim: claim}})
+			if err != nil {
+				return because(airship.ReasonUnableToApplyLabels, err)
+			}
+			p.snapshot.hosts[h.Key()] = patched
+		}
+	}
+	return nil
+}
+
+// patchHost changes a host's metadata, if it is still as it was read.
+func (r *Reconciler) patchHost(ctx context.Context, h *host, metadata map[string]any) (*host, error) {
+	metadata["uid"], metadata["resourceVersion"] = h.uid, h.resourceVersion
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, err
+	}
+	o := hostObject(h.Key())
+	if err := r.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(cluster.FieldManager)); err != nil {
+		return nil, hostFault("change", h, err)
+	}
+	return readHost(o), nil
+}
+
+func hostObject(key types.NamespacedName) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(HostKind)
+	o.SetNamespace(key.Namespace)
+	o.SetName(key.Name)
+	return o
+}
+
+func hostFault(op string, h *host, err error) error {
+	f := &fault.Error{Reason: fault.Unreachable, Op: op, Subject: h.String(), Err: err}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		f.Reason = fault.Conflict // it is another one, or none
+	case apierrors.IsForbidden(err):
+		f.Reason, f.Hint = fault.Forbidden, "grant the operator that right: apply deploy/sip"
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		f.Reason, f.Hint = fault.Incompatible, "see what refuses the change: Metal3's kinds or an admission policy"
+	}
+	return f
+}
+
+// editHost changes a host's metadata as it is now. The edit gets the newest state and says
+// what to change, or nil where nothing is.
+func (r *Reconciler) editHost(ctx context.Context, h *host, edit func(*host) map[string]any) error {
+	err := errors.New("never tried")
+	for range tries {
+		metadata := edit(h)
+		if metadata == nil {
+			return nil
+		}
+		var patched *host
+		if patched, err = r.patchHost(ctx, h, metadata); err == nil {
+			*h = *patched
+			return nil
+		}
+		if fault.ReasonOf(err) != fault.Conflict {
+			return err
+		}
+		o := hostObject(h.Key())
+		switch e := r.Reader.Get(ctx, h.Key(), o); {
+		case apierrors.IsNotFound(e):
+			return nil // with a host go its labels
+		case e != nil:
+			return hostFault("read", h, e)
+		}
+		*h = *readHost(o)
+	}
+	return err
+}

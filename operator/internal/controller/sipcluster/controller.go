@@ -1,0 +1,93 @@
+// Package sipcluster keeps each SIPCluster true: it has the hosts that it asks for, its
+// services run before them, and the hosts carry its labels.
+//
+// One pass, each step in a file of its own:
+//
+//	hosts.go     observe: the BareMetalHosts, from a cache; choose (package choose)
+//	extract.go   the addresses and credentials of the hosts that were chosen
+//	claim.go     claim: each host by a patch that the API server refuses where the host changed
+//	render.go    gather what services are made of, and render them (package services)
+//	apply.go     plan (package plan), record (package inventory), apply
+//	ready.go     assess: which services are rolled out
+//	label.go     label what is held, give back what leaves
+//	status.go    the outcome, in one status write
+//
+// # What holds whatever happens
+//
+//   - A host has one holder: the annotation that claims it is written under the resource
+//     version that was decided on, before any service is made. Whoever comes second gets a
+//     conflict and gathers again. So two SIPClusters, or two operators of which one does not
+//     know yet that it no longer leads, never have the same host.
+//   - Where something is to change, all hosts are read from the API server itself, so that
+//     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
+//     a time.
+//   - A host is labelled when all services are rolled out, and gives its labels and its claim
+//     up in one patch, when no service leads to it any more; unless it got a consumerRef
+//     meanwhile.
+//   - An object is recorded before it is made, and leaves the record when it is gone.
+//   - A SIPCluster has the finalizer before it has anything else, and loses it last.
+//
+// What is interrupted anywhere is taken up by the next pass from what is on the cluster.
+package sipcluster
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// Options of the controller. Namespace, Render and Bundles are required.
+type Options struct {
+	Namespace string // the operator's, where inventories are kept
+	// Render makes the services' objects: services.Render.
+	Render  func(services.Input) (services.Set, error)
+	Bundles Bundles
+	// BMCProxy is for jump hosts that ask for a proxy and name none.
+	BMCProxy string
+	Now      func() time.Time // default time.Now
+	Rand     io.Reader        // default crypto/rand.Reader
+}
+
+// Bundles gives the bundle that services run from.
+type Bundles interface {
+	// Open returns the images of the accepted bundle, and a login for them as a
+	// .dockerconfigjson, or nil. Errors are faults.
+	Open(ctx context.Context) (images services.Images, login []byte, err error)
+}
+
+// Reconciler is one pass. Its fields are required.
+type Reconciler struct {
+	Client client.Client
+	Reader client.Reader // past every cache
+	Hosts  client.Reader // a cache of BareMetalHosts
+	Writer condition.Writer
+	// Cluster writes the services' objects; its Records are inventory.SIPClusters.
+	Cluster *cluster.Cluster
+	Options
+}
+
+type object = *airship.SIPCluster
+
+// Reconcile is one pass over one resource.
+func (r *Reconciler) Reconcile(ctx context.Context, sip object) (reconcile.Result, error) {
+	frame := reconciler.Reconciler[object]{
+		Controller: r, Reader: r.Reader, Writer: r.Writer, Now: r.Now,
+		Finalizer: &reconciler.Finalizer[object]{Name: airship.Finalizer, Client: r.Client, Remover: r},
+	}
+	return frame.Reconcile(ctx, sip)
+}
+
+// owner names the inventory of a SIPCluster.
+func (r *Reconciler) owner(sip object) types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: sip.Namespace + "." + sip.Name}
+}

@@ -1,0 +1,392 @@
+package sipcluster
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
+)
+
+const workers = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2, standby: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+
+func names(of map[string]string) []string {
+	out := []string{}
+	for name := range of {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// From nothing to labels: the finalizer first, then claims, then services, and labels when
+// these are rolled out.
+func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "d")
+	w.sip("t", workers)
+	r := w.operator(w)
+	require.NoError(t, w.pass(r, "t"))
+	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
+	require.Empty(t, w.claimed("t"))
+	require.NoError(t, w.pass(r, "t"))
+	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
+	require.Empty(t, w.labelled("t"), "the services are not ready")
+	ready := w.ready("t")
+	require.Equal(t, airship.ReasonProgressing, ready.Reason)
+	require.Contains(t, ready.Message, "its Deployment was changed just now")
+	require.Equal(t, []string{"a=10.1.1.97", "b=10.1.1.98", "c=10.1.1.99"}, w.backends("t", services.LoadBalancerWorker))
+	w.settle(r, "t")
+	require.Equal(t, map[string]string{"a": "Worker", "b": "Worker", "c": "Worker"}, w.labelled("t"))
+
+	st := w.get("t").Status
+	require.Equal(t, []int32{3, 3}, []int32{st.Wanted, st.Held})
+	require.Equal(t, airship.HostStatus{Role: "Worker", Namespace: w.system, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
+	require.Len(t, st.Services, 1)
+	require.True(t, st.Services[0].Ready)
+	require.NotEmpty(t, st.Services[0].Endpoints)
+	require.Len(t, st.Conditions, 1)
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	require.Equal(t, "3 hosts, 1 services", w.ready("t").Message)
+
+	before := w.state()
+	require.NoError(t, w.pass(r, "t"))
+	require.Equal(t, before, w.state(), "a pass that has nothing to do writes nothing")
+}
+
+func TestServicesFollowTheSpecAndAreRepaired(t *testing.T) {
+	w := start(t)
+	w.hosts("a")
+	w.sip("t", `
+nodes: {Worker: {FLAVOR, count: {active: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
+`)
+	r := w.operator(w)
+	w.edit("a", func(o *unstructured.Unstructured) {}) // nothing
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "the host has two networks, and the service names none")
+
+	const fixed = `
+nodes: {Worker: {FLAVOR, count: {active: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT3, end: PORT3}, nodeInterfaceId: oam, clusterIP: ADDRESS}], jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam}]}
+`
+	service := types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}
+	spec := func(ip string) string { return replace(fixed, "ADDRESS", ip) }
+	w.change("t", spec(`""`))
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+	var s corev1.Service
+	require.NoError(t, w.Get(t.Context(), service, &s))
+	require.Equal(t, w.port+2, s.Spec.Ports[0].NodePort, "an update is applied")
+
+	s.Spec.Ports[0].NodePort = w.port + 3
+	require.NoError(t, w.Update(t.Context(), &s))
+	w.settle(r, "t")
+	require.NoError(t, w.Get(t.Context(), service, &s))
+	require.Equal(t, w.port+2, s.Spec.Ports[0].NodePort, "drift is repaired")
+	free := nextIP(s.Spec.ClusterIP)
+
+	w.change("t", spec(free))
+	w.settle(r, "t")
+	require.NoError(t, w.Get(t.Context(), service, &s))
+	require.Equal(t, free, s.Spec.ClusterIP, "an address that cannot be changed is had by making the Service anew")
+
+	require.NoError(t, w.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: service.Name}}))
+	w.change("t", `
+nodes: {Worker: {FLAVOR, count: {active: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT3, end: PORT3}, nodeInterfaceId: oam}]}
+`)
+	w.settle(r, "t")
+	require.NoError(t, w.Get(t.Context(), service, &appsv1.Deployment{}), "what was deleted is made again")
+	for _, o := range w.objects() {
+		require.NotContains(t, o, "-jump-", "a service that is no longer wanted is removed")
+	}
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
+}
+
+// What was made by chance stays what it is.
+func TestKeysOutliveRestarts(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c")
+	w.sip("t", workers)
+	w.settle(w.operator(w), "t")
+	key := func() string {
+		var s corev1.Secret
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}, &s))
+		return string(s.Data["key"])
+	}
+	before := key()
+	again := w.operator(w)
+	again.Rand = errReader{}
+	w.breaks("a") // the services are rendered again
+	w.settle(again, "t")
+	require.Equal(t, before, key())
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errors.New("nothing is to be made") }
+
+// A cluster that has what it wants stays Ready, though no free host be left; one that lacks
+// some keeps what it has, and says what is missing and why.
+func TestWhatIsMissingIsToldAndWhatIsHeldStays(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c")
+	w.use("c")
+	const spec = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: N}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	w.sip("t", replace(spec, "N", "2"))
+	r := w.operator(w)
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "satisfied without a free host")
+
+	w.change("t", replace(spec, "N", "3"))
+	w.settle(r, "t")
+	ready := w.ready("t")
+	require.Equal(t, airship.ReasonUnschedulable, ready.Reason)
+	require.Contains(t, ready.Message, "1 of 3 Worker hosts are missing")
+	require.Contains(t, ready.Message, "1: has a consumerRef")
+	st := w.get("t").Status
+	require.Equal(t, []int32{3, 2}, []int32{st.Wanted, st.Held})
+	require.Equal(t, int32(1), st.Missing[0].Count)
+	require.Contains(t, st.Missing[0].Refused, airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.system + "/c"}})
+	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "what is held is served")
+
+	w.hosts("d")
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	require.Equal(t, []string{"a", "b", "d"}, names(w.labelled("t")))
+	require.Empty(t, w.get("t").Status.Missing)
+}
+
+// Passes while the services are not ready take no more hosts, whoever makes them.
+func TestRetriesTakeNoMoreHosts(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "d", "e", "f", "g")
+	w.sip("t", workers)
+	for range 6 {
+		require.NoError(t, w.pass(w.operator(w), "t"))
+	}
+	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
+	require.Empty(t, w.labelled("t"))
+}
+
+// Fewer: those in use stay, the failed goes first; a host leaves the load balancer before it
+// loses its labels, and keeps them where it got used meanwhile.
+func TestAHostLeavesTheLoadBalancerBeforeItsLabels(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "d")
+	const spec = `
+nodes: {Worker: {FLAVOR, count: {active: N}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	w.sip("t", replace(spec, "N", "4"))
+	r := w.operator(w)
+	w.settle(r, "t")
+	w.use("c")
+	w.breaks("a")
+	w.change("t", replace(spec, "N", "2"))
+	require.NoError(t, w.pass(r, "t"))
+	require.Equal(t, []string{"b=10.1.1.98", "c=10.1.1.99"}, w.backends("t", services.LoadBalancerWorker))
+	require.Equal(t, []string{"a", "b", "c", "d"}, names(w.labelled("t")), "pods of the load balancer still lead there")
+	require.Contains(t, w.ready("t").Message, "waiting for")
+
+	w.use("d") // somebody was faster
+	w.settle(r, "t")
+	require.Equal(t, []string{"c", "d"}, names(w.labelled("t")))
+	require.Equal(t, []string{"c", "d"}, names(w.claimed("t")))
+	require.Equal(t, []string{"c=10.1.1.99", "d=10.1.1.100"}, w.backends("t", services.LoadBalancerWorker))
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+}
+
+func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "x")
+	w.sip("t", workers) // one standby
+	r := w.operator(w)
+	w.settle(r, "t")
+	w.breaks("b")
+	w.settle(r, "t")
+	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")))
+	w.breaks("x")
+	w.settle(r, "t")
+	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")), "nothing could take its place")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	require.Contains(t, w.ready("t").Message, "see status.hosts for "+w.system+"/x")
+	require.Equal(t, "power management error", w.get("t").Status.Hosts[2].Problem)
+}
+
+func TestHostsThatThePredecessorLabelledAreTakenOver(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "z")
+	w.edit("z", func(o *unstructured.Unstructured) {
+		l := o.GetLabels()
+		l[airship.LabelClusterNamespace], l[airship.LabelClusterName], l[airship.LabelNodeType] = w.ns, "t", "Worker"
+		o.SetLabels(l)
+	})
+	w.sip("t", workers)
+	w.settle(w.operator(w), "t")
+	require.Equal(t, []string{"a", "b", "z"}, names(w.labelled("t")))
+	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
+}
+
+// No count, as the predecessor's resources could be, is no hosts.
+func TestNoCount(t *testing.T) {
+	w := start(t)
+	w.hosts("a")
+	w.sip("t", `nodes: {ControlPlane: {FLAVOR}, Worker: {FLAVOR, count: {standby: 0}}}`)
+	w.settle(w.operator(w), "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	require.Empty(t, w.claimed("t"))
+}
+
+func TestDeletionLeavesNothing(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c")
+	s := w.sip("t", workers)
+	r := w.operator(w)
+	w.settle(r, "t")
+	w.use("a")
+	require.NotEmpty(t, w.objects())
+	require.NoError(t, w.Delete(t.Context(), s))
+	require.NoError(t, w.pass(r, "t"))
+	require.Len(t, w.labelled("t"), 3, "services go before labels")
+	w.settle(r, "t")
+	w.gone("t")
+}
+
+func (w *world) gone(name string) {
+	w.Helper()
+	err := w.Get(w.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, &airship.SIPCluster{})
+	require.True(w, apierrors.IsNotFound(err), "%v", err)
+	require.Empty(w, w.labelled(name))
+	require.Empty(w, w.claimed(name))
+	require.Empty(w, w.objects())
+}
+
+// Bad inputs of hosts: a free one is passed over, a held one is kept and told of.
+func TestHostsWithoutData(t *testing.T) {
+	w := start(t)
+	w.host(metal3.Host{Name: "a"})
+	w.host(metal3.Host{Name: "b", Address: "127.0.0.1"})
+	w.host(metal3.Host{Name: "c", Address: "10.0.0.3"})
+	w.host(metal3.Host{Name: "d", Address: "10.0.0.4"})
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "c-bmc"}}))
+	w.host(metal3.Host{Name: "e", Address: "10.0.0.5"})
+	const spec = `
+nodes: {Worker: {FLAVOR, count: {active: N}}}
+services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {}}]}
+`
+	w.sip("t", replace(spec, "N", "2"))
+	r := w.operator(w)
+	w.settle(r, "t")
+	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")))
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "d-network"}}))
+	w.settle(r, "t")
+	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")), "it is held")
+	require.Equal(t, []string{"d", "e=10.0.0.5"}, w.backends("t", services.JumpHost))
+	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "d-network: it is not there")
+
+	w.change("t", replace(spec, "N", "3"))
+	w.settle(r, "t")
+	var reasons []string
+	for _, x := range w.get("t").Status.Missing[0].Refused {
+		if len(x.Hosts) > 0 && x.Reason != "labelSelector does not match" && x.Reason != "belongs to another SIPCluster" {
+			reasons = append(reasons, x.Reason)
+		}
+	}
+	require.ElementsMatch(t, []string{"has no address on a nodeInterfaceId", "has no BMC credentials for the jump host"}, reasons)
+	for _, s := range []string{w.ready("t").Message, mustJSON(t, w.get("t").Status)} {
+		require.NotContains(t, s, "bmc-password")
+	}
+}
+
+func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c", "d")
+	r := w.operator(w)
+
+	w.sip("selector", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 1}}}`)
+	w.settle(r, "selector")
+	w.says("selector", airship.ReasonUnschedulable, "spec.nodes.Worker.labelSelector", true)
+
+	w.wrong[services.LoadBalancerWorker] = &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "Secret x", Err: errors.New("it is not there"), Hint: "create it"}
+	w.sip("render", workers)
+	w.settle(r, "render")
+	w.says("render", airship.ReasonInfraServiceFailure, "Secret x: it is not there", true)
+	require.Len(t, w.claimed("render"), 3)
+	require.Empty(t, w.labelled("render"), "the services are not ready")
+	delete(w.wrong, services.LoadBalancerWorker)
+	w.settle(r, "render")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("render").Reason)
+
+	// What runs stays while it cannot be rendered, or the bundle cannot be read.
+	w.wrong[services.LoadBalancerWorker] = errors.New("no")
+	w.settle(r, "render")
+	require.Equal(t, airship.ReasonInfraServiceFailure, w.ready("render").Reason)
+	require.NotEmpty(t, w.backends("render", services.LoadBalancerWorker))
+	delete(w.wrong, services.LoadBalancerWorker)
+	r.Bundles = bundles{err: &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "mirror", Err: errors.New("no answer")}}
+	w.settle(r, "render")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("render").Reason, "what runs needs no mirror")
+
+	w.sip("image", `
+nodes: {}
+services: {jumpHost: [{nodePort: PORT2}]}
+`)
+	w.settle(r, "image")
+	w.says("image", airship.ReasonInfraServiceFailure, "find the image of services.jumpHost: read mirror: no answer", false)
+	r.Bundles = bundles{}
+	w.settle(r, "image")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("image").Reason)
+
+	// A port that another service has is refused by the API server, and said so.
+	w.sip("port", `services: {jumpHost: [{nodePort: PORT2}]}`)
+	w.settle(r, "port")
+	w.says("port", airship.ReasonInfraServiceFailure, "provided port is already allocated", true)
+
+	// An object of the same name that somebody else manages is left alone.
+	name := services.Name("name", services.JumpHost, 0)
+	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"}}}
+	require.NoError(t, w.Create(t.Context(), foreign))
+	w.sip("name", `services: {jumpHost: [{nodePort: PORT3}]}`)
+	w.settle(r, "name")
+	w.says("name", airship.ReasonInfraServiceFailure, "Helm manages it", true)
+	require.Contains(t, w.ready("name").Message, "take the service out of the SIPCluster")
+	var now corev1.ConfigMap
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(foreign), &now))
+	require.Equal(t, foreign.ResourceVersion, now.ResourceVersion)
+}
+
+// says checks Ready, and that the kstatus types go with it.
+func (w *world) says(name, reason, fragment string, stalled bool) {
+	w.Helper()
+	ready := w.ready(name)
+	require.Equal(w, reason, ready.Reason, ready.Message)
+	require.Contains(w, ready.Message, fragment)
+	require.Equal(w, metav1.ConditionFalse, ready.Status)
+	types := map[string]bool{}
+	for _, c := range w.get(name).Status.Conditions {
+		types[c.Type] = true
+	}
+	require.Equal(w, map[string]bool{"Ready": true, map[bool]string{true: "Stalled", false: "Reconciling"}[stalled]: true}, types)
+}

@@ -1,0 +1,138 @@
+package sipcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/netdata"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// extracted is what was read of one host beside the BareMetalHost itself.
+type extracted struct {
+	addresses map[string][]netip.Addr // by nodeInterfaceId
+	bmc       *services.BMC
+	problem   error
+	reason    choose.Reason
+}
+
+// extract reads, once a pass, what the services need of a host. What is wrong with the data
+// is a problem of the host, so that another is taken; an error is that nothing could be
+// found out.
+func (p *pass) extract(ctx context.Context, h *host) (*extracted, error) {
+	if e := p.extracted[h.Key()]; e != nil {
+		return e, nil
+	}
+	e := &extracted{addresses: map[string][]netip.Addr{}}
+	if err := p.addresses(ctx, h, e); err != nil {
+		return nil, err
+	}
+	if e.problem == nil && p.sip.Spec.Services.WantBMC() {
+		if err := p.credentials(ctx, h, e); err != nil {
+			return nil, err
+		}
+	}
+	p.extracted[h.Key()] = e
+	return e, nil
+}
+
+func (p *pass) addresses(ctx context.Context, h *host, e *extracted) error {
+	wanted := p.sip.Spec.Services.Interfaces()
+	if len(wanted) == 0 {
+		return nil
+	}
+	data, subject, err := p.networkData(ctx, h)
+	if err == nil {
+		for _, id := range wanted {
+			var addresses []netip.Addr
+			if addresses, err = data.Addresses(id); err != nil {
+				break
+			}
+			e.addresses[id] = addresses
+		}
+	}
+	return e.fails(err, choose.ReasonNetworkData, "read network data in", subject)
+}
+
+// networkData reads the Secrets that a host names; the keys are those of Metal3.
+func (p *pass) networkData(ctx context.Context, h *host) (netdata.Data, string, error) {
+	if h.networkData.Name == "" && h.metaData.Name == "" {
+		return netdata.Data{}, h.String(), &fault.Error{Reason: fault.NotFound, Hint: "name a Secret with the host's networks in spec.networkData", Err: errors.New("it names no network data")}
+	}
+	subject := "Secret " + h.networkData.String()
+	network, err := p.document(ctx, h.networkData, "networkData")
+	if err != nil {
+		return netdata.Data{}, subject, err
+	}
+	meta, err := p.document(ctx, h.metaData, "metaData")
+	if err != nil {
+		return netdata.Data{}, "Secret " + h.metaData.String(), err
+	}
+	data, err := netdata.Parse(network, meta)
+	return data, subject, err
+}
+
+// document reads one key of a Secret, or the key value, as Metal3 does.
+func (p *pass) document(ctx context.Context, name types.NamespacedName, key string) ([]byte, error) {
+	if name.Name == "" {
+		return nil, nil
+	}
+	data, err := p.Cluster.Secret(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case data == nil:
+		return nil, &fault.Error{Reason: fault.NotFound, Hint: "create it, or correct the BareMetalHost", Err: errors.New("it is not there")}
+	}
+	for _, k := range []string{key, "value"} {
+		if v, ok := data[k]; ok {
+			return v, nil
+		}
+	}
+	return nil, &fault.Error{Reason: fault.NotFound, Hint: "put the document under the key " + key, Err: fmt.Errorf("it has no key %s", key)}
+}
+
+func (p *pass) credentials(ctx context.Context, h *host, e *extracted) error {
+	name := types.NamespacedName{Namespace: h.Namespace, Name: h.bmcSecret}
+	lacks := func(why string) error {
+		return &fault.Error{Reason: fault.NotFound, Hint: "name the management controller in spec.bmc of the BareMetalHost, and a Secret with username and password", Err: errors.New(why)}
+	}
+	if h.bmcAddress == "" || h.bmcSecret == "" {
+		return e.fails(lacks("it has no spec.bmc"), choose.ReasonBMC, "read", h.String())
+	}
+	data, err := p.Cluster.Secret(ctx, name)
+	if err == nil && (len(data["username"]) == 0 || len(data["password"]) == 0) {
+		err = lacks("it is not there, or lacks username or password")
+	}
+	if err == nil {
+		e.bmc = &services.BMC{
+			Address: h.bmcAddress, DisableCertificateVerification: h.bmcInsecure,
+			Credentials: services.Credentials{Username: string(data["username"]), Password: string(data["password"])},
+		}
+	}
+	return e.fails(err, choose.ReasonBMC, "read BMC credentials in", "Secret "+name.String())
+}
+
+// fails notes a problem of the host, and returns what is none: that the API server did not
+// answer. That the operator may not read in a namespace concerns the hosts in it.
+func (e *extracted) fails(err error, reason choose.Reason, op, subject string) error {
+	switch fault.ReasonOf(err) {
+	case "":
+		return nil
+	case fault.NotFound, fault.InvalidInput:
+	case fault.Forbidden:
+		err = &fault.Error{Reason: fault.Forbidden, Err: errors.New("the operator may not read Secrets in this namespace"),
+			Hint: "bind ClusterRole vdo-sip-hosts to it by a RoleBinding: see deploy/README.md"}
+	default:
+		return err
+	}
+	e.reason = reason
+	e.problem = &fault.Error{Reason: fault.ReasonOf(err), Op: op, Subject: subject, Err: err, Hint: fault.HintOf(err)}
+	return nil
+}

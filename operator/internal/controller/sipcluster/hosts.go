@@ -1,0 +1,168 @@
+package sipcluster
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+)
+
+// HostKind is Metal3's BareMetalHost.
+var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+
+// Annotations by which Metal3 is told to leave a host alone.
+const (
+	annotationPaused   = "baremetalhost.metal3.io/paused"
+	annotationDetached = "baremetalhost.metal3.io/detached"
+
+	hostsPage = 500
+)
+
+// host is a BareMetalHost as far as it matters here.
+type host struct {
+	choose.Host
+	uid, resourceVersion  string
+	networkData, metaData types.NamespacedName // Secrets; zero where none is named
+	bmcAddress, bmcSecret string
+	bmcInsecure           bool
+}
+
+// snapshot is all hosts, as they were read at one time.
+type snapshot struct {
+	hosts map[types.NamespacedName]*host
+}
+
+// list returns the hosts to choose from.
+func (s snapshot) list() []choose.Host {
+	all := make([]choose.Host, 0, len(s.hosts))
+	for _, h := range s.hosts {
+		all = append(all, h.Host)
+	}
+	return all
+}
+
+// cached returns the hosts as the cache has them. They are not copied: reading them changes
+// nothing.
+func (r *Reconciler) cached(ctx context.Context) (snapshot, error) {
+	list := hostList()
+	if err := r.Hosts.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return snapshot{}, listFault(err)
+	}
+	s := snapshot{hosts: make(map[types.NamespacedName]*host, len(list.Items))}
+	s.add(list)
+	return s, nil
+}
+
+// live returns the hosts as the API server has them now.
+func (r *Reconciler) live(ctx context.Context) (snapshot, error) {
+	s := snapshot{hosts: map[types.NamespacedName]*host{}}
+	next := ""
+	for {
+		list := hostList()
+		if err := r.Reader.List(ctx, list, client.Limit(hostsPage), client.Continue(next)); err != nil {
+			return snapshot{}, listFault(err)
+		}
+		s.add(list)
+		if next = list.GetContinue(); next == "" {
+			return s, nil
+		}
+	}
+}
+
+func (s snapshot) add(list *unstructured.UnstructuredList) {
+	for i := range list.Items {
+		h := readHost(&list.Items[i])
+		s.hosts[h.Key()] = h
+	}
+}
+
+func hostList() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(HostKind.GroupVersion().WithKind(HostKind.Kind + "List"))
+	return list
+}
+
+func listFault(err error) error {
+	return &fault.Error{
+		Reason: fault.Unreachable, Op: "list", Subject: "BareMetalHosts", Err: err,
+		Hint: "see that Metal3's kinds are installed and that the operator may list them: apply deploy/sip",
+	}
+}
+
+// readHost takes from a BareMetalHost what matters. What has another form than Metal3 writes
+// counts as absent.
+func readHost(o *unstructured.Unstructured) *host {
+	text := func(path ...string) string {
+		s, _, _ := unstructured.NestedString(o.Object, path...)
+		return s
+	}
+	notes := o.GetAnnotations()
+	_, paused := notes[annotationPaused]
+	_, detached := notes[annotationDetached]
+	insecure, _, _ := unstructured.NestedBool(o.Object, "spec", "bmc", "disableCertificateVerification")
+	secret := func(field string) types.NamespacedName {
+		name, namespace := text("spec", field, "name"), text("spec", field, "namespace")
+		if name != "" && namespace == "" {
+			namespace = o.GetNamespace()
+		}
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	return &host{
+		Host: choose.Host{
+			Namespace: o.GetNamespace(), Name: o.GetName(), Labels: o.GetLabels(),
+			Claim: notes[airship.AnnotationClaim], Consumer: consumer(o),
+			State: text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"), ErrorType: text("status", "errorType"),
+			Paused: paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
+		},
+		uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion(),
+		networkData: secret("networkData"), metaData: secret("metaData"),
+		bmcAddress: text("spec", "bmc", "address"), bmcSecret: text("spec", "bmc", "credentialsName"), bmcInsecure: insecure,
+	}
+}
+
+// consumer names what uses a host.
+func consumer(o *unstructured.Unstructured) string {
+	ref, found, _ := unstructured.NestedMap(o.Object, "spec", "consumerRef")
+	if !found {
+		return ""
+	}
+	text := func(key string) string { s, _ := ref[key].(string); return s }
+	return fmt.Sprintf("%s %s/%s", text("kind"), text("namespace"), text("name"))
+}
+
+// TrimHost keeps of a BareMetalHost in a cache what [readHost] reads: hardware details and
+// images are most of it.
+func TrimHost(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	kept := &unstructured.Unstructured{Object: map[string]any{}}
+	kept.SetGroupVersionKind(u.GroupVersionKind())
+	for _, path := range [][]string{
+		{"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "labels"},
+		{"metadata", "deletionTimestamp"}, {"spec", "consumerRef"}, {"spec", "networkData"}, {"spec", "metaData"}, {"spec", "bmc"},
+		{"status", "provisioning", "state"}, {"status", "operationalStatus"}, {"status", "errorType"},
+	} {
+		if v, found, err := unstructured.NestedFieldNoCopy(u.Object, path...); found && err == nil {
+			_ = unstructured.SetNestedField(kept.Object, v, path...)
+		}
+	}
+	notes := map[string]string{}
+	for _, key := range []string{airship.AnnotationClaim, annotationPaused, annotationDetached} {
+		if v, found := u.GetAnnotations()[key]; found {
+			notes[key] = v
+		}
+	}
+	if len(notes) > 0 {
+		kept.SetAnnotations(notes)
+	}
+	return kept, nil
+}

@@ -1,0 +1,69 @@
+package sipcluster
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+)
+
+// label puts the labels on what is held, once all services are ready, and gives back what
+// leaves, once no service leads there any more.
+func (p *pass) label(ctx context.Context) error {
+	if p.rendered.Services == nil && p.wantsServices() {
+		return nil // nothing is known of them
+	}
+	var errs []error
+	for _, r := range p.choice.Roles {
+		if p.allReady(false) {
+			for _, h := range p.held(r) {
+				errs = append(errs, p.labelHost(ctx, r.Role, p.snapshot.hosts[h.Key()]))
+			}
+		}
+		if p.allReady(true) {
+			for _, l := range r.Leave {
+				errs = append(errs, p.release(ctx, p.key, p.snapshot.hosts[l.Key()], false))
+			}
+		}
+	}
+	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
+}
+
+func (p *pass) wantsServices() bool {
+	s := &p.sip.Spec.Services
+	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) > 0
+}
+
+func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {
+	return p.editHost(ctx, h, func(now *host) map[string]any {
+		if by, _ := now.Holder(); by != p.key || now.Labelled(p.key, role) {
+			return nil
+		}
+		return map[string]any{"labels": map[string]any{
+			airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name, airship.LabelNodeType: string(role),
+		}}
+	})
+}
+
+// release takes labels and claim off a host, in one patch, if it is still the cluster's, and
+// in use only where that does not count.
+func (r *Reconciler) release(ctx context.Context, of types.NamespacedName, h *host, inUse bool) error {
+	return r.editHost(ctx, h, func(now *host) map[string]any {
+		if !holds(of, now.Host) || (now.Consumer != "" && !inUse) {
+			return nil
+		}
+		labels := map[string]any{}
+		for _, key := range []string{airship.LabelClusterNamespace, airship.LabelClusterName, airship.LabelNodeType} {
+			labels[key] = nil
+		}
+		return map[string]any{"labels": labels, "annotations": map[string]any{airship.AnnotationClaim: nil}}
+	})
+}
+
+func holds(cluster types.NamespacedName, h choose.Host) bool {
+	by, _ := h.Holder()
+	return by == cluster
+}

@@ -1,0 +1,119 @@
+package sipcluster
+
+import (
+	"cmp"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// state is what became of one service.
+type state struct {
+	services.Service
+	ready   bool
+	message string // what is not ready
+	address string // of its Service
+}
+
+// state finds the state of a service, nil where there is none of that name.
+func (p *pass) state(name string) *state {
+	for i := range p.states {
+		if p.states[i].Name == name {
+			return &p.states[i]
+		}
+	}
+	return nil
+}
+
+// assess judges one service by its Deployment, which was applied in this pass or found to
+// be as it shall be.
+func (p *pass) assess(s services.Service, applied bool) {
+	st := state{Service: s}
+	object := func(group, kind string) *unstructured.Unstructured {
+		return p.records.live[inventory.Key{Group: group, Kind: kind, Namespace: p.key.Namespace, Name: s.Name}]
+	}
+	if o := object("", "Service"); o != nil {
+		st.address, _, _ = unstructured.NestedString(o.Object, "spec", "clusterIP")
+	}
+	switch o := object(appsv1.GroupName, "Deployment"); {
+	case s.Err != nil:
+		st.message = "it cannot be rendered: see the condition Ready"
+	case !applied:
+		st.message = "it cannot be applied: see the condition Ready"
+	case o == nil:
+		st.message = "it is being made"
+	default:
+		st.message = unready(o)
+	}
+	st.ready = st.message == ""
+	p.states = append(p.states, st)
+}
+
+// unready says what is missing for a Deployment to be rolled out, or "".
+func unready(o *unstructured.Unstructured) string {
+	var d appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+		return "its Deployment cannot be read"
+	}
+	wanted := int32(1)
+	if d.Spec.Replicas != nil {
+		wanted = *d.Spec.Replicas
+	}
+	st := d.Status
+	switch {
+	case !d.DeletionTimestamp.IsZero():
+		return "its Deployment is being deleted, to be made anew"
+	case st.ObservedGeneration < d.Generation:
+		return "its Deployment was changed just now"
+	case st.UpdatedReplicas >= wanted && st.AvailableReplicas >= wanted && st.Replicas <= wanted:
+		return ""
+	}
+	return cmp.Or(stuck(st), fmt.Sprintf("%d of %d pods are new and available", min(st.UpdatedReplicas, st.AvailableReplicas), wanted))
+}
+
+func stuck(st appsv1.DeploymentStatus) string {
+	for _, c := range st.Conditions {
+		if (c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue) ||
+			(c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse) {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// allReady tells whether all services are, of those that lead to hosts or of all.
+func (p *pass) allReady(leadingToHosts bool) bool {
+	for _, s := range p.states {
+		if !s.ready && (!leadingToHosts || s.Kind != services.Auth) {
+			return false
+		}
+	}
+	return len(p.states) == len(p.rendered.Services)
+}
+
+// endpoints are the ports of every node, and the Service's own address.
+func (s state) endpoints() []string {
+	var all []string
+	for _, port := range s.Ports {
+		text := fmt.Sprintf(":%d", port.Start)
+		if port.End > port.Start {
+			text += fmt.Sprintf("-:%d", port.End)
+		}
+		all = append(all, text)
+	}
+	if s.address != "" && s.address != corev1.ClusterIPNone {
+		all = append(all, s.address)
+	}
+	return all
+}
+
+func (s state) status() airship.ServiceStatus {
+	return airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Endpoints: s.endpoints(), Image: s.Image, Message: s.message}
+}

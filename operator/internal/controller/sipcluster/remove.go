@@ -1,0 +1,75 @@
+package sipcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+)
+
+// Remove is one pass over a SIPCluster that is being deleted: its services go, then its
+// hosts are given back, in use or not, then the record of it goes.
+func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
+	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip)}
+	left, err := p.decommission(ctx)
+	if err != nil {
+		if mustRepeat(err) {
+			return nil, err
+		}
+		return removing{err: because(airship.ReasonUnableToDecommission, err)}, nil
+	}
+	if left > 0 {
+		return removing{left: left}, nil
+	}
+	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
+}
+
+// decommission returns how many objects are left.
+func (p *pass) decommission(ctx context.Context) (left int, err error) {
+	if err := p.records.load(ctx, p); err != nil {
+		return 0, err
+	}
+	live := plan.Live{}
+	for key, o := range p.records.live {
+		if o != nil {
+			live[key] = o
+		}
+	}
+	planned := plan.Removal(p.records.inventory, live, p.records.refused, nil, nil)
+	var errs []error
+	for _, s := range planned.Steps {
+		switch s.Action { //nolint:exhaustive // a removal has no others
+		case plan.Gone, plan.Forget:
+			p.records.inventory = p.records.inventory.Without(s.Key)
+		case plan.Keep:
+			errs = append(errs, fmt.Errorf("remove %s: %s", s.Key, s.Reason))
+		}
+	}
+	errs = append(errs, p.remove(ctx, planned.NextWave()), p.records.save(ctx, p))
+	if left := p.records.inventory.Len(); left > 0 || errors.Join(errs...) != nil {
+		return left, errors.Join(errs...)
+	}
+	if err := p.giveBack(ctx); err != nil {
+		return 0, err
+	}
+	return 0, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+}
+
+func (p *pass) giveBack(ctx context.Context) error {
+	s, err := p.live(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range s.hosts {
+		if holds(p.key, h.Host) {
+			errs = append(errs, p.release(ctx, p.key, h, true))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,197 @@
+package sipcluster
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// render gathers what services are made of, and has them rendered. Missing are faults of
+// what could not be gathered, without which services are rendered all the same.
+func (p *pass) render(ctx context.Context) (missing, err error) {
+	in := services.Input{
+		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: p.served(), Secrets: map[airship.SecretName]services.Secret{},
+		Kept: p.records.secrets(), BMCProxy: p.BMCProxy, Now: p.Now(), Rand: p.Rand,
+	}
+	var errs []error
+	for _, name := range p.sip.Spec.Services.SecretNames() {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
+		if err != nil {
+			errs = append(errs, secretFault(p.key.Namespace, err))
+		} else if data != nil {
+			in.Secrets[name] = data
+		}
+	}
+	in.Images, in.PullSecret = p.images(ctx)
+	p.rendered, err = p.Render(in)
+	for _, s := range p.rendered.Services {
+		for _, o := range s.Objects {
+			p.mark(o)
+		}
+		errs = append(errs, s.Err)
+	}
+	return errors.Join(errs...), err
+}
+
+func secretFault(namespace string, err error) error {
+	if fault.ReasonOf(err) != fault.Forbidden {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Forbidden, Op: "read Secrets in", Subject: "namespace " + namespace, Err: errors.New("the operator may not"),
+		Hint: "bind ClusterRole vdo-sip-services to it by a RoleBinding: see deploy/README.md",
+	}
+}
+
+// mark puts the labels on an object by which it is watched, and found to be ours where an
+// apply was interrupted before its UID was recorded.
+func (p *pass) mark(o *unstructured.Unstructured) {
+	labels := o.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[render.LabelManagedBy] = render.ManagedBy
+	labels[airship.LabelClusterNamespace], labels[airship.LabelClusterName] = p.key.Namespace, p.key.Name
+	o.SetLabels(labels)
+}
+
+// served are the hosts that services lead to: without those that leave.
+func (p *pass) served() map[airship.Role][]services.Host {
+	all := map[airship.Role][]services.Host{}
+	for _, r := range p.choice.Roles {
+		for _, h := range p.held(r) {
+			e := p.extracted[h.Key()]
+			all[r.Role] = append(all[r.Role], services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, BMC: e.bmc})
+		}
+	}
+	return all
+}
+
+// held are the hosts of a role that stay, in their order.
+func (p *pass) held(r choose.Role) []choose.Host {
+	return choose.Sorted(append(append([]choose.Host{}, r.Keep...), r.Take...))
+}
+
+// images are those of the accepted bundle; while it cannot be read, those that run.
+func (p *pass) images(ctx context.Context) (services.Images, []byte) {
+	images, login, err := p.Bundles.Open(ctx)
+	if err == nil {
+		return images, login
+	}
+	return running{p: p, why: err}, p.records.login()
+}
+
+// running are the images that services run already.
+type running struct {
+	p   *pass
+	why error
+}
+
+// Image returns the one that the inventory has for a kind.
+func (r running) Image(kind services.Kind, asked string) (string, error) {
+	for i := range 8 {
+		name := services.Name(r.p.key.Name, kind, i)
+		for _, e := range r.p.records.inventory.Entries() {
+			if e.Kind == "Deployment" && e.Name == name && e.Release != "" {
+				return e.Release, nil
+			}
+		}
+	}
+	return "", &fault.Error{
+		Reason: fault.ReasonOf(r.why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", kind), Err: r.why, Hint: fault.HintOf(r.why),
+	}
+}
+
+// records are the inventory and what of it is on the cluster.
+type records struct {
+	inventory inventory.Inventory
+	saved     inventory.Inventory
+	live      plan.Live
+	refused   map[inventory.Key]error
+}
+
+func (r *records) load(ctx context.Context, p *pass) (err error) {
+	if r.inventory, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip)); err != nil {
+		return err
+	}
+	r.saved = r.inventory
+	r.live, r.refused = plan.Live{}, map[inventory.Key]error{}
+	return r.read(ctx, p, nil)
+}
+
+// read adds what of the inventory and of further objects was not read yet.
+func (r *records) read(ctx context.Context, p *pass, more []inventory.ID) error {
+	var ids []inventory.ID
+	for _, e := range r.inventory.Entries() {
+		more = append(more, e.ID)
+	}
+	for _, id := range more {
+		if _, known := r.live[id.Key]; !known && r.refused[id.Key] == nil {
+			ids = append(ids, id)
+		}
+	}
+	live, refused, err := p.Cluster.Read(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r.live[id.Key] = live[id.Key] // nil: it is known not to be there
+		if refused[id.Key] != nil {
+			r.refused[id.Key] = refused[id.Key]
+		}
+	}
+	return nil
+}
+
+// save writes the inventory, where it says something new.
+func (r *records) save(ctx context.Context, p *pass) error {
+	if r.inventory.Equal(r.saved) {
+		return nil
+	}
+	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory); err != nil {
+		return err
+	}
+	r.saved = r.inventory
+	return nil
+}
+
+// secrets are the Secrets that were made before, with what was made by chance.
+func (r *records) secrets() map[string]services.Secret {
+	all := map[string]services.Secret{}
+	for key, o := range r.live {
+		if key.Kind != "Secret" || o == nil {
+			continue
+		}
+		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+		s := services.Secret{}
+		for k, v := range data {
+			if decoded, err := base64.StdEncoding.DecodeString(v); err == nil {
+				s[k] = decoded
+			}
+		}
+		all[key.Name] = s
+	}
+	return all
+}
+
+// login is the one that pods have already.
+func (r *records) login() []byte {
+	for _, s := range r.secrets() {
+		if l, ok := s[".dockerconfigjson"]; ok {
+			return l
+		}
+	}
+	return nil
+}

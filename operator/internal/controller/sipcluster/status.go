@@ -1,0 +1,262 @@
+package sipcluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+)
+
+const (
+	// interval between passes where nothing changes: what may not be watched (Secrets) is
+	// looked at this often.
+	interval = 10 * time.Minute
+	// maxMessage bounds what one host says.
+	maxMessage = 512
+)
+
+// outcome is what a pass found out.
+type outcome struct {
+	status airship.SIPClusterStatus // without conditions
+	ready  judgement
+	next   reconciler.Next
+}
+
+// judgement is what the condition Ready says, and with it Reconciling and Stalled:
+//
+//	             Ready    Reconciling  Stalled
+//	succeeded    True     absent       absent
+//	progressing  Unknown  True         absent
+//	may pass     False    True         absent
+//	else         False    absent       True
+type judgement struct {
+	reason, message string
+	status          metav1.ConditionStatus
+	stalled         bool
+}
+
+func (j judgement) set(conds *[]metav1.Condition, generation int64) {
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: j.status, Reason: j.reason, Message: j.message}
+	condition.Set(conds, generation, c)
+	on, off := v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled
+	switch {
+	case j.status == metav1.ConditionTrue:
+		condition.Remove(conds, on, off)
+		return
+	case j.stalled:
+		on, off = off, on
+	}
+	c.Type, c.Status = on, metav1.ConditionTrue
+	condition.Set(conds, generation, c)
+	condition.Remove(conds, off)
+}
+
+// failed is the judgement of an error: of several, the reason is the first one's.
+func failed(err error) judgement {
+	reason := airship.ReasonInfraServiceFailure
+	var c *cause
+	if errors.As(err, &c) {
+		reason = c.reason
+	}
+	return judgement{reason: reason, message: fault.Text(err), status: metav1.ConditionFalse, stalled: !mayPass(err)}
+}
+
+// mayPass tells whether an error can pass without a person; of several each has to.
+func mayPass(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // each level is looked at
+	case *cause:
+		return mayPass(e.err)
+	case planConflict:
+		return false
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !mayPass(one) })
+	}
+	return condition.Passing(err) || fault.ReasonOf(err) == fault.Incomplete
+}
+
+// outcome sums a pass up.
+func (p *pass) outcome(err error) outcome {
+	o := outcome{status: p.status(), next: reconciler.Next{Interval: interval}}
+	switch {
+	case err != nil:
+		o.ready = failed(err)
+	case p.choice.Missing() > 0:
+		o.ready = judgement{reason: airship.ReasonUnschedulable, message: p.missing(), status: metav1.ConditionFalse}
+	case p.unfinished() != "":
+		o.ready = judgement{reason: airship.ReasonProgressing, message: p.unfinished(), status: metav1.ConditionUnknown}
+	default:
+		o.ready = judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
+	}
+	if p.again {
+		o.next.AtMost = reconciler.Soon
+	}
+	if at := p.rendered.RenewAt; !at.IsZero() {
+		if left := max(at.Sub(p.Now()), reconciler.Soon); o.next.AtMost == 0 || left < o.next.AtMost {
+			o.next.AtMost = left
+		}
+	}
+	return o
+}
+
+// status is all but the conditions.
+func (p *pass) status() airship.SIPClusterStatus {
+	var st airship.SIPClusterStatus
+	for _, r := range p.choice.Roles {
+		st.Wanted += int32(r.Wanted) //nolint:gosec // validated: at most 2000 a role
+		leaving := map[string]string{}
+		for _, l := range r.Leave {
+			leaving[l.Key().String()] = "it leaves: " + l.Why
+		}
+		all := p.held(r)
+		for _, l := range r.Leave {
+			all = append(all, l.Host)
+		}
+		for _, h := range all {
+			now := p.snapshot.hosts[h.Key()]
+			if !holds(p.key, now.Host) {
+				continue // given back
+			}
+			hs := airship.HostStatus{
+				Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey], Labelled: now.Labelled(p.key, r.Role),
+				Problem: condition.Cut(leaving[h.Key().String()]+r.Problems[h.Key()], maxMessage),
+			}
+			hs.Addresses = p.hostAddresses(now)
+			st.Hosts = append(st.Hosts, hs)
+		}
+		if r.Missing > 0 {
+			m := airship.MissingHosts{Role: r.Role, Count: int32(r.Missing)} //nolint:gosec // as above
+			for _, x := range r.Refused {
+				m.Refused = append(m.Refused, airship.RefusedHosts{Reason: string(x.Reason), Count: int32(x.Count), Hosts: x.Hosts}) //nolint:gosec // hosts of a site
+			}
+			st.Missing = append(st.Missing, m)
+		}
+	}
+	st.Held = int32(len(st.Hosts)) //nolint:gosec // as above
+	for _, s := range p.states {
+		st.Services = append(st.Services, s.status())
+	}
+	return st
+}
+
+// hostAddresses are all that services use, each once.
+func (p *pass) hostAddresses(h *host) []string {
+	e := p.extracted[h.Key()]
+	if e == nil {
+		return nil
+	}
+	var all []string
+	seen := map[string]bool{}
+	for _, id := range p.sip.Spec.Services.Interfaces() {
+		for _, a := range e.addresses[id] {
+			if s := a.String(); !seen[s] {
+				seen[s] = true
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// missing says what is missing and why, role by role.
+func (p *pass) missing() string {
+	var all []string
+	for _, r := range p.choice.Roles {
+		if r.Missing == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%d of %d %s hosts are missing", r.Missing, r.Wanted, r.Role)
+		var why []string
+		for _, x := range r.Refused {
+			why = append(why, fmt.Sprintf("%d: %s", x.Count, x.Reason))
+		}
+		if len(why) == 0 {
+			why = []string{"there are no other hosts"}
+		}
+		all = append(all, text+" ("+strings.Join(why, "; ")+")")
+	}
+	return strings.Join(all, "; ") + ". Add BareMetalHosts that fit, or lower spec.nodes' count"
+}
+
+// unfinished says what is under way, or "".
+func (p *pass) unfinished() string {
+	var all []string
+	for _, s := range p.states {
+		if !s.ready {
+			all = append(all, s.Name+": "+s.message)
+		}
+	}
+	if len(all) > 0 {
+		return "waiting for " + few(all)
+	}
+	for _, h := range p.status().Hosts {
+		if strings.HasPrefix(h.Problem, "it leaves: ") {
+			all = append(all, h.Namespace+"/"+h.Name)
+		}
+	}
+	if len(all) > 0 {
+		return "hosts leave: " + few(all)
+	}
+	if p.again {
+		return "removing what is no longer wanted"
+	}
+	return ""
+}
+
+func (p *pass) summary() string {
+	st := p.status()
+	text := fmt.Sprintf("%d hosts, %d services", len(st.Hosts), len(st.Services))
+	var troubled []string
+	for _, h := range st.Hosts {
+		if h.Problem != "" {
+			troubled = append(troubled, h.Namespace+"/"+h.Name)
+		}
+	}
+	if len(troubled) > 0 {
+		text += "; see status.hosts for " + few(troubled)
+	}
+	return text
+}
+
+// Record puts the outcome into the status.
+func (o outcome) Record(sip object) {
+	conds := sip.Status.Conditions
+	sip.Status = o.status
+	sip.Status.Conditions, sip.Status.ObservedGeneration = conds, sip.Generation
+	o.ready.set(&sip.Status.Conditions, sip.Generation)
+}
+
+// Next is the interval, or sooner.
+func (o outcome) Next(object) reconciler.Next { return o.next }
+
+// removing is the outcome of a removal that is not done.
+type removing struct {
+	left int
+	err  error
+}
+
+// Record says what is left.
+func (r removing) Record(sip object) {
+	sip.Status.ObservedGeneration = sip.Generation
+	j := judgement{reason: airship.ReasonProgressing, message: fmt.Sprintf("removing services: %d objects are left", r.left), status: metav1.ConditionUnknown}
+	if r.err != nil {
+		j = failed(r.err)
+	}
+	j.set(&sip.Status.Conditions, sip.Generation)
+}
+
+// Next is soon, since what was deleted is gone soon; after a fault, as for any.
+func (r removing) Next(object) reconciler.Next {
+	if r.err != nil {
+		return reconciler.Next{Interval: interval}
+	}
+	return reconciler.Next{AtMost: reconciler.Soon}
+}

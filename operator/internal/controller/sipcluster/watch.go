@@ -1,0 +1,146 @@
+package sipcluster
+
+import (
+	"context"
+	"crypto/rand"
+	"reflect"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+)
+
+// CacheOptions bound what a manager's cache keeps for this controller: of BareMetalHosts
+// what matters, and Deployments and Services that are ours alone.
+func CacheOptions() map[client.Object]cache.ByObject {
+	ours := cache.ByObject{Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
+	return map[client.Object]cache.ByObject{
+		hostObject(types.NamespacedName{}): {Namespaces: everywhere, Transform: TrimHost},
+		&airship.SIPCluster{}:              {Namespaces: everywhere},
+		&appsv1.Deployment{}:               ours,
+		&corev1.Service{}:                  ours,
+	}
+}
+
+var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
+
+// SetupWithManager adds the controller to a manager, whose cache has [CacheOptions] and
+// DriverBundles. A pass starts when a SIPCluster, a host that it holds, one of its
+// Deployments or Services or the bundle changes; and, of one that lacks hosts, when a host
+// changes that it could take.
+func SetupWithManager(mgr manager.Manager, o Options) error {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	r := &Reconciler{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,
+		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
+		Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Records: inventory.SIPClusters},
+	}
+	users := users{mgr.GetClient()}
+	return builder.ControllerManagedBy(mgr).
+		Named("sipcluster").
+		For(&airship.SIPCluster{}, builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(hostObject(types.NamespacedName{}), handler.EnqueueRequestsFromMapFunc(users.ofHost), builder.WithPredicates(hostChanged())).
+		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
+}
+
+// hostChanged lets through what changed in what matters: Metal3 notes the time of each look
+// at a host, which would start passes for ever.
+func hostChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isBefore := e.ObjectOld.(*unstructured.Unstructured)
+		now, isNow := e.ObjectNew.(*unstructured.Unstructured)
+		if !isBefore || !isNow {
+			return true
+		}
+		a, b := readHost(before), readHost(now)
+		a.resourceVersion, b.resourceVersion = "", ""
+		return !reflect.DeepEqual(a, b)
+	}}
+}
+
+// users finds the SIPClusters that a change concerns.
+type users struct{ client.Reader }
+
+// ofHost returns the holder of a host; of a free one all that lack hosts, and all that its
+// labels may have been meant for.
+func (u users) ofHost(ctx context.Context, o client.Object) []reconcile.Request {
+	h, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	if by, _ := readHost(h).Holder(); by.Namespace != "" && by.Name != "" {
+		return []reconcile.Request{{NamespacedName: by}}
+	}
+	return u.each(ctx, func(s object) bool { return len(s.Status.Missing) > 0 || replaces(s) })
+}
+
+// replaces tells whether a free host could take the place of one that failed.
+func replaces(s object) bool {
+	for _, h := range s.Status.Hosts {
+		if h.Problem != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (u users) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	return u.each(ctx, func(object) bool { return true })
+}
+
+func (u users) each(ctx context.Context, wanted func(object) bool) []reconcile.Request {
+	var list airship.SIPClusterList
+	if err := u.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "list SIPClusters")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if wanted(&list.Items[i]) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}
+
+// ofLabels returns the SIPCluster that an object was made for.
+func ofLabels(_ context.Context, o client.Object) []reconcile.Request {
+	l := o.GetLabels()
+	by, _ := choose.Host{Labels: l}.Holder()
+	if by.Namespace == "" || by.Name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: by}}
+}

@@ -1,0 +1,112 @@
+// Package metal3 gives tests Metal3's BareMetalHosts: the real kind, whose definition is
+// read from the upstream files, and hosts as Metal3 and ViNO leave them.
+package metal3
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+)
+
+// Kind of hosts.
+var Kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+
+// Install makes the API server serve BareMetalHosts. Where there are no upstream files the
+// test fails in CI, and is skipped elsewhere.
+func Install(t testing.TB, cfg *rest.Config) {
+	t.Helper()
+	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
+		Paths: []string{filepath.Join(upstream.Dir(t), "metal3", "v0.13.2")}, ErrorIfPathMissing: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Host says what a host is like. The zero value of a field is what is usual.
+type Host struct {
+	Namespace, Name string
+	Labels          map[string]string
+	State           string // default: available
+	Operational     string // default: OK
+	Address         string // IPv4 on the network oam; "" leaves the network data out
+}
+
+// Create makes a host with the Secrets that it names.
+func Create(ctx context.Context, c client.Client, h Host) error {
+	for _, s := range h.secrets() {
+		if err := c.Create(ctx, s); err != nil {
+			return err
+		}
+	}
+	o := h.object()
+	if err := c.Create(ctx, o); err != nil {
+		return err
+	}
+	return SetStatus(ctx, c, o, or(h.State, "available"), or(h.Operational, "OK"), "")
+}
+
+// SetStatus writes a host's status as Metal3 does.
+func SetStatus(ctx context.Context, c client.Client, o *unstructured.Unstructured, state, operational, errorType string) error {
+	patch := client.MergeFrom(o.DeepCopy())
+	status := map[string]any{
+		"provisioning":      map[string]any{"ID": "", "state": state, "image": map[string]any{"url": ""}},
+		"operationalStatus": operational, "poweredOn": true, "errorMessage": "", "errorCount": int64(0), "hardwareProfile": "",
+		"goodCredentials": map[string]any{}, "triedCredentials": map[string]any{},
+	}
+	if errorType != "" {
+		status["errorType"] = errorType
+	}
+	o.Object["status"] = status
+	return c.Status().Patch(ctx, o, patch)
+}
+
+func (h Host) object() *unstructured.Unstructured {
+	spec := map[string]any{
+		"online": true,
+		"bmc": map[string]any{
+			"address": "redfish+https://bmc." + h.Name + ".example/redfish/v1/Systems/1", "credentialsName": h.Name + "-bmc",
+		},
+	}
+	if h.Address != "" {
+		spec["networkData"] = map[string]any{"name": h.Name + "-network", "namespace": h.Namespace}
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(Kind)
+	o.SetNamespace(h.Namespace)
+	o.SetName(h.Name)
+	o.SetLabels(h.Labels)
+	return o
+}
+
+func (h Host) secrets() []*corev1.Secret {
+	all := []*corev1.Secret{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Name + "-bmc"},
+		Data:       map[string][]byte{"username": []byte("root"), "password": []byte("bmc-password-of-" + h.Name)},
+	}}
+	if h.Address != "" {
+		data := fmt.Sprintf(`{"networks":[{"id":"oam","type":"ipv4","link":"eth0","ip_address":%q},{"id":"pxe","type":"ipv4","link":"eth1","ip_address":"172.30.0.1"}]}`, h.Address)
+		all = append(all, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: h.Namespace, Name: h.Name + "-network"}, Data: map[string][]byte{"networkData": []byte(data)},
+		})
+	}
+	return all
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
