@@ -23,10 +23,88 @@ import (
 //     propagates (HasPrivilegeOnEntities, HasUserPrivilegeOnEntities,
 //     FetchUserPrivilegeOnEntities).
 //   - a new role's id is returned (AddAuthorizationRole): the simulator returns none.
+//   - a role that permissions have is not removed where that is asked for, else they go with
+//     it (RemoveAuthorizationRole);
+//   - what changes something asks for the privilege that its documentation names, see
+//     privilegeOf.
 //
-// An account without any permission is an administrator, as accounts of the simulator are.
+// An account without any permission is an administrator, as accounts of the simulator are,
+// but for those that were made in the vCenter.
 type authorization struct {
 	*simulator.AuthorizationManager
+
+	v *VCenter
+}
+
+// privilegeOf are the privileges that methods ask for, on their object or, of roles, on the
+// root, by the API's documentation.
+var privilegeOf = map[string]string{
+	"AddAuthorizationRole": "Authorization.ModifyRoles", "UpdateAuthorizationRole": "Authorization.ModifyRoles", "RemoveAuthorizationRole": "Authorization.ModifyRoles",
+	"SetEntityPermissions": "Authorization.ModifyPermissions", "RemoveEntityPermission": "Authorization.ModifyPermissions",
+	"ReconfigVM_Task": "VirtualMachine.Config.Settings", "UpgradeVM_Task": "VirtualMachine.Config.UpgradeVirtualHardware",
+	"PowerOnVM_Task": "VirtualMachine.Interact.PowerOn", "PowerOffVM_Task": "VirtualMachine.Interact.PowerOff", "ShutdownGuest": "VirtualMachine.Interact.PowerOff",
+}
+
+// lacks is the fault of who calls a method without its privilege.
+func (v *VCenter) lacks(ctx *simulator.Context, m *simulator.Method) types.BaseMethodFault {
+	privilege := privilegeOf[m.Name]
+	if privilege == "" || ctx.Session == nil {
+		return nil
+	}
+	entity := v.content().RootFolder
+	switch req := m.Body.(type) {
+	case *types.SetEntityPermissions:
+		entity = req.Entity
+	case *types.RemoveEntityPermission:
+		entity = req.Entity
+	default:
+		if m.This.Type == "VirtualMachine" {
+			entity = m.This
+		}
+	}
+	a, ok := v.model.Map().Get(*v.content().AuthorizationManager).(*authorization)
+	if !ok || slices.Contains(a.effective(ctx, ctx.Session.UserName, entity), privilege) {
+		return nil
+	}
+	return &types.NoPermission{Object: &entity, PrivilegeId: privilege}
+}
+
+// withoutRole says whether an account was made in the vCenter and given nothing.
+func (v *VCenter) withoutRole(user string) bool {
+	v.mu.Lock()
+	made := v.plain[plainUser(user)]
+	v.mu.Unlock()
+	if !made {
+		return false
+	}
+	a, ok := v.model.Map().Get(*v.content().AuthorizationManager).(*authorization)
+	return ok && !slices.ContainsFunc(a.permissions(), func(p types.Permission) bool { return plainUser(p.Principal) == plainUser(user) })
+}
+
+// RemoveAuthorizationRole removes a role.
+func (a *authorization) RemoveAuthorizationRole(req *types.RemoveAuthorizationRole) soap.HasFault {
+	for _, p := range a.permissions() {
+		if p.RoleId != req.RoleId {
+			continue
+		}
+		if req.FailIfUsed {
+			return &methods.RemoveAuthorizationRoleBody{Fault_: simulator.Fault("", new(types.RemoveFailed))}
+		}
+		a.RemoveEntityPermission(&types.RemoveEntityPermission{Entity: *p.Entity, User: p.Principal, IsGroup: p.Group})
+	}
+	return a.AuthorizationManager.RemoveAuthorizationRole(req)
+}
+
+// RemoveEntityPermission removes that of an account in either form of its name.
+func (a *authorization) RemoveEntityPermission(req *types.RemoveEntityPermission) soap.HasFault {
+	for _, p := range a.permissions() {
+		if p.Entity != nil && *p.Entity == req.Entity && p.Group == req.IsGroup && plainUser(p.Principal) == plainUser(req.User) {
+			exact := *req
+			exact.User = p.Principal
+			return a.AuthorizationManager.RemoveEntityPermission(&exact)
+		}
+	}
+	return &methods.RemoveEntityPermissionBody{Fault_: simulator.Fault("", new(types.NotFound))}
 }
 
 // plainUser is an account as name@domain, in lower case.
@@ -77,6 +155,11 @@ func (a *authorization) effective(ctx *simulator.Context, user string, entity ty
 	}
 	roles := object.AuthorizationRoleList(a.RoleList)
 	if len(mine) == 0 {
+		a.v.mu.Lock()
+		defer a.v.mu.Unlock()
+		if a.v.plain[plainUser(user)] {
+			return nil
+		}
 		return roles.ByName("Admin").Privilege
 	}
 	at := &entity

@@ -7,7 +7,8 @@
 //
 // each with a cluster, hosts and VMs, so that names in folders, several datacenters
 // and wrong names can be tried. The accounts are [Admin], [Reader] (sees nothing),
-// [Stranger] (has no role) and any other, which is refused as InvalidLogin.
+// [Stranger] (has no role), [Administrator] (of its accounts too), those that are made in
+// it, and any other, which is refused as InvalidLogin.
 package vcenter
 
 import (
@@ -15,6 +16,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -72,6 +74,10 @@ type VCenter struct {
 	passwords map[string]string
 	refused   map[string]int
 	accepted  map[string][]string
+	// plain are accounts that were made in the vCenter: without a permission they have no
+	// role. ssoSessions are how many may change accounts.
+	plain       map[string]bool
+	ssoSessions int
 }
 
 // VM is a virtual machine of the inventory.
@@ -102,9 +108,9 @@ func Run(o Options) (*VCenter, error) {
 	v := &VCenter{
 		opts: o, serving: cert.serving,
 		CA: cert.ca, SHA1: cert.sha1, SHA256: cert.sha256, logins: map[string]int{}, model: model(o),
-		passwords: map[string]string{}, refused: map[string]int{}, accepted: map[string][]string{},
+		passwords: map[string]string{}, refused: map[string]int{}, accepted: map[string][]string{}, plain: map[string]bool{},
 	}
-	for _, a := range []Account{Admin, Reader, Stranger} {
+	for _, a := range []Account{Admin, Administrator, Reader, Stranger} {
 		v.passwords[a.Username] = a.Password
 	}
 	if err := v.model.Create(); err != nil {
@@ -156,7 +162,7 @@ func (v *VCenter) arrange(o Options) error {
 	registry.SessionManager().ValidLogin = v.valid
 	registry.Handler = v.authorize
 	if a, ok := registry.Get(types.ManagedObjectReference{Type: "AuthorizationManager", Value: "AuthorizationManager"}).(*simulator.AuthorizationManager); ok {
-		registry.Put(&authorization{a})
+		registry.Put(&authorization{a, v})
 	}
 	return nil
 }
@@ -214,7 +220,12 @@ func (v *VCenter) listen() {
 	}
 	s.Listen = &url.URL{Host: "127.0.0.1:0", User: url.UserPassword(Admin.Username, Admin.Password)}
 	s.RegisterEndpoints = true
+	s.ServeMux = http.NewServeMux()
+	s.ServeMux.HandleFunc(tokenPath, v.tokens)
 	v.server = s.NewServer()
+	if !v.opts.ESXi {
+		v.simulateDirectory()
+	}
 	host, port, _ := net.SplitHostPort(v.server.URL.Host)
 	v.Host = host
 	v.Port, _ = strconv.Atoi(port)
@@ -292,13 +303,13 @@ func (v *VCenter) Accepted(username string) []string {
 // authorize denies what an account may not do.
 func (v *VCenter) authorize(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	denied := &types.NoPermission{Object: &m.This, PrivilegeId: "System.View"}
-	if req, ok := m.Body.(*types.Login); ok && req.UserName == Stranger.Username && v.valid(req) {
+	if req, ok := m.Body.(*types.Login); ok && (req.UserName == Stranger.Username || v.withoutRole(req.UserName)) && v.valid(req) {
 		return nil, denied
 	}
 	if ctx.Session != nil && ctx.Session.UserName == Reader.Username && m.Name != "Logout" {
 		return nil, denied
 	}
-	return nil, nil
+	return nil, v.lacks(ctx, m)
 }
 
 // Logins counts the login attempts of an account.

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/vapi/rest"
 	"github.com/vmware/govmomi/vapi/tags"
+	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/soap"
@@ -27,18 +28,25 @@ import (
 // API has no other way to learn their names.
 const maxNames = 1000
 
-// service is a client of another service of the vCenter, in the same session, with the
-// same rule for certificates and the same bound on answers.
+// service is a client of another service of the vCenter, in the same session.
 func (i *inspection) service(path, namespace string) *soap.Client {
-	sc := i.c.NewServiceClient(path, namespace)
-	i.bind(sc)
-	sc.Cookie = i.c.SessionCookie
+	return serviceOf(i.c, path, namespace)
+}
+
+func (i *inspection) bind(sc *soap.Client) { bindTo(i.c, sc) }
+
+// serviceOf is a client of another service of the vCenter, in the same session, with the
+// same rule for certificates and the same bound on answers.
+func serviceOf(c *vim25.Client, path, namespace string) *soap.Client {
+	sc := c.NewServiceClient(path, namespace)
+	bindTo(c, sc)
+	sc.Cookie = c.SessionCookie
 	return sc
 }
 
-func (i *inspection) bind(sc *soap.Client) {
+func bindTo(c *vim25.Client, sc *soap.Client) {
 	sc.Transport = bounded{sc.DefaultTransport()}
-	sc.CheckRedirect = i.c.CheckRedirect
+	sc.CheckRedirect = c.CheckRedirect
 }
 
 // tasks reads the recent tasks, as the drivers do.

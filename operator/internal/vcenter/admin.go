@@ -1,0 +1,215 @@
+package vcenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// Admin is a session of somebody who may change a vCenter: its roles, permissions,
+// accounts, tags and VMs. It is opened by [Open] and has to be closed.
+type Admin struct {
+	target Target
+	c      *vim25.Client
+	User   string // the account as the vCenter names it
+	sso    *directory
+}
+
+// Open logs in. The certificate is checked, and what answers is known to be a vCenter,
+// before the password is sent.
+func Open(ctx context.Context, t Target) (*Admin, error) {
+	if err := t.valid(); err != nil {
+		return nil, err
+	}
+	var r Report
+	c, err := t.connect(ctx, &r)
+	if err != nil {
+		return nil, t.classify("connect to", err)
+	}
+	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
+		c.CloseIdleConnections()
+		return nil, err
+	}
+	res, err := methods.Login(ctx, c, &types.Login{
+		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
+	if err != nil {
+		defer c.CloseIdleConnections()
+		return nil, t.classifyLogin(err)
+	}
+	return &Admin{target: t, c: c, User: res.Returnval.UserName}, nil
+}
+
+// Close logs out.
+func (a *Admin) Close() {
+	if a.sso != nil {
+		a.sso.close()
+	}
+	logout(context.Background(), a.c)
+	a.c.CloseIdleConnections()
+}
+
+// fault is an error of the vCenter. Who lacks a privilege here is who logged in to change
+// something.
+func (a *Admin) fault(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = a.target.classify(op, err)
+	var f *fault.Error
+	if errors.As(err, &f) && f.Reason == fault.Forbidden {
+		f.Hint = "log in as who may change this: --username administrator@vsphere.local, or run the script of `vdoctl users plan -o govc` there"
+	}
+	return err
+}
+
+// Role is one of a vCenter.
+type Role struct {
+	ID         int32
+	Name       string
+	Privileges []string
+}
+
+func (a *Admin) authorization() types.ManagedObjectReference {
+	return *a.c.ServiceContent.AuthorizationManager
+}
+
+// Roles returns all roles by name.
+func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
+	list, err := object.NewAuthorizationManager(a.c).RoleList(ctx)
+	if err != nil {
+		return nil, a.fault("read the roles of", err)
+	}
+	out := map[string]Role{}
+	for _, r := range list {
+		out[r.Name] = Role{ID: r.RoleId, Name: r.Name, Privileges: slices.Clone(r.Privilege)}
+	}
+	return out, nil
+}
+
+// MakeRole makes a role.
+func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
+	_, err := methods.AddAuthorizationRole(ctx, a.c, &types.AddAuthorizationRole{This: a.authorization(), Name: name, PrivIds: list})
+	return a.fault("make the role "+name+" in", err)
+}
+
+// ChangeRole gives a role other privileges.
+func (a *Admin) ChangeRole(ctx context.Context, r Role, list []string) error {
+	_, err := methods.UpdateAuthorizationRole(ctx, a.c, &types.UpdateAuthorizationRole{This: a.authorization(), RoleId: r.ID, NewName: r.Name, PrivIds: list})
+	return a.fault("change the role "+r.Name+" in", err)
+}
+
+// RemoveRole removes a role that no permission has; it fails where one has.
+func (a *Admin) RemoveRole(ctx context.Context, r Role) error {
+	_, err := methods.RemoveAuthorizationRole(ctx, a.c, &types.RemoveAuthorizationRole{This: a.authorization(), RoleId: r.ID, FailIfUsed: true})
+	return a.fault("remove the role "+r.Name+" from", err)
+}
+
+// RoleUsed counts the permissions that have a role.
+func (a *Admin) RoleUsed(ctx context.Context, r Role) (int, error) {
+	res, err := methods.RetrieveRolePermissions(ctx, a.c, &types.RetrieveRolePermissions{This: a.authorization(), RoleId: r.ID})
+	if err != nil {
+		return 0, a.fault("read who has the role "+r.Name+" in", err)
+	}
+	return len(res.Returnval), nil
+}
+
+// Permissions returns those of an account by object: Type-Value.
+func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error) {
+	m := object.NewAuthorizationManager(a.c)
+	roles, err := m.RoleList(ctx)
+	if err != nil {
+		return nil, a.fault("read the roles of", err)
+	}
+	all, err := m.RetrieveAllPermissions(ctx)
+	if err != nil {
+		return nil, a.fault("read the permissions of", err)
+	}
+	out := map[string]privileges.Permission{}
+	for _, p := range all {
+		if p.Group || p.Entity == nil || !privileges.SameUser(p.Principal, principal) {
+			continue
+		}
+		name := ""
+		if r := roles.ById(p.RoleId); r != nil {
+			name = r.Name
+		}
+		out[p.Entity.Type+"-"+p.Entity.Value] = privileges.Permission{Role: name, Propagate: p.Propagate}
+	}
+	return out, nil
+}
+
+// refOf reads Type-Value.
+func refOf(id string) (types.ManagedObjectReference, error) {
+	kind, value, ok := strings.Cut(id, "-")
+	if !ok {
+		return types.ManagedObjectReference{}, fmt.Errorf("%q is not the id of an object", id)
+	}
+	return types.ManagedObjectReference{Type: kind, Value: value}, nil
+}
+
+// SetPermission gives an account a role on an object, in the place of the one that it has
+// there. Those of others stay.
+func (a *Admin) SetPermission(ctx context.Context, id, principal string, r Role, propagate bool) error {
+	ref, err := refOf(id)
+	if err == nil {
+		_, err = methods.SetEntityPermissions(ctx, a.c, &types.SetEntityPermissions{This: a.authorization(), Entity: ref,
+			Permission: []types.Permission{{Entity: &ref, Principal: privileges.DomainUser(principal), RoleId: r.ID, Propagate: propagate}}})
+	}
+	return a.fault("set a permission on "+id+" of", err)
+}
+
+// RemovePermission takes an account's permission off an object. One that is not there, and
+// an object that is gone, are no error.
+func (a *Admin) RemovePermission(ctx context.Context, id, principal string) error {
+	ref, err := refOf(id)
+	if err == nil {
+		_, err = methods.RemoveEntityPermission(ctx, a.c, &types.RemoveEntityPermission{This: a.authorization(), Entity: ref, User: privileges.DomainUser(principal)})
+	}
+	if is[*types.NotFound](err) || is[*types.ManagedObjectNotFound](err) {
+		return nil
+	}
+	return a.fault("remove a permission on "+id+" of", err)
+}
+
+// Session is one that is open in a vCenter.
+type Session struct {
+	Agent         string // the program, as it names itself
+	Login, Active time.Time
+}
+
+// Sessions returns those of an account.
+func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, error) {
+	var m mo.SessionManager
+	if err := property.DefaultCollector(a.c).RetrieveOne(ctx, *a.c.ServiceContent.SessionManager, []string{"sessionList"}, &m); err != nil {
+		return nil, a.fault("read the sessions of", err)
+	}
+	var out []Session
+	for i := range m.SessionList {
+		if s := &m.SessionList[i]; privileges.SameUser(s.UserName, principal) {
+			out = append(out, Session{Agent: s.UserAgent, Login: s.LoginTime, Active: s.LastActiveTime})
+		}
+	}
+	return out, nil
+}
+
+// Now is the vCenter's clock.
+func (a *Admin) Now(ctx context.Context) (time.Time, error) {
+	now, err := methods.GetCurrentTime(ctx, a.c)
+	if err != nil {
+		return time.Time{}, a.fault("read the clock of", err)
+	}
+	return *now, nil
+}
