@@ -5,14 +5,17 @@
 //	search     Cns.Searchable, StorageProfile.View               the vCenter's root          block and file volumes
 //	datastore  Datastore.FileManagement                          datastores for volumes      block and file volumes
 //	vm         VirtualMachine.Config.AddExistingDisk,            the nodes' VMs              block volumes
-//	           VirtualMachine.Config.AddRemoveDevice
+//	           VirtualMachine.Config.AddRemoveDevice,
+//	           with encryption Cryptographer.AddDisk
 //	file       Host.Config.Storage                               vSAN clusters               file volumes
 //	ReadOnly   System.Read, System.View                          root, and all ancestors of  cloud provider, volumes,
 //	                                                             the nodes' VMs and the VMs  zones and topology
 //
 // Each role of a vCenter has System.Anonymous, System.Read and System.View besides, and
-// ReadOnly is built in. Snapshots need no more than block volumes do. Everything here is
-// a pure function.
+// ReadOnly is built in. Snapshots, topology and the zones of the cloud provider need no more
+// than is said here. That encryption needs Cryptographer.AddDisk is taken from vSphere's own
+// table of privileges (to add a disk to an encrypted VM), not from the driver's. Everything
+// here is a pure function.
 package privileges
 
 import "slices"
@@ -35,6 +38,8 @@ type Features struct {
 	Block    bool // block volumes, with snapshots or without
 	File     bool // shared volumes of vSAN file service
 	Topology bool // volumes know zones
+	// Encryption: nodes' VMs are encrypted, or volumes are, by a storage policy.
+	Encryption bool
 }
 
 // Role is a role that the drivers' account needs.
@@ -70,9 +75,13 @@ func Roles(f Features) []Role {
 				Why: "keep volumes on these datastores"})
 	}
 	if f.Block {
-		out = append(out, Role{
-			Name: "vdo-csi-vm", Privileges: []string{"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"}, On: VM,
-			Why: "attach and detach volumes"})
+		r := Role{Name: "vdo-csi-vm", Privileges: []string{"VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Config.AddRemoveDevice"}, On: VM,
+			Why: "attach and detach volumes"}
+		if f.Encryption {
+			r.Privileges = append([]string{"Cryptographer.AddDisk"}, r.Privileges...)
+			r.Why += ", encrypted ones too"
+		}
+		out = append(out, r)
 	}
 	if f.File {
 		out = append(out, Role{
@@ -80,6 +89,17 @@ func Roles(f Features) []Role {
 	}
 	if f != (Features{}) {
 		out = append(out, Role{Name: ReadOnly, Privileges: read(), On: Ancestor, BuiltIn: true, Why: "find the nodes' VMs, their zones and shared datastores"})
+	}
+	return out
+}
+
+// RoleNames are the names of the roles that are made, whatever is asked for.
+func RoleNames() []string {
+	var out []string
+	for _, r := range Roles(Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}) {
+		if !r.BuiltIn {
+			out = append(out, r.Name)
+		}
 	}
 	return out
 }

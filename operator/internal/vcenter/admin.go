@@ -26,6 +26,9 @@ type Admin struct {
 	c      *vim25.Client
 	User   string // the account as the vCenter names it
 	sso    *directory
+	// roles as they were read, until one is changed here: a list of all their privileges is
+	// long.
+	roles object.AuthorizationRoleList
 }
 
 // Open logs in. The certificate is checked, and what answers is known to be a vCenter,
@@ -86,11 +89,22 @@ func (a *Admin) authorization() types.ManagedObjectReference {
 	return *a.c.ServiceContent.AuthorizationManager
 }
 
+func (a *Admin) roleList(ctx context.Context) (object.AuthorizationRoleList, error) {
+	if a.roles == nil {
+		list, err := object.NewAuthorizationManager(a.c).RoleList(ctx)
+		if err != nil {
+			return nil, a.fault("read the roles of", err)
+		}
+		a.roles = list
+	}
+	return a.roles, nil
+}
+
 // Roles returns all roles by name.
 func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
-	list, err := object.NewAuthorizationManager(a.c).RoleList(ctx)
+	list, err := a.roleList(ctx)
 	if err != nil {
-		return nil, a.fault("read the roles of", err)
+		return nil, err
 	}
 	out := map[string]Role{}
 	for _, r := range list {
@@ -101,18 +115,21 @@ func (a *Admin) Roles(ctx context.Context) (map[string]Role, error) {
 
 // MakeRole makes a role.
 func (a *Admin) MakeRole(ctx context.Context, name string, list []string) error {
+	a.roles = nil
 	_, err := methods.AddAuthorizationRole(ctx, a.c, &types.AddAuthorizationRole{This: a.authorization(), Name: name, PrivIds: list})
 	return a.fault("make the role "+name+" in", err)
 }
 
 // ChangeRole gives a role other privileges.
 func (a *Admin) ChangeRole(ctx context.Context, r Role, list []string) error {
+	a.roles = nil
 	_, err := methods.UpdateAuthorizationRole(ctx, a.c, &types.UpdateAuthorizationRole{This: a.authorization(), RoleId: r.ID, NewName: r.Name, PrivIds: list})
 	return a.fault("change the role "+r.Name+" in", err)
 }
 
 // RemoveRole removes a role that no permission has; it fails where one has.
 func (a *Admin) RemoveRole(ctx context.Context, r Role) error {
+	a.roles = nil
 	_, err := methods.RemoveAuthorizationRole(ctx, a.c, &types.RemoveAuthorizationRole{This: a.authorization(), RoleId: r.ID, FailIfUsed: true})
 	return a.fault("remove the role "+r.Name+" from", err)
 }
@@ -128,12 +145,11 @@ func (a *Admin) RoleUsed(ctx context.Context, r Role) (int, error) {
 
 // Permissions returns those of an account by object: Type-Value.
 func (a *Admin) Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error) {
-	m := object.NewAuthorizationManager(a.c)
-	roles, err := m.RoleList(ctx)
+	roles, err := a.roleList(ctx)
 	if err != nil {
-		return nil, a.fault("read the roles of", err)
+		return nil, err
 	}
-	all, err := m.RetrieveAllPermissions(ctx)
+	all, err := object.NewAuthorizationManager(a.c).RetrieveAllPermissions(ctx)
 	if err != nil {
 		return nil, a.fault("read the permissions of", err)
 	}

@@ -54,18 +54,20 @@ type usersOptions struct {
 	outputFlags
 	siteFlags
 
-	principal string
-	folders   bool
+	principal           string
+	folders, encryption bool
 }
 
 func newUsersCommand(a *app) *cobra.Command {
-	return groupOf("users", "Compute and verify the privileges of the vCenters' accounts", newUsersPlanCommand(a), newUsersVerifyCommand(a))
+	return groupOf("users", "Make, verify and change the vCenters' accounts, with the least privileges",
+		append([]*cobra.Command{newUsersPlanCommand(a), newUsersVerifyCommand(a)}, newUsersChangeCommands(a)...)...)
 }
 
 func (o *usersOptions) bindSite(cmd *cobra.Command, more func(*pflag.FlagSet)) {
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
 		o.siteFlags.bind(fl)
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` to log in with (default: the account of the Secret)"
+		fl.BoolVar(&o.encryption, "encryption", false, "nodes' VMs or volumes are encrypted")
 		more(fl)
 	})
 }
@@ -139,7 +141,7 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 			errs = append(errs, err)
 			continue
 		}
-		a := asked{features: s.wants.FeaturesAt(v.Use)}
+		a := asked{features: o.features(&s, v)}
 		a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: state.Nodes, Features: a.features}, o.principal)
 		if a.found.Err != nil {
 			errs = append(errs, a.found.Err)
@@ -149,6 +151,13 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 		out = append(out, a)
 	}
 	return out, fault.Join(errs...)
+}
+
+// features are those that an account needs privileges for in a vCenter.
+func (o *usersOptions) features(s *site, v configured) privileges.Features {
+	f := s.wants.FeaturesAt(v.Use)
+	f.Encryption = o.encryption && f.Block
+	return f
 }
 
 func (o *usersOptions) plan(ctx context.Context) error {

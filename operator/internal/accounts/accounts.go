@@ -1,0 +1,166 @@
+// Package accounts makes the account that the drivers log in to vCenters with, changes it
+// for another one, and takes away what it made.
+//
+// An account is that of one Secret, and of all vCenters whose VsphereCloudConfig names the
+// Secret. What is needed in each of them is a [privileges.Plan].
+//
+// What was made is in a record, the ConfigMap vdo-account-SECRET beside the Secret. It is
+// written before anything is made, with what was there before, so that it is complete
+// whenever the program ends:
+//
+//   - what is found on the vCenter and is not in the record was there before, and stays;
+//   - an account is known to be made here by its description, which names the cluster: one
+//     without it is never given a password, and never removed;
+//   - an account whose password is in no Secret is used by nobody: it is given another one.
+//
+// So each of [Create], [Rotate] and [Delete] can be run again wherever it was stopped, and
+// does what is left.
+//
+// An account of a vCenter has one password. To have two that work side by side takes two
+// accounts: [Rotate] makes a second one beside the first, with the same roles, puts it
+// into the Secret, waits until the operator has tried it and every pod of the drivers was
+// started with it, and only then removes the first.
+package accounts
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// VCenter is a session of who may change a vCenter. [vcenter.Admin] is one.
+type VCenter interface {
+	Domain(ctx context.Context) (string, error)
+	Account(ctx context.Context, name string) (vcenter.Account, error)
+	PasswordRules(ctx context.Context) (vcenter.PasswordRules, error)
+	MakeAccount(ctx context.Context, name, description string, p vcenter.Password) error
+	SetPassword(ctx context.Context, name string, p vcenter.Password) error
+	RemoveAccount(ctx context.Context, name string) error
+
+	Roles(ctx context.Context) (map[string]vcenter.Role, error)
+	MakeRole(ctx context.Context, name string, privileges []string) error
+	ChangeRole(ctx context.Context, r vcenter.Role, privileges []string) error
+	RemoveRole(ctx context.Context, r vcenter.Role) error
+	RoleUsed(ctx context.Context, r vcenter.Role) (int, error)
+
+	Permissions(ctx context.Context, principal string) (map[string]privileges.Permission, error)
+	SetPermission(ctx context.Context, id, principal string, r vcenter.Role, propagate bool) error
+	RemovePermission(ctx context.Context, id, principal string) error
+
+	Sessions(ctx context.Context, principal string) ([]vcenter.Session, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Place is a vCenter that the account is for.
+type Place struct {
+	Name   string // of the VsphereCloudConfig
+	Server string
+	VCenter
+	// Plan is what an account needs there, compared with what there is.
+	Plan func(ctx context.Context, principal string) (privileges.Plan, error)
+	// Verify logs in as the account and asks what it may do. It returns what is missing.
+	Verify func(ctx context.Context, l Login) (missing []string, err error)
+}
+
+// Login is an account and its password.
+type Login struct {
+	Username string
+	Password vcenter.Password
+}
+
+// Site is what the account is for.
+type Site struct {
+	API client.Client
+
+	Namespace string
+	Secret    string
+	Cluster   string // identifies the cluster, in the description of accounts
+	Places    []Place
+	// Progress is told of each thing that is done, or would be.
+	Progress func(Change)
+	// DryRun changes nothing.
+	DryRun bool
+	// Wait bounds each wait; Poll is how often is looked. Defaults: 15 minutes, 2 seconds.
+	Wait, Poll time.Duration
+}
+
+// Change is one thing that is done.
+type Change struct {
+	VCenter string `json:"vcenter,omitempty"` // by the name of its VsphereCloudConfig; empty for the cluster
+	Do      Do     `json:"do"`
+	Kind    string `json:"kind"` // account, role, permission, Secret
+	Name    string `json:"name"`
+	On      string `json:"on,omitempty"` // path or id of the object that a permission is on
+	Note    string `json:"note,omitempty"`
+}
+
+// Do is what is done to something.
+type Do string
+
+// What is done.
+const (
+	Make    Do = "make"
+	Reset   Do = "reset" // the password of an account that nobody uses
+	Set     Do = "set"
+	Edit    Do = "change"
+	Remove  Do = "remove"
+	Restore Do = "restore"
+	Leave   Do = "leave"
+	Wait    Do = "wait"
+)
+
+func (s *Site) did(c Change) {
+	if s.Progress != nil {
+		s.Progress(c)
+	}
+}
+
+func (s *Site) patience() (limit, poll time.Duration) {
+	limit, poll = s.Wait, s.Poll
+	if limit <= 0 {
+		limit = 15 * time.Minute
+	}
+	if poll <= 0 {
+		poll = 2 * time.Second
+	}
+	return limit, poll
+}
+
+// description marks accounts that were made here.
+func (s *Site) description() string {
+	return fmt.Sprintf("vSphere drivers of Kubernetes cluster %s, Secret %s/%s; made by vdoctl", s.Cluster, s.Namespace, s.Secret)
+}
+
+// DefaultName is how an account is called that nobody named.
+func (s *Site) DefaultName(domain string) string {
+	id, _, _ := strings.Cut(s.Cluster, "-")
+	return "vdo-" + id + "@" + domain
+}
+
+// second ends the name of every second account.
+const second = "-b"
+
+// successor is the name of the account that takes the place of one.
+func successor(name string) string {
+	local, domain, _ := strings.Cut(name, "@")
+	if before, ok := strings.CutSuffix(local, second); ok {
+		return before + "@" + domain
+	}
+	return local + second + "@" + domain
+}
+
+// each does something for each vCenter; the first fault ends it.
+func (s *Site) each(do func(*Place) error) error {
+	for i := range s.Places {
+		if err := do(&s.Places[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// Create makes the account, the roles and the permissions, verifies them as the account,
+// and writes the Secret. Without a name the account is that of the Secret, or one that is
+// named after the cluster. With a password the account is one that exists, elsewhere or
+// here, and it is made nowhere.
+func (s *Site) Create(ctx context.Context, want Login) error {
+	r, err := s.readRecord(ctx)
+	if err != nil {
+		return err
+	}
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return err
+	}
+	now := loginOf(secret)
+	if err := s.settle(ctx, r, now, &want); err != nil {
+		return err
+	}
+	made := r.Made
+	if r.Account == "" {
+		made = want.Password == "" && now.Username == ""
+		r.Account, r.Made, r.SecretMade = want.Username, made, secret == nil
+	}
+	if !made && want.Password == "" {
+		return passwordless("make ready account", want.Username)
+	}
+	login, err := s.prepare(ctx, r, account{Login: want, made: made, kept: now.Username != ""})
+	if err != nil || now == login {
+		return err
+	}
+	if s.DryRun {
+		s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + login.Username})
+		return nil
+	}
+	return s.writeSecret(ctx, secret, login)
+}
+
+func passwordless(op, account string) error {
+	return &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: account, Err: errors.New("it is not made here, and its password is not given"), Hint: "give it: --account-password-file FILE"}
+}
+
+// settle decides which account it is about.
+func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) error {
+	known := r.Account
+	if known == "" {
+		known = now.Username
+	}
+	switch {
+	case r.Next != "":
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate")
+	case want.Username == "" && known == "":
+		domain, err := s.Places[0].Domain(ctx)
+		if err != nil {
+			return err
+		}
+		want.Username = s.DefaultName(domain)
+	case want.Username == "":
+		want.Username = known
+	case known != "" && !privileges.SameUser(known, want.Username):
+		return s.conflict(fmt.Errorf("it is for account %s, not for %s", known, want.Username), "to change the account while drivers run: vdoctl users rotate --principal "+fault.Quote(want.Username))
+	}
+	if want.Password == "" && now.Username != "" {
+		want.Password = now.Password
+	}
+	if !preflight.QualifiedAccount(want.Username) {
+		return &fault.Error{Reason: fault.InvalidInput, Op: "use the account", Subject: fmt.Sprintf("%q", want.Username), Err: errors.New("it has no domain, or characters that the drivers do not accept"),
+			Hint: "write NAME@DOMAIN"}
+	}
+	return nil
+}
+
+func (s *Site) conflict(err error, hint string) error {
+	return &fault.Error{Reason: fault.Conflict, Op: "use Secret", Subject: s.Namespace + "/" + s.Secret, Err: err, Hint: hint}
+}
+
+// account is one that is to be made ready.
+type account struct {
+	Login
+
+	made bool // here, or to be
+	kept bool // its password is in the Secret
+}
+
+// prepare makes an account ready in all vCenters, and returns how to log in with it.
+func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
+	plans := make([]privileges.Plan, len(s.Places))
+	exists := make([]bool, len(s.Places))
+	rules := vcenter.PasswordRules{}
+	for i := range s.Places {
+		p := &s.Places[i]
+		var err error
+		if a.made {
+			if exists[i], err = s.ours(ctx, p, a.Username); err == nil {
+				rules, err = stricter(ctx, p, rules)
+			}
+		}
+		if err == nil {
+			plans[i], err = p.Plan(ctx, a.Username)
+		}
+		if err == nil {
+			err = s.intend(ctx, r, p, &plans[i])
+		}
+		if err != nil {
+			return Login{}, err
+		}
+	}
+	if a.made && !a.kept {
+		var err error
+		if a.Password, err = newPassword(rules); err != nil {
+			return Login{}, err
+		}
+	}
+	if !s.DryRun {
+		if err := s.writeRecord(ctx, r); err != nil {
+			return Login{}, err
+		}
+	}
+	for i := range s.Places {
+		if err := s.ready(ctx, &s.Places[i], a, state{exists[i], &plans[i], rules.Days}); err != nil {
+			return Login{}, err
+		}
+	}
+	return a.Login, nil
+}
+
+// ours says whether an account is there. One that was not made here is a fault.
+func (s *Site) ours(ctx context.Context, p *Place, name string) (bool, error) {
+	found, err := p.Account(ctx, name)
+	if err != nil || !found.Exists || found.Description == s.description() {
+		return found.Exists, err
+	}
+	return true, &fault.Error{Reason: fault.Conflict, Op: "make the account " + name + " in", Subject: p.Server,
+		Err:  errors.New("there is one, and it was not made for this Secret of this cluster"),
+		Hint: "name another one, --principal NAME@DOMAIN, or give the password of this one: --account-password-file FILE"}
+}
+
+// stricter is what satisfies the rules of one more vCenter.
+func stricter(ctx context.Context, p *Place, r vcenter.PasswordRules) (vcenter.PasswordRules, error) {
+	more, err := p.PasswordRules(ctx)
+	if err != nil {
+		return r, err
+	}
+	out := vcenter.PasswordRules{Least: max(r.Least, more.Least), Most: more.Most, Days: more.Days, Upper: max(r.Upper, more.Upper), Lower: max(r.Lower, more.Lower),
+		Alphabetic: max(r.Alphabetic, more.Alphabetic), Numeric: max(r.Numeric, more.Numeric), Special: max(r.Special, more.Special)}
+	if r.Most > 0 && (more.Most == 0 || r.Most < more.Most) {
+		out.Most = r.Most
+	}
+	if r.Days > 0 && (more.Days == 0 || r.Days < more.Days) {
+		out.Days = r.Days
+	}
+	return out, nil
+}
+
+// intend notes in the record what will be changed.
+func (s *Site) intend(ctx context.Context, r *record, p *Place, plan *privileges.Plan) error {
+	roles, err := p.Roles(ctx)
+	if err != nil {
+		return err
+	}
+	has := map[string][]string{}
+	for name, role := range roles {
+		has[name] = role.Privileges
+	}
+	r.place(p.Name).intend(plan, has)
+	return nil
+}
+
+// state is what was found of an account in one vCenter.
+type state struct {
+	exists bool
+	plan   *privileges.Plan
+	days   int // until its password expires; 0 for never
+}
+
+// ready does in one vCenter what is left to do.
+func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
+	if err := s.login(ctx, p, a, st); err != nil {
+		return err
+	}
+	if err := s.grant(ctx, p, st.plan); err != nil || s.DryRun {
+		return err
+	}
+	return s.verify(ctx, p, a.Login)
+}
+
+// login makes the account, or gives one a password that is in no Secret.
+func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
+	note := ""
+	if st.days > 0 {
+		note = fmt.Sprintf("its password expires after %d days: vdoctl users rotate before", st.days)
+	}
+	switch {
+	case !a.made, st.exists && a.kept:
+		return nil
+	case st.exists:
+		s.did(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Note: note})
+		if s.DryRun {
+			return nil
+		}
+		return p.SetPassword(ctx, a.Username, a.Password)
+	}
+	if now, err := s.ours(ctx, p, a.Username); err != nil || now {
+		return err // vCenters that are linked share their accounts: it was made a moment ago
+	}
+	s.did(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Note: note})
+	if s.DryRun {
+		return nil
+	}
+	return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
+}
+
+// grant makes roles and sets permissions as a plan says.
+func (s *Site) grant(ctx context.Context, p *Place, plan *privileges.Plan) error {
+	roles, err := s.makeRoles(ctx, p, plan)
+	if err != nil {
+		return err
+	}
+	for _, x := range plan.Permissions {
+		if x.State == privileges.Keep {
+			continue
+		}
+		s.did(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, On: x.Path})
+		if s.DryRun {
+			continue
+		}
+		role, ok := roles[x.Role]
+		if !ok {
+			return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
+		}
+		if err := p.SetPermission(ctx, x.ID, plan.Principal, role, x.Propagate); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (map[string]vcenter.Role, error) {
+	roles, err := p.Roles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changed := false
+	for _, x := range plan.Roles {
+		switch x.State {
+		case privileges.Create:
+			s.did(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")})
+			if !s.DryRun {
+				err = p.MakeRole(ctx, x.Name, x.Privileges)
+			}
+		case privileges.Change:
+			s.did(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")})
+			if !s.DryRun {
+				err = p.ChangeRole(ctx, roles[x.Name], x.Privileges)
+			}
+		default:
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		changed = true
+	}
+	if !changed || s.DryRun {
+		return roles, nil
+	}
+	return p.Roles(ctx)
+}
+
+// settleTime is how long a vCenter may take until an account has what it was given.
+const settleTime = time.Minute
+
+// verify asks the vCenter, as the account, until nothing is missing.
+func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
+	_, poll := s.patience()
+	end := time.Now().Add(settleTime)
+	for {
+		missing, err := p.Verify(ctx, l)
+		if err == nil && len(missing) == 0 {
+			return nil
+		}
+		if r := fault.ReasonOf(err); time.Now().After(end) || r != "" && r != fault.Forbidden && !r.Passing() {
+			slices.Sort(missing)
+			if err == nil {
+				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
+			}
+			return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + l.Username + " in", Subject: p.Server, Err: err,
+				Hint: "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"}
+		}
+		if err := pause(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return &fault.Error{Reason: fault.Interrupted, Op: "wait", Err: ctx.Err(), Hint: "run the same command again"}
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,269 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// Delete takes away what was made, and nothing else: it puts back what was changed, and
+// leaves what somebody has changed since. It refuses while a driver uses the account.
+func (s *Site) Delete(ctx context.Context) error {
+	r, err := s.readRecord(ctx)
+	if err != nil {
+		return err
+	}
+	if r.object == nil {
+		return &fault.Error{Reason: fault.NotFound, Op: "delete the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is no record that anything was made for it"),
+			Hint: "what was made without vdoctl users create is taken away where it was made"}
+	}
+	if err := s.free(ctx, r); err != nil {
+		return err
+	}
+	if err := s.removeSecret(ctx, r); err != nil {
+		return err
+	}
+	if err := s.each(func(p *Place) error { return s.clear(ctx, r, p) }); err != nil {
+		return err
+	}
+	if left := s.elsewhere(r); len(left) > 0 {
+		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account, Err: fmt.Errorf("no VsphereCloudConfig names the Secret for %s any more, where something was made too", strings.Join(left, ", ")),
+			Hint: "apply it again, and run the same command again"}
+	}
+	s.did(Change{Do: Remove, Kind: "ConfigMap", Name: s.Namespace + "/" + s.recordName()})
+	if s.DryRun {
+		return nil
+	}
+	return s.gone(ctx, r.object, "ConfigMap")
+}
+
+// elsewhere are vCenters of the record that are not at hand.
+func (s *Site) elsewhere(r *record) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(r.Places)) {
+		if !slices.ContainsFunc(s.Places, func(p Place) bool { return p.Name == name }) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// accounts are those of the record.
+func (r *record) accounts() map[string]bool {
+	out := map[string]bool{r.Account: r.Made}
+	if r.Next != "" {
+		out[r.Next] = r.NextMade
+	}
+	return out
+}
+
+// free refuses while a driver of this cluster has one of the accounts, or anybody uses it.
+func (s *Site) free(ctx context.Context, r *record) error {
+	users, err := s.drivers(ctx)
+	if err != nil {
+		return err
+	}
+	for account := range r.accounts() {
+		for _, d := range users {
+			if d.has(account) || d.is(account) {
+				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
+					Hint: "remove the drivers first, vdoctl delete, or give them another account: vdoctl users rotate"}
+			}
+		}
+		if s.DryRun {
+			continue
+		}
+		if err := s.each(func(p *Place) error { return s.unused(ctx, p, account) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeSecret removes the Secret first, so that nobody logs in with an account that is
+// gone. One that was there before, or that has another account now, stays.
+func (s *Site) removeSecret(ctx context.Context, r *record) error {
+	secret, err := s.secret(ctx)
+	if err != nil || secret == nil {
+		return err
+	}
+	mine := false
+	for account, made := range r.accounts() {
+		mine = mine || privileges.SameUser(loginOf(secret).Username, account) && (r.SecretMade || made)
+	}
+	if !mine {
+		s.did(Change{Do: Leave, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "it was there before"})
+		return nil
+	}
+	s.did(Change{Do: Remove, Kind: "Secret", Name: s.Namespace + "/" + s.Secret})
+	if s.DryRun {
+		return nil
+	}
+	return s.gone(ctx, secret, "Secret")
+}
+
+// gone deletes an object in the state that was read.
+func (s *Site) gone(ctx context.Context, o client.Object, kind string) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	err := s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if client.IgnoreNotFound(err) != nil {
+		return &fault.Error{Reason: reasonOf(err), Op: "delete " + kind, Subject: client.ObjectKeyFromObject(o).String(), Err: err, Hint: "run the same command again"}
+	}
+	return nil
+}
+
+// clear takes away what was made in one vCenter.
+func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
+	for _, account := range slices.Sorted(maps.Keys(r.accounts())) {
+		if err := s.takeAway(ctx, r, p, account, r.accounts()[account]); err != nil {
+			return err
+		}
+	}
+	return s.clearRoles(ctx, r, p)
+}
+
+// takeAway takes an account's permissions away, or puts back what was there before, and
+// removes the account where it was made here.
+func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
+	has, err := p.Permissions(ctx, account)
+	if err != nil {
+		return err
+	}
+	roles, err := p.Roles(ctx)
+	if err != nil {
+		return err
+	}
+	before := r.place(p.Name).permissionsOf(account)
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		now, there := has[id]
+		if !there || before[id] != nil && *before[id] == now {
+			continue
+		}
+		if !made && !s.isOurs(r, p, now.Role) {
+			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: now.Role, On: id, Note: "somebody else has set it"})
+			continue
+		}
+		if err := s.undo(ctx, p, permission{account, id, before[id]}, roles); err != nil {
+			return err
+		}
+	}
+	if !made {
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Note: "it was not made here"})
+		return nil
+	}
+	found, err := s.ours(ctx, p, account)
+	if err != nil || !found {
+		return err
+	}
+	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account})
+	if s.DryRun {
+		return nil
+	}
+	return p.RemoveAccount(ctx, account)
+}
+
+// isOurs says whether a role is one that is set here.
+func (s *Site) isOurs(r *record, p *Place, role string) bool {
+	_, made := r.place(p.Name).Roles[role]
+	return made || role == privileges.ReadOnly || slices.Contains(privileges.RoleNames(), role)
+}
+
+func (p *placeRecord) permissionsOf(account string) map[string]*privileges.Permission {
+	out := map[string]*privileges.Permission{}
+	for of, list := range p.Permissions {
+		if privileges.SameUser(of, account) {
+			maps.Copy(out, list)
+		}
+	}
+	return out
+}
+
+// permission is one of an account, and what it had there before.
+type permission struct {
+	account, id string
+	before      *privileges.Permission
+}
+
+func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[string]vcenter.Role) error {
+	if role, ok := roles[roleOf(x.before)]; ok {
+		s.did(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, On: x.id})
+		if s.DryRun {
+			return nil
+		}
+		return p.SetPermission(ctx, x.id, x.account, role, x.before.Propagate)
+	}
+	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.account, On: x.id})
+	if s.DryRun {
+		return nil
+	}
+	return p.RemovePermission(ctx, x.id, x.account)
+}
+
+func roleOf(p *privileges.Permission) string {
+	if p == nil {
+		return ""
+	}
+	return p.Role
+}
+
+// clearRoles removes the roles that were made and that nobody has, and puts back those that
+// were changed.
+func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
+	roles, err := p.Roles(ctx)
+	if err != nil {
+		return err
+	}
+	made := r.place(p.Name).Roles
+	for _, name := range slices.Sorted(maps.Keys(made)) {
+		role, there := roles[name]
+		if !there {
+			continue
+		}
+		if made[name] != nil {
+			if err := s.restoreRole(ctx, p, role, made[name].Privileges); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.removeRole(ctx, p, role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, before []string) error {
+	if missing, more := privileges.Compare(role.Privileges, before); len(missing)+len(more) == 0 {
+		return nil
+	}
+	s.did(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name})
+	if s.DryRun {
+		return nil
+	}
+	return p.ChangeRole(ctx, role, before)
+}
+
+func (s *Site) removeRole(ctx context.Context, p *Place, role vcenter.Role) error {
+	used, err := p.RoleUsed(ctx, role)
+	if err != nil {
+		return err
+	}
+	if used > 0 && !s.DryRun {
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: role.Name, Note: fmt.Sprintf("%d permissions of others have it", used)})
+		return nil
+	}
+	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name})
+	if s.DryRun {
+		return nil
+	}
+	return p.RemoveRole(ctx, role)
+}

@@ -1,0 +1,234 @@
+package accounts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// until looks again and again until nothing is to be waited for. What answers no more for a
+// while, as an API server whose node is restarted, is waited for too.
+func (s *Site) until(ctx context.Context, look func() (string, error), hint string) error {
+	limit, poll := s.patience()
+	end := time.Now().Add(limit)
+	for {
+		why, err := look()
+		if err == nil && why == "" {
+			return nil
+		}
+		if time.Now().After(end) {
+			if err == nil {
+				err = errors.New(why)
+			}
+			return &fault.Error{Reason: fault.Incomplete, Op: "wait", Subject: "for " + limit.String(), Err: err, Hint: hint}
+		}
+		if err := pause(ctx, poll); err != nil {
+			return err
+		}
+	}
+}
+
+// behind says what does not run with an account yet; "" when everything does.
+func (s *Site) behind(ctx context.Context, account string, before map[string]string) (string, error) {
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return "", err
+	}
+	if got := loginOf(secret).Username; !privileges.SameUser(got, account) {
+		return fmt.Sprintf("Secret %s/%s has account %q", s.Namespace, s.Secret, got), nil
+	}
+	users, err := s.drivers(ctx)
+	if err != nil {
+		return "", err
+	}
+	if why, err := s.unverified(ctx, secret, len(users) > 0); why != "" || err != nil {
+		return why, err
+	}
+	for _, d := range users {
+		if why := d.behind(account, before[d.name]); why != "" {
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
+// unverified says which vCenter the operator has not tried the Secret with yet. Where it
+// has never looked, and no driver is there, nobody waits for it.
+func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
+	for i := range s.Places {
+		var vcc v1alpha1.VsphereCloudConfig
+		if err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Places[i].Name}, &vcc); err != nil {
+			return "", err
+		}
+		if vcc.Status.ObservedGeneration == 0 && !installed {
+			continue
+		}
+		version, _, _ := strings.Cut(vcc.Status.VerifiedCredentials, " ")
+		if version == string(secret.UID)+"/"+secret.ResourceVersion {
+			continue
+		}
+		why := "the operator has not logged in with it to " + s.Places[i].Name
+		if ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != "True" {
+			why += ": " + ready.Message
+		}
+		return why, nil
+	}
+	return "", nil
+}
+
+// driver is a workload that logs in to vCenters, and the configuration that it reads.
+type driver struct {
+	name    string // kind and name
+	config  map[string][]byte
+	hash    string // of the configuration that its pods are started with
+	rolling string // why its pods are not all of the newest template
+}
+
+// csiController is the storage driver's Deployment. Its pods on nodes do not log in.
+const csiController = "vsphere-csi-controller"
+
+// workloads are those that log in, with the Secrets that they read.
+var workloads = []struct {
+	object client.Object
+	secret client.ObjectKey
+}{
+	{&appsv1.Deployment{}, client.ObjectKey{Namespace: drivers.CSINamespace, Name: render.CSISecret}},
+	{&appsv1.DaemonSet{}, client.ObjectKey{Namespace: render.CPINamespace, Name: render.CPISecret}},
+}
+
+// drivers are those that are installed.
+func (s *Site) drivers(ctx context.Context) ([]driver, error) {
+	var out []driver
+	for _, w := range workloads {
+		o, name := w.object.DeepCopyObject().(client.Object), drivers.Controller //nolint:forcetypeassert // a copy of one
+		if _, cpi := o.(*appsv1.DaemonSet); cpi {
+			name = drivers.CloudControllerManager
+		}
+		err := s.API.Get(ctx, client.ObjectKey{Namespace: w.secret.Namespace, Name: name}, o)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, &fault.Error{Reason: reasonOf(err), Op: "read", Subject: w.secret.Namespace + "/" + name, Err: err}
+		}
+		if err != nil {
+			continue
+		}
+		var config corev1.Secret
+		if err := s.API.Get(ctx, w.secret, &config); client.IgnoreNotFound(err) != nil {
+			return nil, &fault.Error{Reason: reasonOf(err), Op: "read Secret", Subject: w.secret.String(), Err: err}
+		}
+		out = append(out, driverOf(w.secret.Namespace+"/"+name, o, config.Data))
+	}
+	return out, nil
+}
+
+func driverOf(name string, o client.Object, config map[string][]byte) driver {
+	d := driver{name: name, config: config}
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		d.hash = w.Spec.Template.Annotations[render.AnnotationConfigHash]
+		want := int32(1)
+		if w.Spec.Replicas != nil {
+			want = *w.Spec.Replicas
+		}
+		if st := w.Status; st.ObservedGeneration < w.Generation || st.UpdatedReplicas < want || st.Replicas > st.UpdatedReplicas {
+			d.rolling = fmt.Sprintf("%d of %d pods of %s are restarted", st.UpdatedReplicas, want, name)
+		}
+	case *appsv1.DaemonSet:
+		d.hash = w.Spec.Template.Annotations[render.AnnotationConfigHash]
+		if st := w.Status; st.ObservedGeneration < w.Generation || st.UpdatedNumberScheduled < st.DesiredNumberScheduled || st.NumberAvailable < st.DesiredNumberScheduled {
+			d.rolling = fmt.Sprintf("%d of %d pods of %s are restarted and ready", min(st.UpdatedNumberScheduled, st.NumberAvailable), st.DesiredNumberScheduled, name)
+		}
+	}
+	return d
+}
+
+// has says whether a driver's configuration names an account.
+func (d *driver) has(account string) bool {
+	for _, data := range d.config {
+		for _, form := range forms(account) {
+			if bytes.Contains(bytes.ToLower(data), form) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// forms are an account's names as configurations have them: as a value of its own, or in
+// quotation marks, with the backslash as it is or escaped.
+func forms(account string) [][]byte {
+	account = strings.ToLower(account)
+	quoted := `"` + strings.ReplaceAll(account, `\`, `\\`) + `"`
+	return [][]byte{[]byte(quoted), []byte(`"` + account + `"`)}
+}
+
+func (d *driver) behind(account, before string) string {
+	switch {
+	case !d.has(account) && !d.is(account):
+		return "the configuration of " + d.name + " has another account"
+	case before != "" && d.hash == before:
+		return "the pods of " + d.name + " were started with the configuration before"
+	}
+	return d.rolling
+}
+
+// is says whether a value of the configuration is an account, as the cloud provider's are.
+func (d *driver) is(account string) bool {
+	for _, data := range d.config {
+		if strings.EqualFold(string(data), account) {
+			return true
+		}
+	}
+	return false
+}
+
+// templates are the hashes of the configuration by driver.
+func (s *Site) templates(ctx context.Context) (map[string]string, error) {
+	users, err := s.drivers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, d := range users {
+		out[d.name] = d.hash
+	}
+	return out, nil
+}
+
+// recent is how long a session counts as used after it was.
+const recent = 2 * time.Minute
+
+// unused waits until nobody has used an account for a while. Who still does after that is
+// something else than this cluster's drivers.
+func (s *Site) unused(ctx context.Context, p *Place, account string) error {
+	return s.until(ctx, func() (string, error) {
+		list, err := p.Sessions(ctx, account)
+		if err != nil || len(list) == 0 {
+			return "", err
+		}
+		now, err := p.Now(ctx)
+		if err != nil {
+			return "", err
+		}
+		list = slices.DeleteFunc(list, func(x vcenter.Session) bool { return now.Sub(x.Active) > recent })
+		if len(list) == 0 {
+			return "", nil
+		}
+		return fmt.Sprintf("account %s is in use in %s, by %q", account, p.Server, list[0].Agent), nil
+	}, "it is not removed: see what else logs in with it (another cluster, a backup), and run the same command again")
+}

@@ -1,0 +1,194 @@
+package accounts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// recordKey is the key of the record in its ConfigMap.
+const recordKey = "record.json"
+
+// record is what was made.
+type record struct {
+	Account string `json:"account"`
+	Made    bool   `json:"made"` // here; false for one that was there, or is made elsewhere
+	// Next takes the place of Account: a rotation is under way.
+	Next     string `json:"next,omitempty"`
+	NextMade bool   `json:"nextMade,omitempty"`
+	// Templates are the hashes of the configuration that the drivers' pods had when the
+	// Secret was about to be changed.
+	Templates map[string]string `json:"templates,omitempty"`
+	// SecretMade says that the Secret was not there before.
+	SecretMade bool                    `json:"secretMade,omitempty"`
+	Places     map[string]*placeRecord `json:"places"`
+
+	object *corev1.ConfigMap // nil where it is not there
+}
+
+// placeRecord is what was made in one vCenter.
+type placeRecord struct {
+	Roles map[string]*roleBefore `json:"roles,omitempty"`
+	// Permissions by account and object, with what the account had there before; nil for
+	// nothing.
+	Permissions map[string]map[string]*privileges.Permission `json:"permissions,omitempty"`
+}
+
+// roleBefore is what a role was before; nil where it was not there.
+type roleBefore struct {
+	Privileges []string `json:"privileges"`
+}
+
+func (s *Site) recordName() string { return "vdo-account-" + s.Secret }
+
+func (s *Site) readRecord(ctx context.Context) (*record, error) {
+	r := &record{Places: map[string]*placeRecord{}}
+	var m corev1.ConfigMap
+	err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.recordName()}, &m)
+	if apierrors.IsNotFound(err) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(m.Data[recordKey]), r)
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: reasonOf(err), Op: "read ConfigMap", Subject: s.Namespace + "/" + s.recordName(), Err: err,
+			Hint: "it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made"}
+	}
+	r.object = &m
+	if r.Places == nil {
+		r.Places = map[string]*placeRecord{}
+	}
+	return r, nil
+}
+
+func reasonOf(err error) fault.Reason {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fault.Forbidden
+	case apierrors.IsUnauthorized(err):
+		return fault.Unauthorized
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return fault.Conflict
+	}
+	return fault.Internal
+}
+
+// writeRecord writes it to the state that was read.
+func (s *Site) writeRecord(ctx context.Context, r *record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	m := r.object
+	if m == nil {
+		m = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.recordName()}}
+	}
+	was := m.Data[recordKey]
+	m.Data = map[string]string{recordKey: string(data)}
+	switch {
+	case r.object == nil:
+		err = s.API.Create(ctx, m)
+	case was != string(data):
+		err = s.API.Update(ctx, m)
+	}
+	if err != nil {
+		return &fault.Error{Reason: reasonOf(err), Op: "write ConfigMap", Subject: s.Namespace + "/" + s.recordName(), Err: err,
+			Hint: "it is the record of what is made in the vCenters, and nothing is made before it is written; run the same command again"}
+	}
+	r.object = m
+	return nil
+}
+
+// place is the record of one vCenter.
+func (r *record) place(name string) *placeRecord {
+	p := r.Places[name]
+	if p == nil {
+		p = &placeRecord{}
+		r.Places[name] = p
+	}
+	if p.Roles == nil {
+		p.Roles = map[string]*roleBefore{}
+	}
+	if p.Permissions == nil {
+		p.Permissions = map[string]map[string]*privileges.Permission{}
+	}
+	return p
+}
+
+// intend notes what a plan is about to change. What was noted first is what was before.
+func (p *placeRecord) intend(plan *privileges.Plan, has map[string][]string) {
+	for _, role := range plan.Roles {
+		if _, known := p.Roles[role.Name]; known || role.State == privileges.Keep {
+			continue
+		}
+		p.Roles[role.Name] = nil
+		if role.State == privileges.Change {
+			p.Roles[role.Name] = &roleBefore{Privileges: has[role.Name]}
+		}
+	}
+	mine := maps.Clone(p.Permissions[plan.Principal])
+	if mine == nil {
+		mine = map[string]*privileges.Permission{}
+	}
+	for _, x := range plan.Permissions {
+		if _, known := mine[x.ID]; !known && x.State != privileges.Keep {
+			mine[x.ID] = x.Has
+		}
+	}
+	p.Permissions[plan.Principal] = mine
+}
+
+// secret reads the Secret; nil where it is not there.
+func (s *Site) secret(ctx context.Context) (*corev1.Secret, error) {
+	var out corev1.Secret
+	err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Secret}, &out)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: reasonOf(err), Op: "read Secret", Subject: s.Namespace + "/" + s.Secret, Err: err}
+	}
+	return &out, nil
+}
+
+func loginOf(secret *corev1.Secret) Login {
+	if secret == nil {
+		return Login{}
+	}
+	return Login{Username: strings.TrimRight(string(secret.Data[corev1.BasicAuthUsernameKey]), "\r\n"), Password: vcenter.Password(strings.TrimRight(string(secret.Data[corev1.BasicAuthPasswordKey]), "\r\n"))}
+}
+
+// writeSecret puts a login into the Secret, in the state in which it was read.
+func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) error {
+	s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + l.Username})
+	var err error
+	if secret == nil {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Secret}, Type: corev1.SecretTypeBasicAuth}
+	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	secret.Data[corev1.BasicAuthUsernameKey], secret.Data[corev1.BasicAuthPasswordKey] = []byte(l.Username), []byte(l.Password)
+	if secret.UID == "" {
+		err = s.API.Create(ctx, secret)
+	} else {
+		err = s.API.Update(ctx, secret)
+	}
+	if err != nil {
+		return &fault.Error{Reason: reasonOf(err), Op: "write Secret", Subject: s.Namespace + "/" + s.Secret, Err: fmt.Errorf("the account is ready, and not yet in the Secret: %w", err),
+			Hint: "run the same command again"}
+	}
+	return nil
+}

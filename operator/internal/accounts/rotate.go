@@ -1,0 +1,123 @@
+package accounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+)
+
+// Rotate puts another account into the place of the Secret's, and removes the first one
+// when nothing uses it any more. Where a rotation was stopped, it goes on with that one.
+func (s *Site) Rotate(ctx context.Context, want Login) error {
+	r, err := s.readRecord(ctx)
+	if err != nil {
+		return err
+	}
+	secret, err := s.secret(ctx)
+	if err != nil {
+		return err
+	}
+	now := loginOf(secret)
+	if now.Username == "" {
+		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create"}
+	}
+	if err := s.begin(r, now, &want); err != nil {
+		return err
+	}
+	if !privileges.SameUser(now.Username, r.Next) {
+		if err := s.replace(ctx, r, secret, want); err != nil || s.DryRun {
+			return err
+		}
+	}
+	if s.DryRun {
+		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
+		return nil
+	}
+	if err := s.switched(ctx, r); err != nil {
+		return err
+	}
+	return s.retire(ctx, r)
+}
+
+// begin decides which account comes next.
+func (s *Site) begin(r *record, now Login, want *Login) error {
+	if r.Account == "" {
+		r.Account, r.Made = now.Username, false
+	}
+	switch {
+	case r.Next != "" && want.Username != "" && !privileges.SameUser(want.Username, r.Next):
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %s", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate, without --principal")
+	case r.Next != "" && !privileges.SameUser(now.Username, r.Account) && !privileges.SameUser(now.Username, r.Next):
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
+	case r.Next == "" && !privileges.SameUser(now.Username, r.Account):
+		return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now.Username, r.Account), "put that one back, or take away what was made for it: vdoctl users delete")
+	case r.Next == "":
+		r.Next, r.NextMade = want.Username, want.Password == ""
+		if r.Next == "" {
+			r.Next = successor(now.Username)
+		}
+		if privileges.SameUser(r.Next, r.Account) {
+			return s.conflict(fmt.Errorf("%s is its account already", r.Next), "name another one: an account has one password, so that two are needed for a change without an interruption")
+		}
+	}
+	want.Username = r.Next
+	if !r.NextMade && want.Password == "" && !privileges.SameUser(now.Username, r.Next) {
+		return passwordless("rotate to account", r.Next)
+	}
+	return nil
+}
+
+// replace makes the next account ready, and puts it into the Secret.
+func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, want Login) error {
+	login, err := s.prepare(ctx, r, account{Login: want, made: r.NextMade})
+	if err != nil {
+		return err
+	}
+	if s.DryRun {
+		s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + login.Username})
+		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + login.Username})
+		return s.each(func(p *Place) error {
+			if r.Made {
+				s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: r.Account})
+			}
+			return nil
+		})
+	}
+	if r.Templates, err = s.templates(ctx); err != nil {
+		return err
+	}
+	if err := s.writeRecord(ctx, r); err != nil {
+		return err
+	}
+	return s.writeSecret(ctx, secret, login)
+}
+
+// switched waits until nothing uses the account before.
+func (s *Site) switched(ctx context.Context, r *record) error {
+	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
+	return s.until(ctx, func() (string, error) { return s.behind(ctx, r.Next, r.Templates) },
+		fmt.Sprintf("both accounts, %s and %s, work meanwhile; see why with vdoctl status, and run the same command again", r.Account, r.Next))
+}
+
+// retire takes away the account before, unless somebody else logs in with it.
+func (s *Site) retire(ctx context.Context, r *record) error {
+	if err := s.each(func(p *Place) error { return s.unused(ctx, p, r.Account) }); err != nil {
+		return err
+	}
+	if err := s.each(func(p *Place) error { return s.takeAway(ctx, r, p, r.Account, r.Made) }); err != nil {
+		return err
+	}
+	for _, p := range r.Places {
+		maps.DeleteFunc(p.Permissions, func(account string, _ map[string]*privileges.Permission) bool {
+			return privileges.SameUser(account, r.Account)
+		})
+	}
+	r.Account, r.Made, r.Next, r.NextMade, r.Templates = r.Next, r.NextMade, "", false, nil
+	return s.writeRecord(ctx, r)
+}
