@@ -19,15 +19,10 @@ import (
 // named after the cluster. With a password the account is one that exists, elsewhere or
 // here, and it is made nowhere.
 func (s *Site) Create(ctx context.Context, want Login) error {
-	r, err := s.readRecord(ctx)
+	r, secret, now, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
-	secret, err := s.secret(ctx)
-	if err != nil {
-		return err
-	}
-	now := loginOf(secret)
 	if err := s.settle(ctx, r, now, &want); err != nil {
 		return err
 	}
@@ -98,24 +93,10 @@ type account struct {
 
 // prepare makes an account ready in all vCenters, and returns how to log in with it.
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
-	plans := make([]privileges.Plan, len(s.Places))
-	exists := make([]bool, len(s.Places))
+	found := make([]state, len(s.Places))
 	rules := vcenter.PasswordRules{}
 	for i := range s.Places {
-		p := &s.Places[i]
-		var err error
-		if a.made {
-			if exists[i], err = s.ours(ctx, p, a.Username); err == nil {
-				rules, err = stricter(ctx, p, rules)
-			}
-		}
-		if err == nil {
-			plans[i], err = p.Plan(ctx, a.Username)
-		}
-		if err == nil {
-			err = s.intend(ctx, r, p, &plans[i])
-		}
-		if err != nil {
+		if err := s.look(ctx, r, &s.Places[i], a, &found[i], &rules); err != nil {
 			return Login{}, err
 		}
 	}
@@ -131,11 +112,30 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 		}
 	}
 	for i := range s.Places {
-		if err := s.ready(ctx, &s.Places[i], a, state{exists[i], &plans[i], rules.Days}); err != nil {
+		found[i].days = rules.Days
+		if err := s.ready(ctx, &s.Places[i], a, found[i]); err != nil {
 			return Login{}, err
 		}
 	}
 	return a.Login, nil
+}
+
+// look finds out what is to be done for an account in one vCenter, and notes it.
+func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state, rules *vcenter.PasswordRules) (err error) {
+	if a.made {
+		if found.exists, err = s.ours(ctx, p, a.Username); err == nil {
+			*rules, err = stricter(ctx, p, *rules)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	plan, err := p.Plan(ctx, a.Username)
+	if err != nil {
+		return err
+	}
+	found.plan = &plan
+	return s.intend(ctx, r, p, &plan)
 }
 
 // ours says whether an account is there. One that was not made here is a fault.

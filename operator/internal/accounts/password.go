@@ -35,12 +35,16 @@ func newPassword(r vcenter.PasswordRules) (vcenter.Password, error) {
 			kinds = append(kinds, k.of)
 		}
 	}
-	for len(kinds) < max(n, r.Alphabetic) {
+	for letters := max(r.Upper, 1) + max(r.Lower, 1); letters < r.Alphabetic; letters++ {
 		kinds = append(kinds, upper+lower)
-		if len(kinds) < n {
-			kinds = append(kinds, lower+digits)
-		}
 	}
+	for len(kinds) < n {
+		kinds = append(kinds, upper+lower+digits)
+	}
+	return shuffled(kinds)
+}
+
+func shuffled(kinds []string) (vcenter.Password, error) {
 	for i := len(kinds) - 1; i > 0; i-- {
 		j, err := random(i + 1)
 		if err != nil {

@@ -192,3 +192,13 @@ func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) 
 	}
 	return nil
 }
+
+// read reads the record, the Secret, and the login in it.
+func (s *Site) read(ctx context.Context) (*record, *corev1.Secret, Login, error) {
+	r, err := s.readRecord(ctx)
+	if err != nil {
+		return nil, nil, Login{}, err
+	}
+	secret, err := s.secret(ctx)
+	return r, secret, loginOf(secret), err
+}

@@ -15,15 +15,10 @@ import (
 // Rotate puts another account into the place of the Secret's, and removes the first one
 // when nothing uses it any more. Where a rotation was stopped, it goes on with that one.
 func (s *Site) Rotate(ctx context.Context, want Login) error {
-	r, err := s.readRecord(ctx)
+	r, secret, now, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
-	secret, err := s.secret(ctx)
-	if err != nil {
-		return err
-	}
-	now := loginOf(secret)
 	if now.Username == "" {
 		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create"}
 	}
