@@ -21,6 +21,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -51,6 +52,7 @@ func TestReactions(t *testing.T) {
 		{"a node that joins", (*job).newNode},
 		{"a CA that changes", (*job).changedCA},
 		{"topology that is switched on", (*job).topologySwitchedOn},
+		{"a DriverBundle that is deleted", (*job).deletedBundle},
 		{"a vCenter that is upgraded", (*job).upgradedVCenter},
 		{"Kubernetes that is upgraded", (*job).upgradedKubernetes},
 	} {
@@ -254,6 +256,45 @@ func (l *job) topologySwitchedOn() {
 	containers := controller.Spec.Template.Spec.Containers
 	provisioner := containers[slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "csi-provisioner" })]
 	require.Contains(l.t, provisioner.Args, "--strict-topology")
+	l.installed("site", "1.33.1", "3.7.3")
+}
+
+// deletedBundle takes the DriverBundle away, and the mirror besides: once the garbage
+// collector has been there, an operator that remembers nothing still repairs what runs.
+func (l *job) deletedBundle() {
+	l.t.Helper()
+	was := &v1alpha1.DriverBundle{}
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, was))
+	label := strings.TrimPrefix(was.Status.Digest, "sha256:")[:63]
+	require.NoError(l.t, l.client.Delete(l.ctx, was.DeepCopy()))
+	l.eventually("the copy has lost the DriverBundle as its owner, and stays", func() string {
+		var copies corev1.ConfigMapList
+		if err := l.client.List(l.ctx, &copies, client.InNamespace(namespace), client.MatchingLabels{"vdo.vmware.com/digest": label}); err != nil {
+			return err.Error()
+		}
+		require.NotEmpty(l.t, copies.Items)
+		for _, o := range copies.Items[0].OwnerReferences {
+			if o.Kind == "DriverBundle" {
+				return "it has it still"
+			}
+		}
+		return ""
+	})
+	l.stopOperator()
+	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
+	require.NoError(l.t, l.client.Delete(l.ctx, set))
+	l.startOperator()
+	l.eventually("the cloud provider is there again", func() string {
+		config := &v1alpha1.VDOConfig{}
+		require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, config))
+		if err := l.client.Get(l.ctx, client.ObjectKeyFromObject(set), set); err != nil {
+			return fmt.Sprintf("%s, conditions %+v", err, config.Status.Conditions)
+		}
+		return ""
+	})
+	l.site.Mirror.Heal()
+	l.create(&v1alpha1.DriverBundle{ObjectMeta: l.named("site"), Spec: was.Spec})
 	l.installed("site", "1.33.1", "3.7.3")
 }
 

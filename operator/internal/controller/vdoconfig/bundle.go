@@ -27,10 +27,12 @@ func (g *gatherer) gatherBundle(ctx context.Context) error {
 	if g.bundle != nil {
 		return g.gatherLogin(ctx)
 	}
-	if g.bundle = g.openLastBut(ctx, b); g.bundle == nil {
-		g.unresolved = err // the pass goes on to assess
+	last, unopened := g.openLastBut(ctx, b)
+	if last == nil {
+		g.unresolved = fault.Join(err, unopened) // the pass goes on to assess
 		return nil
 	}
+	g.bundle = last
 	g.holdBundle(err)
 	g.login, err = g.installedLogin(ctx)
 	return err
@@ -73,23 +75,20 @@ func (g *gatherer) open(ctx context.Context, b *v1alpha1.DriverBundle) (*opened,
 }
 
 // openLastBut opens the bundle that was last installed from, while anything is installed, if
-// it is not the one given. Its DriverBundle may have been deleted, or have accepted another
-// one since: then it is read as its digest says, from memory, from a copy that is left or
-// from the mirror.
-func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *opened {
+// it is not the one given; nil where it is, or nothing is installed. Its DriverBundle may
+// have been deleted, or have accepted another one since: then it is read as its digest says,
+// from memory, from the copy that its revisions keep or from the mirror.
+func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*opened, error) {
 	reference := lastFrom(g.config, g.inventory)
 	repository, digest, ok := strings.Cut(reference, "@")
 	if !ok || g.inventory.Len() == 0 || (b != nil && b.Status.Digest == digest && b.Status.Repository == repository) {
-		return nil // it is the one that could not be opened
+		return nil, nil // it is the one that could not be opened
 	}
 	last := &v1alpha1.DriverBundle{}
-	last.Namespace, last.Spec.Reference = g.name.Namespace, reference
-	if ref := g.config.Spec.Bundle; ref != nil {
-		last.Name = ref.Name
-	}
+	last.Namespace, last.Name, last.Spec.Reference = g.name.Namespace, g.sourceName(reference, b), reference
 	var all v1alpha1.DriverBundleList
 	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
-		return nil
+		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
 	}
 	accepted := false
 	for i := range all.Items {
@@ -100,10 +99,28 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) *o
 	last.Status.Digest, last.Status.Repository = digest, repository
 	o, err := g.open(ctx, last)
 	if err != nil {
-		return nil
+		return nil, &fault.Error{Reason: fault.ReasonOf(err), Op: "repair from", Subject: reference, Err: err, Hint: "what runs stays, and is not repaired until the bundle that it came from, or another one that is accepted, can be read"}
 	}
 	o.recalled = !accepted
-	return o
+	return o, nil
+}
+
+// sourceName is the name of the DriverBundle that what is installed came from, by which its
+// copy is found: as the newest of its revisions says, else as the site names it now.
+func (g *gatherer) sourceName(reference string, b *v1alpha1.DriverBundle) string {
+	records := g.inventory.Memory().Revisions.Records
+	for i := len(records) - 1; i >= 0; i-- {
+		if records[i].Bundle == reference && records[i].Source != "" {
+			return records[i].Source
+		}
+	}
+	if ref := g.config.Spec.Bundle; ref != nil {
+		return ref.Name
+	}
+	if b != nil {
+		return b.Name
+	}
+	return ""
 }
 
 // lastFrom is the bundle that the drivers were last installed from, "" before there are

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -140,6 +141,9 @@ type store struct {
 func (s *store) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
 	if s.broken != "" && b.Status.Digest == s.broken {
 		return nil, errBroken
+	}
+	if b.Name == "" { // by which a copy is found
+		return nil, &fault.Error{Reason: fault.NotFound, Op: "read the copy of", Subject: b.Status.Digest}
 	}
 	if c := s.of[b.Status.Digest]; c != nil {
 		return c, nil

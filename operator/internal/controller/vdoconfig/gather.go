@@ -129,7 +129,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 		}
 	}
 	if g.bundle != nil && g.needsLast(g.resolve()) {
-		g.last = g.openLastBut(ctx, g.bundle.source)
+		g.last, _ = g.openLastBut(ctx, g.bundle.source) // without it, what it has is left as it is
 	}
 	return g.gatherRevisions(ctx)
 }

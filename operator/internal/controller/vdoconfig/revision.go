@@ -182,8 +182,11 @@ func (s *site) attempt() revision.Attempt {
 // says, and that of the bundle that is installed from: an older bundle knows nothing of a
 // newer release.
 func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
-	read := []*opened{g.bundle}
-	if last := g.openLastBut(ctx, g.bundle.source); last != nil {
+	read, last := []*opened{g.bundle}, g.last
+	if last == nil {
+		last, _ = g.openLastBut(ctx, g.bundle.source) // one that cannot be read says nothing
+	}
+	if last != nil {
 		read = append(read, last)
 	}
 	var all []upgrade.OneWay
