@@ -310,6 +310,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"watch", "", "configmaps", namespace, ""},
 		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
 		{"list", "", "pods", "vmware-system-csi", ""}, {"list", "", "pods", "kube-system", ""},
+		{"delete", "", "pods", "vmware-system-csi", "vsphere-csi-node-x"}, // on the nodes that an upgrade comes to first
 		{"watch", "vdo.vmware.com", "vdoconfigs", namespace, ""}, {"patch", "vdo.vmware.com", "vspherecloudconfigs/status", namespace, "x"},
 		{"patch", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"},
 		{"create", "vdo.vmware.com", "driverbundles", namespace, ""},
@@ -369,6 +370,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
 		{"update", "", "secrets", namespace, "x"}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
+		{"delete", "", "pods", "kube-system", "x"}, {"delete", "", "pods", namespace, "x"}, {"deletecollection", "", "pods", "vmware-system-csi", ""},
 		{"create", "", "serviceaccounts/token", "kube-system", "cloud-controller-manager"},
 		{"patch", "", "nodes", "", "x"}, {"delete", "", "persistentvolumes", "", "x"}, {"update", "", "persistentvolumes", "", "x"},
 		{"create", "storage.k8s.io", "storageclasses", "", "x"}, {"patch", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "x"},

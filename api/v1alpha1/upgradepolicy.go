@@ -36,6 +36,12 @@ type UpgradePolicy struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Automatic;Never
 	Rollback RollbackMode `json:"rollback,omitempty"`
+	// Canary has the storage driver's pods on chosen nodes updated first. The others follow
+	// once those were healthy for a while; where they are not, the upgrade has failed, and
+	// what is put back is there on the other nodes still. It counts for upgrades that are
+	// begun after it was set; taking it away lets the other nodes follow.
+	// +optional
+	Canary *Canary `json:"canary,omitempty"`
 	// RevisionHistoryLimit is how many healthy revisions are retained beside the one in
 	// force, with copies of their bundles. Default: 3.
 	// +optional
@@ -94,6 +100,33 @@ const (
 	RollbackAutomatic RollbackMode = "Automatic"
 	RollbackNever     RollbackMode = "Never"
 )
+
+// Canary says on which nodes the storage driver's pods are updated first.
+type Canary struct {
+	// NodeSelector chooses them. All of them have to run a pod of the driver already; until
+	// that is so, and while it chooses none, the upgrade waits.
+	// +kubebuilder:validation:XValidation:rule="(has(self.matchLabels) && size(self.matchLabels) > 0) || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",message="choose some nodes: an empty selector would choose all"
+	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// Soak is how long they have to be healthy before the others follow. Time in which the
+	// operator does not run does not count. Default: 5m.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) <= duration('168h')`,message="write a duration of at most 168h, such as 10m"
+	Soak metav1.Duration `json:"soak,omitzero"`
+}
+
+// CanaryStatus is how an upgrade fares on the nodes that have it first.
+type CanaryStatus struct {
+	Revision string `json:"revision"`
+	// Nodes are how many of the chosen ones have the new pods, and are well: "1/2".
+	Nodes string `json:"nodes"`
+	// Message is what is waited for.
+	Message string `json:"message"`
+	// HealthySince is when all of them were first seen well.
+	// +optional
+	HealthySince *metav1.Time `json:"healthySince,omitempty"`
+}
 
 // RevisionStatus is one revision that is remembered.
 type RevisionStatus struct {

@@ -321,6 +321,9 @@ type VDOConfigStatus struct {
 	// Candidate is the upgrade that waits or is held back; none where there is none.
 	// +optional
 	Candidate *CandidateStatus `json:"candidate,omitempty"`
+	// Canary is how the nodes fare that have an upgrade first, while the others wait.
+	// +optional
+	Canary *CanaryStatus `json:"canary,omitempty"`
 	// Kubernetes version that drivers are chosen for: the lowest of the API servers in use.
 	// +optional
 	Kubernetes string `json:"kubernetes,omitempty"`

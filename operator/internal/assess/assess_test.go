@@ -383,3 +383,15 @@ func TestWhatMayNotBeReadIsAFindingOfItsDriverAlone(t *testing.T) {
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(rep.Drivers[matrix.CSI].Err()))
 	require.Contains(t, fault.Text(rep.Drivers[matrix.CSI].Err()), "apply the RBAC manifests")
 }
+
+// Under OnDelete a refusal of pods is told while a pod lacks: the event outlives its cause.
+func TestARefusalIsOldWhereNoPodLacks(t *testing.T) {
+	for current, want := range map[int32]bool{2: true, 3: false} {
+		in := healthy()
+		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 1, 3)
+		d.Spec.UpdateStrategy.Type, d.Status.CurrentNumberScheduled = appsv1.OnDeleteDaemonSetStrategyType, current
+		in.DaemonSets[1] = d
+		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name}}}
+		require.Equal(t, want, assess.Assess(in).Drivers[matrix.CSI].Err() != nil, current)
+	}
+}

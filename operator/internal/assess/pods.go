@@ -204,8 +204,8 @@ func (in *Input) quote(s string) string {
 func (in *Input) refusedPods(d matrix.Driver) []Finding {
 	var all []Finding
 	for _, w := range in.Workloads(d) {
-		if w.Kind != "DaemonSet" || in.RolledOut(w) {
-			continue
+		if w.Kind != "DaemonSet" || w.whole || in.RolledOut(w) {
+			continue // of one that waits to be rolled out the refusal may be an old one
 		}
 		if e := in.lastRefusal(w); e != nil {
 			all = append(all, in.refused(w, e.Message))

@@ -42,6 +42,8 @@ type Workload struct {
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
 	generation                  string // of a DaemonSet's template
+	// whole is set of a DaemonSet that replaces no pods by itself, and has one on each node.
+	whole bool
 }
 
 // Selector returns the selector of the workload's pods, if it selects any.
@@ -87,6 +89,7 @@ func FromDaemonSet(o *appsv1.DaemonSet) (Workload, bool) {
 	w.Desired, w.Updated, w.Available = o.Status.DesiredNumberScheduled, o.Status.UpdatedNumberScheduled, o.Status.NumberAvailable
 	w.selector = selector(o.Spec.Selector)
 	w.generation = o.Annotations[appsv1.DeprecatedTemplateGeneration]
+	w.whole = o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType && o.Status.CurrentNumberScheduled >= o.Status.DesiredNumberScheduled
 	return w, ok
 }
 

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -319,6 +320,17 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 		return nil
 	}
 	return classify("delete", s.Key.String(), err)
+}
+
+// DeletePod deletes a pod of a driver, if it is still the one that was decided on: its
+// DaemonSet makes another one.
+func (c *Cluster) DeletePod(ctx context.Context, pod types.NamespacedName, uid types.UID) error {
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err := c.Client.Delete(ctx, o, client.Preconditions{UID: &uid})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return classify("delete", "Pod "+pod.String(), err)
 }
 
 // classify makes a fault of what the API server answered.

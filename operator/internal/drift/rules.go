@@ -91,6 +91,16 @@ func pointer(text string) ([]string, error) {
 	return tokens, nil
 }
 
+// Leaves tells whether a rule leaves a field, or something below it, of a driver's objects of
+// a kind to others.
+func (r Rules) Leaves(kind string, d matrix.Driver, field ...string) bool {
+	return slices.ContainsFunc(r.rules, func(rule rule) bool {
+		return rule.Kind == kind && (rule.Driver == "" || rule.Driver == string(d)) && slices.ContainsFunc(rule.paths, func(path []string) bool {
+			return len(path) >= len(field) && slices.Equal(path[:len(field)], field)
+		})
+	})
+}
+
 // of are the paths that the rules name in an object.
 func (r Rules) of(o *unstructured.Unstructured, d matrix.Driver) [][]string {
 	var all [][]string

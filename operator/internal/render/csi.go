@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -81,6 +82,9 @@ func (r *renderer) placeCSI(s *source, o *unstructured.Unstructured, hash string
 		exclude(podSpec(o), r.in.Spec.ExcludedNodes)
 		if len(p.TopologyCategories) > 0 {
 			setTemplateAnnotation(o, AnnotationTopology, strings.Join(p.TopologyCategories, ","))
+		}
+		if r.in.Canary {
+			_ = unstructured.SetNestedMap(o.Object, map[string]any{"type": string(appsv1.OnDeleteDaemonSetStrategyType)}, "spec", "updateStrategy") // spec is a map
 		}
 		r.add(s, StageCSINode, o, Merge)
 	case kind == "CSIDriver", kind == "Service":

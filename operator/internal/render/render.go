@@ -117,6 +117,9 @@ type Input struct {
 	// HashKey makes config hashes: at least 16 random bytes, made once for an
 	// installation and kept in a Secret.
 	HashKey []byte
+	// Canary has the storage driver's DaemonSets replace no pods by themselves: chosen nodes
+	// get the new ones first.
+	Canary bool
 	// Webhook is the webhook's certificate; needed where Spec.StorageProvider.Webhook is set.
 	Webhook *webhookcert.Certificate
 }

@@ -83,6 +83,7 @@ type Beginning struct {
 	Attempt  Attempt
 	Approval *Approval
 	Before   []string
+	Canary   bool // chosen nodes have it first
 }
 
 // Begin puts a revision in force. One that was begun before goes on under its name. The
@@ -99,7 +100,10 @@ func (h History) Begin(r Revision, b Beginning) History {
 	rec.Seal = rec.sealOf(b.Key)
 	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
 	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
-	rec.Approval = b.Approval
+	rec.Approval, rec.Canary = b.Approval, nil
+	if b.Canary {
+		rec.Canary = &Canary{}
+	}
 	out := h.leave(b.Now)
 	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
 	if wishedFor(b.Attempt.Retry) == rec.Name() {
@@ -151,7 +155,7 @@ func (h History) RollBack(to string, now time.Time) History {
 		return h
 	}
 	was.Outcome, was.Since, was.Gate = RolledBack, now, nil
-	target.Outcome, target.Since, target.Returned, target.Gate = Progressing, now, true, nil
+	target.Outcome, target.Since, target.Returned, target.Gate, target.Canary = Progressing, now, true, nil, nil
 	target.Reason = "put back in the place of " + was.Name()
 	out := h.with(was).with(target)
 	out.Current = target.Number
@@ -191,6 +195,16 @@ func (h History) WithGate(g Gate) History {
 		return h
 	}
 	rec.Gate = &g
+	return h.with(rec)
+}
+
+// WithCanary notes how the revision in force fares on the nodes that have it first.
+func (h History) WithCanary(c Canary) History {
+	rec, ok := h.InForce()
+	if !ok {
+		return h
+	}
+	rec.Canary = &c
 	return h.with(rec)
 }
 

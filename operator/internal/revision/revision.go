@@ -119,6 +119,8 @@ type Record struct {
 	// Attempt says under which circumstances it was last tried: while they are the same
 	// a revision that failed is not tried again.
 	Attempt Attempt `json:"attempt,omitzero"`
+	// Canary is set of an upgrade that chosen nodes have first.
+	Canary *Canary `json:"canary,omitempty"`
 	// Gate is how far it has come, while it is Progressing.
 	Gate *Gate `json:"gate,omitempty"`
 }
@@ -158,6 +160,20 @@ type Attempt struct {
 	Generation int64  `json:"generation,omitempty"` // of the VDOConfig
 	Retry      string `json:"retry,omitempty"`      // the wish that there was: see [History.Asks]
 }
+
+// Canary is how an upgrade fares on the nodes that have it first.
+type Canary struct {
+	// Passed is set once they were healthy for long enough: the others follow.
+	Passed bool `json:"passed,omitempty"`
+	// Good is since when they are healthy, the zero time while they are not, and Soaked for
+	// how many seconds; it counts by looks.
+	Good   time.Time `json:"good,omitzero"`
+	Soaked int64     `json:"soaked,omitempty"`
+}
+
+// Open tells whether only chosen nodes may have it. The zero pointer is of a revision that
+// all nodes have.
+func (c *Canary) Open() bool { return c != nil && !c.Passed }
 
 // Gate is how far a roll-out has come. Time counts by looks: what passes between two of
 // them counts as a look's at most, so that the time in which nobody looked does not.

@@ -12,6 +12,8 @@ import (
 const (
 	// DefaultDeadline is how long a roll-out may go without progress.
 	DefaultDeadline = 15 * time.Minute
+	// DefaultSoak is how long chosen nodes have to be healthy before the others follow.
+	DefaultSoak = 5 * time.Minute
 	// look is what the time between two looks counts as at most: a pass is made each
 	// minute while something is waited for, so what is longer is time without an operator.
 	look = 2 * time.Minute
@@ -38,6 +40,18 @@ type Look struct {
 	// Elsewhere is set while something else is known to be at fault, or is waited for:
 	// then time does not count.
 	Elsewhere bool
+	// Canary is how the nodes fare that have the revision first, nil where all may have it.
+	Canary *Canary
+}
+
+// Canary is how the nodes fare that have a revision first.
+type Canary struct {
+	// Healthy is set where all of them have the new pods, and nothing is waited for there.
+	Healthy bool
+	// Soak is how long they have to be healthy; 0: DefaultSoak.
+	Soak time.Duration
+	// Why says in words what they lack.
+	Why string
 }
 
 // New are the findings that there were not when the roll-out was begun.
@@ -63,7 +77,39 @@ func Judge(h revision.History, l Look) revision.History {
 	if cur.Returned || cur.Outcome != revision.Progressing {
 		return h // it is what was gone back to, or has failed: nothing else is tried
 	}
+	if c := l.Canary; c != nil && cur.Canary.Open() {
+		if c.Healthy && len(l.New(g.Before)) == 0 {
+			return soak(h, g, l)
+		}
+		h = h.WithCanary(revision.Canary{})
+	}
 	return count(h, g, l)
+}
+
+// soak counts for how long the nodes that have the revision first are healthy, and lets the
+// others follow once that is enough. Meanwhile no progress is expected.
+func soak(h revision.History, g revision.Gate, l Look) revision.History {
+	cur, _ := h.InForce()
+	c, begins := *cur.Canary, cur.Canary.Good.IsZero() || l.Now.Before(cur.Canary.Good)
+	if begins {
+		c = revision.Canary{Good: l.Now}
+	} else if !l.Elsewhere {
+		c.Soaked += int64(min(max(l.Now.Sub(g.Seen), 0), look) / time.Second)
+	}
+	enough := l.Canary.Soak
+	if enough <= 0 {
+		enough = DefaultSoak
+	}
+	c.Passed = !l.Elsewhere && time.Duration(c.Soaked)*time.Second >= enough
+	if !begins && !c.Passed && recent(g.Seen, l.Now) {
+		return h
+	}
+	g = g.Rescaled(l.Wanted, l.Progress)
+	g.Seen, g.Mark = l.Now, max(g.Mark, l.Progress)
+	if c.Passed {
+		g.Spent = 0 // else it stays: what falls over again and again is healthy in between
+	}
+	return h.WithCanary(c).WithGate(g)
 }
 
 // settled notes that all is healthy, once it is for long enough.
@@ -117,6 +163,9 @@ func why(l Look) string {
 	}
 	if text == "" {
 		text = "it is not rolled out"
+	}
+	if l.Canary != nil {
+		text = strings.TrimSuffix("on the nodes that have it first: "+l.Canary.Why, ": ") + "; " + text
 	}
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + " …"

@@ -22,6 +22,12 @@
 //   - While something else changes that drivers depend on, it waits.
 //   - It begins in a maintenance window, where there are any. What was begun is ended.
 //
+// # Chosen nodes first
+//
+// An upgrade of the storage driver may come to chosen nodes first (spec.upgradePolicy.canary,
+// [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
+// that fails is one that no other node has seen.
+//
 // # Failure
 //
 // [Judge] says of a roll-out, look by look, whether it is healthy, has failed or goes on.
@@ -163,6 +169,18 @@ func Upgrades(from, to revision.Revision) bool {
 	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
 		return to.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
 	})
+}
+
+// Canaries tells whether a revision that takes the place of another one changes pods that
+// chosen nodes are to have first: those of the storage driver. Where what is in force did not
+// come past its chosen nodes, what takes its place begins there too.
+func Canaries(from revision.Record, to revision.Revision) bool {
+	const d = string(matrix.CSI)
+	if from.Same(to) {
+		return from.Canary != nil
+	}
+	changes := from.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
+	return to.Version(d) != "" && (changes || from.Canary.Open())
 }
 
 // differs tells whether two contents are known and are not the same.

@@ -226,6 +226,93 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, a, upgrade.Judge(b, upgrade.Look{Now: t0.Add(time.Minute + 5*time.Second)}), "looks in quick succession are not written down")
 }
 
+// An upgrade that chosen nodes have first comes to the others once those were healthy for a
+// while, in looks, and fails where they are not.
+func TestJudgeOfChosenNodes(t *testing.T) {
+	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Key: key, Canary: true})
+	well := upgrade.Look{Canary: &upgrade.Canary{Healthy: true, Soak: 10 * time.Minute}}
+	ill := upgrade.Look{Canary: &upgrade.Canary{Soak: 10 * time.Minute, Why: "n1 has no pod of it"}}
+	now := t0
+	look := func(h revision.History, each time.Duration, looks int, l upgrade.Look) revision.Record {
+		for range looks {
+			now = now.Add(each)
+			l.Now = now
+			h = upgrade.Judge(h, l)
+		}
+		cur, _ := h.InForce()
+		now = t0
+		return cur
+	}
+	after := func(h revision.History, cur revision.Record) revision.History {
+		now = cur.Gate.Seen
+		return h.WithCanary(*cur.Canary).WithGate(*cur.Gate)
+	}
+	require.True(t, look(begin, time.Minute, 10, well).Canary.Open())
+	require.False(t, look(begin, time.Minute, 11, well).Canary.Open())
+	require.False(t, look(begin, 10*time.Second, 90, well).Canary.Open())
+	require.True(t, look(begin, time.Hour, 5, well).Canary.Open(), "nobody looked")
+	require.False(t, look(begin, time.Hour, 6, well).Canary.Open(), "two minutes each")
+	require.Equal(t, revision.Progressing, look(begin, time.Minute, 20, well).Outcome, "it is not healthy before all nodes have it")
+	elsewhere := well
+	elsewhere.Elsewhere = true
+	require.True(t, look(begin, time.Minute, 100, elsewhere).Canary.Open(), "something else is at fault")
+
+	cur := look(begin, time.Minute, 15, ill)
+	require.Equal(t, revision.Failed, cur.Outcome)
+	require.True(t, cur.Canary.Open(), "the other nodes do not get it")
+	require.Equal(t, "it was not healthy after 15m0s without progress: on the nodes that have it first: n1 has no pod of it; it is not rolled out", cur.Reason)
+
+	h := after(begin, look(begin, time.Minute, 9, well))
+	fell := look(h, time.Minute, 1, ill)
+	require.Zero(t, fell.Canary.Soaked)
+	require.Equal(t, revision.Progressing, fell.Outcome)
+	h = after(h, fell)
+	require.True(t, look(h, time.Minute, 10, well).Canary.Open(), "it begins anew")
+
+	h = begin
+	for range 8 {
+		h = after(h, look(h, time.Minute, 1, well))
+		cur = look(h, 2*time.Minute, 1, ill)
+		h = h.WithCanary(*cur.Canary)
+		if cur.Gate != nil {
+			h = after(h, cur)
+		}
+	}
+	require.Equal(t, revision.Failed, cur.Outcome, "it falls over again and again")
+
+	known := well
+	known.Amiss = []string{"csi/Incomplete"}
+	require.Equal(t, revision.Failed, look(begin, time.Minute, 15, known).Outcome, "something new is amiss")
+	require.Nil(t, begin.Fail("x", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0).Records[0].Canary)
+}
+
+// Which upgrades come to chosen nodes first.
+func TestCanaries(t *testing.T) {
+	from := revision.Record{Revision: *rev("a", "cpi@1.33.1", "csi@3.5.1")}
+	open := from
+	open.Canary = &revision.Canary{}
+	passed := from
+	passed.Canary = &revision.Canary{Passed: true}
+	for name, c := range map[string]struct {
+		from revision.Record
+		to   *revision.Revision
+		want bool
+	}{
+		"another version":                        {from, rev("a", "cpi@1.33.1", "csi@3.7.3"), true},
+		"a rebuilt one":                          {from, rev("b", "cpi@1.33.1", "csi@3.5.1"), true},
+		"another driver's":                       {from, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
+		"it comes":                               {revision.Record{Revision: *rev("a", "cpi@1.33.1")}, rev("b", "cpi@1.33.1", "csi@3.5.1"), false},
+		"it goes":                                {from, rev("b", "cpi@1.33.1"), false},
+		"it goes, and is at the chosen ones":     {open, rev("b", "cpi@1.33.1"), false},
+		"another's, and it is at the chosen":     {open, rev("a", "cpi@1.33.2", "csi@3.5.1"), true},
+		"another's, and it is everywhere":        {passed, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
+		"the same again":                         {from, rev("a", "cpi@1.33.1", "csi@3.5.1"), false},
+		"the same again, which was there first ": {open, rev("a", "cpi@1.33.1", "csi@3.5.1"), true},
+	} {
+		require.Equal(t, c.want, upgrade.Canaries(c.from, *c.to), name)
+	}
+}
+
 // A revision that failed is tried again each time that the wish for it changes, and once each
 // time.
 func TestAWishCountsEachTimeThatItChanges(t *testing.T) {

@@ -57,6 +57,11 @@ func (a *applier) stages(ctx context.Context) error {
 			a.outcome.gate, a.outcome.again = "the namespaces and kinds that were just created: all else needs them", true
 			return nil
 		}
+		if stage.Name == render.StageCSINode && a.rendering.canary {
+			if err := a.canaryStage(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	if a.outcome.gate == "" {
 		a.outcome.gate = a.untrustedSteps()

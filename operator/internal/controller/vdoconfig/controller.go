@@ -8,6 +8,7 @@
 //	repair.go   site, decision → rendering: their objects, or what can be of them; pure
 //	plan.go     site, rendering, what the API server says of it → plan; pure
 //	apply.go    applies the plan, stage by stage
+//	canary.go   has chosen nodes have an upgrade first
 //	assess.go   judges the drivers, after what was changed
 //	status.go   all of it → status; pure. Package reconciler writes it
 //
@@ -109,6 +110,8 @@ type Changer interface {
 	Amend(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	// Delete asks for the deletion under the step's preconditions.
 	Delete(ctx context.Context, s plan.Step) error
+	// DeletePod deletes a driver's pod, if it is still that one.
+	DeletePod(ctx context.Context, pod types.NamespacedName, uid types.UID) error
 }
 
 // Records keeps what the operator has to remember.

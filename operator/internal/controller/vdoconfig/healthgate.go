@@ -103,6 +103,8 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			l.Wanted += int64(w.Desired)
 		}
 	}
+	l.Canary = p.canaryLook()
+	l.Complete = l.Complete && l.Canary == nil
 	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
 	return l
 }
@@ -112,6 +114,7 @@ func (p *pass) tellRevision(was, now revision.History) {
 	for _, r := range now.Records {
 		before, known := was.Named(r.Name())
 		if known && before.Outcome == r.Outcome && before.Since.Equal(r.Since) {
+			p.tellCanary(before, r)
 			continue
 		}
 		typ := "Normal"
@@ -155,7 +158,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 		st.Revisions = append(st.Revisions, s)
 	}
 	if p.outcome.report != nil || p.site.bundle != nil { // else nothing was decided
-		st.Candidate = p.candidateStatus(h)
+		st.Candidate, st.Canary = p.candidateStatus(h), p.canaryStatus(h)
 	}
 }
 

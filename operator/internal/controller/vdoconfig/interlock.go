@@ -17,5 +17,10 @@ func (s *site) interlock() string {
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
 	}
-	return strings.Join(all, "; ")
+	return sentences(all...)
+}
+
+// sentences joins those that are not empty.
+func sentences(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }

@@ -23,6 +23,7 @@ type rendering struct {
 	malformed map[matrix.Driver]error
 	refused   error  // why what was decided first could not be rendered
 	frozen    string // likewise, or see untrusted: nothing but repairs is done
+	canary    bool   // chosen nodes have it first
 	// untrusted is why the bundle may not be installed from, where that was seen only after
 	// it was gathered, "" where it was not.
 	untrusted string
@@ -34,6 +35,8 @@ type attempt struct {
 	decision decision
 	// leavesOut lets drivers that cannot be rendered at all be left as they are.
 	leavesOut bool
+	// canary has chosen nodes have the node plugin's pods first.
+	canary bool
 }
 
 // render renders what was decided. Where that cannot be done (a field of the spec
@@ -41,12 +44,12 @@ type attempt struct {
 // that it is repaired: as the spec has it, else as it was last rendered. Where there is
 // no way for a driver at all, the others go on without it.
 func (s *site) render(d decision) (rendering, error) {
-	first, err := s.try(attempt{spec: s.spec, decision: d})
+	first, err := s.try(attempt{spec: s.spec, decision: d, canary: s.canarying()})
 	if err == nil {
 		return first, nil
 	}
 	if s.inventory.Len() == 0 {
-		return s.try(attempt{spec: s.spec, decision: d, leavesOut: true})
+		return s.try(attempt{spec: s.spec, decision: d, leavesOut: true}) // there is nothing to go to chosen nodes first
 	}
 	faults := maps.Clone(s.faults)
 	for driver, why := range first.malformed {
@@ -54,13 +57,14 @@ func (s *site) render(d decision) (rendering, error) {
 	}
 	installed := s.keeps(s.choose(d.from, err, faults))
 	remembered := s.remembered()
-	for _, a := range []attempt{{spec: s.spec, decision: installed}, {spec: remembered, decision: installed}} {
+	open := s.canaryOpen(s.revisions.history)
+	for _, a := range []attempt{{spec: s.spec, decision: installed, canary: open}, {spec: remembered, decision: installed, canary: open}} {
 		if r, again := s.try(a); again == nil {
 			r.refused, r.frozen = err, err.Error()
 			return r, nil
 		}
 	}
-	last, again := s.try(attempt{spec: remembered, decision: installed, leavesOut: true})
+	last, again := s.try(attempt{spec: remembered, decision: installed, canary: open, leavesOut: true})
 	last.frozen = err.Error()
 	return last, again
 }
@@ -69,7 +73,7 @@ func (s *site) render(d decision) (rendering, error) {
 // proven, it is kept as it is, and all else of the driver goes on. Where that cannot be
 // rendered either it is an error, or, as the last resort, the driver is left as it is.
 func (s *site) try(a attempt) (rendering, error) {
-	r := rendering{Rendered: &render.Rendered{}, spec: a.spec, decision: a.decision, malformed: map[matrix.Driver]error{}}
+	r := rendering{Rendered: &render.Rendered{}, spec: a.spec, decision: a.decision, canary: a.canary, malformed: map[matrix.Driver]error{}}
 	if len(a.decision.releases) == 0 {
 		return r, nil
 	}
@@ -110,7 +114,7 @@ func (s *site) input(a attempt) (render.Input, error) {
 		Repository: from.source.Status.Repository,
 		Releases:   a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
-		Keep: map[matrix.Driver]bool{},
+		Keep: map[matrix.Driver]bool{}, Canary: a.canary,
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		in.Keep[d] = slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })

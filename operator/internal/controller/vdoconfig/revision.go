@@ -224,6 +224,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 		}
 	}
 	f.Candidate = &rev
+	f.Interlock = sentences(f.Interlock, g.canaryInterlock(&rev))
 	f.OneWay = g.oneWay(ctx)
 	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
 	return f, nil
@@ -252,6 +253,10 @@ func upgradePolicy(spec *v1alpha1.VDOConfigSpec, manual bool) (upgrade.Policy, e
 		parsed, err := upgrade.ParseWindow(w)
 		errs = append(errs, err)
 		p.Windows = append(p.Windows, parsed)
+	}
+	if from.Canary != nil {
+		_, err := canarySelector(from.Canary)
+		errs = append(errs, err)
 	}
 	return p, fault.Join(errs...)
 }
@@ -309,7 +314,7 @@ func (s *site) begun(r rendering) revision.History {
 		h = h.RollBack(u.verdict.To, s.at0())
 	case u.kept == nil && u.verdict.Begins && u.candidate != nil:
 		h = h.Begin(*u.candidate, revision.Beginning{
-			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before()})
+			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before(), Canary: s.canaryBegins()})
 	case u.kept == nil && u.verdict.Action == upgrade.Proceed && u.candidate != nil:
 		h = h.Seal(*u.candidate, s.at0(), s.hash) // it is what was accepted
 	}

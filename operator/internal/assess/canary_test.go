@@ -1,0 +1,98 @@
+package assess_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apilabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+)
+
+// Which pods on chosen nodes are replaced, and when all of them are well.
+func TestCanaries(t *testing.T) {
+	const old, next = "1", "2"
+	type pod struct {
+		node, generation string
+		ready, ends      bool
+	}
+	ok := func(node string) pod { return pod{node, next, true, false} }
+	before := func(node string) pod { return pod{node, old, true, false} }
+	for name, c := range map[string]struct {
+		pods    []pod
+		away    []string
+		rolling bool // the DaemonSet replaces pods by itself
+		behind  bool // its status is of an earlier spec
+		chosen  string
+		updated int
+		missing []string
+		replace string
+		why     string
+	}{
+		"nothing was done":               {pods: []pod{before("a"), before("b"), before("c")}, replace: "a", why: "a has the pod of before; b has the pod of before"},
+		"the first is replaced":          {pods: []pod{{"a", next, false, false}, before("b"), before("c")}, why: "b has the pod of before; the pod on a is not ready"},
+		"the first has no pod":           {pods: []pod{before("b"), before("c")}, missing: []string{"a"}, why: "a has no pod of it; b has the pod of before"},
+		"the first ends":                 {pods: []pod{{"a", old, true, true}, before("b"), before("c")}, why: "b has the pod of before; the pod on a is not ready"},
+		"the first ends beside its heir": {pods: []pod{ok("a"), {"a", old, true, true}, before("b")}, why: "b has the pod of before; the pod on a is not ready"},
+		"the first is well":              {pods: []pod{ok("a"), before("b"), before("c")}, updated: 1, replace: "b", why: "b has the pod of before"},
+		"the pod of before is not well":  {pods: []pod{ok("a"), {"b", old, false, false}, before("c")}, updated: 1, replace: "b", why: "b has the pod of before"},
+		"all are well":                   {pods: []pod{ok("a"), ok("b"), before("c")}, updated: 2},
+		"one is away":                    {pods: []pod{before("a"), ok("b")}, away: []string{"a"}, updated: 1},
+		"all are away":                   {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, why: "no chosen node is ready (a, b)"},
+		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
+		"it is not known yet":            {pods: []pod{before("a"), before("b")}, behind: true, why: "a has the pod of before; b has the pod of before"},
+		"nobody is chosen":               {pods: []pod{before("a")}, chosen: "none", why: "no node is chosen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}
+			d := &o.DaemonSets[0]
+			d.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: next}
+			if d.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType; c.rolling {
+				d.Spec.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+			}
+			if c.behind {
+				d.Status.ObservedGeneration--
+			}
+			for _, name := range []string{"c", "b", "a"} {
+				up := true
+				for _, away := range c.away {
+					up = up && away != name
+				}
+				n := node(name, up, false)
+				if n.Labels["role"] = "first"; name == "c" {
+					n.Labels["role"] = "other"
+				}
+				o.Nodes = append(o.Nodes, n)
+			}
+			for _, p := range c.pods {
+				made := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "p-" + p.node, UID: types.UID("uid-" + p.node),
+					Labels: map[string]string{"app": "vsphere-csi-node", "pod-template-generation": p.generation}}, Spec: corev1.PodSpec{NodeName: p.node}}
+				if p.ends {
+					made.Name, made.DeletionTimestamp = "ends", &metav1.Time{Time: now}
+				}
+				if p.ready {
+					made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+				}
+				o.Pods = append(o.Pods, made)
+			}
+			role := "first"
+			if c.chosen != "" {
+				role = c.chosen
+			}
+			got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": role}))
+			require.Equal(t, c.why, got.Why)
+			require.Equal(t, c.updated, got.Updated)
+			require.Equal(t, c.missing, got.Missing)
+			if c.replace == "" {
+				require.Nil(t, got.Replace)
+				return
+			}
+			require.NotNil(t, got.Replace)
+			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Node, got.Replace.Name, string(got.Replace.UID)})
+		})
+	}
+}

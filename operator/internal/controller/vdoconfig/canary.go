@@ -1,0 +1,199 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// An upgrade of the storage driver comes to chosen nodes first (spec.upgradePolicy.canary).
+// That is written down with the beginning of the revision. As long as it is open the node
+// plugin's DaemonSets are applied such that they replace no pods by themselves, in the same
+// write that brings the new template; the pods on the chosen nodes are deleted, one at a time,
+// and package upgrade judges how they fare. Each pass does what is still to be done, so an
+// operator that ends in between changes nothing. What is put back has the template of before,
+// which the pods on all other nodes are of still.
+
+// canaryPolicy is what the site asks for, nil for nothing.
+func (s *site) canaryPolicy() *v1alpha1.Canary {
+	if p := s.config.Spec.UpgradePolicy; p != nil {
+		return p.Canary
+	}
+	return nil
+}
+
+// canarySelector chooses the nodes; none where the selector makes no sense.
+func canarySelector(c *v1alpha1.Canary) (labels.Selector, error) {
+	chosen, err := metav1.LabelSelectorAsSelector(&c.NodeSelector)
+	if err != nil {
+		return labels.Nothing(), &fault.Error{
+			Reason: fault.InvalidInput, Op: "read", Subject: "spec.upgradePolicy.canary.nodeSelector", Err: err,
+			Hint: "write labels of nodes, such as matchLabels: {role: canary}",
+		}
+	}
+	return chosen, nil
+}
+
+// chosenNodes are how the chosen nodes fare with what the DaemonSets have now.
+func (s *site) chosenNodes() assess.Canaries {
+	chosen, _ := canarySelector(s.canaryPolicy()) //nolint:errcheck // it is reported with the policy
+	return s.observed.Canaries(chosen)
+}
+
+// canaries are how the chosen nodes fare with the revision in force. Before its DaemonSets
+// were found applied, what runs is of another one, however well it is.
+func (p *result) canaries() assess.Canaries {
+	c := p.site.chosenNodes()
+	applied := p.outcome.plan != nil && !slices.ContainsFunc(p.outcome.plan.Stage(render.StageCSINode), func(s plan.Step) bool {
+		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged
+	})
+	if !applied {
+		c.Updated, c.Replace, c.Why = 0, nil, "their DaemonSet does not have it yet"
+	}
+	return c
+}
+
+// canaryOpen tells whether only chosen nodes may have the revision that is in force.
+func (s *site) canaryOpen(h revision.History) bool {
+	cur, ok := h.InForce()
+	return ok && s.canaryPolicy() != nil && cur.Canary.Open()
+}
+
+// canaryBegins tells whether the revision that is begun is for chosen nodes first.
+func (s *site) canaryBegins() bool {
+	u := &s.revisions
+	cur, installed := u.history.InForce()
+	return installed && s.canaryPolicy() != nil && u.kept == nil && u.verdict.Begins && u.candidate != nil && upgrade.Canaries(cur, *u.candidate)
+}
+
+// canarying tells whether what is rendered now is for chosen nodes first.
+func (s *site) canarying() bool {
+	u := &s.revisions
+	if u.verdict.Action == upgrade.RollBack {
+		return false
+	}
+	if u.kept == nil && u.verdict.Begins && u.candidate != nil {
+		return s.canaryBegins()
+	}
+	return s.canaryOpen(u.history)
+}
+
+// canaryInterlock is why an upgrade cannot come to the chosen nodes first, "" where it can.
+func (s *site) canaryInterlock(to *revision.Revision) string {
+	cur, installed := s.revisions.history.InForce()
+	if s.canaryPolicy() == nil || to == nil || !installed || !upgrade.Canaries(cur, *to) {
+		return ""
+	}
+	const field = "spec.upgradePolicy.canary.nodeSelector "
+	switch c := s.chosenNodes(); {
+	case len(c.Nodes) == 0:
+		return field + "chooses no node"
+	case len(c.Missing) > 0:
+		return fmt.Sprintf("%schooses nodes without a pod of the storage driver: %s", field, few(c.Missing))
+	}
+	if rules, _ := drift.Parse(s.config.Spec.Drift); rules.Leaves("DaemonSet", matrix.CSI, "spec", "updateStrategy") { //nolint:errcheck // it is reported when it is applied
+		return "spec.drift.ignore leaves how the storage driver's pods are replaced to others, so that the chosen nodes cannot be first"
+	}
+	return ""
+}
+
+// canaryStage replaces the next pod, and has all that comes after wait.
+func (a *applier) canaryStage(ctx context.Context) error {
+	if cur, ok := a.inventory.Memory().Revisions.InForce(); ok && (a.outcome.gate == "" || strings.HasPrefix(a.outcome.gate, "DaemonSet ")) {
+		a.outcome.gate = a.canaryGate(cur)
+	}
+	return a.replaceCanary(ctx)
+}
+
+// replaceCanary deletes the pod on a chosen node that is the next to be replaced.
+func (a *applier) replaceCanary(ctx context.Context) error {
+	cur, _ := a.inventory.Memory().Revisions.InForce()
+	next := a.canaries().Replace
+	if next == nil || cur.Outcome != revision.Progressing || a.out(matrix.CSI) {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: next.Namespace, Name: next.Name}
+	if err := a.Cluster.DeletePod(ctx, key, next.UID); err != nil {
+		return err
+	}
+	a.outcome.changed++
+	a.Recorder.Eventf(a.config, nil, "Normal", "Updated", "Apply", "pod %s on node %s is replaced by one of revision %s: that node has it first", key, next.Node, cur.Name())
+	return nil
+}
+
+// canaryGate is what the other nodes wait for.
+func (p *result) canaryGate(cur revision.Record) string {
+	c := p.canaries()
+	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
+		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
+	}
+	why := c.Why
+	if why == "" {
+		why = "their pods are new and ready"
+	}
+	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(), why)
+}
+
+func (s *site) soak() time.Duration {
+	if d := s.canaryPolicy().Soak.Duration; d > 0 {
+		return d
+	}
+	return upgrade.DefaultSoak
+}
+
+// canaryLook is how the chosen nodes fare, nil where all may have what is in force.
+func (p *pass) canaryLook() *upgrade.Canary {
+	if !p.site.canaryOpen(p.inventory.Memory().Revisions) {
+		return nil
+	}
+	c := p.canaries()
+	lacks := []string{c.Why}
+	for _, f := range p.outcome.report.Nodes {
+		if f.Driver == matrix.CSI && slices.Contains(c.Nodes, f.Node) {
+			lacks = append(lacks, f.Node+" "+f.Message)
+		}
+	}
+	why := sentences(lacks...)
+	return &upgrade.Canary{Healthy: why == "", Soak: p.site.soak(), Why: condition.Cut(why, maxText/2)}
+}
+
+// tellCanary tells that the other nodes follow.
+func (p *pass) tellCanary(before, now revision.Record) {
+	if before.Canary.Open() && now.Canary != nil && now.Canary.Passed {
+		p.Recorder.Eventf(p.config, nil, "Normal", "CanaryHealthy", "Upgrade", "the nodes that have revision %s first are healthy: the others follow", now.Name())
+	}
+}
+
+// canaryStatus is how the chosen nodes fare, nil where there are none.
+func (p *result) canaryStatus(h revision.History) *v1alpha1.CanaryStatus {
+	if p.site.observed == nil || !p.site.canaryOpen(h) {
+		return nil
+	}
+	cur, _ := h.InForce()
+	c := p.canaries()
+	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes)), Message: "waiting for " + p.canaryGate(cur)}
+	if cur.Outcome != revision.Progressing {
+		st.Message = "the other nodes do not get it: " + cur.Reason
+	}
+	if good := cur.Canary.Good; !good.IsZero() {
+		st.HealthySince = timeOf(good)
+	}
+	return st
+}

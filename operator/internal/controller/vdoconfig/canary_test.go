@@ -1,0 +1,134 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+// nodePods are the pods of the node plugin that are there to stay, by node.
+func (w *world) nodePods() map[string]types.UID {
+	w.t.Helper()
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace("vmware-system-csi"), client.MatchingLabels{"app": "vsphere-csi-node"}))
+	all := map[string]types.UID{}
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp == nil {
+			all[p.Spec.NodeName] = p.UID
+		}
+	}
+	return all
+}
+
+// canary asks for upgrades that come to worker-1 first.
+func canary(soak, deadline time.Duration) *v1alpha1.UpgradePolicy {
+	return &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: deadline}, Canary: &v1alpha1.Canary{
+		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "worker-1"}}, Soak: metav1.Duration{Duration: soak}}}
+}
+
+// An upgrade comes to the chosen node first, though the operator is killed at each few
+// writes. Where its pod does not come up there it is gone back from, and no other node was
+// touched; where it does, the others follow after a while.
+func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
+	w, v := installed(t)
+	was, before := v.Status.Revision, w.nodePods()
+	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
+	require.Len(t, before, 3)
+	let := w.refuse("has(object.metadata.labels) && 'app' in object.metadata.labels && object.metadata.labels['app'] == 'vsphere-csi-node'")
+	w.change(v, func() { v.Spec.UpgradePolicy = canary(5*time.Minute, 4*time.Minute) })
+	w.offer(nextDigest, newerPair()...)
+	stop, kills := w.writes+1, 0
+	w.fail = func(n int) error {
+		if n < stop {
+			return nil
+		}
+		kills++
+		stop = n + 2 + kills%4 // not at the same write of each pass
+		return errors.New("connection reset by peer")
+	}
+	others := func() {
+		t.Helper()
+		now := w.nodePods()
+		require.Equal(t, before["cp-1"], now["cp-1"], "no other node is touched")
+		require.Equal(t, before["worker-2"], now["worker-2"], "no other node is touched")
+	}
+	failing, told := "", ""
+	w.advance(v, "the upgrade failed on the chosen node, and is gone back from", func() bool {
+		w.restart()
+		others()
+		if c := v.Status.Canary; c != nil {
+			failing, told = c.Revision, told+c.Nodes+" "+c.Message+"\n"
+		}
+		return failing != "" && v.Status.Revision == was && revisionNamed(v, was).Outcome == string(revision.Healthy)
+	})
+	w.fail = nil
+	w.until("the chosen node has its pod back", func() bool { w.play(); w.look(v); return isTrue(v, "CSIReady") })
+	others()
+	require.NotEqual(t, before["worker-1"], w.nodePods()["worker-1"], "it was tried there")
+	require.Contains(t, told, "0/1 waiting for the chosen nodes (worker-1) to be healthy with revision "+failing)
+	require.Contains(t, revisionNamed(v, failing).Reason, "on the nodes that have it first: worker-1 has no pod of it")
+	require.Nil(t, v.Status.Canary)
+	require.Equal(t, appsv1.RollingUpdateDaemonSetStrategyType, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").Spec.UpdateStrategy.Type)
+
+	let()
+	w.change(v, func() { v.Spec.UpgradePolicy = canary(20*time.Minute, time.Hour) })
+	healthy := false
+	w.advance(v, "the others follow", func() bool {
+		if strings.Contains(w.events.all(), "CanaryHealthy") {
+			return true
+		}
+		others()
+		if c := v.Status.Canary; c != nil && c.HealthySince != nil {
+			healthy = healthy || (c.Nodes == "1/1" && strings.Contains(c.Message, "to be healthy for 20m0s"))
+		}
+		return false
+	})
+	require.True(t, healthy, "the status told of it")
+	w.advance(v, "all nodes have it", func() bool { return revisionNamed(v, failing).Outcome == string(revision.Healthy) })
+	for node, uid := range w.nodePods() {
+		require.NotEqual(t, before[node], uid, node)
+	}
+	require.Nil(t, v.Status.Canary)
+	require.Equal(t, failing, v.Status.Revision)
+}
+
+// Where no node can be first, the upgrade waits and says why.
+func TestAnUpgradeWaitsForNodesThatCanBeFirst(t *testing.T) {
+	w, v := installed(t)
+	was := v.Status.Revision
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = canary(0, time.Hour)
+		v.Spec.UpgradePolicy.Canary.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"role": "canary"}}
+	})
+	w.offer(nextDigest, newerPair()...)
+	w.look(v)
+	require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
+	require.Contains(t, v.Status.Candidate.Message, "spec.upgradePolicy.canary.nodeSelector chooses no node")
+	require.Equal(t, was, v.Status.Revision)
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = canary(0, time.Hour)
+		v.Spec.Drift = &v1alpha1.DriftPolicy{Ignore: []v1alpha1.DriftIgnore{{Kind: "DaemonSet", Paths: []string{"/spec/updateStrategy/rollingUpdate"}}}}
+	})
+	w.look(v)
+	require.Contains(t, v.Status.Candidate.Message, "spec.drift.ignore leaves how the storage driver's pods are replaced to others")
+	for name, c := range map[string]v1alpha1.Canary{
+		"all nodes": {}, "a long soak": {NodeSelector: canary(0, 0).Canary.NodeSelector, Soak: metav1.Duration{Duration: 200 * time.Hour}},
+	} {
+		w.change(v, func() {})
+		v.Spec.UpgradePolicy.Canary = &c
+		require.True(t, apierrors.IsInvalid(w.Update(context.Background(), v, client.DryRunAll)), name)
+	}
+}
