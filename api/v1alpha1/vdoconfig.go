@@ -383,16 +383,6 @@ type DriverStatus struct {
 	Withdrawn string `json:"withdrawn,omitempty"`
 }
 
-// NodeStatus is a node with something amiss.
-type NodeStatus struct {
-	Name string `json:"name"`
-	// Driver that the finding is about.
-	Driver string `json:"driver"`
-	Reason string `json:"reason"`
-	// Message says what to do.
-	Message string `json:"message"`
-}
-
 // VDOConfigList is a list of VDOConfig.
 //
 // +kubebuilder:object:root=true

@@ -129,3 +129,13 @@ type DriftStatus struct {
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
 }
+
+// NodeStatus is a node with something amiss.
+type NodeStatus struct {
+	Name string `json:"name"`
+	// Driver that the finding is about.
+	Driver string `json:"driver"`
+	Reason string `json:"reason"`
+	// Message says what to do.
+	Message string `json:"message"`
+}
