@@ -21,6 +21,7 @@ import (
 const (
 	sshPort     = 22
 	jumpPort    = 2222 // in the pod, which may not use those below 1024
+	jumpHealth  = 8080
 	hostKeyFile = "ssh_host_ed25519_key"
 )
 
@@ -36,7 +37,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 		return err
 	}
 	w := &r.w
-	w.ports = []port{{name: "ssh", service: sshPort, node: s.NodePort, pod: jumpPort}}
+	w.ports = []port{{name: "ssh", service: sshPort, node: s.NodePort, pod: jumpPort}, {pod: jumpHealth, withoutService: true}}
 	w.egress = append(to(leadsTo, r.jumpPorts()...), reach...)
 	r.before = append(r.before,
 		w.configMap(w.name+suffixConfig, map[string]string{path.Base(jumphost.ConfigFile): config}),
@@ -51,8 +52,8 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 func (r *rendering) jumpPod(s airship.JumpHost) {
 	w := &r.w
 	w.replicas, w.memory, w.grace = 1, "256Mi", 30
-	w.args = []string{"--listen", ":" + strconv.Itoa(jumpPort), "--dir", jumphost.Dir}
-	w.health = health{port: jumpPort}
+	w.args = []string{"--listen", ":" + strconv.Itoa(jumpPort), "--health", ":" + strconv.Itoa(jumpHealth), "--dir", jumphost.Dir}
+	w.health = health{port: jumpHealth, live: "/healthz", ready: "/readyz"}
 	w.mounts = []mount{
 		{name: "config", path: path.Join(jumphost.Dir, path.Dir(jumphost.ConfigFile)), configMap: w.name + suffixConfig},
 		{name: "host-keys", path: path.Join(jumphost.Dir, jumphost.HostKeys), secret: w.name + suffixHostKeys},

@@ -65,9 +65,7 @@ func TestPortsAreLetIn(t *testing.T) {
 			require.GreaterOrEqual(t, p.TargetPort.IntValue(), 1024, "pods may not listen below")
 		}
 		for _, probe := range []*corev1.Probe{container.ReadinessProbe, container.LivenessProbe} {
-			if probe.HTTPGet != nil {
-				in = append(in, probe.HTTPGet.Port.IntValue())
-			}
+			in = append(in, probe.HTTPGet.Port.IntValue())
 		}
 		for _, port := range in {
 			require.True(t, letIn(policy.Spec.Ingress[0].Ports, port), "%s: %d", kind, port)

@@ -55,7 +55,7 @@ type port struct {
 	withoutService bool  // let in, and not led to: for the kubelet
 }
 
-// health is where the kubelet asks; without a path it connects, and closes.
+// health is where the kubelet asks.
 type health struct {
 	port        int32
 	live, ready string
@@ -149,13 +149,10 @@ func (w workload) container() corev1.Container {
 }
 
 func (h health) probe(path string, delay int32) *corev1.Probe {
-	p := &corev1.Probe{InitialDelaySeconds: delay, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3}
-	if path == "" {
-		p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(h.port)}
-		return p
+	return &corev1.Probe{
+		ProbeHandler:        corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(h.port)}},
+		InitialDelaySeconds: delay, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3,
 	}
-	p.HTTPGet = &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(h.port)}
-	return p
 }
 
 func (m mount) volume() corev1.Volume {

@@ -1,0 +1,287 @@
+package services
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services/dex"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+const patience = 2 * time.Minute
+
+// A user of the tenant logs in at the real Dex, which runs what was rendered, and the
+// tenant's API server, which was given what was rendered for it to trust, knows the user by
+// the token. And a management cluster that holds its namespaces to the restricted Pod
+// Security Standard takes every object and pod.
+func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
+	program := toolchain.Path(t, "dex")
+	web, telemetry := freeAddress(t), freeAddress(t)
+	in := full(t)
+	directory := listen(t)
+	in.Secrets["ldap"] = Secret{"config.yaml": bytes.Replace(in.Secrets["ldap"]["config.yaml"], []byte("host: ldap.site:1636"), []byte("insecureNoSSL: true\nhost: "+directory.Addr().String()), 1)}
+	in.Now, in.Spec.Auth[0].Issuer = time.Now(), "https://"+web+"/login"
+	set := rendered(t, in)
+	login := set.of(t, Auth)
+	trusted := []byte(object[corev1.ConfigMap](t, login, "ConfigMap", login.Name+"-trust").Data["ca.crt"])
+	runDex(t, program, login, map[string]string{`":5556"`: `"` + web + `"`, `":5558"`: `"` + telemetry + `"`})
+	user := newBrowser(t, trusted, in.Spec.Auth[0])
+	require.Eventually(t, user.ready, patience, 100*time.Millisecond, "dex does not answer")
+
+	require.Empty(t, user.code("local", "alice@tenant.site", "wrong"))
+	token := user.redeem(user.code("local", "alice@tenant.site", password))
+	heard := make(chan []byte, 1)
+	go hear(directory, heard)
+	require.Empty(t, user.code("ldap", "alice", "anything"))
+	select {
+	case said := <-heard:
+		require.Contains(t, string(said), bindPassword, "dex binds with the password as it is in the Secret")
+	case <-time.After(patience):
+		t.Fatal("dex does not ask the directory")
+	}
+
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(ca, trusted, 0o600))
+	tenant := cluster.New(t, cluster.Options{APIServer: []string{
+		"--oidc-issuer-url", in.Spec.Auth[0].Issuer, "--oidc-client-id", "console", "--oidc-username-claim", "email", "--oidc-ca-file", ca,
+	}})
+	require.Eventually(t, func() bool { return whoIs(t, tenant.Config(), token) == "alice@tenant.site" }, patience, 100*time.Millisecond)
+	require.Empty(t, whoIs(t, tenant.Config(), token+"x"))
+
+	t.Run("a restricted namespace takes every object", func(t *testing.T) { taken(t, tenant.Config(), set) })
+}
+
+// whoIs asks the API server who has a token; "" is nobody.
+func whoIs(t *testing.T, admin *rest.Config, token string) string {
+	t.Helper()
+	cfg := rest.AnonymousClientConfig(admin)
+	cfg.BearerToken = token
+	client, err := kubernetes.NewForConfig(cfg)
+	require.NoError(t, err)
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return ""
+	}
+	return review.Status.UserInfo.Username
+}
+
+// taken applies every object, and tries a pod of every Deployment.
+func taken(t *testing.T, admin *rest.Config, set Set) {
+	client, err := dynamic.NewForConfig(admin)
+	require.NoError(t, err)
+	typed, err := kubernetes.NewForConfig(admin)
+	require.NoError(t, err)
+	namespace := cluster.Namespace(t, admin)
+	_, err = typed.CoreV1().Namespaces().Patch(t.Context(), namespace, "application/merge-patch+json",
+		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	resources := map[string]schema.GroupVersionResource{
+		"Deployment":          {Group: "apps", Version: "v1", Resource: "deployments"},
+		"Service":             {Version: "v1", Resource: "services"},
+		"Secret":              {Version: "v1", Resource: "secrets"},
+		"ConfigMap":           {Version: "v1", Resource: "configmaps"},
+		"PodDisruptionBudget": {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+		"NetworkPolicy":       {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	}
+	for _, u := range all(set) {
+		_, err := client.Resource(resources[u.GetKind()]).Namespace(namespace).Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test"})
+		require.NoError(t, err, "%s %s", u.GetKind(), u.GetName())
+	}
+	for _, s := range set.Services {
+		template := s.deployment(t).Spec.Template
+		template.Name = "try-" + s.Name
+		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		_, err := typed.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(t, err, s.Name)
+	}
+}
+
+// runDex runs what was rendered, with the pod's folders and ports moved to where a test
+// can have them.
+func runDex(t *testing.T, program string, s Service, moved map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	certificate := object[corev1.Secret](t, s, "Secret", s.Name+"-tls").Data
+	for _, key := range []string{"tls.crt", "tls.key"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, key), certificate[key], 0o600))
+	}
+	text := string(object[corev1.Secret](t, s, "Secret", s.Name+"-config").Data["config.json"])
+	moved[dex.TLSDir+"/tls.crt"], moved[dex.TLSDir+"/tls.key"], moved[dex.StateDir+"/"] = dir+"/tls.crt", dir+"/tls.key", dir+"/"
+	for from, to := range moved {
+		require.Equal(t, 1, strings.Count(text, from), from)
+		text = strings.Replace(text, from, to, 1)
+	}
+	file := filepath.Join(dir, "config.json")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+
+	container := s.deployment(t).Spec.Template.Spec.Containers[0]
+	require.Equal(t, []string{"dex", "serve", dex.ConfigFile}, container.Command)
+	cmd := exec.Command(program, "serve", file)
+	for _, e := range container.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	cmd.Env = append(cmd.Env, "HOME="+dir)
+	var logged bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &logged, &logged
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(logged.String())
+		}
+		for _, secret := range []string{clientSecret, bindPassword, password, string(passwordHash())} {
+			require.NotContains(t, logged.String(), secret)
+		}
+	})
+}
+
+// browser is a user's, and the console's that the user is led back to.
+type browser struct {
+	t    *testing.T
+	auth airship.Auth
+	http.Client
+}
+
+const callback = "https://console.site/callback"
+
+func newBrowser(t *testing.T, trusted []byte, auth airship.Auth) *browser {
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(trusted))
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	b := &browser{t: t, auth: auth, Client: http.Client{
+		Timeout: patience, Jar: jar,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
+		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
+			if strings.HasPrefix(r.URL.String(), callback) {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}}
+	t.Cleanup(b.CloseIdleConnections)
+	return b
+}
+
+// ready tells whether Dex answers under the issuer's name.
+func (b *browser) ready() bool {
+	var found struct{ Issuer string }
+	err := b.read(func() (*http.Response, error) { return b.Get(b.auth.Issuer + "/.well-known/openid-configuration") }, &found)
+	return err == nil && found.Issuer == b.auth.Issuer
+}
+
+func (b *browser) read(ask func() (*http.Response, error), into any) error {
+	resp, err := ask()
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return errors.Join(err, errors.New(resp.Status+" "+string(data)))
+	}
+	return json.Unmarshal(data, into)
+}
+
+// code logs in and returns the code that the console is given; "" if the password is not
+// taken.
+func (b *browser) code(connector, email, password string) string {
+	query := url.Values{
+		"client_id": {"console"}, "redirect_uri": {callback}, "response_type": {"code"}, "scope": {"openid email offline_access"},
+		"state": {"abc"}, "nonce": {"def"}, "connector_id": {connector},
+	}
+	form, err := b.Get(b.auth.Issuer + "/auth?" + query.Encode())
+	require.NoError(b.t, err)
+	require.NoError(b.t, form.Body.Close())
+	require.Equal(b.t, http.StatusOK, form.StatusCode, form.Request.URL)
+	answer, err := b.PostForm(form.Request.URL.String(), url.Values{"login": {email}, "password": {password}})
+	require.NoError(b.t, err)
+	require.NoError(b.t, answer.Body.Close())
+	to, err := answer.Location()
+	if errors.Is(err, http.ErrNoLocation) {
+		return ""
+	}
+	require.NoError(b.t, err)
+	require.Equal(b.t, "abc", to.Query().Get("state"))
+	return to.Query().Get("code")
+}
+
+// redeem is what the console does with a code: it proves itself by its secret, and gets
+// the ID token.
+func (b *browser) redeem(code string) string {
+	require.NotEmpty(b.t, code)
+	var got struct {
+		IDToken      string `json:"id_token"`
+		RefreshToken string `json:"refresh_token"`
+	}
+	ask := func(secret string) func() (*http.Response, error) {
+		form := url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {callback}}
+		return func() (*http.Response, error) {
+			req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, b.auth.Issuer+"/token", strings.NewReader(form.Encode()))
+			if err != nil {
+				return nil, err
+			}
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			req.SetBasicAuth("console", url.QueryEscape(secret))
+			return b.Do(req)
+		}
+	}
+	require.ErrorContains(b.t, b.read(ask("guessed"), &got), "401")
+	require.NoError(b.t, b.read(ask(clientSecret), &got))
+	require.NotEmpty(b.t, got.RefreshToken)
+	return got.IDToken
+}
+
+func freeAddress(t *testing.T) string {
+	l := listen(t)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+func listen(t *testing.T) net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// hear takes the first thing that a client of LDAP says, which is its bind with the
+// password as it is (RFC 4511, 4.2), and hangs up.
+func hear(l net.Listener, heard chan<- []byte) {
+	defer close(heard)
+	conn, err := l.Accept()
+	if err != nil {
+		return
+	}
+	defer conn.Close() //nolint:errcheck // it hangs up
+	said := make([]byte, 4096)
+	n, _ := conn.Read(said)
+	heard <- said[:n]
+}
