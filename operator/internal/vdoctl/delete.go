@@ -64,6 +64,11 @@ installed later takes them over. Interrupted, it goes on when it is run again.`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
+	o.bind(cmd)
+	return cmd
+}
+
+func (o *deleteOptions) bind(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.BoolVar(&o.drivers, "drivers", false, "the drivers, with the VDOConfig")
 	fl.BoolVar(&o.settings, "configuration", false, "vCenters, bundles, and the credentials and trust that they name")
@@ -74,7 +79,6 @@ installed later takes them over. Interrupted, it goes on when it is run again.`,
 	fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each part to be gone")
 	o.consentFlags.bind(cmd)
 	o.outputFlags.bind(cmd)
-	return cmd
 }
 
 func (o *deleteOptions) run(cmd *cobra.Command) error {

@@ -195,38 +195,45 @@ func (o *deleteOptions) elsewhere(r resources) error {
 		Hint: "delete these too (--configuration; those of another namespace with -n), or keep a copy and delete them first"}
 }
 
+// named are the Secrets and ConfigMaps that resources name, and those with names of their own.
+type named struct{ secrets, configMaps map[string]bool }
+
+func (n named) key(ref *v1alpha1.KeyReference) {
+	if ref != nil {
+		n.secrets[ref.Secret], n.configMaps[ref.ConfigMap] = true, true
+	}
+}
+
+func (n named) by(x client.Object) {
+	switch x := x.(type) {
+	case *v1alpha1.VsphereCloudConfig:
+		n.secrets[x.Spec.Credentials] = true
+		n.key(x.Spec.CA)
+	case *v1alpha1.DriverBundle:
+		name, _ := x.PullSecretName()
+		n.secrets[name] = true
+		n.key(x.Spec.CA)
+		for _, ref := range x.TrustSources() {
+			n.key(&ref)
+		}
+	}
+}
+
 // namedBy are the resources of the configuration in the namespace, and what they name there.
 func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resources) ([]client.Object, error) {
 	var out []client.Object
-	secrets, configMaps := map[string]bool{v1alpha1.DefaultPullSecretName: true}, map[string]bool{
-		v1alpha1.DefaultTrustName: true, v1alpha1.DefaultCAName: true, v1alpha1.LegacyMatrixName: true, v1alpha1.LegacyMatrixOtherName: true}
-	note := func(ref *v1alpha1.KeyReference) {
-		if ref != nil {
-			secrets[ref.Secret], configMaps[ref.ConfigMap] = ref.Secret != "", ref.ConfigMap != ""
-		}
-	}
+	n := named{map[string]bool{v1alpha1.DefaultPullSecretName: true}, map[string]bool{
+		v1alpha1.DefaultTrustName: true, v1alpha1.DefaultCAName: true, v1alpha1.LegacyMatrixName: true, v1alpha1.LegacyMatrixOtherName: true}}
 	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
-		if x.GetNamespace() != o.cluster.namespace {
-			continue
+		if x.GetNamespace() == o.cluster.namespace {
+			n.by(x)
+			out = append(out, x)
 		}
-		switch x := x.(type) {
-		case *v1alpha1.VsphereCloudConfig:
-			secrets[x.Spec.Credentials] = true
-			note(x.Spec.CA)
-		case *v1alpha1.DriverBundle:
-			name, _ := x.PullSecretName()
-			secrets[name] = true
-			note(x.Spec.CA)
-			for _, ref := range x.TrustSources() {
-				note(&ref)
-			}
-		}
-		out = append(out, x)
 	}
-	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+	for _, name := range slices.Sorted(maps.Keys(n.secrets)) {
 		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
 	}
-	for _, name := range slices.Sorted(maps.Keys(configMaps)) {
+	for _, name := range slices.Sorted(maps.Keys(n.configMaps)) {
 		out = append(out, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
 	}
 	return present(ctx, c, out)
@@ -236,8 +243,8 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resource
 // namespaces where nothing is kept in them.
 func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
 	all := []client.Object{
-		named("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
-		named("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "vdo-upgrade-approval"),
+		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
+		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "vdo-upgrade-approval"),
 	}
 	manifests := deploy.Manifests()
 	for i := len(manifests) - 1; i >= 0; i-- {
@@ -289,7 +296,7 @@ const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition
 func presentKinds(ctx context.Context, c client.Reader) ([]client.Object, error) {
 	var all []client.Object
 	for _, plural := range []string{"vdoconfigs", "vspherecloudconfigs", "driverbundles", "compatibilityconfigs"} {
-		all = append(all, named(crdVersion, crdKind, plural+"."+v1alpha1.GroupVersion.Group))
+		all = append(all, unnamespaced(crdVersion, crdKind, plural+"."+v1alpha1.GroupVersion.Group))
 	}
 	return present(ctx, c, all)
 }

@@ -73,7 +73,7 @@ func readManifest(data []byte) ([]client.Object, error) {
 	}
 }
 
-func named(apiVersion, kind, name string) *unstructured.Unstructured {
+func unnamespaced(apiVersion, kind, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetAPIVersion(apiVersion)
 	u.SetKind(kind)

@@ -163,19 +163,12 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 	if policy == nil {
 		policy = &v1alpha1.UpgradePolicy{}
 	}
-	var done []string
-	if lower := lowerReleases(config, waiting); len(lower) > 0 {
-		if !o.downgrade {
-			return nil, &fault.Error{Reason: fault.Refused, Op: "consent to", Subject: name, Err: fmt.Errorf("%s: older than what runs", strings.Join(lower, ", ")),
-				Hint: "read what the release notes say of going back, then add --allow-downgrade"}
-		}
-		for _, id := range lower {
-			if !slices.Contains(policy.AllowDowngrade, id) {
-				policy.AllowDowngrade = append(policy.AllowDowngrade, id)
-				done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
-			}
-		}
+	lower := lowerReleases(config, waiting)
+	if len(lower) > 0 && !o.downgrade {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "consent to", Subject: name, Err: fmt.Errorf("%s: older than what runs", strings.Join(lower, ", ")),
+			Hint: "read what the release notes say of going back, then add --allow-downgrade"}
 	}
+	done := allowDowngrade(policy, lower)
 	// Under Automatic, and for who set that by the matrix's ConfigMap, it would have no effect.
 	if waiting.Reason != "WindowClosed" && waiting.Reason != "Interlocked" && (policy.Approval == nil || policy.Approval.Revision != name) {
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: name, By: by}
@@ -189,6 +182,17 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		config.Spec.UpgradePolicy = policy
 	}
 	return done, nil
+}
+
+// allowDowngrade consents to older releases, and says to which it had not been consented.
+func allowDowngrade(policy *v1alpha1.UpgradePolicy, releases []string) (done []string) {
+	for _, id := range releases {
+		if !slices.Contains(policy.AllowDowngrade, id) {
+			policy.AllowDowngrade = append(policy.AllowDowngrade, id)
+			done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
+		}
+	}
+	return done
 }
 
 func notWaiting(config *v1alpha1.VDOConfig, name string) error {

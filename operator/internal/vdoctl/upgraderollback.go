@@ -240,12 +240,7 @@ func pin(config *v1alpha1.VDOConfig, to v1alpha1.RevisionStatus, by string) []st
 	if policy == nil {
 		policy = &v1alpha1.UpgradePolicy{}
 	}
-	for _, id := range lowerThanRunning(config, releases) {
-		if !slices.Contains(policy.AllowDowngrade, id) {
-			policy.AllowDowngrade = append(policy.AllowDowngrade, id)
-			done = append(done, "spec.upgradePolicy.allowDowngrade: "+id)
-		}
-	}
+	done = append(done, allowDowngrade(policy, lowerThanRunning(config, releases))...)
 	if policy.Approval == nil || policy.Approval.Revision != to.Name {
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: to.Name, By: by}
 		done = append(done, "spec.upgradePolicy.approval: "+to.Name+" by "+by)

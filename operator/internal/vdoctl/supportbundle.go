@@ -1,0 +1,276 @@
+package vdoctl
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// supportReport is what support-bundle prints.
+type supportReport struct {
+	File   string   `json:"file"`
+	Files  int      `json:"files"`
+	Bytes  int64    `json:"bytes"`
+	Unread []string `json:"unread,omitempty"` // what is missing in it, and why
+}
+
+type supportOptions struct {
+	*app
+	outputFlags
+
+	noPreflight bool
+	tail        int64
+}
+
+func newSupportBundleCommand(a *app) *cobra.Command {
+	o := &supportOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "support-bundle [FILE]", Short: "Write what helps to find a fault into one file, without secrets",
+		Long: `Writes a tar.gz for who helps to find a fault: the operator's resources, the drivers'
+workloads and pods with their logs, events, nodes, classes, and the output of status, version
+and preflight. Of Secrets the keys are in it and no values; every value of a Secret of the
+operator's and the drivers' namespaces, its base64 and what logs make of it is taken out of
+all files. Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere,
+and nothing is changed; preflight logs in to the vCenters once, unless it is left out.`,
+		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return flags.Usage(cmd, fmt.Sprintf("unexpected argument %q", args[1]))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), strings.Join(args, "")) },
+	}
+	cmd.Flags().BoolVar(&o.noPreflight, "no-preflight", false, "do not ask the vCenters")
+	cmd.Flags().Int64Var(&o.tail, "tail", 5000, "how many `LINES` of each log")
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+// collection is the archive while it is written.
+type collection struct {
+	app    *app
+	client client.Client
+	logs   kubernetes.Interface
+	ns     string
+	tail   int64
+
+	hide   *redactor
+	tar    *tar.Writer
+	files  int
+	failed bool // something of the cluster could not be read
+	unread []string
+	err    error // of writing
+}
+
+func (o *supportOptions) run(ctx context.Context, name string) error {
+	if o.tail < 1 {
+		return flags.Bad("--tail", fmt.Sprint(o.tail), errors.New("less than 1"), "give a number of lines")
+	}
+	if name == "" {
+		name = "vdo-support-" + o.now().UTC().Format("20060102-150405") + ".tar.gz"
+	}
+	cfg, err := o.cluster.config()
+	if err != nil {
+		return err
+	}
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	k, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return clusterFault("reach the cluster", err)
+	}
+	x := &collection{app: o.app, client: c, logs: k, ns: o.cluster.namespace, tail: o.tail, hide: newRedactor()}
+	size, err := o.write(name, func(w *tar.Writer) error { return o.collect(ctx, x, cfg, w) })
+	if err != nil {
+		return err
+	}
+	r := supportReport{File: name, Files: x.files, Bytes: size, Unread: x.unread}
+	if err := o.print(o.out, r, r.text); err != nil {
+		return err
+	}
+	if x.failed {
+		return &resultError{code: command.ExitIncomplete}
+	}
+	return nil
+}
+
+// write makes the file beside its name, for nobody else to read, and names it once it is
+// whole.
+func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size int64, err error) {
+	refused := func(err error) error {
+		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return 0, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name"}
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".vdo-support-*")
+	if err != nil {
+		return 0, refused(err)
+	}
+	defer func() {
+		_ = f.Close()
+		_ = os.Remove(f.Name()) // gone already, where it has got its name
+	}()
+	z := gzip.NewWriter(f)
+	t := tar.NewWriter(z)
+	if err := fill(t); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(t.Close(), z.Close(), f.Sync()); err != nil {
+		return 0, refused(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, refused(err)
+	}
+	if err := os.Link(f.Name(), name); err != nil { // never over a file that has come meanwhile
+		return 0, refused(err)
+	}
+	return info.Size(), nil
+}
+
+// collect fills the archive: the Secrets first, since their values are what is hidden.
+func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.Config, w *tar.Writer) error {
+	x.tar = w
+	for _, v := range []string{cfg.BearerToken, cfg.Password} {
+		x.hide.add([]byte(v))
+	}
+	if p, ok := o.getenv(passwordEnv); ok {
+		x.hide.add([]byte(p))
+	}
+	p := o.progress()
+	defer p.end()
+	known := false
+	for _, part := range []struct {
+		what string
+		work func(context.Context)
+	}{
+		{"secrets", func(ctx context.Context) { known = x.secrets(ctx) }},
+		{"resources", x.resources},
+		{"logs", func(ctx context.Context) { x.podLogs(ctx, known) }},
+		{"status and version", o.ownOutput(x)},
+		{"preflight", o.checks(x)},
+	} {
+		p.show("collecting " + part.what)
+		part.work(ctx)
+		if err := errors.Join(ctx.Err(), x.err); err != nil {
+			return err
+		}
+	}
+	x.put("unread.txt", []byte(strings.Join(x.unread, "\n")+"\n"))
+	return x.err
+}
+
+// put writes a file, without what is hidden.
+func (x *collection) put(name string, data []byte) {
+	if x.err != nil {
+		return
+	}
+	data = x.hide.clean(data)
+	x.files++
+	h := &tar.Header{Name: "vdo-support/" + x.hide.cleanText(name), Mode: 0o600, Size: int64(len(data)), ModTime: x.app.now().UTC().Truncate(time.Second), Typeflag: tar.TypeReg}
+	if x.err = x.tar.WriteHeader(h); x.err == nil {
+		_, x.err = x.tar.Write(data)
+	}
+}
+
+func (x *collection) putYAML(name string, value any) {
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		x.miss(name, err)
+		return
+	}
+	x.put(name, data)
+}
+
+// miss notes what is not in the archive.
+func (x *collection) miss(what string, err error) {
+	x.unread = append(x.unread, x.hide.cleanText(what+": "+strings.ReplaceAll(err.Error(), "\n", " ")))
+}
+
+// ownOutput is what status and version print.
+func (o *supportOptions) ownOutput(x *collection) func(context.Context) {
+	return func(ctx context.Context) {
+		status, err := readStatus(ctx, x.client, x.ns)
+		if err != nil {
+			x.missed("status", err)
+		} else {
+			var text bytes.Buffer
+			_ = (&statusOptions{app: x.plain(&text)}).text(&text, status) // a buffer takes all
+			x.put("status.txt", text.Bytes())
+			x.putYAML("status.yaml", status)
+		}
+		version := versionReport{Client: o.build}
+		if err := (&versionOptions{app: o.app}).observe(ctx, &version); err != nil {
+			x.missed("version", err)
+		}
+		x.putYAML("version.yaml", version)
+	}
+}
+
+// plain is the program as it prints into a file.
+func (x *collection) plain(w io.Writer) *app {
+	a := *x.app
+	a.out, a.terminal = w, false
+	return &a
+}
+
+// missed is miss, of what the archive is incomplete without.
+func (x *collection) missed(what string, err error) {
+	x.failed = true
+	x.miss(what, err)
+}
+
+func (o *supportOptions) checks(x *collection) func(context.Context) {
+	return func(ctx context.Context) {
+		if o.noPreflight {
+			return
+		}
+		snapshot, policy, err := o.gather(ctx, siteFlags{}, false)
+		if err != nil {
+			x.miss("preflight", err)
+			return
+		}
+		r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
+		r.Verdict = preflight.Worst(r.Results)
+		var text bytes.Buffer
+		_ = (&preflightOptions{app: x.plain(&text), all: true}).text(&text, r)
+		x.put("preflight.txt", text.Bytes())
+		x.putYAML("preflight.yaml", r)
+	}
+}
+
+func (r supportReport) text(w io.Writer) error {
+	l := &lines{w: w}
+	l.printf("%s: %s, %d bytes", r.File, command.Plural(r.Files, "file", "files"), r.Bytes)
+	if len(r.Unread) > 0 {
+		l.printf("not in it:")
+	}
+	for _, u := range r.Unread {
+		l.printf("  %s", u)
+	}
+	l.printf("Look into it before you hand it on: names and addresses of the site are in it.")
+	return l.err
+}

@@ -1,0 +1,183 @@
+package vdoctl_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// The canaries: passwords of a vCenter and of a registry, one that is in a configuration
+// file alone, and one that is in no Secret. Letters that JSON, Go, URLs and INI files escape.
+const (
+	canary         = `Canary"7&<ü 1\x`
+	registryCanary = "canary-of-the-registry-22"
+	fileCanary     = "canary-in-a-file-333"
+	looseCanary    = "canary-in-no-secret-4444"
+)
+
+// leaky are logs of a driver that prints its secrets in every form.
+func leaky() string {
+	quoted, _ := json.Marshal(canary) //nolint:errchkjson // a text
+	shifted := base64.StdEncoding.EncodeToString([]byte("administrator@vsphere.local:" + canary + ":more"))
+	return strings.Join([]string{
+		"login with " + canary, "json " + string(quoted), "go " + strconv.Quote(canary), "query " + url.QueryEscape(canary), "path " + url.PathEscape(canary),
+		"base64 " + base64.StdEncoding.EncodeToString([]byte(canary)), "url64 " + base64.RawURLEncoding.EncodeToString([]byte(canary)), "basic " + shifted,
+		"pull " + registryCanary, "conf " + fileCanary, "hello from the driver",
+	}, "\n") + "\n"
+}
+
+// leaks has a node with a kubelet, a driver's pod on it whose log has secrets, and objects
+// that have them in other places.
+func (s *shop) leaks() {
+	s.t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, leaky()) }))
+	s.t.Cleanup(server.Close)
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	require.NoError(s.t, err)
+	number, err := strconv.ParseInt(port, 10, 32)
+	require.NoError(s.t, err)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-node"}}
+	s.create(n)
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
+	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(number)
+	require.NoError(s.t, s.k.Status().Update(s.t.Context(), n))
+
+	login := base64.StdEncoding.EncodeToString([]byte("puller:" + registryCanary))
+	s.create(&corev1.ServiceAccount{ObjectMeta: s.meta("default")})
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": "administrator@vsphere.local", "password": canary}})
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vdo-registry"), StringData: map[string]string{".dockerconfigjson": `{"auths":{"registry.site":{"auth":"` + login + `"}}}`}})
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vsphere-config-secret"), StringData: map[string]string{
+		"csi-vsphere.conf": "[VirtualCenter \"vc.site.example\"]\nuser = \"u\"\npassword = \"" + fileCanary + "\"\ndatacenters = \"/site/prod/east\"\n"}})
+	s.create(&corev1.ConfigMap{ObjectMeta: s.meta("notes"), Data: map[string]string{"note": "the old password was " + canary, "bmc-password": looseCanary}})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "vsphere-csi-node-x", Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: looseCanary}},
+		Spec: corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "vsphere-csi-node", Image: "x", Env: []corev1.EnvVar{{Name: "BMC_TOKEN", Value: looseCanary}, {Name: "MODE", Value: "node"}}}}}}
+	s.create(pod)
+	s.create(&appsv1.Deployment{ObjectMeta: s.meta("vdo-operator"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, Template: corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: "registry.site/vdo@" + newDigest, Args: []string{"--password=" + canary}}}}}}})
+}
+
+func (s *shop) create(o client.Object) {
+	s.t.Helper()
+	require.NoError(s.t, client.IgnoreAlreadyExists(s.k.Create(s.t.Context(), o)), o.GetName())
+}
+
+// unpacked are the files of an archive, by name.
+func unpacked(t *testing.T, name string) map[string]string {
+	t.Helper()
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close() //nolint:errcheck // only read
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	out := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		require.NoError(t, err)
+		data, err := io.ReadAll(r)
+		require.NoError(t, err)
+		out[strings.TrimPrefix(h.Name, "vdo-support/")] = string(data)
+	}
+}
+
+func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	s.leaks()
+	s.upgraded()
+	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}})
+	file := filepath.Join(t.TempDir(), "support.tar.gz")
+	out := s.ok("support-bundle", file)
+	require.Contains(t, out, file+": ")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	files := unpacked(t, file)
+	log := "logs/" + s.ns + "/vsphere-csi-node-x/vsphere-csi-node.log"
+	for name, text := range map[string]string{
+		log: "hello from the driver", "status.txt": "csi", "version.yaml": "client:", "preflight.txt": "vcenter-account",
+		"resources/" + s.ns + "/VDOConfig/vdo.yaml": "r2-22222222", "resources/" + s.ns + "/Secret/vc.yaml": "bytes",
+		"resources/" + s.ns + "/Deployment/vdo-operator.yaml": newDigest, "resources/cluster/Node/" + s.ns + "-node.yaml": "InternalIP",
+		"resources/" + s.ns + "/Pod/vsphere-csi-node-x.yaml": "value: node", "resources/" + s.ns + "/DriverBundle/drivers.yaml": "registry.site/vdo",
+	} {
+		require.Contains(t, files[name], text, name)
+	}
+	require.Equal(t, 10, strings.Count(files[log], "[hidden]"), files[log])
+	quoted, err := json.Marshal(canary)
+	require.NoError(t, err)
+	for _, secret := range []string{canary, registryCanary, fileCanary, looseCanary, strings.Trim(string(quoted), `"`), "Canary"} {
+		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)), base64.URLEncoding.EncodeToString([]byte(secret))} {
+			for name, data := range files {
+				require.NotContains(t, data, form, "%s has %q", name, form)
+				require.NotContains(t, name, form)
+			}
+			require.NotContains(t, out, form)
+		}
+	}
+
+	out, code := s.run("support-bundle", file)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "it is there already")
+	out, code = s.run("support-bundle", filepath.Join(t.TempDir(), "no", "such", "folder.tar.gz"))
+	require.Equal(t, 7, code, out)
+	out, code = s.run("support-bundle", "--tail", "0")
+	require.Equal(t, 2, code, out)
+}
+
+// Who may not read the Secrets cannot take their values out of logs.
+func TestSupportBundleWithoutTheSecretsHasNoLogs(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.leaks()
+	s.conf = s.reader()
+	file := filepath.Join(t.TempDir(), "support.tar.gz")
+	out, code := s.run("support-bundle", file, "--no-preflight", "-o", "json")
+	require.Equal(t, 9, code, out)
+	require.Contains(t, out, "left out: the Secrets")
+	for name := range unpacked(t, file) {
+		require.False(t, strings.HasPrefix(name, "logs/"), name)
+	}
+}
+
+// reader is a kubeconfig of somebody who reads pods and their logs, and no Secrets.
+func (s *shop) reader() string {
+	s.t.Helper()
+	name := s.ns + "-reader"
+	s.create(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods", "pods/log", "configmaps"}, Verbs: []string{"get", "list"}}}})
+	s.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name}},
+		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", APIGroup: rbacv1.GroupName, Name: name}})
+	config, err := clientcmd.LoadFromFile(s.conf)
+	require.NoError(s.t, err)
+	for _, user := range config.AuthInfos {
+		user.Impersonate = name
+	}
+	file := filepath.Join(s.t.TempDir(), "kubeconfig")
+	require.NoError(s.t, clientcmd.WriteToFile(*config, file))
+	return file
+}
