@@ -131,7 +131,7 @@ func TestSupportBundleHasWhatHelpsAndNoSecret(t *testing.T) {
 	require.Equal(t, 10, strings.Count(files[log], "[hidden]"), files[log])
 	quoted, err := json.Marshal(canary)
 	require.NoError(t, err)
-	for _, secret := range []string{canary, registryCanary, fileCanary, looseCanary, strings.Trim(string(quoted), `"`), "Canary"} {
+	for _, secret := range []string{canary, registryCanary, fileCanary, looseCanary, strings.Trim(string(quoted), `"`), `Canary"7`, `Canary\"7`, "Canary%22"} {
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), base64.RawStdEncoding.EncodeToString([]byte(secret)), base64.URLEncoding.EncodeToString([]byte(secret))} {
 			for name, data := range files {
 				require.NotContains(t, data, form, "%s has %q", name, form)
