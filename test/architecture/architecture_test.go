@@ -25,9 +25,9 @@ var floors = [][]string{
 	{"api/fault", "deploy"},
 	{"api/strictyaml", "api/command/flags", "bundler/internal/atomicfile"},
 	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
-	{"api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/revision"},
+	{"api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/jumphost", "operator/internal/revision"},
 	{"api/bundle", "api/command/trustflags"},
-	{"api/install", "bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/jumphost", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
+	{"api/install", "bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
 	{"operator/internal/plan", "operator/internal/drift", "operator/internal/upgrade", "operator/internal/credentials", "operator/internal/logins", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},
 	{"bundler/internal/signatures", "bundler/internal/mover", "bundler/internal/registry", "bundler/internal/archive", "bundler/internal/manifests", "bundler/internal/serve", "bundler/internal/timestamp", "bundler/internal/token", "operator/internal/cluster", "operator/internal/vcenter", "operator/internal/clusterstate", "operator/internal/jumphost/redfish", "operator/internal/store", "operator/internal/installer", "operator/internal/metrics", "operator/internal/controller/reconciler"},
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/jumphost/sshd", "operator/internal/accounts", "operator/internal/controller/..."},
@@ -100,6 +100,7 @@ func TestDependenciesThatMayNotBe(t *testing.T) {
 		"api/bundle":                {"k8s.io/client-go", "sigs.k8s.io/controller-runtime"},
 		"bundler/cmd/vdo-bundle":    {"sigs.k8s.io/controller-runtime", "github.com/vmware/govmomi", module + "/operator"},
 		"operator/cmd/vdo-operator": {module + "/bundler"},
+		"operator/cmd/vdo-jumphost": {module + "/bundler", module + "/operator/internal/controller", "k8s.io/", "sigs.k8s.io/"}, // what a tenant can reach
 		"operator/cmd/vdoctl":       {module + "/bundler", module + "/operator/internal/controller"},
 	} {
 		cmd := exec.Command("go", "list", "-deps", module+"/"+from)

@@ -113,7 +113,7 @@ func (c *Config) Marshal() ([]byte, error) {
 		out.Ports = append(out.Ports, p.String())
 	}
 	for _, h := range c.Hosts {
-		out.Hosts = append(out.Hosts, writtenHost{h.Name, h.Role, h.Addresses})
+		out.Hosts = append(out.Hosts, writtenHost(h))
 	}
 	data, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {
