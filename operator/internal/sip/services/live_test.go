@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -74,6 +75,7 @@ func TestLoginIsAcceptedByTheAPIServer(t *testing.T) {
 	require.Eventually(t, func() bool { return whoIs(t, tenant.Config(), token) == "alice@tenant.site" }, patience, 100*time.Millisecond)
 	require.Empty(t, whoIs(t, tenant.Config(), token+"x"))
 
+	t.Run("a load balancer leads to it", func(t *testing.T) { balanced(t, tenant.Config(), token) })
 	t.Run("a restricted namespace takes every object", func(t *testing.T) { taken(t, tenant.Config(), set) })
 }
 
@@ -89,6 +91,45 @@ func whoIs(t *testing.T, admin *rest.Config, token string) string {
 		return ""
 	}
 	return review.Status.UserInfo.Username
+}
+
+// balanced runs what was rendered for the control plane before the real API server, which
+// answers its health checks without knowing who asks.
+func balanced(t *testing.T, admin *rest.Config, token string) {
+	program := toolchain.Installed(t, "haproxy")
+	at, err := url.Parse(admin.Host)
+	require.NoError(t, err)
+	in := full(t)
+	in.Secrets["ca"] = Secret{"ca.crt": admin.CAData}
+	in.Spec.LoadBalancerControlPlane[0].CASecret = "ca"
+	in.Hosts[airship.RoleControlPlane] = []Host{bmHost("cp-0", "10.0.0.1")}
+	lb := rendered(t, in).of(t, LoadBalancerControlPlane)
+	dir := t.TempDir()
+	files := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data
+	text := strings.NewReplacer(
+		"10.0.0.1:6443", at.Host, "check port 6443", "check port "+at.Port(), balancerDir, dir,
+	).Replace(files["haproxy.cfg"])
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte(files["ca.crt"]), 0o600))
+	file := filepath.Join(dir, "haproxy.cfg")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	container := lb.deployment(t).Spec.Template.Spec.Containers[0]
+	require.Equal(t, []string{"haproxy", "-db", "-f", balancerDir + "/haproxy.cfg"}, container.Command)
+	cmd := exec.Command(program, "-db", "-f", file)
+	ip := fmt.Sprintf("127.66.%d.%d", os.Getpid()%250, 1+os.Getpid()/250%250) // apart from other tests
+	cmd.Env = []string{container.Env[0].Name + "=" + ip}
+	var logged bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &logged, &logged
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(logged.String())
+		}
+	})
+	through := rest.CopyConfig(admin)
+	through.Host, through.ServerName = "https://"+ip+":6443", at.Hostname()
+	require.Eventually(t, func() bool { return whoIs(t, through, token) == "alice@tenant.site" }, patience, 100*time.Millisecond)
 }
 
 // taken applies every object, and tries a pod of every Deployment.

@@ -28,15 +28,18 @@ const (
 	balancerCA   = "ca.crt"
 )
 
-// settle is how long a new load balancer takes to have checked all hosts: until its first
-// check, a host counts as fit.
-const settle = 10 // seconds
+// checkEvery is how often hosts are checked. settle, in seconds, is how long a new load
+// balancer takes to have checked all: until its first check, a host counts as fit.
+const (
+	checkEvery = 3 * time.Second
+	settle     = 10
+)
 
 // controlPlane leads to the API servers that answer GET /readyz.
 func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	c := haproxy.Config{
 		Listen: haproxy.Ports{First: apiServerPort, Last: apiServerPort}, Port: apiServerPort,
-		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: 2 * time.Second},
+		Check: haproxy.Check{Port: apiServerPort, Path: "/readyz", Every: checkEvery},
 	}
 	files := map[string]string{}
 	var caErr error
@@ -68,7 +71,7 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 	}
 	return r.balancer(haproxy.Config{
 		Listen: haproxy.Ports{First: uint16(start), Last: uint16(end)}, //nolint:gosec // looked at above
-		Check:  haproxy.Check{Port: kubeletPort, Every: 3 * time.Second},
+		Check:  haproxy.Check{Port: kubeletPort, Every: checkEvery},
 	}, airship.RoleWorker, map[string]string{})
 }
 

@@ -10,7 +10,8 @@
 //   - A server takes connections while its check passes: a TLS handshake and, where Path is
 //     set, GET of it answered with 200. A check that fails keeps new connections away and
 //     cuts none: an API server that is shutting down, or that has lost its etcd for a
-//     moment, finishes what it serves. Connections to a host that is gone end by
+//     moment, finishes what it serves. It takes three in a row, so that API servers which
+//     are slow together are not all taken away. Connections to a host that is gone end by
 //     themselves: the kernel gives up what is not acknowledged for half a minute, and asks
 //     of silent connections whether somebody is there.
 //   - A connection that a server refuses is tried on another one, so that clients do not
@@ -59,6 +60,9 @@ const PodIP = "POD_IP"
 // maxPorts of a load balancer; each is a socket that listens.
 const maxPorts = 1000
 
+// unprivileged is the first port that a pod without privileges may listen on everywhere.
+const unprivileged = 1024
+
 // Ports is the ports from First to Last, both included.
 type Ports struct{ First, Last uint16 }
 
@@ -81,9 +85,9 @@ type Server struct {
 // Check is how servers are asked whether they can take connections.
 type Check struct {
 	Port   uint16
-	Path   string // of GET; "" for the TLS handshake alone
-	CAFile string // PEM of who signs the servers' certificates; "" accepts any
-	Every  time.Duration
+	Path   string        // of GET; "" for the TLS handshake alone
+	CAFile string        // PEM of who signs the servers' certificates; "" accepts any
+	Every  time.Duration // and how long a connection and its TLS handshake may take
 }
 
 // Config is a load balancer.
@@ -151,8 +155,8 @@ defaults
     srvtcpka-idle 30s
     srvtcpka-intvl 10s
     srvtcpka-cnt 3
-    timeout connect 3s
-    timeout check 3s
+    timeout connect 5s
+    timeout check 10s
     timeout queue 10s
     timeout client 4h
     timeout server 4h
@@ -185,9 +189,8 @@ func (c Config) backend(b *strings.Builder) {
     http-check expect status 200
 `, c.Check.Path)
 	}
-	every := c.Check.Every.Milliseconds()
-	fmt.Fprintf(b, "    default-server check port %d check-ssl %s inter %dms fastinter %dms downinter %dms rise 2 fall 3 tcp-ut 30s\n",
-		c.Check.Port, c.verify(), every, max(every/4, 1), every)
+	fmt.Fprintf(b, "    default-server check port %d check-ssl %s inter %dms rise 2 fall 3 tcp-ut 30s\n",
+		c.Check.Port, c.verify(), c.Check.Every.Milliseconds())
 	for _, s := range c.Servers {
 		for i, addr := range s.Addresses {
 			c.server(b, s.Name, i, addr)
@@ -230,8 +233,8 @@ func (c Config) check() error {
 	wrong := func(subject, why, hint string) {
 		errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "configure load balancer", Subject: subject, Hint: hint, Err: fmt.Errorf("%s", why)})
 	}
-	if c.Listen.First == 0 || c.Listen.Last < c.Listen.First || int(c.Listen.Last)-int(c.Listen.First) >= maxPorts {
-		wrong("ports "+c.Listen.String(), fmt.Sprintf("expected a range of 1 to %d ports, the lower one first", maxPorts), "write start and end of the range")
+	if c.Listen.First < unprivileged || c.Listen.Last < c.Listen.First || int(c.Listen.Last)-int(c.Listen.First) >= maxPorts {
+		wrong("ports "+c.Listen.String(), fmt.Sprintf("expected a range of 1 to %d ports from %d on, the lower one first", maxPorts, unprivileged), "write start and end of the range")
 	}
 	if c.Check.Port == 0 || c.Check.Every < time.Millisecond {
 		wrong("check", "expected a port and an interval of at least 1 ms", "report this: it is a defect of the operator")

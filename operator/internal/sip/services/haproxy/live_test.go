@@ -31,7 +31,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-const patience = 2 * time.Minute
+const (
+	patience = 2 * time.Minute
+	// checkEvery is also what a host has for a TLS handshake, which takes its time on a
+	// machine that is busy.
+	checkEvery = 2 * time.Second
+)
 
 // A host dies, comes back, another is added and the load balancer's pod is replaced for
 // that: who is connected to the dead host loses the connection, and nobody notices
@@ -115,7 +120,7 @@ func TestWorkersKeepThePort(t *testing.T) {
 	}
 	c := Config{
 		Listen: Ports{start, start + 2}, Servers: []Server{{Name: "w-a", Addresses: []netip.Addr{kubelet.addr}}},
-		Check: Check{Port: site.port, Every: 50 * time.Millisecond},
+		Check: Check{Port: site.port, Every: checkEvery},
 	}
 	pod := site.run(program, c, site.addr())
 	for port := start; port < start+3; port++ {
@@ -292,7 +297,7 @@ func (p *pod) checked(h *host) {
 func (s *site) pod(program string, hosts ...*host) *pod {
 	c := Config{
 		Listen: Ports{s.port, s.port}, Port: s.port,
-		Check: Check{Port: s.port, Path: "/readyz", CAFile: s.caFile, Every: 50 * time.Millisecond},
+		Check: Check{Port: s.port, Path: "/readyz", CAFile: s.caFile, Every: checkEvery},
 	}
 	for _, h := range hosts {
 		c.Servers = append(c.Servers, Server{Name: h.name, Addresses: []netip.Addr{h.addr}})
