@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"text/template"
 	"time"
@@ -143,6 +144,10 @@ func newWorld(t testing.TB, dir string) *world {
 
 func newWorldOf(t testing.TB, dir string, upstream, mirror registry.Options) *world {
 	t.Helper()
+	if upstream.Dir == "" {
+		upstream.Dir = t.TempDir()
+	}
+	require.NoError(t, os.CopyFS(upstream.Dir, os.DirFS(prepared(t))))
 	w := &world{t: t, dir: dir, upstream: registry.Start(t, upstream), mirror: registry.Start(t, mirror)}
 	w.write(t, "matrix.yaml", matrixDocument(t, 7, distant))
 	w.write(t, "expired.yaml", matrixDocument(t, 7, "2026-01-02T00:00:00Z"))
@@ -156,12 +161,27 @@ func newWorldOf(t testing.TB, dir string, upstream, mirror registry.Options) *wo
 			w.write(t, fmt.Sprintf("manifests/%d-%s", n, name), []byte(data))
 		}
 	}
-	w.pushUpstream(t)
 	return w
 }
 
+var upstreamOnce sync.Once
+
+// prepared is a folder with what a registry keeps that has the images of all releases. They
+// are pushed once: it is a good part of what a world costs.
+func prepared(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(filepath.Dir(binary), "upstream")
+	upstreamOnce.Do(func() {
+		r, err := registry.New(registry.Options{Dir: dir})
+		require.NoError(t, err)
+		defer r.Close() //nolint:errcheck // what it has is on the disk
+		pushUpstream(t, r)
+	})
+	return dir
+}
+
 // pushUpstream pushes the images of all releases; the order decides nothing.
-func (w *world) pushUpstream(t testing.TB) {
+func pushUpstream(t testing.TB, to *registry.Registry) {
 	t.Helper()
 	for i, spec := range []struct {
 		reference string
@@ -178,7 +198,7 @@ func (w *world) pushUpstream(t testing.TB) {
 		if strings.Contains(spec.reference, "sidecar") {
 			spec.spec.Seed = 100 // the two share a layer
 		}
-		images.Push(t, w.upstream, spec.reference, spec.spec)
+		images.Push(t, to, spec.reference, spec.spec)
 	}
 }
 
