@@ -1,0 +1,182 @@
+// Package topology computes what tags regions and zones need in a vCenter, and what is to be
+// changed for them. Everything here is a pure function.
+//
+// The drivers read regions and zones from tags: each level is a tag category, and an object
+// has the tag of the nearest one of its ancestors, itself included. A category has to be
+// there in every vCenter, or the storage driver's controller ends at its start. It is made
+// so that an object has one tag of it at most, and so that it can be on what nodes' VMs are
+// in: datacenters, folders, clusters and hosts.
+package topology
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Types are the kinds of objects that a category is made for, as the API names them.
+func Types() []string {
+	return []string{"ClusterComputeResource", "Datacenter", "Folder", "HostSystem"}
+}
+
+// Assignment is a tag that an object is to have.
+type Assignment struct{ Category, Tag, Path string }
+
+// ParseAssignment reads CATEGORY:TAG=PATH.
+func ParseAssignment(s string) (Assignment, error) {
+	name, path, ok := strings.Cut(s, "=")
+	category, tag, ok2 := strings.Cut(name, ":")
+	a := Assignment{strings.TrimSpace(category), strings.TrimSpace(tag), strings.TrimSpace(path)}
+	switch {
+	case !ok || !ok2 || a.Category == "" || a.Tag == "" || a.Path == "":
+		return a, fmt.Errorf("it is not of the form CATEGORY:TAG=PATH")
+	case !strings.HasPrefix(a.Path, "/"):
+		return a, fmt.Errorf("%q is not an inventory path: it begins with /", a.Path)
+	}
+	return a, nil
+}
+
+// Category is a tag category that is there.
+type Category struct {
+	Single bool     // an object has one tag of it at most
+	Types  []string // that it can be on; none for all
+	Tags   []string
+}
+
+// Existing is what a vCenter has.
+type Existing struct {
+	Categories map[string]Category
+	// Kinds are those of the objects that assignments name, by path, as the API names them.
+	Kinds map[string]string
+	// Attached are the tags of objects by path and category.
+	Attached map[string]map[string][]string
+}
+
+// Do is what a step does.
+type Do string
+
+// The steps.
+const (
+	MakeCategory   Do = "make category"
+	ExtendCategory Do = "extend category"
+	MakeTag        Do = "make tag"
+	Detach         Do = "detach"
+	Attach         Do = "attach"
+)
+
+// Step is one change.
+type Step struct {
+	Do       Do       `json:"do"`
+	Category string   `json:"category"`
+	Tag      string   `json:"tag,omitempty"`
+	Path     string   `json:"path,omitempty"`
+	Types    []string `json:"types,omitempty"` // of a category
+}
+
+// String is the step as people read it.
+func (s Step) String() string {
+	switch s.Do {
+	case MakeCategory, ExtendCategory:
+		return fmt.Sprintf("%s %s (%s)", s.Do, s.Category, strings.Join(s.Types, ", "))
+	case MakeTag:
+		return fmt.Sprintf("%s %s of %s", s.Do, s.Tag, s.Category)
+	case Detach:
+		return fmt.Sprintf("%s %s:%s from %s", s.Do, s.Category, s.Tag, s.Path)
+	}
+	return fmt.Sprintf("%s %s:%s to %s", s.Do, s.Category, s.Tag, s.Path)
+}
+
+// Plan computes what is left to do so that the categories are there and the objects have
+// their tags. A tag of the same category that an object has already is taken off with
+// replace, else it is a problem. Problems come sorted, and are about assignments that are
+// left out of the steps; notes are about what cannot be changed and may do harm.
+func Plan(categories []string, want []Assignment, has Existing, replace bool) (steps []Step, problems, notes []string) {
+	p := &planner{has: has, replace: replace, tags: map[string]bool{}}
+	for _, a := range want {
+		categories = append(categories, a.Category)
+	}
+	categories = slices.Compact(slices.Sorted(slices.Values(categories)))
+	for _, c := range categories {
+		p.category(c, want)
+	}
+	want = slices.SortedFunc(slices.Values(want), func(a, b Assignment) int {
+		return cmp.Or(cmp.Compare(a.Category, b.Category), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Tag, b.Tag))
+	})
+	for i, a := range want {
+		if i > 0 && want[i-1].Category == a.Category && want[i-1].Path == a.Path && want[i-1].Tag != a.Tag {
+			p.problem("%s is given two tags of %s: %s and %s", a.Path, a.Category, want[i-1].Tag, a.Tag)
+			continue
+		}
+		p.assign(a)
+	}
+	slices.Sort(p.problems)
+	return p.steps, slices.Compact(p.problems), p.notes
+}
+
+type planner struct {
+	has      Existing
+	replace  bool
+	tags     map[string]bool // that are made
+	steps    []Step
+	problems []string
+	notes    []string
+}
+
+func (p *planner) problem(format string, args ...any) {
+	p.problems = append(p.problems, fmt.Sprintf(format, args...))
+}
+
+// category makes one, or has it take the kinds of objects that it is wanted on. That an
+// object may have several tags of it cannot be changed.
+func (p *planner) category(name string, want []Assignment) {
+	now, ok := p.has.Categories[name]
+	if !ok {
+		p.steps = append(p.steps, Step{Do: MakeCategory, Category: name, Types: Types()})
+		return
+	}
+	if !now.Single {
+		p.notes = append(p.notes, fmt.Sprintf("category %s allows an object several tags, of which a driver takes any one, and that cannot be changed: see that no object has two", name))
+	}
+	if len(now.Types) == 0 {
+		return
+	}
+	var more []string
+	for _, a := range want {
+		if kind := p.has.Kinds[a.Path]; a.Category == name && kind != "" && !slices.Contains(now.Types, kind) {
+			more = append(more, kind)
+		}
+	}
+	slices.Sort(more)
+	if more = slices.Compact(more); len(more) > 0 {
+		p.steps = append(p.steps, Step{Do: ExtendCategory, Category: name, Types: more})
+	}
+}
+
+func (p *planner) assign(a Assignment) {
+	kind, ok := p.has.Kinds[a.Path]
+	switch {
+	case !ok:
+		p.problem("there is no object %s", a.Path)
+		return
+	case !slices.Contains(Types(), kind):
+		p.problem("%s is a %s: tags of zones are on a datacenter, folder, cluster or host", a.Path, kind)
+		return
+	}
+	on := p.has.Attached[a.Path][a.Category]
+	others := slices.DeleteFunc(slices.Clone(on), func(t string) bool { return t == a.Tag })
+	if len(others) > 0 && !p.replace {
+		p.problem("%s has the tag %s of %s, not %s: --replace takes it off", a.Path, strings.Join(others, ", "), a.Category, a.Tag)
+		return
+	}
+	if !slices.Contains(p.has.Categories[a.Category].Tags, a.Tag) && !p.tags[a.Category+":"+a.Tag] {
+		p.tags[a.Category+":"+a.Tag] = true
+		p.steps = append(p.steps, Step{Do: MakeTag, Category: a.Category, Tag: a.Tag})
+	}
+	for _, t := range others {
+		p.steps = append(p.steps, Step{Do: Detach, Category: a.Category, Tag: t, Path: a.Path})
+	}
+	if !slices.Contains(on, a.Tag) {
+		p.steps = append(p.steps, Step{Do: Attach, Category: a.Category, Tag: a.Tag, Path: a.Path})
+	}
+}

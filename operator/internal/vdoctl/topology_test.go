@@ -1,0 +1,124 @@
+package vdoctl_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// A vCenter without categories gets them, with tags that a node's host inherits; what is
+// there stays, and what contradicts it is named before anything is changed.
+func TestTopologyIsTaggedAndChecked(t *testing.T) {
+	c := control(t)
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx := t.Context()
+	vms, err := v.VMs(ctx, "/site/west")
+	require.NoError(t, err)
+	withNodes(t, clientOf(t, c), vms)
+	dir := t.TempDir()
+	file, admin := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "admin")
+	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`apiVersion: v1
+kind: Secret
+metadata: {name: vc}
+stringData: {username: %s, password: %q}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VsphereCloudConfig
+metadata: {name: west}
+spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site/west]}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [west], topology: {zone: k8s-zone, region: k8s-region}}
+  storageProvider: {vsphereCloudConfig: west, topologyCategories: [k8s-region, k8s-zone]}
+`, vcsim.Admin.Username, vcsim.Admin.Password, v.Host, v.Port, v.SHA256)), 0o600))
+	run := func(args ...string) (string, int) {
+		cmd := exec.CommandContext(ctx, "vdoctl", append(append([]string{"topology"}, args...), "-f", file, "--kubeconfig", c.Kubeconfig())...)
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return string(out), exit.ExitCode()
+		}
+		require.NoError(t, err)
+		return string(out), 0
+	}
+	tag := func(args ...string) (string, int) {
+		return run(append([]string{"tag", "--username", vcsim.Administrator.Username, "--password-file", admin}, args...)...)
+	}
+	north, zone := "--attach=k8s-region:north=/site/west", "--attach=k8s-zone:a=/site/west/host/DC1_C0"
+
+	out, code := run("check")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "topology-category in west: the vCenter has no tag category of this name")
+	out, code = run("tag")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "who may change tags is not given")
+	for flag, why := range map[string]string{"--attach=k8s-zone": "CATEGORY:TAG=PATH", "--attach=k8s-zone:a=west": "it begins with /", "--attach=rack:a=/site/west": "does not name this category", "--vcenter=east": "no VsphereCloudConfig"} {
+		out, code = tag(flag)
+		require.Equal(t, 2, code, out)
+		require.Contains(t, out, why)
+	}
+	out, code = tag("--attach=k8s-zone:a=/site/west/host/none", "--yes")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "there is no object /site/west/host/none")
+
+	out, code = tag(north, zone, "--dry-run")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "west: make category k8s-zone (ClusterComputeResource, Datacenter, Folder, HostSystem)\n")
+	require.Contains(t, out, "west: attach k8s-zone:a to /site/west/host/DC1_C0\n")
+	out, code = tag(north, zone)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "there is no terminal to ask for consent")
+	out, code = run("check")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "k8s-zone: none", "nothing was changed yet")
+
+	out, code = tag(zone, "--yes") // the region is left out: one run does a part
+	require.Zero(t, code, out)
+	out, code = run("check")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "no tag of k8s-region on the node's host, nor on what it is in")
+	out, code = tag(north, zone, "--yes")
+	require.Zero(t, code, out)
+	require.NotContains(t, out, "k8s-zone", "that is there already")
+	out, code = tag(north, zone)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "west: nothing to do")
+
+	out, code = run("check")
+	require.Contains(t, out, "k8s-region: north (on /site/west), k8s-zone: a (on /site/west/host/DC1_C0)")
+	require.Contains(t, out, "north/a in west: 2 nodes, shared datastores: LocalDS_0")
+	require.NotContains(t, out, "topology-tag in")
+	_ = code
+
+	// Another tag of the category is taken off only when that is asked for.
+	out, code = tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--yes")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "has the tag a of k8s-zone, not b: --replace takes it off")
+	out, code = tag("--attach=k8s-zone:b=/site/west/host/DC1_C0", "--replace", "--yes", "-o", "json")
+	require.Zero(t, code, out)
+	require.Contains(t, out, `"do": "detach"`)
+	require.NoError(t, v.Tag(ctx, "k8s-zone", "c", "/site/west"))
+	out, _ = run("check")
+	require.Contains(t, out, "k8s-zone: b (on /site/west/host/DC1_C0); overruled: c on /site/west")
+
+	// The drivers' own account may not.
+	require.NoError(t, os.WriteFile(admin, []byte("wrong"), 0o600))
+	out, code = tag(north, "--yes")
+	require.Equal(t, 6, code, out)
+	require.False(t, strings.Contains(out, "wrong\""), out)
+	left, err := v.SessionCount(ctx)
+	require.NoError(t, err)
+	require.Zero(t, left)
+}
