@@ -218,12 +218,7 @@ func (o *accountOptions) sites(ctx context.Context) (out []*accounts.Site, close
 		if o.secret != "" && (v.config == nil || v.config.Spec.Credentials != o.secret) {
 			continue
 		}
-		target, err := s.target(ctx, v)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		admin, err := vcenter.Open(ctx, target)
+		p, admin, err := o.open(ctx, &s, v, state.Nodes)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -234,13 +229,25 @@ func (o *accountOptions) sites(ctx context.Context) (out []*accounts.Site, close
 			errs = append(errs, err)
 			continue
 		}
-		at.Cluster, at.Wait = string(system.UID), o.timeout
-		at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: state.Nodes, Features: o.features(&s, v)}))
+		at.Cluster, at.Wait, at.Places = string(system.UID), o.timeout, append(at.Places, p)
 	}
 	if len(errs) == 0 && len(out) == 0 {
 		errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration", Err: errors.New("no VsphereCloudConfig names the Secret"), Hint: "correct --secret, or apply a VsphereCloudConfig"})
 	}
 	return out, closeAll, fault.Join(errs...)
+}
+
+// open logs in to a vCenter.
+func (o *accountOptions) open(ctx context.Context, s *site, v configured, nodes []preflight.Node) (accounts.Place, *vcenter.Admin, error) {
+	target, err := s.target(ctx, v)
+	if err != nil {
+		return accounts.Place{}, nil, err
+	}
+	admin, err := vcenter.Open(ctx, target)
+	if err != nil {
+		return accounts.Place{}, nil, err
+	}
+	return o.place(v, admin, target, vcenter.Ask{Nodes: nodes, Features: o.features(s, v)}), admin, nil
 }
 
 // siteFor is the account of a vCenter's Secret: in the resource's namespace or, where it is

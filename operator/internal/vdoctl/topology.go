@@ -120,20 +120,7 @@ func (o *topologyOptions) check(ctx context.Context) error {
 func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 	nodes := command.NewTable("NODE", "VCENTER", "TAGS", "HOST")
 	for _, n := range r.Nodes {
-		var levels, overruled []string
-		for _, l := range n.Levels {
-			text := l.Category + ": none"
-			if l.Tag != "" {
-				text = fmt.Sprintf("%s: %s (on %s)", l.Category, l.Tag, l.On)
-			}
-			levels = append(levels, text)
-			overruled = append(overruled, l.Overruled...)
-		}
-		text := strings.Join(levels, ", ")
-		if len(overruled) > 0 {
-			text += "; overruled: " + strings.Join(overruled, ", ")
-		}
-		nodes.Row(n.Node, n.VCenter, text, n.Host)
+		nodes.Row(n.Node, n.VCenter, levelsText(n.Levels), n.Host)
 	}
 	if err := nodes.Write(w); err != nil {
 		return err
@@ -141,11 +128,10 @@ func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 	l := &lines{w: w}
 	l.printf("")
 	for _, z := range r.Zones {
-		name := strings.Join(z.Tags, "/")
+		name, stores := strings.Join(z.Tags, "/"), strings.Join(z.Datastores, ", ")
 		if name == "" {
 			name = "all nodes"
 		}
-		stores := strings.Join(z.Datastores, ", ")
 		if stores == "" {
 			stores = o.paint(red, "none")
 		}
@@ -156,6 +142,23 @@ func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 		return l.err
 	}
 	return (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+}
+
+func levelsText(list []preflight.Level) string {
+	var levels, overruled []string
+	for _, l := range list {
+		text := l.Category + ": none"
+		if l.Tag != "" {
+			text = fmt.Sprintf("%s: %s (on %s)", l.Category, l.Tag, l.On)
+		}
+		levels = append(levels, text)
+		overruled = append(overruled, l.Overruled...)
+	}
+	text := strings.Join(levels, ", ")
+	if len(overruled) > 0 {
+		text += "; overruled: " + strings.Join(overruled, ", ")
+	}
+	return text
 }
 
 // tagged is one vCenter that is to be tagged.
@@ -195,17 +198,9 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 	if err := fault.Join(errs...); err != nil {
 		return err
 	}
-	reports := make([]tagReport, len(list))
-	left := 0
-	for i, t := range list {
-		reports[i] = t.report
-		left += len(t.report.Steps)
-		for _, p := range t.report.Problems {
-			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: t.report.VCenter, Err: errors.New(p), Hint: "correct --attach, or add --replace"})
-		}
-	}
-	if err := o.print(o.out, reports, func(w io.Writer) error { return tagText(w, reports) }); err != nil || left == 0 || o.dryRun || fault.Join(errs...) != nil {
-		return fault.Join(append(errs, err)...)
+	left, err := o.showTags(list)
+	if err != nil || left == 0 || o.dryRun {
+		return err
 	}
 	if err := o.consent(ctx, o.consentFlags, "Do that?"); err != nil {
 		return err
@@ -214,6 +209,21 @@ func (o *topologyOptions) tag(ctx context.Context) error {
 		errs = append(errs, t.do(ctx))
 	}
 	return fault.Join(errs...)
+}
+
+// showTags prints what is left to do, counts it, and says what cannot be done.
+func (o *topologyOptions) showTags(list []*tagged) (left int, err error) {
+	reports := make([]tagReport, len(list))
+	var errs []error
+	for i, t := range list {
+		reports[i] = t.report
+		left += len(t.report.Steps)
+		for _, p := range t.report.Problems {
+			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: t.report.VCenter, Err: errors.New(p), Hint: "correct --attach, or add --replace"})
+		}
+	}
+	errs = append(errs, o.print(o.out, reports, func(w io.Writer) error { return tagText(w, reports) }))
+	return left, fault.Join(errs...)
 }
 
 func (t *tagged) do(ctx context.Context) error {
@@ -247,21 +257,26 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	if o.vcenter != "" {
 		s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.Name != o.vcenter })
 	}
-	switch categories := s.wants.AllCategories(); {
+	return s, want, o.taggable(&s, want)
+}
+
+// taggable says whether the tags that are asked for fit the configuration.
+func (o *topologyOptions) taggable(s *site, want []topology.Assignment) error {
+	categories := s.wants.AllCategories()
+	switch {
 	case len(s.vcenters) == 0:
-		err = flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see kubectl get vspherecloudconfigs")
+		return flags.Bad("--vcenter", o.vcenter, errors.New("no VsphereCloudConfig of the configuration has this name"), "see kubectl get vspherecloudconfigs")
 	case len(want) > 0 && len(s.vcenters) > 1:
-		err = flags.Bad("--attach", o.attach[0], fmt.Errorf("the configuration has %d vCenters", len(s.vcenters)), "say in which: --vcenter NAME")
+		return flags.Bad("--attach", o.attach[0], fmt.Errorf("the configuration has %d vCenters", len(s.vcenters)), "say in which: --vcenter NAME")
 	case len(categories) == 0:
-		err = &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them in the VDOConfig: spec.cloudProvider.topology, spec.storageProvider.topologyCategories"}
-	default:
-		for _, a := range want {
-			if !slices.Contains(categories, a.Category) {
-				err = flags.Bad("--attach", a.Category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
-			}
+		return &fault.Error{Reason: fault.NotFound, Op: "read the configuration", Err: errors.New("it names no tag categories"), Hint: "name them in the VDOConfig: spec.cloudProvider.topology, spec.storageProvider.topologyCategories"}
+	}
+	for _, a := range want {
+		if !slices.Contains(categories, a.Category) {
+			return flags.Bad("--attach", a.Category, errors.New("the configuration does not name this category"), "the categories are "+strings.Join(categories, ", "))
 		}
 	}
-	return s, want, err
+	return nil
 }
 
 func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, want []topology.Assignment) (*tagged, error) {
