@@ -9,7 +9,7 @@ STATIC := CGO_ENABLED=0 $(GO)
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Of the operator's image.
+# Of the images.
 PLATFORMS ?= linux/amd64,linux/arm64
 TESTFLAGS ?=
 # What the tests need besides Go's own test runner: see test/README.md.
@@ -29,12 +29,12 @@ help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build vdo-bundle, vdo-operator and vdoctl into bin/
+build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
 	$(STATIC) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
-image: ## Build the operator's image as an OCI layout in dist/vdo-operator
-	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist/vdo-operator
+image: ## Build the images of operator and jump host as OCI layouts in dist/
+	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running)

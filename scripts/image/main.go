@@ -1,9 +1,12 @@
-// Command image builds the operator's container image as an OCI image layout,
-// without a container engine: one static executable for each platform, as user
-// 65532, and nothing else. The same sources and version give the same digest.
+// Command image builds the container images of a release, the operator's and the jump
+// host's, as an OCI image layout each, without a container engine: one static executable
+// for each platform, as user 65532, and nothing else. The same sources and version give the
+// same digests. They are two images because tenants reach the jump host: what is not in it
+// cannot be misused there.
 //
-//	go run ./scripts/image -version 1.2.3 -o dist/vdo-operator
-//	skopeo copy --all oci:dist/vdo-operator docker://mirror.site/vdo/operator:1.2.3
+//	go run ./scripts/image -version 1.2.3 -o dist
+//	skopeo copy --all oci:dist/vdo-operator docker://mirror.site/vdo/vdo-operator:1.2.3
+//	skopeo copy --all oci:dist/vdo-jumphost docker://mirror.site/vdo/vdo-jumphost:1.2.3
 package main
 
 import (
@@ -30,33 +33,44 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-const (
-	program  = "vdo-operator"
-	patience = 10 * time.Second // with a compiler that was told to end
-)
+const patience = 10 * time.Second // with a compiler that was told to end
 
 type options struct {
-	version, out, platforms string
+	version, dir, platforms, programs string
 }
+
+// out is the folder of a program's layout.
+func (o options) out(program string) string { return filepath.Join(o.dir, program) }
 
 func main() {
 	var o options
-	flag.StringVar(&o.version, "version", "unknown", "version that the program reports")
-	flag.StringVar(&o.out, "o", "dist/"+program, "folder of the OCI image layout; replaced when the image is complete")
+	flag.StringVar(&o.version, "version", "unknown", "version that the programs report")
+	flag.StringVar(&o.dir, "o", "dist", "folder of the OCI image layouts, one below it for each program; replaced when the image is complete")
+	flag.StringVar(&o.programs, "programs", "vdo-operator,vdo-jumphost", "programs below operator/cmd, separated by commas")
 	flag.StringVar(&o.platforms, "platforms", "linux/amd64,linux/arm64", "platforms, separated by commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	digest, err := build(ctx, o)
+	err := buildAll(ctx, o)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
-	fmt.Printf("%s@%s\n", o.out, digest)
+}
+
+func buildAll(ctx context.Context, o options) error {
+	for _, program := range strings.Split(o.programs, ",") {
+		digest, err := build(ctx, program, o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", program, err)
+		}
+		fmt.Printf("%s@%s\n", o.out(program), digest)
+	}
+	return nil
 }
 
 // build makes the layout beside its place and moves it there when it is complete.
-func build(ctx context.Context, o options) (v1.Hash, error) {
+func build(ctx context.Context, program string, o options) (v1.Hash, error) {
 	work, err := os.MkdirTemp("", "vdo-image-")
 	if err != nil {
 		return v1.Hash{}, err
@@ -68,24 +82,24 @@ func build(ctx context.Context, o options) (v1.Hash, error) {
 		if err != nil || platform.OS == "" || platform.Architecture == "" {
 			return v1.Hash{}, fmt.Errorf("platform %q: write it as OS/ARCH such as linux/amd64", p)
 		}
-		img, err := buildImage(ctx, work, *platform, o.version)
+		img, err := buildImage(ctx, filepath.Join(work, program+"-"+platform.Architecture), *platform, o.version)
 		if err != nil {
 			return v1.Hash{}, fmt.Errorf("%s: %w", p, err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
 	}
-	return write(index, o)
+	return write(index, o.out(program), o.version)
 }
 
-func write(index v1.ImageIndex, o options) (v1.Hash, error) {
+func write(index v1.ImageIndex, out, version string) (v1.Hash, error) {
 	digest, err := index.Digest()
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	if err := os.MkdirAll(filepath.Dir(o.out), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return v1.Hash{}, err
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(o.out), ".image-")
+	tmp, err := os.MkdirTemp(filepath.Dir(out), ".image-")
 	if err != nil {
 		return v1.Hash{}, err
 	}
@@ -94,27 +108,28 @@ func write(index v1.ImageIndex, o options) (v1.Hash, error) {
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	if err := dir.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": o.version})); err != nil {
+	if err := dir.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": version})); err != nil {
 		return v1.Hash{}, err
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return v1.Hash{}, err
 	}
-	if _, err := os.Stat(filepath.Join(o.out, "oci-layout")); err != nil {
-		if entries, err := os.ReadDir(o.out); err == nil && len(entries) > 0 {
-			return v1.Hash{}, fmt.Errorf("%s is there and is not an OCI layout: name another folder with -o", o.out)
+	if _, err := os.Stat(filepath.Join(out, "oci-layout")); err != nil {
+		if entries, err := os.ReadDir(out); err == nil && len(entries) > 0 {
+			return v1.Hash{}, fmt.Errorf("%s is there and is not an OCI layout: name another folder with -o", out)
 		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return v1.Hash{}, err
 		}
 	}
-	if err := os.RemoveAll(o.out); err != nil {
+	if err := os.RemoveAll(out); err != nil {
 		return v1.Hash{}, err
 	}
-	return digest, os.Rename(tmp, o.out)
+	return digest, os.Rename(tmp, out)
 }
 
-func buildImage(ctx context.Context, work string, p v1.Platform, version string) (v1.Image, error) {
-	exe := filepath.Join(work, program+"-"+p.Architecture)
+// buildImage builds the program that exe is named after, with the architecture behind it.
+func buildImage(ctx context.Context, exe string, p v1.Platform, version string) (v1.Image, error) {
+	program := strings.TrimSuffix(filepath.Base(exe), "-"+p.Architecture)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", "-s -w -X main.version="+version, "-o", exe, "./operator/cmd/"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
@@ -124,7 +139,7 @@ func buildImage(ctx context.Context, work string, p v1.Platform, version string)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	layer, err := programLayer(exe)
+	layer, err := programLayer(program, exe)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +165,7 @@ func buildImage(ctx context.Context, work string, p v1.Platform, version string)
 
 // programLayer is a layer with the executable alone, without times, so that the
 // same executable is the same layer.
-func programLayer(exe string) (v1.Layer, error) {
+func programLayer(program, exe string) (v1.Layer, error) {
 	info, err := os.Stat(exe)
 	if err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func (in lockInput) world(a *app) (world, error) {
 	_, _, err := in.request()
 	_, operatorErr := in.operatorInput()
 	_, jumpHostErr := in.jumpHostInput()
-	return w, fault.Join(append(errs[:], err, operatorErr, jumpHostErr)...)
+	return w, fault.Distinct(fault.Join(append(errs[:], err, operatorErr, jumpHostErr)...))
 }
 
 func (in lockInput) lock(ctx context.Context, a *app, w world, p run.Progress) (*lock.Locked, error) {

@@ -158,3 +158,47 @@ func TestAddressesOfBMCs(t *testing.T) {
 		require.NotContains(t, fault.Text(err), "canary")
 	}
 }
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(`{"apiVersion": "vdo.vmware.com/jumphost/v1", "kind": "JumpHost", "cluster": "a/b", "authorizedKeys": [], "ports": ["22", "1-2"], "hosts": [{"name": "a", "role": "r", "addresses": ["10.0.0.1", "fd00::1"]}]}`))
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := jumphost.ParseConfig("config.json", data)
+		if err != nil {
+			return
+		}
+		out, err := c.Marshal()
+		require.NoError(t, err)
+		again, err := jumphost.ParseConfig("config.json", out)
+		require.NoError(t, err, "%s", out)
+		final, err := again.Marshal()
+		require.NoError(t, err)
+		require.Equal(t, string(out), string(final))
+		for _, h := range c.Hosts {
+			for _, a := range h.Addresses {
+				got, _, ok := c.Find(a.String())
+				require.True(t, ok)
+				require.Equal(t, h.Name, got.Name)
+			}
+		}
+	})
+}
+
+func FuzzParseBMC(f *testing.F) {
+	f.Add([]byte(`{"apiVersion": "vdo.vmware.com/jumphost/v1", "kind": "JumpHostBMC", "proxy": "http://p:1", "hosts": {"a": {"address": "redfish://h/x", "username": "u", "password": "p"}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := jumphost.ParseBMC("bmc.json", data)
+		if err != nil {
+			return
+		}
+		out, err := b.Marshal()
+		require.NoError(t, err)
+		_, err = jumphost.ParseBMC("bmc.json", out)
+		require.NoError(t, err, "%s", out)
+		for _, h := range b.Hosts {
+			if r, err := h.Redfish(); err == nil {
+				require.Regexp(t, `^https?://[^/?#@]+$`, r.Endpoint)
+			}
+		}
+	})
+}

@@ -3,6 +3,7 @@ package matrixcmd
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -112,8 +113,37 @@ func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name strin
 		}
 	}
 	_, err := fmt.Fprintf(out, "%s\n\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s", t.Render(),
-		name, doc.Serial, doc.Issued.Format("2006-01-02"), doc.Expires.Format("2006-01-02"), len(doc.Releases), withdrawn, legend(stepped))
+		name, doc.Serial, doc.Issued.Format("2006-01-02"), doc.Expires.Format("2006-01-02"), len(doc.Releases), withdrawn, legend(stepped)+services(doc))
 	return err
+}
+
+// services is which release of each service is chosen, and what the others are.
+func services(doc *matrix.Document) string {
+	var b strings.Builder
+	for _, service := range matrix.Services() {
+		chosen, err := doc.ChooseService(service, nil)
+		var others []string
+		for _, s := range doc.Services {
+			if s.Driver == service && (err != nil || s.ReleaseID.Compare(chosen.ReleaseID) != 0) {
+				others = append(others, fmt.Sprintf("%s %s", s.Version, s.State))
+			}
+		}
+		if err == nil {
+			fmt.Fprintf(&b, "%s %s", chosen.ReleaseID, chosen.State)
+		} else if len(others) > 0 {
+			fmt.Fprintf(&b, "%s -", service)
+		}
+		if len(others) > 0 {
+			fmt.Fprintf(&b, " (also %s)", strings.Join(others, ", "))
+		}
+		if err == nil || len(others) > 0 {
+			b.WriteString("\n")
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "\nservices of tenant clusters, with `lock --services sip`:\n" + b.String()
 }
 
 func cellText(driver string, c *matrix.GridChoice) string {

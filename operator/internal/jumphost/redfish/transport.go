@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	"github.com/stmcginnis/gofish/common"
@@ -24,6 +25,7 @@ import (
 // Bounds of one call.
 const (
 	maxRequests = 20
+	maxTimeouts = 4       // of one request each: how long a call may take, but for the logout
 	maxAnswer   = 1 << 20 // bytes
 	maxHeader   = 64 << 10
 	maxWords    = 200 // characters of a controller's that a person sees
@@ -33,6 +35,7 @@ var (
 	errElsewhere = errors.New("it leads to another address, which is not followed")
 	errTooMany   = errors.New("it takes too many requests")
 	errTooLarge  = errors.New("its answer is too large")
+	errTooSlow   = errors.New("it takes too long over all")
 )
 
 func (c *Client) httpClient(endpoint string, bmc jumphost.BMCHost) (*http.Client, error) {
@@ -57,13 +60,15 @@ func (c *Client) httpClient(endpoint string, bmc jumphost.BMCHost) (*http.Client
 	if c.Proxy != nil {
 		t.Proxy = http.ProxyURL(c.Proxy)
 	}
-	return &http.Client{Transport: &guard{at: at, next: t}, Timeout: cmp.Or(c.Timeout, defaultTimeout)}, nil
+	timeout := cmp.Or(c.Timeout, defaultTimeout)
+	return &http.Client{Transport: &guard{at: at, next: t, until: time.Now().Add(maxTimeouts * timeout)}, Timeout: timeout}, nil
 }
 
 // guard holds a controller to its own address, and bounds what it answers.
 type guard struct {
 	at       *url.URL
 	next     *http.Transport
+	until    time.Time
 	requests atomic.Int32
 }
 
@@ -73,6 +78,8 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errElsewhere
 	case g.requests.Add(1) > maxRequests:
 		return nil, errTooMany
+	case r.Method != http.MethodDelete && time.Now().After(g.until):
+		return nil, errTooSlow
 	}
 	answer, err := g.next.RoundTrip(r)
 	if err == nil {
@@ -124,6 +131,8 @@ func kindOf(err error, proxied bool) (fault.Reason, string) {
 		return ofStatus(answer.HTTPReturnedStatusCode)
 	case errors.Is(err, errElsewhere), errors.Is(err, errTooMany), errors.Is(err, errTooLarge):
 		return fault.Corrupt, "see what answers at the BMC's address"
+	case errors.Is(err, errTooSlow):
+		return fault.Unreachable, "try again; if it stays, reset the BMC"
 	case errors.Is(err, context.Canceled):
 		return fault.Interrupted, "run the command again"
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.As(err, &request) && (proxied || request.Timeout()):
