@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +79,8 @@ func (r *rendering) workers(s airship.LoadBalancerWorker) error {
 // balancer is what both have in common. The configuration is in a ConfigMap: it has no
 // secrets.
 func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[string]string) error {
+	// A Service of IPv6 leads to the pods' IPv6 addresses, and POD_IP can be the other.
+	c.Both = strings.Contains(r.w.clusterIP, ":")
 	hosts, err := r.hosts(role)
 	for _, h := range hosts {
 		if len(h.addresses) > 0 {

@@ -278,6 +278,17 @@ func TestNamesakesAreToldApart(t *testing.T) {
 	require.Contains(t, object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"], `"cp-0.metal4"`)
 }
 
+// A Service may have the second family of a cluster's two, where POD_IP is of the first.
+func TestClusterIPsOfEitherFamily(t *testing.T) {
+	for ip, bind := range map[string]string{"10.96.0.9": `bind "${POD_IP}:6443"`, "fd00:96::9": "bind :::6443 v4v6"} {
+		in := full(t)
+		in.Spec.LoadBalancerControlPlane[0].ClusterIP = &ip
+		lb := rendered(t, in).of(t, LoadBalancerControlPlane)
+		require.Equal(t, ip, object[corev1.Service](t, lb, "Service", lb.Name).Spec.ClusterIP)
+		require.Contains(t, object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"], bind+"\n")
+	}
+}
+
 // Two clusters of a namespace share no object.
 func TestClustersShareNothing(t *testing.T) {
 	in := full(t)

@@ -29,7 +29,7 @@
 // Every word that comes from outside is a number, an address or a name of a closed
 // alphabet, checked here; there is no quoting because there is nothing to quote. The
 // address to listen on is the environment variable POD_IP, so that one text serves either
-// IP family.
+// IP family, and nodes without IPv6.
 package haproxy
 
 import (
@@ -93,6 +93,7 @@ type Check struct {
 // Config is a load balancer.
 type Config struct {
 	Listen  Ports    // on POD_IP
+	Both    bool     // listen on all addresses of both families: the Service's is not POD_IP's
 	Port    uint16   // of the servers; 0 for the one that the client connected to
 	Servers []Server // may be empty: connections are then closed
 	Check   Check
@@ -176,9 +177,16 @@ frontend health
     http-request return status 404
 
 frontend clients
-    bind "${%[1]s}:%[3]s"
+    bind %[3]s
     default_backend hosts
-`, PodIP, c.HealthPort(), c.Listen)
+`, PodIP, c.HealthPort(), c.listen())
+}
+
+func (c Config) listen() string {
+	if c.Both {
+		return ":::" + c.Listen.String() + " v4v6"
+	}
+	return fmt.Sprintf("\"${%s}:%s\"", PodIP, c.Listen)
 }
 
 func (c Config) backend(b *strings.Builder) {

@@ -46,7 +46,10 @@ func TestTheRealProgramAcceptsIt(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, server(fmt.Sprintf("w-%d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
 	}
+	both := workers(Ports{30000, 30002})
+	both.Both = true
 	for name, c := range map[string]Config{
+		"both families":    both,
 		"no server yet":    controlPlane(),
 		"API servers":      checked,
 		"a range":          workers(Ports{30000, 30999}, many...),
