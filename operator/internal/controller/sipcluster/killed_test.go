@@ -121,6 +121,56 @@ func (w *world) clear() {
 	}
 }
 
+// counting notes each write of an operator.
+func (w *world) counting(c client.WithWatch) client.WithWatch {
+	wrote := func(err error) error {
+		if err == nil {
+			w.writes.Add(1)
+		}
+		return err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return wrote(c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			err := c.Update(ctx, o, opts...)
+			if triedUpdate(opts) {
+				return err
+			}
+			return wrote(err)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			return wrote(c.Delete(ctx, o, opts...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			return wrote(c.Patch(ctx, o, p, opts...))
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			err := c.Apply(ctx, o, opts...)
+			if triedApply(opts) {
+				return err
+			}
+			return wrote(err)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			return wrote(c.SubResource(sub).Patch(ctx, o, p, opts...))
+		},
+	})
+}
+
+func triedApply(opts []client.ApplyOption) bool {
+	var all client.ApplyOptions
+	all.ApplyOptions(opts)
+	return len(all.DryRun) > 0
+}
+
+func triedUpdate(opts []client.UpdateOption) bool {
+	var all client.UpdateOptions
+	all.ApplyOptions(opts)
+	return len(all.DryRun) > 0
+}
+
 // errKilled is all that a killed operator gets to see.
 var errKilled = errors.New("killed")
 
@@ -161,6 +211,12 @@ func (w *world) killed(n int) (c client.WithWatch, done func() bool) {
 			return write(func() error { return c.Create(ctx, o, opts...) })
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if triedUpdate(opts) {
+				if err := alive(); err != nil {
+					return err
+				}
+				return c.Update(ctx, o, opts...)
+			}
 			return write(func() error { return c.Update(ctx, o, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
@@ -170,9 +226,7 @@ func (w *world) killed(n int) (c client.WithWatch, done func() bool) {
 			return write(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			var all client.ApplyOptions
-			all.ApplyOptions(opts)
-			if len(all.DryRun) > 0 {
+			if triedApply(opts) {
 				if err := alive(); err != nil {
 					return err
 				}
