@@ -52,6 +52,7 @@ type flags struct {
 	kubeconfig string
 	trustFloor string
 	level      string
+	set        string // of controllers
 }
 
 // Main is the program without its process: it runs until ctx is over, writes help
@@ -107,7 +108,8 @@ API server cannot be used, 1 anything else.`,
 
 func (f *flags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.Namespace, "namespace", DefaultNamespace, "`NAMESPACE` of the operator and its resources")
+	fs.StringVar(&f.set, "controllers", string(Drivers), "`SET` to run: drivers, or sip for the hosts and services of SIPClusters")
+	fs.StringVar(&f.Namespace, "namespace", "", "`NAMESPACE` of the operator and its resources; default: "+DefaultNamespace+", or "+DefaultSIPNamespace+" for sip")
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "`FILE` to reach the cluster with; default: the ServiceAccount of the pod")
 	fs.BoolVar(&f.LeaderElect, "leader-elect", false, "work only while holding the lease, so that several replicas can run")
 	fs.StringVar(&f.MetricsAddress, "metrics-bind-address", "0", "`ADDRESS` for metrics over TLS, to those whom the API server lets GET /metrics; 0 for none")
@@ -115,6 +117,8 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.ProbeAddress, "health-probe-bind-address", "0", "`ADDRESS` for /healthz and /readyz; 0 for none")
 	fs.StringArrayVar(&f.PlainHTTP, "plain-http", nil, "`HOST[:PORT]` of a mirror to speak plain HTTP with; repeatable")
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
+	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
+	fs.StringVar(&f.SIP.BMCProxy, "bmc-proxy", "", "sip: `URL` of the proxy for jump hosts whose bmc.proxy is set and that name none")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info or error")
 }
 
@@ -134,6 +138,9 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := f.choose(); err != nil {
+		return err
+	}
 	log.SetLogger(logger)
 	klog.SetLogger(logger)
 	if f.TrustFloor, f.TrustFloorID, err = readFloor(f.trustFloor); err != nil {
@@ -145,6 +152,18 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	}
 	f.Log = logger
 	return Run(ctx, cfg, f.Options)
+}
+
+// choose reads which controllers are to run, and refuses flags of the others.
+func (f *flags) choose() error {
+	f.Controllers = Controllers(f.set)
+	switch {
+	case f.Controllers != Drivers && f.Controllers != SIP:
+		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
+	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
+		return usageFault(errors.New("--allow-other-images and --bmc-proxy need --controllers=sip"))
+	}
+	return nil
 }
 
 func newLogger(level string, to io.Writer) (logr.Logger, error) {

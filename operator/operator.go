@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -54,18 +55,30 @@ const leaseName = "vdo-operator"
 // startTimeout bounds the look at the API server before the start.
 const startTimeout = 30 * time.Second
 
+// Controllers are the two sets of controllers that the program has. Each runs under an account
+// of its own: none may read both vCenters' credentials and those of hosts.
+type Controllers string
+
+// The sets.
+const (
+	Drivers Controllers = "drivers" // VDOConfigs and what they need
+	SIP     Controllers = "sip"     // SIPClusters
+)
+
 // Options of an operator. The zero value serves nothing and elects nobody.
 type Options struct {
-	Namespace      string   // default DefaultNamespace
-	LeaderElect    bool     // compete for a Lease
-	MetricsAddress string   // ":8443"; "" or "0" for none
-	MetricsCertDir string   // "" makes a certificate
-	ProbeAddress   string   // ":8081"; "" or "0" for none
-	PlainHTTP      []string // hosts of mirrors without TLS
+	Controllers    Controllers // default Drivers
+	Namespace      string      // default DefaultNamespace, or DefaultSIPNamespace
+	LeaderElect    bool        // compete for a Lease
+	MetricsAddress string      // ":8443"; "" or "0" for none
+	MetricsCertDir string      // "" makes a certificate
+	ProbeAddress   string      // ":8081"; "" or "0" for none
+	PlainHTTP      []string    // hosts of mirrors without TLS
 	// TrustFloor is what every bundle has to satisfy besides the policy of its
 	// DriverBundle; nil for none. TrustFloorID identifies it: another floor has another.
 	TrustFloor   *trust.Policy
 	TrustFloorID string
+	SIP          SIPOptions
 	Log          logr.Logger
 	Version      string // of the program, for the log
 
@@ -76,13 +89,16 @@ type Options struct {
 
 // Run runs the operator until ctx is over. A fault at the start says what to do.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Controllers == SIP {
+		return runSIP(ctx, cfg, o)
+	}
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
 	}
-	if err := reachable(ctx, cfg); err != nil {
+	if err := reachable(ctx, cfg, v1alpha1.GroupVersion.String(), "kubectl apply -f deploy/crds"); err != nil {
 		return err
 	}
-	mgr, err := newManager(ways(cfg), o)
+	mgr, err := newManager(ways(cfg), o, settings{lease: leaseName, cache: cacheOptions(o.Namespace)})
 	if err != nil {
 		return err
 	}
@@ -121,14 +137,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err != nil {
 		return err
 	}
-	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
-	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
-		m, err := bundles.Open(ctx, b)
-		if err != nil {
-			return nil, err // rather than a nil *Mirror in the interface
-		}
-		return m, nil
-	}
+	bundles, trusting := newStore(mgr, o)
 	logs, err := cluster.Logs(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -141,7 +150,6 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}}); err != nil {
 		return err
 	}
-	trusting := driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now}
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
@@ -150,6 +158,19 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})
+}
+
+// newStore returns what reads bundles, and how they are judged.
+func newStore(mgr manager.Manager, o Options) (*store.Store, driverbundle.Options) {
+	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
+	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
+		m, err := bundles.Open(ctx, b)
+		if err != nil {
+			return nil, err // rather than a nil *Mirror in the interface
+		}
+		return m, nil
+	}
+	return bundles, driverbundle.Options{Namespace: o.Namespace, Open: open, Store: bundles, Floor: o.TrustFloor, FloorID: o.TrustFloorID, Now: time.Now}
 }
 
 // newView makes the manager run a view of what there is one of for each node.
@@ -162,7 +183,13 @@ func newView(mgr manager.Manager) (*cluster.View, error) {
 	return view, mgr.Add(view)
 }
 
-func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {
+// settings are what the two sets of controllers do not share.
+type settings struct {
+	lease string // that replicas compete for
+	cache cache.Options
+}
+
+func newManager(cfg *rest.Config, o Options, s settings) (manager.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -170,10 +197,10 @@ func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 	mgr, err := manager.New(cfg, manager.Options{
 		Scheme:                        scheme,
 		Logger:                        o.Log,
-		Cache:                         cacheOptions(o.Namespace),
+		Cache:                         s.cache,
 		Client:                        client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              leaseName,
+		LeaderElectionID:              s.lease,
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true, // Run returns to a main that ends at once
 		Metrics:                       metricsOptions(o),
@@ -190,7 +217,7 @@ func newManager(cfg *rest.Config, o Options) (manager.Manager, error) {
 
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme, airship.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, err
 		}
@@ -239,17 +266,23 @@ func synced(c cache.Cache) healthz.Checker {
 	}
 }
 
-// reachable sees that the API server answers and has the operator's kinds, so that
-// what is wrong is told at once and in words.
-func reachable(ctx context.Context, cfg *rest.Config) error {
+// reachable sees that the API server answers and has the kinds of a group, so that what is
+// wrong is told at once and in words; apply is how they are had.
+func reachable(ctx context.Context, cfg *rest.Config, group, apply string) error {
 	bounded := rest.CopyConfig(cfg)
 	bounded.Timeout = startTimeout
 	d, err := discovery.NewDiscoveryClientForConfig(bounded)
 	if err != nil {
 		return &fault.Error{Reason: fault.InvalidInput, Op: "connect to", Subject: cfg.Host, Err: err, Hint: "correct the kubeconfig"}
 	}
-	path := "/apis/" + v1alpha1.GroupVersion.String()
-	return apiFault(cfg.Host, d.RESTClient().Get().AbsPath(path).Do(ctx).Error())
+	err = d.RESTClient().Get().AbsPath("/apis/" + group).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return &fault.Error{
+			Reason: fault.NotFound, Op: "ask the API server", Subject: cfg.Host, Err: fmt.Errorf("it does not have the kinds of %s", group),
+			Hint: "apply the CRDs: " + apply,
+		}
+	}
+	return apiFault(cfg.Host, err)
 }
 
 // apiFault tells the API server's refusals apart.
@@ -261,9 +294,6 @@ func apiFault(host string, err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		f.Reason, f.Hint = fault.Interrupted, "start it again"
-	case apierrors.IsNotFound(err):
-		f.Reason, f.Err = fault.NotFound, fmt.Errorf("it does not have the kinds of %s", v1alpha1.GroupVersion)
-		f.Hint = "apply the CRDs: kubectl apply -f deploy/crds"
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "renew the credentials of the kubeconfig"
 	case apierrors.IsForbidden(err):

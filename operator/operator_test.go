@@ -347,6 +347,8 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"no pod":         {[]string{}, operator.ExitUsage, []string{"this is not a pod", "--kubeconfig FILE"}},
 		"unknown flag":   {[]string{"--nope"}, operator.ExitUsage, []string{"--nope", "--help"}},
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
+		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
+		"flag of sip":    {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"need --controllers=sip"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
 		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is not a regular file"}},
@@ -377,7 +379,7 @@ func TestVersionAndHelp(t *testing.T) {
 	require.Contains(t, out.String(), "v9.8.7")
 	out.Reset()
 	require.Zero(t, operator.Main(t.Context(), "", []string{"--help"}, &out, io.Discard))
-	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version"} {
+	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "allow-other-images", "bmc-proxy"} {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
 }

@@ -35,8 +35,17 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
-// Open reads the bundle.
+// Open reads the bundle. Where that fails, images that resources name may be had all the
+// same, if others than the bundle's are allowed.
 func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
+	images, login, err := a.open(ctx)
+	if err != nil && a.AllowOther {
+		return &locked{lock: &bundle.Lock{}, other: true}, nil, err
+	}
+	return images, login, err
+}
+
+func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	b, err := a.find(ctx)
 	if err == nil {
 		err = verified(b)

@@ -46,12 +46,12 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// Options of the controller. Namespace, Render and Bundles are required.
+// Options of the controller. Namespace and Bundles are required.
 type Options struct {
 	Namespace string // the operator's, where inventories are kept
-	// Render makes the services' objects: services.Render.
-	Render  func(services.Input) (services.Set, error)
-	Bundles Bundles
+	Bundles   Bundles
+	// Render makes the services' objects; default services.Render.
+	Render func(services.Input) services.Set
 	// BMCProxy is for jump hosts that ask for a proxy and name none.
 	BMCProxy string
 	Now      func() time.Time // default time.Now
@@ -61,7 +61,8 @@ type Options struct {
 // Bundles gives the bundle that services run from.
 type Bundles interface {
 	// Open returns the images of the accepted bundle, and a login for them as a
-	// .dockerconfigjson, or nil. Errors are faults.
+	// .dockerconfigjson, or nil. Errors are faults; images beside one are those that need
+	// no bundle, nil for none.
 	Open(ctx context.Context) (images services.Images, login []byte, err error)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // render is a double of services.Render with the same contract: a Deployment that rolls when
 // its ConfigMap changes, a Service, the ConfigMap, and a Secret made by chance once.
-func (w *world) render(in services.Input) (services.Set, error) {
+func (w *world) render(in services.Input) services.Set {
 	var set services.Set
 	add := func(kind services.Kind, i int, common airship.Service, port, end int32, role airship.Role) {
 		name := services.Name(in.Cluster.Name, kind, i)
@@ -38,7 +38,7 @@ func (w *world) render(in services.Input) (services.Set, error) {
 	for i, s := range in.Spec.JumpHost {
 		add(services.JumpHost, i, s.Service, s.NodePort, s.NodePort, airship.RoleWorker)
 	}
-	return set, nil
+	return set
 }
 
 func hostsText(hosts []services.Host, id string) string {

@@ -62,11 +62,8 @@ func (p *pass) serve(ctx context.Context) error {
 	if err := p.records.load(ctx, p); err != nil {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
-	missing, err := p.render(ctx)
-	if err == nil {
-		err = p.apply(ctx)
-	}
-	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
+	missing := p.render(ctx)
+	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, p.apply(ctx)))
 }
 
 // cause is an error with the reason that it gives the condition Ready.

@@ -18,9 +18,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
-// render gathers what services are made of, and has them rendered. Missing are faults of
-// what could not be gathered, without which services are rendered all the same.
-func (p *pass) render(ctx context.Context) (missing, err error) {
+// render gathers what services are made of, and has them rendered. It returns faults of what
+// could not be gathered, without which services are rendered all the same, and of services
+// that cannot be rendered.
+func (p *pass) render(ctx context.Context) error {
 	in := services.Input{
 		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: p.served(), Secrets: map[airship.SecretName]services.Secret{},
 		Kept: p.records.secrets(), BMCProxy: p.BMCProxy, Now: p.Now(), Rand: p.Rand,
@@ -35,14 +36,14 @@ func (p *pass) render(ctx context.Context) (missing, err error) {
 		}
 	}
 	in.Images, in.PullSecret = p.images(ctx)
-	p.rendered, err = p.Render(in)
+	p.rendered = p.Render(in)
 	for _, s := range p.rendered.Services {
 		for _, o := range s.Objects {
 			p.mark(o)
 		}
 		errs = append(errs, s.Err)
 	}
-	return errors.Join(errs...), err
+	return errors.Join(errs...)
 }
 
 func secretFault(namespace string, err error) error {
@@ -55,9 +56,10 @@ func secretFault(namespace string, err error) error {
 	}
 }
 
-// mark puts the labels on an object by which it is watched, and found to be ours where an
-// apply was interrupted before its UID was recorded.
+// mark puts an object into the SIPCluster's namespace, and the labels on it by which it is
+// watched, and found to be ours where an apply was interrupted before its UID was recorded.
 func (p *pass) mark(o *unstructured.Unstructured) {
+	o.SetNamespace(p.key.Namespace)
 	labels := o.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
@@ -90,17 +92,21 @@ func (p *pass) images(ctx context.Context) (services.Images, []byte) {
 	if err == nil {
 		return images, login
 	}
-	return running{p: p, why: err}, p.records.login()
+	return running{p: p, given: images, why: err}, p.records.login()
 }
 
 // running are the images that services run already.
 type running struct {
-	p   *pass
-	why error
+	p     *pass
+	given services.Images // that need no bundle; nil for none
+	why   error
 }
 
 // Image returns the one that the inventory has for a kind.
 func (r running) Image(kind services.Kind, asked string) (string, error) {
+	if asked != "" && r.given != nil {
+		return r.given.Image(kind, asked)
+	}
 	for i := range 8 {
 		name := services.Name(r.p.key.Name, kind, i)
 		for _, e := range r.p.records.inventory.Entries() {

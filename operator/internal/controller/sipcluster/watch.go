@@ -30,6 +30,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
 // CacheOptions bound what a manager's cache keeps for this controller: of BareMetalHosts
@@ -56,6 +57,9 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 	}
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.Render == nil {
+		o.Render = services.Render
 	}
 	r := &Reconciler{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Hosts: mgr.GetCache(), Options: o,

@@ -7,8 +7,8 @@
 //
 // # Contract
 //
-//   - Every object is namespaced, in the SIPCluster's namespace; its apiVersion, kind and
-//     name are set, and it has no owner, no finalizer and no status. Who applies it adds
+//   - Every object is namespaced; its apiVersion, kind and name are set, and it has no owner,
+//     no finalizer and no status. Who applies it puts it into the SIPCluster's namespace, adds
 //     its own labels, and records it before.
 //   - Each service has exactly one Deployment, of the service's name, and one Service of
 //     the same name. Names are the same from pass to pass and differ between SIPClusters

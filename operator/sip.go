@@ -1,0 +1,83 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/sipcluster"
+)
+
+const (
+	// DefaultSIPNamespace is the namespace of the operator for SIPClusters.
+	DefaultSIPNamespace = "vmware-system-sip"
+
+	sipLeaseName = "vdo-operator-sip"
+)
+
+// SIPOptions are for the controllers of SIPClusters.
+type SIPOptions struct {
+	// AllowOtherImages lets SIPClusters name images that are not in the bundle.
+	AllowOtherImages bool
+	// BMCProxy is for jump hosts that ask for a proxy and name none.
+	BMCProxy string
+}
+
+// runSIP runs the controllers of SIPClusters, and that of DriverBundles in their namespace:
+// the services' images come from a bundle that was verified there.
+func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.Namespace == "" {
+		o.Namespace = DefaultSIPNamespace
+	}
+	for _, needed := range [][2]string{
+		{v1alpha1.GroupVersion.String(), "kubectl apply -f deploy/crds"},
+		{airship.GroupVersion.String(), "kubectl apply -f deploy/sip/crds"},
+		{sipcluster.HostKind.GroupVersion().String(), "install Metal3's BareMetalHost"},
+	} {
+		if err := reachable(ctx, cfg, needed[0], needed[1]); err != nil {
+			return err
+		}
+	}
+	mgr, err := newManager(ways(cfg), o, settings{lease: sipLeaseName, cache: sipCache(o.Namespace)})
+	if err != nil {
+		return err
+	}
+	bundles, trusting := newStore(mgr, o)
+	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
+		return fmt.Errorf("set up controllers: %w", err)
+	}
+	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
+		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy,
+		Bundles: &sipcluster.Accepted{
+			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles, AllowOther: o.SIP.AllowOtherImages,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up controllers: %w", err)
+	}
+	o.Log.Info("starting", "controllers", SIP, "version", o.Version, "namespace", o.Namespace, "trustFloor", o.TrustFloor != nil)
+	if err := mgr.Start(ctx); err != nil {
+		return startFault(err)
+	}
+	o.Log.Info("stopped")
+	return nil
+}
+
+// sipCache bounds what is watched: in the operator's namespace what a DriverBundle needs, and
+// everywhere SIPClusters, hosts, and what is made for the former. No Secret elsewhere is.
+func sipCache(namespace string) cache.Options {
+	all := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{namespace: {}},
+		DefaultTransform:  cache.TransformStripManagedFields(),
+		ByObject:          sipcluster.CacheOptions(),
+	}
+	all.ByObject[client.Object(&corev1.Secret{})] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	return all
+}
