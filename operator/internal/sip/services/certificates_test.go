@@ -73,10 +73,13 @@ func TestWhatIsKeptIsChecked(t *testing.T) {
 	_, _, trusted := served(t, set)
 	stranger := pki.Root(t, "stranger").Issue(t, pki.Spec{Name: "x", DNS: []string{"login.tenant.site"}, NotBefore: start.Add(-time.Hour), NotAfter: start.AddDate(1, 0, 0)})
 	for what, damage := range map[string]func(map[string]Secret){
-		"nothing is kept":    func(k map[string]Secret) { delete(k, name+"-tls") },
-		"half a key":         func(k map[string]Secret) { k[name+"-tls"]["tls.key"] = k[name+"-tls"]["tls.key"][:40] },
-		"another's key":      func(k map[string]Secret) { k[name+"-tls"]["tls.key"] = k[name+"-ca"]["tls.key"] },
-		"a stranger's leaf":  func(k map[string]Secret) { k[name+"-tls"] = pairOf(t, stranger) },
+		"nothing is kept": func(k map[string]Secret) { delete(k, name+"-tls") },
+		"half a key":      func(k map[string]Secret) { k[name+"-tls"]["tls.key"] = k[name+"-tls"]["tls.key"][:40] },
+		"another's key":   func(k map[string]Secret) { k[name+"-tls"]["tls.key"] = k[name+"-ca"]["tls.key"] },
+		"a stranger's leaf": func(k map[string]Secret) {
+			k[name+"-tls"] = pairOf(t, stranger)
+			k[name+"-tls"]["ca.crt"] = []byte(trusted)
+		},
 		"another trust":      func(k map[string]Secret) { k[name+"-tls"]["ca.crt"] = []byte("x") },
 		"no certificate":     func(k map[string]Secret) { k[name+"-tls"]["tls.crt"] = nil },
 		"a hash key too few": func(k map[string]Secret) { k[name+"-config"][hashKey] = []byte{1} },
