@@ -208,6 +208,7 @@ func TestControllersThatAnswerOddly(t *testing.T) {
 }
 
 func TestASlowControllerIsGivenUp(t *testing.T) {
+	t.Parallel()
 	o := options()
 	o.Instead = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path == "/redfish/v1/Systems/1" {
@@ -217,7 +218,7 @@ func TestASlowControllerIsGivenUp(t *testing.T) {
 		return false
 	}
 	s := bmc.Start(t, o)
-	_, err := (&redfish.Client{Timeout: time.Second}).Power(t.Context(), "node01", login(s))
+	_, err := (&redfish.Client{Timeout: 5 * time.Second}).Power(t.Context(), "node01", login(s))
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "%v", err)
 	require.ErrorContains(t, err, "speak with the BMC of node01: does not answer in time")
 	require.Zero(t, s.OpenSessions(), "the session is ended all the same")

@@ -19,6 +19,7 @@ import (
 )
 
 func TestOpenSSHGoesThroughToTheHosts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.runNode01()
 	w.start()
@@ -53,10 +54,7 @@ func TestOpenSSHGoesThroughToTheHosts(t *testing.T) {
 // localForward runs ssh -L, hands over a connection through it, and ends it.
 func (w *world) localForward(to string, use func(net.Conn)) {
 	w.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(w.t, err)
-	at := l.Addr().String()
-	require.NoError(w.t, l.Close())
+	at := w.path("forward.sock")
 	cmd := exec.Command(toolchain.Installed(w.t, "ssh"), "-F", w.path("ssh_config"), "-N", "-o", "ExitOnForwardFailure=yes", "-L", at+":"+to, "jump")
 	var said lines
 	cmd.Stderr = &said
@@ -67,7 +65,8 @@ func (w *world) localForward(to string, use func(net.Conn)) {
 	}()
 	var c net.Conn
 	require.Eventually(w.t, func() bool {
-		c, err = net.Dial("tcp", at)
+		var err error
+		c, err = net.Dial("unix", at)
 		return err == nil
 	}, patience, 20*time.Millisecond, "%s", &said)
 	defer func() { _ = c.Close() }()
@@ -75,6 +74,7 @@ func (w *world) localForward(to string, use func(net.Conn)) {
 }
 
 func TestOpenSSHIsRefusedEverythingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.keyPair("mallory")
 	w.start()
@@ -119,6 +119,7 @@ func TestOpenSSHIsRefusedEverythingElse(t *testing.T) {
 }
 
 func TestAgentsAreRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	socket := w.path("agent")
@@ -143,6 +144,7 @@ func (w *world) bmcs(s *redfish.Server, password string) {
 }
 
 func TestHostCommands(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := redfish.Start(t, redfish.Options{User: "admin", Password: canary + "-bmc"})
 	w.start()
@@ -212,6 +214,7 @@ func (w *world) hasNoSecrets() {
 }
 
 func TestNodeKeysReachHostsAndNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.runNode01()
 	w.start()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -255,43 +256,47 @@ func (w *world) runNode01() {
 		authorized = append(authorized, data...)
 	}
 	w.write("node01/authorized_keys", authorized)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(w.t, err)
-	at := l.Addr().String()
-	require.NoError(w.t, l.Close())
-	_, port, _ := net.SplitHostPort(at)
-	w.write("node01/sshd_config", []byte(fmt.Sprintf(`ListenAddress 127.0.0.1
-Port %s
-HostKey %s
+	w.write("node01/sshd_config", []byte(fmt.Sprintf(`HostKey %s
 AuthorizedKeysFile %s
 PidFile none
 StrictModes no
 UsePAM no
 PasswordAuthentication no
 PermitRootLogin yes
-PermitUserEnvironment no
-MaxStartups 1000
-`, port, w.path("node01/host_key"), w.path("node01/authorized_keys"))))
+`, w.path("node01/host_key"), w.path("node01/authorized_keys"))))
 	require.NoError(w.t, os.MkdirAll("/run/sshd", 0o755)) //nolint:gosec // sshd asks for it
-	cmd := exec.Command(program, "-D", "-e", "-f", w.path("node01/sshd_config"))
-	var said lines
-	cmd.Stderr = &said
-	require.NoError(w.t, cmd.Start())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	said := &lines{}
 	w.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		_ = l.Close()
 		if w.t.Failed() {
-			w.t.Log(said.String())
+			w.t.Log(said)
 		}
 	})
-	require.Eventually(w.t, func() bool {
-		c, err := net.Dial("tcp", at)
-		if err == nil {
-			_ = c.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serveOne(exec.Command(program, "-i", "-e", "-f", w.path("node01/sshd_config")), c, said)
 		}
-		return err == nil
-	}, patience, 10*time.Millisecond, "sshd: %s", &said)
-	w.route("10.0.0.11:22", at)
+	}()
+	w.route("10.0.0.11:22", l.Addr().String())
+}
+
+// serveOne lets sshd serve one connection, as inetd does: no port is looked for, which
+// somebody else could take meanwhile.
+func serveOne(cmd *exec.Cmd, c net.Conn, said io.Writer) {
+	defer func() { _ = c.Close() }()
+	f, err := c.(*net.TCPConn).File() //nolint:forcetypeassert // of a TCP listener
+	if err != nil {
+		return
+	}
+	defer func() { _ = f.Close() }()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = f, f, said
+	_ = cmd.Run() // it ends with the connection
 }
 
 // answer is what a program said.
