@@ -141,7 +141,7 @@ func TestBadInputIsRefused(t *testing.T) {
 		"clientSecret is missing": func(c *Config) {
 			c.Connectors[1].Settings = []byte("issuer: https://idp.site\nclientID: x\nclientSecret: ''\n")
 		},
-		"insecureSkipSignatureValidation is": func(c *Config) { c.Connectors[2] = saml(t, "insecureSkipSignatureValidation: true\n") },
+		"insecureSkipSignatureValidation is refused: anybody": func(c *Config) { c.Connectors[2] = saml(t, "insecureSkipSignatureValidation: true\n") },
 		"caData is not base64 of a PEM": func(c *Config) {
 			c.Connectors[2].Settings = []byte("ssoURL: a\nusernameAttr: b\nemailAttr: c\ncaData: eA==\n")
 		},

@@ -70,7 +70,6 @@ func TestClientsNoticeNothingButTheDeadOnesConnections(t *testing.T) {
 		stopped <- exec.Command(stop[0], stop[1:]...).Run()
 	}()
 	require.Eventually(t, func() bool { return strings.Contains(first.logs.String(), "stop") }, patience, time.Millisecond, "the hook has told it")
-	require.Eventually(t, func() bool { return strings.Contains(first.logs.String(), "stop") }, patience, time.Millisecond, "the hook has told it")
 	late := site.dial(first.address) // by a node that does not know yet
 	require.NoError(t, late.echo(), "a pod that stops accepts for a while")
 	site.reached("cp-c")
