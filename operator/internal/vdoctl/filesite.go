@@ -108,6 +108,7 @@ type objects struct {
 	client.Reader
 
 	config   *v1alpha1.VDOConfig
+	bundle   *v1alpha1.DriverBundle
 	vcenters []v1alpha1.VsphereCloudConfig
 	secrets  map[client.ObjectKey]*corev1.Secret
 	maps     map[client.ObjectKey]*corev1.ConfigMap
@@ -191,6 +192,8 @@ func (o *objects) add(object runtime.Object) error {
 			return errors.New("a second VDOConfig: a cluster has one")
 		}
 		o.config = object
+	case *v1alpha1.DriverBundle:
+		o.bundle = object
 	case *v1alpha1.VsphereCloudConfig:
 		o.vcenters = append(o.vcenters, *object)
 	case *corev1.Secret:

@@ -136,13 +136,18 @@ func (o *approveOptions) approve(ctx context.Context, c client.Client, name, by 
 		return out, nil
 	}
 	if err := c.Patch(ctx, config, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), dryRunPatch(o.dryRun)...); err != nil {
-		if isConflict(err) {
-			return out, err
-		}
-		return out, changeFault("consent to "+name, err)
+		return out, unlessConflict("consent to "+name, err)
 	}
 	out.Message = "watch it with `vdoctl status --watch`"
 	return out, nil
+}
+
+// unlessConflict leaves a conflict as it is, for who tries again.
+func unlessConflict(op string, err error) error {
+	if isConflict(err) {
+		return err
+	}
+	return changeFault(op, err)
 }
 
 func toDoAfter(c *v1alpha1.CandidateStatus) string {

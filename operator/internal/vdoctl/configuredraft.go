@@ -1,0 +1,268 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+var errNoKinds = errors.New("the operator's resources are not known to it")
+
+// draft is the configuration while it is changed: what was there, and what shall be.
+type draft struct {
+	namespace string
+	bundle    *v1alpha1.DriverBundle
+	vcenters  []v1alpha1.VsphereCloudConfig
+	vcenter   *v1alpha1.VsphereCloudConfig
+	config    *v1alpha1.VDOConfig
+	secret    *corev1.Secret
+	caMap     *corev1.ConfigMap // nil where it stays as it is
+
+	user, password string                   // of the Secret that is there
+	ca             []byte                   // the vCenter's authority
+	before         map[string]client.Object // by describeObject; what was there
+}
+
+// begin reads what there is: a file, or the cluster.
+func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, error) {
+	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}}
+	var reader client.Reader = c
+	if o.file != "" {
+		data, err := o.read(o.file)
+		if err != nil {
+			return nil, err
+		}
+		read, err := parseSite(o.file, data)
+		if err != nil {
+			return nil, err
+		}
+		d.config, d.vcenters, d.bundle, reader = read.config, read.vcenters, read.bundle, read
+	}
+	if c != nil {
+		if err := d.readCluster(ctx, c, o.file == ""); err != nil {
+			return nil, err
+		}
+	}
+	return d, d.choose(ctx, o, reader)
+}
+
+// readCluster reads the resources of the namespace: what is changed, and, where that is not
+// from a file, what to begin with.
+func (d *draft) readCluster(ctx context.Context, c client.Client, begins bool) error {
+	r, err := readResources(ctx, c)
+	if err != nil {
+		return err
+	}
+	if !r.kinds {
+		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first: vdoctl deploy; or write a file: --write site.yaml"}
+	}
+	in := func(x client.Object) bool { return x.GetNamespace() == d.namespace }
+	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
+		if in(x) {
+			d.before[describeObject(x)] = x
+		}
+	}
+	if !begins {
+		return nil
+	}
+	for _, x := range pointers(r.configs) {
+		if in(x) && d.config == nil {
+			d.config = x.DeepCopyObject().(*v1alpha1.VDOConfig) //nolint:forcetypeassert // a list of them
+		}
+	}
+	for i := range r.vcenters {
+		if in(&r.vcenters[i]) {
+			d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
+		}
+	}
+	for _, x := range pointers(r.bundles) {
+		wanted := d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == x.GetName()
+		if in(x) && d.bundle == nil && wanted {
+			d.bundle = x.DeepCopyObject().(*v1alpha1.DriverBundle) //nolint:forcetypeassert // a list of them
+		}
+	}
+	return nil
+}
+
+// choose takes the vCenter that is meant, with its account, and makes what is not there.
+func (d *draft) choose(ctx context.Context, o *configureOptions, reader client.Reader) error {
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: d.namespace, Name: name} }
+	if d.config == nil {
+		d.config = &v1alpha1.VDOConfig{ObjectMeta: meta("vdo")}
+	}
+	if d.bundle == nil {
+		d.bundle = &v1alpha1.DriverBundle{ObjectMeta: meta("drivers")}
+	}
+	if !o.given("vcenter") && len(d.vcenters) > 0 {
+		o.vcenter = d.vcenters[0].Name
+	}
+	for i := range d.vcenters {
+		if d.vcenters[i].Name == o.vcenter {
+			d.vcenter = &d.vcenters[i]
+		}
+	}
+	if d.vcenter == nil {
+		d.vcenter = &v1alpha1.VsphereCloudConfig{ObjectMeta: meta(o.vcenter)}
+		return nil
+	}
+	if reader == nil {
+		return nil
+	}
+	if read, err := credentials.Read(ctx, reader, d.vcenter); err == nil || isMissing(err) {
+		d.user, d.password, d.ca = read.Username, read.Password, read.CA
+	} else {
+		return err
+	}
+	return nil
+}
+
+// offer takes what is there for answers that no flag gives.
+func (o *configureOptions) offer(d *draft) {
+	set := func(flag string, to *string, value string) {
+		if value != "" && !o.given(flag) {
+			*to = value
+		}
+	}
+	v := &d.vcenter.Spec
+	set("bundle", &o.bundle, d.bundle.Spec.Reference)
+	set("server", &o.server, v.VcIP)
+	if v.Port > 0 {
+		set("port", &o.port, strconv.Itoa(int(v.Port)))
+	}
+	set("thumbprint", &o.thumbprint, v.Thumbprint)
+	set("username", &o.username, d.user)
+	set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
+	set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
+	if t := d.topology(); t != nil {
+		set("region-category", &o.region, t.Region)
+		set("zone-category", &o.zone, t.Zone)
+	}
+	o.offerCertificate(v, set)
+	cloud, storage := len(render.CloudVCenters(d.config.Spec.CloudProvider)) > 0, d.config.Spec.StorageProvider != nil
+	switch {
+	case cloud && !storage:
+		set("drivers", &o.drivers, cpiAlone)
+	case storage && !cloud:
+		set("drivers", &o.drivers, csiAlone)
+	}
+}
+
+func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec, set func(string, *string, string)) {
+	switch {
+	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
+		set("certificate", &o.certificate, byThumbprint)
+	case o.given("vcenter-ca-file"):
+		set("certificate", &o.certificate, byCA)
+	case v.CA != nil:
+		set("certificate", &o.certificate, byCA)
+		set("vcenter-ca-file", &o.caFile, keptCA)
+	}
+}
+
+// topology is what the configuration says of tags.
+func (d *draft) topology() *v1alpha1.Topology {
+	if c := d.config.Spec.CloudProvider; c != nil && c.Topology != nil {
+		return c.Topology
+	}
+	if s := d.config.Spec.StorageProvider; s != nil && len(s.TopologyCategories) == 2 {
+		return &v1alpha1.Topology{Region: s.TopologyCategories[0], Zone: s.TopologyCategories[1]}
+	}
+	return nil
+}
+
+// take puts the answers into the resources. What is not asked for stays as it is.
+func (d *draft) take(a *answers) error {
+	port, err := strconv.ParseInt(a.port, 10, 32)
+	if err != nil {
+		return err
+	}
+	d.bundle.Spec.Reference = a.bundle
+	v := &d.vcenter.Spec
+	d.vcenter.Name = a.vcenter
+	v.VcIP, v.Port, v.Datacenters = a.server, int32(port), splitList(a.datacenters)
+	if v.Credentials == "" {
+		v.Credentials = a.vcenter + "-account"
+	}
+	d.takeCertificate(a)
+	d.secret = nil
+	if a.username != d.user || a.password != d.password {
+		d.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: v.Credentials}, Type: corev1.SecretTypeBasicAuth,
+			Data: map[string][]byte{corev1.BasicAuthUsernameKey: []byte(a.username), corev1.BasicAuthPasswordKey: []byte(a.password)}}
+	}
+	d.takeDrivers(a)
+	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(a.upgrade)
+	return nil
+}
+
+func (d *draft) takeDrivers(a *answers) {
+	spec := &d.config.Spec
+	if spec.Bundle != nil || len(d.before) > 0 && d.bundle.Name != "drivers" {
+		spec.Bundle = &v1alpha1.LocalReference{Name: d.bundle.Name}
+	}
+	var topology *v1alpha1.Topology
+	var categories []string
+	if a.region != "" && a.zone != "" {
+		topology, categories = &v1alpha1.Topology{Region: a.region, Zone: a.zone}, []string{a.region, a.zone}
+	}
+	takeCloud(spec, a, topology)
+	takeStorage(spec, a, categories)
+}
+
+func takeCloud(spec *v1alpha1.VDOConfigSpec, a *answers, topology *v1alpha1.Topology) {
+	if a.drivers == csiAlone {
+		spec.CloudProvider = nil
+		return
+	}
+	if spec.CloudProvider == nil {
+		spec.CloudProvider = &v1alpha1.CloudProvider{}
+	}
+	if !slices.Contains(spec.CloudProvider.VsphereCloudConfigs, a.vcenter) {
+		spec.CloudProvider.VsphereCloudConfigs = append(spec.CloudProvider.VsphereCloudConfigs, a.vcenter)
+	}
+	spec.CloudProvider.Topology = topology
+}
+
+func takeStorage(spec *v1alpha1.VDOConfigSpec, a *answers, categories []string) {
+	if a.drivers == cpiAlone {
+		spec.StorageProvider = nil
+		return
+	}
+	if spec.StorageProvider == nil {
+		spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}
+	}
+	s := spec.StorageProvider
+	if s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
+		s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, a.vcenter)
+	}
+	if !slices.Equal(s.TopologyCategories, categories) && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
+		s.TopologyCategories = categories
+	}
+}
+
+func (d *draft) takeCertificate(a *answers) {
+	v := &d.vcenter.Spec
+	d.caMap = nil
+	switch a.certificate {
+	case byThumbprint:
+		v.Thumbprint, v.CA, v.Insecure = a.thumbprint, nil, false
+	case byCA:
+		v.Thumbprint, v.Insecure = "", false
+		if a.caFile != keptCA {
+			v.CA = &v1alpha1.KeyReference{ConfigMap: a.vcenter + "-ca"}
+			d.caMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: a.vcenter + "-ca"}, Data: map[string]string{v1alpha1.DefaultCAKey: string(d.ca)}}
+		}
+	default:
+		v.Thumbprint, v.CA = "", nil
+	}
+}

@@ -1,0 +1,198 @@
+package vdoctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// objects are all resources, in the order in which they are written.
+func (d *draft) objects() []client.Object {
+	var out []client.Object
+	if d.secret != nil {
+		out = append(out, d.secret)
+	}
+	if d.caMap != nil {
+		out = append(out, d.caMap)
+	}
+	return append(out, d.bundle, d.vcenter, d.config)
+}
+
+// changes are the fields that differ from what is there.
+func (d *draft) changes() []string {
+	var out []string
+	for _, x := range d.objects() {
+		name := describeObject(x)
+		if s, ok := x.(*corev1.Secret); ok {
+			out = append(out, fmt.Sprintf("%s: username: %s", name, s.Data[corev1.BasicAuthUsernameKey]), name+": password: (hidden)")
+			continue
+		}
+		was, is := map[string]string{}, map[string]string{}
+		if old, ok := d.before[name]; ok {
+			flatten("", specOf(old), was)
+		}
+		flatten("", specOf(x), is)
+		for _, path := range union(was, is) {
+			if was[path] != is[path] {
+				out = append(out, fmt.Sprintf("%s: %s: %s -> %s", name, path, dash(was[path]), dash(is[path])))
+			}
+		}
+	}
+	return out
+}
+
+func union(a, b map[string]string) []string {
+	var out []string
+	for _, m := range []map[string]string{a, b} {
+		for k := range m {
+			if !slices.Contains(out, k) {
+				out = append(out, k)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// specOf is what of an object a person writes.
+func specOf(x client.Object) any {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
+	if err != nil {
+		return nil
+	}
+	if spec, ok := u["spec"]; ok {
+		return map[string]any{"spec": spec}
+	}
+	return map[string]any{"data": u["data"]}
+}
+
+// flatten notes each leaf of a document by its path.
+func flatten(path string, node any, into map[string]string) {
+	switch node := node.(type) {
+	case map[string]any:
+		for k, v := range node {
+			flatten(strings.TrimPrefix(path+"."+k, "."), v, into)
+		}
+	case []any:
+		data, _ := json.Marshal(node) //nolint:errchkjson // what was a document is one
+		into[path] = string(data)
+	case nil:
+	default:
+		into[path] = cut(fmt.Sprint(node), width)
+	}
+}
+
+// apply writes what is new or differs; with check the API server only checks it.
+func (d *draft) apply(ctx context.Context, c client.Client, check bool) error {
+	for _, x := range d.objects() {
+		if err := d.applyOne(ctx, c, x.DeepCopyObject().(client.Object), check); err != nil { //nolint:forcetypeassert // a copy of one
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, check bool) error {
+	op := "write " + describeObject(x)
+	live := x.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+	err := c.Get(ctx, client.ObjectKeyFromObject(x), live)
+	switch {
+	case isGone(err):
+		x.SetResourceVersion("")
+		opts := []client.CreateOption{client.FieldOwner(fieldManager)}
+		if check {
+			opts = append(opts, client.DryRunAll)
+		}
+		err = c.Create(ctx, x, opts...)
+	case err == nil:
+		patch := client.MergeFrom(live.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy of one
+		merged := live
+		copyAsked(x, merged)
+		err = c.Patch(ctx, merged, patch, append(dryRunPatch(check), client.FieldOwner(fieldManager))...)
+	}
+	if err != nil {
+		return changeFault(op, err)
+	}
+	return nil
+}
+
+// copyAsked puts what was asked for into the object as it is now.
+func copyAsked(from, into client.Object) {
+	switch from := from.(type) {
+	case *corev1.Secret:
+		into.(*corev1.Secret).Data = from.Data //nolint:forcetypeassert // both are
+	case *corev1.ConfigMap:
+		into.(*corev1.ConfigMap).Data = from.Data //nolint:forcetypeassert // both are
+	case *v1alpha1.DriverBundle:
+		into.(*v1alpha1.DriverBundle).Spec = from.Spec //nolint:forcetypeassert // both are
+	case *v1alpha1.VsphereCloudConfig:
+		into.(*v1alpha1.VsphereCloudConfig).Spec = from.Spec //nolint:forcetypeassert // both are
+	case *v1alpha1.VDOConfig:
+		into.(*v1alpha1.VDOConfig).Spec = from.Spec //nolint:forcetypeassert // both are
+	}
+}
+
+// writeFile writes the resources as YAML, the Secret apart.
+func (o *configureOptions) writeFile(d *draft) error {
+	var out bytes.Buffer
+	for _, x := range d.objects() {
+		if _, ok := x.(*corev1.Secret); ok {
+			continue
+		}
+		doc := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": kindOf(x), "metadata": map[string]any{"name": x.GetName(), "namespace": d.namespace}}
+		if kindOf(x) == "ConfigMap" {
+			doc["apiVersion"] = "v1"
+		}
+		for k, v := range specOf(x).(map[string]any) { //nolint:forcetypeassert // of objects like these
+			doc[k] = v
+		}
+		data, err := yaml.Marshal(doc)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer takes all
+	}
+	secret := fmt.Sprintf("The account goes to the Secret %s, of type %s with the keys username and password: it is not in the file.\n", d.vcenter.Spec.Credentials, corev1.SecretTypeBasicAuth)
+	if _, err := io.WriteString(o.err, secret); err != nil {
+		return err
+	}
+	if o.write == "-" {
+		_, err := o.out.Write(out.Bytes())
+		return err
+	}
+	return writeWhole(o.write, out.Bytes())
+}
+
+// writeWhole writes a file beside its name, and names it once it is whole.
+func writeWhole(name string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".vdoctl-*")
+	if err == nil {
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), name)
+		}
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}
+	if err != nil {
+		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package vdoctl_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+func portOf(v *vcsim.VCenter) string { return strconv.Itoa(v.Port) }
+
+// terminal is a real one: a server of tmux with one window, in which a program runs.
+type terminal struct {
+	t      *testing.T
+	socket string
+	status string // file with the exit code, once the program has ended
+}
+
+// open runs vdoctl in a terminal, as a person who has no manual.
+func (s *shop) open(args ...string) *terminal {
+	s.t.Helper()
+	tmux, err := exec.LookPath("tmux")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			s.t.Fatal("there is no tmux: .ci/run installs it")
+		}
+		s.t.Skip("SKIPPED: there is no tmux, so no interactive flow is tested: apt-get install tmux")
+	}
+	dir := s.t.TempDir()
+	term := &terminal{t: s.t, socket: filepath.Join(dir, "tmux"), status: filepath.Join(dir, "status")}
+	program, err := exec.LookPath("vdoctl")
+	require.NoError(s.t, err)
+	line := program
+	for _, a := range append(args, "-n", s.ns) {
+		line += " '" + a + "'"
+	}
+	script := filepath.Join(dir, "run.sh")
+	require.NoError(s.t, os.WriteFile(script, fmt.Appendf(nil, "export KUBECONFIG='%s'\n%s\necho $? > '%s.new'; mv '%s.new' '%s'; sleep 600\n", s.conf, line, term.status, term.status, term.status), 0o600))
+	cmd := exec.CommandContext(s.t.Context(), tmux, "-S", term.socket, "-f", os.DevNull, "new-session", "-d", "-x", "150", "-y", "50", "sh", script)
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, string(out))
+	s.t.Cleanup(func() { _ = exec.Command(tmux, "-S", term.socket, "kill-server").Run() })
+	return term
+}
+
+func (w *terminal) tmux(args ...string) string {
+	w.t.Helper()
+	out, err := exec.CommandContext(w.t.Context(), "tmux", append([]string{"-S", w.socket}, args...)...).CombinedOutput()
+	require.NoError(w.t, err, string(out))
+	return string(out)
+}
+
+// screen is what the person has seen.
+func (w *terminal) screen() string { return w.tmux("capture-pane", "-p", "-S", "-200") }
+
+// sees waits until a text is on the screen.
+func (w *terminal) sees(text string) {
+	w.t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for !strings.Contains(w.screen(), text) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%q is not on the screen:\n%s", text, w.screen())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// prompt is how the question that is asked now is drawn; one that was answered is not.
+const prompt = "┃ "
+
+// answers waits until a question is asked, and types in place of what is offered.
+func (w *terminal) answers(question, text string) {
+	w.t.Helper()
+	w.sees(prompt + question)
+	w.tmux("send-keys", "C-u")
+	if text != "" {
+		w.tmux("send-keys", "-l", text)
+	}
+	w.tmux("send-keys", "Enter")
+}
+
+// accepts takes what is offered.
+func (w *terminal) accepts(question string) {
+	w.t.Helper()
+	w.sees(prompt + question)
+	w.tmux("send-keys", "Enter")
+}
+
+// types types a line.
+func (w *terminal) types(text string) {
+	w.t.Helper()
+	w.tmux("send-keys", "-l", text)
+	w.tmux("send-keys", "Enter")
+}
+
+func (w *terminal) ends() string {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { _, err := os.Stat(w.status); return err == nil }, 2*time.Minute, 100*time.Millisecond, w.t.Name())
+	return strings.TrimSpace(readFile(w.t, w.status))
+}
+
+// Somebody without a manual answers wrongly wherever there is a way to, and is asked again
+// for just that, until all is right.
+func TestConfigureOnATerminal(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	w := s.open("configure")
+	w.answers("Bundle in the mirror", "not a reference!")
+	w.sees("* ")
+	w.answers("Bundle in the mirror", "registry.site/vdo/drivers:1")
+	w.accepts("Which drivers")
+	w.accepts("Name for the vCenter")
+	w.answers("Address of the vCenter", "https://"+east.Host)
+	w.sees("a host name or IP address alone")
+	w.answers("Address of the vCenter", east.Host)
+	w.answers("Port of its API", portOf(east))
+	w.accepts("How its certificate is checked")
+	w.answers("Account of the drivers", vcsim.Admin.Username)
+	w.answers("Datacenters, with commas", "/no/such")
+	w.accepts("Tag category of regions")
+	w.accepts("Upgrades")
+	w.answers("Password of "+vcsim.Admin.Username, "canary-wrong")
+
+	// The certificate is of nobody's authority: by thumbprint then, first a wrong one.
+	w.sees("error: connect")
+	w.sees(prompt + "How its certificate is checked")
+	w.tmux("send-keys", "Down", "Enter")
+	w.answers("Thumbprint of its certificate", "AA:"+east.SHA256[3:])
+	w.accepts("How its certificate is checked")
+	w.answers("Thumbprint of its certificate", east.SHA256)
+	// The password.
+	w.accepts("Account of the drivers")
+	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
+	// The datacenter.
+	w.answers("Datacenters, with commas", "/site/prod/east")
+	w.sees("answers: version")
+	w.sees("Write this to the cluster? [y/N]")
+	require.NotContains(t, w.screen(), "canary")
+	require.NotContains(t, w.screen(), vcsim.Admin.Password)
+	w.types("perhaps")
+	w.sees("Answer with y or n.")
+	w.types("y")
+	require.Equal(t, "0", w.ends(), w.screen())
+	require.Equal(t, []string{"/site/prod/east"}, s.vcenter("vcenter").Spec.Datacenters)
+	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
+
+	// Again: what is there is offered, and Ctrl-C changes nothing.
+	w = s.open("configure")
+	w.sees("registry.site/vdo/drivers:1")
+	w.tmux("send-keys", "C-c")
+	require.Equal(t, "130", w.ends(), w.screen())
+	w = s.open("delete", "--drivers")
+	w.sees("Delete these? [y/N]")
+	w.types("n")
+	require.Equal(t, "8", w.ends(), w.screen())
+	require.Nil(t, s.config().DeletionTimestamp)
+}
