@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
 // other is the label of what does not look like what it should be.
@@ -21,6 +22,16 @@ var drivers = []string{string(matrix.CNI), string(matrix.CPI), string(matrix.CSI
 
 func driver(s string) string {
 	if slices.Contains(drivers, s) {
+		return s
+	}
+	return other
+}
+
+// checks are the values of the label check.
+var checks = preflight.IDs()
+
+func check(s string) string {
+	if slices.Contains(checks, preflight.ID(s)) {
 		return s
 	}
 	return other

@@ -58,6 +58,9 @@ func site() *resources {
 	b, c, v := healthyBundle("site"), healthyConfig("site"), healthyVCenter("site")
 	c.Status.Nodes = []v1alpha1.NodeStatus{
 		{Name: "n1", Driver: "csi", Reason: "Incomplete", Message: "secret text"}, {Name: "n2", Driver: "csi", Reason: "Incomplete", Message: "secret text"}}
+	at := metav1.NewTime(started)
+	c.Status.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &at, Results: []v1alpha1.PreflightResult{
+		{ID: "vm-disk-uuid", Action: "BlockInstall", Found: "secret text"}, {ID: "vm-disk-uuid", Action: "BlockInstall", VCenter: "secret text"}, {ID: "secret text", Action: "Warn"}}}
 	until := metav1.Now()
 	c.Status.Drift = []v1alpha1.DriftStatus{{Kind: "Deployment", Name: "secret text", Until: &until}, {Kind: "ConfigMap"}, {Kind: "Role"}}
 	return &resources{bundles: []v1alpha1.DriverBundle{*b}, configs: []v1alpha1.VDOConfig{*c}, vcenters: []v1alpha1.VsphereCloudConfig{*v}}
@@ -125,6 +128,8 @@ func TestWhatStatusesSayIsServed(t *testing.T) {
 		"vdo_nodes":                                   {`name="site",state="ready"`: 3, `name="site",state="not_ready"`: 0},
 		"vdo_node_findings":                           {`driver="csi",name="site",reason="Incomplete"`: 2},
 		"vdo_drifted_objects":                         {`name="site",state="contested"`: 1, `name="site",state="left"`: 2},
+		"vdo_preflight_findings":                      {`action="BlockInstall",check="vm-disk-uuid",name="site"`: 2, `action="Warn",check="other",name="site"`: 1},
+		"vdo_preflight_checked_timestamp_seconds":     {`name="site"`: float64(started.Unix())},
 		"vdo_pending_actions":                         {`name="site"`: 0},
 		"vdo_vcenter_info":                            {`build="24022515",name="site",version="8.0.3"`: 1},
 		"vdo_vcenter_reachable":                       {`name="site"`: 1},

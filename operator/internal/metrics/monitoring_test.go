@@ -236,6 +236,9 @@ func faults() []brokenResource {
 		brokenConfig("contested", func(c *v1alpha1.VDOConfig) {
 			c.Status.Drift = []v1alpha1.DriftStatus{{Driver: "csi", Kind: "Deployment", Name: "d", Repairs: 5, Until: &metav1.Time{Time: started}}}
 		}, "VDODriftContested"),
+		brokenConfig("preflight", func(c *v1alpha1.VDOConfig) {
+			set(&c.Status.Conditions, v1alpha1.ConditionPreflight, no, "BlockInstall")
+		}, "VDOPreflightBlocks"),
 		brokenConfig("rolled-back", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "RolledBack") }, "VDOUpgradeFailed"),
 		brokenConfig("failed-and-stays", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "Failed") }, "VDOUpgradeFailed"),
 		brokenConfig("approval", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionUpgraded, no, "NotApproved") }, "VDOUpgradeWaits"),

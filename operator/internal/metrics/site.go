@@ -46,6 +46,8 @@ var (
 	nodes           = desc("vdo_nodes", "Nodes, by whether the drivers are healthy there: ready or not_ready.", "name", "state")
 	nodeFindings    = desc("vdo_node_findings", "Findings about nodes in the status, which lists 50 at most.", "name", "driver", "reason")
 	drifted         = desc("vdo_drifted_objects", "Objects in the status that somebody else has changed and that are not repaired, of which it lists 20 at most: left (spec.drift.mode is Warn) or contested (another manager changes them each time).", "name", "state")
+	findings        = desc("vdo_preflight_findings", "Findings of the checks of what the drivers need, in the status, which lists 24 at most: by check and action.", "name", "check", "action")
+	checkedAt       = desc("vdo_preflight_checked_timestamp_seconds", "When cluster and vCenters were last looked at for what the drivers need.", "name")
 	pending         = desc("vdo_pending_actions", "Actions in the status that are held back, of which it lists 50 at most.", "name")
 )
 
@@ -61,7 +63,7 @@ var (
 var siteDescs = []*prometheus.Desc{
 	condition, conditionSince, behind, suspended, interval,
 	bundleInfo, bundleAccepted, bundleSerial, bundleHighestSerial, bundleIssued, bundleExpires, bundleReleases,
-	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, pending,
+	kubernetesInfo, driverInfo, driverReady, driverRolling, driverWithdrawn, nodes, nodeFindings, drifted, findings, checkedAt, pending,
 	vcenterInfo, vcenterReachable, vcenterChecked, vcenterDuration, vcenterMissing,
 }
 
@@ -157,13 +159,14 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 		gauge(to, nodes, float64(ready), name, "ready")
 		gauge(to, nodes, float64(all-ready), name, "not_ready")
 	}
-	findings := map[[2]string]int{}
+	amiss := map[[2]string]int{}
 	for _, n := range st.Nodes {
-		findings[[2]string{driver(n.Driver), reason(n.Reason)}]++
+		amiss[[2]string{driver(n.Driver), reason(n.Reason)}]++
 	}
-	for of, n := range findings {
+	for of, n := range amiss {
 		gauge(to, nodeFindings, float64(n), name, of[0], of[1])
 	}
+	preflighted(to, name, st.Preflight)
 	gauge(to, pending, float64(len(st.Pending)), name)
 	contested := 0
 	for _, d := range st.Drift {
@@ -173,6 +176,23 @@ func config(to chan<- prometheus.Metric, c *v1alpha1.VDOConfig) {
 	}
 	gauge(to, drifted, float64(contested), name, "contested")
 	gauge(to, drifted, float64(len(st.Drift)-contested), name, "left")
+}
+
+// preflighted are the findings of checks: which, and what follows from them.
+func preflighted(to chan<- prometheus.Metric, name string, st *v1alpha1.PreflightStatus) {
+	if st == nil {
+		return
+	}
+	all := map[[2]string]int{}
+	for i := range st.Results {
+		all[[2]string{check(st.Results[i].ID), reason(st.Results[i].Action)}]++
+	}
+	for of, n := range all {
+		gauge(to, findings, float64(n), name, of[0], of[1])
+	}
+	if st.CheckedAt != nil {
+		gauge(to, checkedAt, seconds(*st.CheckedAt), name)
+	}
 }
 
 // byDriver lets no two series be the same, whatever the drivers are called.
