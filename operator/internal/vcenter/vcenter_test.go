@@ -211,10 +211,16 @@ func TestASessionEndsAlsoAfterCancel(t *testing.T) {
 
 // proxyTo puts an HTTPS server before the vCenter that shows each request to see,
 // and returns it as a target.
-func proxyTo(t *testing.T, v *vcsim.VCenter, see func(body string)) vcenter.Target {
+func proxyTo(t testing.TB, v *vcsim.VCenter, see func(body string)) vcenter.Target {
+	t.Helper()
+	return serve(t, passOn(t, v, see))
+}
+
+// passOn asks the vCenter what it is asked.
+func passOn(t testing.TB, v *vcsim.VCenter, see func(body string)) http.HandlerFunc {
 	t.Helper()
 	back := http.Client{Transport: insecure(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -237,7 +243,7 @@ func proxyTo(t *testing.T, v *vcsim.VCenter, see func(body string)) vcenter.Targ
 		}
 		w.WriteHeader(res.StatusCode)
 		_, _ = io.Copy(w, res.Body) // the client may be gone
-	})
+	}
 }
 
 func insecure() *http.Transport {
@@ -247,14 +253,14 @@ func insecure() *http.Transport {
 }
 
 // serve starts some HTTPS server and returns it as a target.
-func serve(t *testing.T, h http.HandlerFunc) vcenter.Target {
+func serve(t testing.TB, h http.HandlerFunc) vcenter.Target {
 	t.Helper()
 	s := httptest.NewTLSServer(h)
 	t.Cleanup(s.Close)
 	return at(t, s.Listener.Addr())
 }
 
-func at(t *testing.T, a net.Addr) vcenter.Target {
+func at(t testing.TB, a net.Addr) vcenter.Target {
 	t.Helper()
 	host, port, err := net.SplitHostPort(a.String())
 	require.NoError(t, err)
