@@ -174,6 +174,7 @@ func (l *job) newNode() {
 	vms, err := l.site.VCenter.VMs(l.ctx, site.Datacenter)
 	require.NoError(l.t, err)
 	const joins = "worker-3"
+	require.NoError(l.t, l.site.VCenter.Ready(vms[len(l.site.Machines)].Path, joins))
 	require.NoError(l.t, l.site.Cluster.AddNode(l.ctx, cluster.Node{Name: joins, SystemUUID: vms[len(l.site.Machines)].UUID}))
 	l.eventually("the node is initialised and registered, and counts", func() string {
 		var node corev1.Node
@@ -236,6 +237,9 @@ func (l *job) vcenterSays(prefix string) {
 // topology register anew, which takes other pods.
 func (l *job) topologySwitchedOn() {
 	l.t.Helper()
+	for _, category := range []string{"k8s-region", "k8s-zone"} {
+		require.NoError(l.t, l.site.VCenter.Tag(l.ctx, category, "a", site.Datacenter))
+	}
 	l.spec(&v1alpha1.VDOConfig{}, `{"storageProvider":{"topologyCategories":["k8s-region","k8s-zone"]}}`)
 	l.eventually("every node is registered with topology", func() string {
 		var nodes storagev1.CSINodeList

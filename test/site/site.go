@@ -126,7 +126,8 @@ func (s *Site) writeFiles() error {
 	return os.WriteFile(s.path("vcenter-ca.crt"), s.VCenter.CA, 0o600)
 }
 
-// nodes makes each node one of the vCenter's virtual machines.
+// nodes makes each node one of the vCenter's virtual machines, which is set up as a node's
+// has to be.
 func (s *Site) nodes(ctx context.Context, o Options) ([]cluster.Node, error) {
 	vms, err := s.VCenter.VMs(ctx, Datacenter)
 	if err != nil {
@@ -140,6 +141,9 @@ func (s *Site) nodes(ctx context.Context, o Options) ([]cluster.Node, error) {
 		name := fmt.Sprintf("worker-%d", i-o.ControlPlanes+1)
 		if i < o.ControlPlanes {
 			name = fmt.Sprintf("control-plane-%d", i+1)
+		}
+		if err := s.VCenter.Ready(vms[i].Path, name); err != nil {
+			return nil, err
 		}
 		nodes = append(nodes, cluster.Node{Name: name, ControlPlane: i < o.ControlPlanes, SystemUUID: vms[i].UUID})
 	}

@@ -99,7 +99,10 @@ func (v *VCenter) tagging(ctx context.Context, work func(*tags.Manager, *vim25.C
 	}
 	defer c.CloseIdleConnections()
 	rc := rest.NewClient(c)
-	if err := rc.Login(ctx, url.UserPassword(Admin.Username, Admin.Password)); err != nil {
+	v.mu.Lock()
+	password := v.passwords[Admin.Username]
+	v.mu.Unlock()
+	if err := rc.Login(ctx, url.UserPassword(Admin.Username, password)); err != nil {
 		return err
 	}
 	return work(tags.NewManager(rc), c)

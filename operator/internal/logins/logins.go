@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 const (
@@ -77,6 +78,11 @@ func (q Question) address() string {
 
 // asked says whether a person asked for a pass that was not made yet.
 func (q Question) asked() bool { return q.Pass != "" && q.Pass != q.Handled }
+
+// TrustOf is the Trust of a resource and the CA certificates that it names.
+func TrustOf(spec *v1alpha1.VsphereCloudConfigSpec, ca []byte) string {
+	return fmt.Sprintf("%t %q %q", spec.Insecure, spec.Thumbprint, ca)
+}
 
 // Known is an answer without a login.
 type Known struct {

@@ -137,6 +137,7 @@ func (s *site) resources(b *testing.B, key string) {
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east"}, Interval: every}},
 		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
 		&v1alpha1.VDOConfig{ObjectMeta: named("site"), Spec: v1alpha1.VDOConfigSpec{Interval: every,
+			Preflight:     &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "node-vm", Action: v1alpha1.PreflightDisabled, Reason: "the nodes of the measurement have no VMs"}}},
 			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 	} {
 		require.NoError(b, s.Create(b.Context(), o))

@@ -28,6 +28,9 @@ type Ask struct {
 	Nodes      []preflight.Node
 	Categories []string // tag categories
 	Features   privileges.Features
+	// LoggedIn is called once the vCenter let the account in, before it is asked for more;
+	// nil for nothing.
+	LoggedIn func()
 }
 
 // Inspect reads from a vCenter what the checks look at, in one session. What could not be
@@ -75,6 +78,9 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 		return err
 	}
 	return i.session(ctx, i.c, &i.report, func() error {
+		if i.ask.LoggedIn != nil {
+			i.ask.LoggedIn()
+		}
 		if err := i.read(ctx); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -156,4 +158,20 @@ func (p *pass) noteComplete(ctx context.Context, judged []matrix.Driver) error {
 		p.Recorder.Eventf(p.config, nil, "Normal", "RolledOut", "Assess", "%s is rolled out", id)
 	}
 	return nil
+}
+
+func message(h assess.Health) string {
+	if err := h.Err(); err != nil {
+		return fault.Text(err)
+	}
+	return h.Waits()
+}
+
+func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
+	var all []v1alpha1.NodeStatus
+	for _, f := range rep.Nodes[:min(len(rep.Nodes), maxNodes)] {
+		all = append(all, v1alpha1.NodeStatus{
+			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: condition.Cut(strings.TrimSpace(f.Message+": "+f.Remedy), maxText)})
+	}
+	return all
 }

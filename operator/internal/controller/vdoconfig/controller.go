@@ -28,6 +28,9 @@
 //     was not verified with the vCenter does not replace what works. A bundle that is
 //     held replaces nothing, be its releases the same: what is installed is repaired
 //     from the one that it came from, or as far as both are alike.
+//   - What the checks of package preflight find a driver would not start with keeps its
+//     configuration back as well as its release (checks.go): what runs goes on as it is. What
+//     is asked for anew waits until it was checked. Checks run beside the passes.
 //   - The inventory is written before anything else is, and kept twice.
 //   - Nothing stops repairs as long as anything is installed (repair.go).
 //   - The certificate of the storage driver's webhook is renewed before anything else
@@ -141,7 +144,7 @@ type Cluster interface {
 	Records
 }
 
-// Reconciler makes clusters what VDOConfigs say. Its fields are required.
+// Reconciler makes clusters what VDOConfigs say. Its fields are required, but Checks.
 type Reconciler struct {
 	Client   client.Client // of the operator's own kinds
 	Reader   client.Reader // of the same, past every cache
@@ -150,6 +153,8 @@ type Reconciler struct {
 	Trust    Trust
 	Recorder condition.Recorder
 	Now      func() time.Time
+	// Checks are asked before something new is installed or configured; nil for none.
+	Checks Checks
 
 	matrices matrices
 	pace     pace
@@ -182,6 +187,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 		p.run(ctx, "")
 	}
 	p.logChanges(ctx)
+	p.tellChecks()
 	return p.result, nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // foresee plans what would be done if nothing were held back, for status.plan: nothing of
@@ -63,6 +64,13 @@ func (p *pass) heldBack() string {
 func (s *site) released() site {
 	free := *s
 	free.held, free.waiting, free.bundleHeld, free.unkept, free.revisions = nil, "", false, nil, revisions{}
+	free.checks = checks{}
+	if s.checks.kept[matrix.CPI] {
+		free.spec.CloudProvider = s.config.Spec.CloudProvider
+	}
+	if s.checks.kept[matrix.CSI] {
+		free.spec.StorageProvider = s.config.Spec.StorageProvider
+	}
 	free.vcenters = maps.Clone(s.vcenters)
 	for name, vc := range free.vcenters {
 		vc.held, vc.waiting = nil, ""

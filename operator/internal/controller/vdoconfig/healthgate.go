@@ -241,5 +241,8 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	if cur, ok := p.inventory.Memory().Revisions.InForce(); ok && cur.Outcome == revision.Progressing {
 		bound(notReadyInterval)
 	}
+	if p.site.checks.made {
+		bound(p.site.checks.again(&p.config.Spec))
+	}
 	return next
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // What holds a driver back is of two kinds. The bundle, its trust and the mirror's login are
-// every driver's: [site.hold]. A vCenter is of the drivers that use it: [site.holds]. A driver
-// that is held keeps the release that it has, and what that is made of, or is not installed;
+// every driver's: [site.hold]. A vCenter is of the drivers that use it, and so is what the
+// checks of package preflight find: [site.holds]. A driver that is held keeps the release that it has, and what that is made of, or is not installed;
 // its repairs and its configuration go on, and so does all of the others.
 
 // awaited is a vCenter or bundle that nobody has looked at yet.
@@ -21,7 +21,8 @@ func awaited(what string) error {
 }
 
 // holds says why nothing new may be installed of a driver, for each that is asked for and
-// uses a vCenter that was not verified, or needs a driver that does: pure.
+// uses a vCenter that was not verified, that a check keeps back or that was not checked yet,
+// or needs a driver that is held: pure.
 func (s *site) holds() map[matrix.Driver]error {
 	all := map[matrix.Driver]error{}
 	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
@@ -35,6 +36,11 @@ func (s *site) holds() map[matrix.Driver]error {
 			if why != nil {
 				all = joined(all, d, why)
 			}
+		}
+	}
+	for d, why := range s.checkHolds() {
+		if slices.Contains(asked(rules), d) {
+			all = joined(all, d, why)
 		}
 	}
 	return s.dependents(all, rules)

@@ -117,7 +117,7 @@ func (s *site) input(a attempt) (render.Input, error) {
 		Keep: map[matrix.Driver]bool{}, Canary: a.canary,
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
-		in.Keep[d] = slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })
+		in.Keep[d] = s.holdsBack(d, &a.spec) || slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })
 	}
 	_, served := s.others(a.decision)
 	in.Cluster.ForeignSnapshotController = served && s.distribution != openshift // there rendering knows by itself
@@ -160,6 +160,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		now.Drivers, now.Patches = r.customized(was)
 	}
 	searchedNow(&now, r, inv.Has(matrix.CPI))
+	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Kubernetes = s.kubernetes.reported
 	now.Revisions = s.begun(r)

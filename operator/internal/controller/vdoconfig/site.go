@@ -20,7 +20,8 @@ import (
 type site struct {
 	config *v1alpha1.VDOConfig
 	// spec is the VDOConfig's, but for the storage provider of a driver that has to stay
-	// though it is not asked for any more: that is as it was last asked for.
+	// though it is not asked for any more, and for providers that a check keeps as they are:
+	// those are as they were last asked for.
 	spec   v1alpha1.VDOConfigSpec
 	frozen string // why nothing but repairs is done, besides what is found
 	now    time.Time
@@ -46,6 +47,7 @@ type site struct {
 	login login
 
 	vcenters map[string]vcenter
+	checks   checks
 	versions []matrix.VCenter // of those that drivers are asked for with
 	cluster  render.Cluster
 	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
@@ -118,6 +120,7 @@ type vcenter struct {
 	read    credentials.Credentials // what is there now
 	proven  bool                    // what is there now was let in; else only version, held and waiting are good
 	version *matrix.VCenter         // nil where it is not known
+	where   string                  // its address and datacenters, as they are asked for
 	held    error                   // why nothing new may be installed with it
 	waiting string
 }

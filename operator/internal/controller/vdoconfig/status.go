@@ -108,6 +108,9 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Drift = p.outcome.drift
 	}
 	p.recordRevisions(st)
+	if p.site.checks.made {
+		st.Preflight = p.site.checks.status
+	}
 	if rep := p.outcome.report; rep != nil {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
@@ -175,22 +178,6 @@ func (p *result) running(d matrix.Driver, h assess.Health) string {
 	return ""
 }
 
-func message(h assess.Health) string {
-	if err := h.Err(); err != nil {
-		return fault.Text(err)
-	}
-	return h.Waits()
-}
-
-func nodes(rep *assess.Report) []v1alpha1.NodeStatus {
-	var all []v1alpha1.NodeStatus
-	for _, f := range rep.Nodes[:min(len(rep.Nodes), maxNodes)] {
-		all = append(all, v1alpha1.NodeStatus{
-			Name: f.Node, Driver: string(f.Driver), Reason: string(f.Reason), Message: condition.Cut(strings.TrimSpace(f.Message+": "+f.Remedy), maxText)})
-	}
-	return all
-}
-
 // conditions says what the pass means for a VDOConfig whose status has the rest of it:
 // pure. Conditions that it has are looked at for whether there is one.
 func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
@@ -201,6 +188,7 @@ func (p *result) conditions(config *v1alpha1.VDOConfig) condition.Report {
 	parts = append(parts, p.driftedCondition()...)
 	parts = append(parts, p.upgradedCondition()...)
 	parts = append(parts, p.certificateCondition())
+	parts = append(parts, p.preflightCondition()...)
 	for _, part := range partOf {
 		parts = append(parts, p.partCondition(st, part.driver, part.typ)...)
 	}
@@ -249,13 +237,15 @@ func (p *result) problems() error {
 // the sake of a vCenter, of those that use it.
 func (p *result) unresolved() error {
 	_, held := p.site.vcentersHeld()
-	return fault.Join(p.outcome.resolved, held)
+	_, kept := p.heldByChecks()
+	return fault.Join(p.outcome.resolved, held, kept)
 }
 
 // awaits is what is not there yet, for which nobody is at fault.
 func (p *result) awaits() string {
 	waiting, _ := p.site.vcentersHeld()
-	return cmp.Or(p.site.waiting, waiting)
+	unchecked, _ := p.heldByChecks()
+	return cmp.Or(p.site.waiting, waiting, unchecked)
 }
 
 // waits is what is waited for.

@@ -32,6 +32,10 @@ type Options struct {
 	Trust    Trust              // required
 	Recorder condition.Recorder // default: the manager's
 	Now      func() time.Time   // default: time.Now
+	// Checks are asked before something new is installed or configured, and Answered tells
+	// that they found out; default: nothing is checked.
+	Checks   Checks
+	Answered <-chan event.GenericEvent
 	// Nodes and CSINodes tell of their changes; at least those fields that are judged.
 	// Required.
 	Nodes, CSINodes cache.Informer
@@ -45,7 +49,7 @@ type Options struct {
 // told by Options and coalesced (coalesce.go). Secrets are not watched, since to list some
 // is a right to all: a change of one is seen at the next interval.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now}
+	r := &Reconciler{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cluster: o.Cluster, Store: o.Store, Trust: o.Trust, Recorder: o.Recorder, Now: o.Now, Checks: o.Checks}
 	if r.Recorder == nil {
 		r.Recorder = mgr.GetEventRecorder("vdo-operator")
 	}
@@ -73,6 +77,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		WatchesRawSource(&source.Informer{Informer: o.Nodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{nodeChanged}}).
 		WatchesRawSource(&source.Informer{Informer: o.CSINodes, Handler: r.coalesced(), Predicates: []predicate.Predicate{csiNodeChanged}}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
+	if o.Answered != nil {
+		b = b.WatchesRawSource(source.Channel(o.Answered, &handler.EnqueueRequestForObject{}))
+	}
 	for _, kind := range Watched() {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(kind)

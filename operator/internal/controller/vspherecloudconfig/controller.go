@@ -34,7 +34,6 @@ package vspherecloudconfig
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -212,13 +211,8 @@ func (r *Reconciler) logins() *logins.Logins {
 func question(vcc *v1alpha1.VsphereCloudConfig, q Request) logins.Question {
 	return logins.Question{
 		Host: q.Spec.VcIP, Port: int(q.Spec.Port), Username: q.Username, Password: string(q.Password),
-		Trust: Trust(&q.Spec, q.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
+		Trust: logins.TrustOf(&q.Spec, q.CA), Asker: string(vcc.UID), Pass: requested(vcc), Handled: vcc.Status.HandledReconcileAt,
 	}
-}
-
-// Trust identifies what the certificate of a vCenter is held against.
-func Trust(spec *v1alpha1.VsphereCloudConfigSpec, ca []byte) string {
-	return fmt.Sprintf("%t %q %q", spec.Insecure, spec.Thumbprint, ca)
 }
 
 // answered says whether the vCenter was asked with what is there now.

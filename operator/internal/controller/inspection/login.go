@@ -1,0 +1,87 @@
+package inspection
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// vcenter asks one vCenter, if its account was let in and is not known to be refused since.
+func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
+	var vcc v1alpha1.VsphereCloudConfig
+	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
+		return preflight.VCenter{Server: name, Err: unread(name, err)}
+	}
+	read, err := credentials.Read(ctx, i.Reader, &vcc)
+	if err != nil {
+		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: err}
+	}
+	proven, ok := read.Proven(&vcc)
+	if !ok {
+		return preflight.VCenter{Server: vcc.Spec.VcIP, Username: read.Username, Err: unproven(&vcc)}
+	}
+	return i.ask(ctx, &vcc, proven, ask)
+}
+
+// ask logs in as whoever else of the operator does: one at a time, and not with what is
+// known to be refused. The way is free for others as soon as the vCenter let the account in.
+func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, account credentials.Proven, ask vcenter.Ask) preflight.VCenter {
+	spec := &vcc.Spec
+	q := logins.Question{
+		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: account.Password,
+		Trust: logins.TrustOf(spec, account.CA), Asker: "inspection of " + string(vcc.UID),
+	}
+	known, leave, err := i.Logins.Enter(ctx, q, i.Now)
+	if err != nil {
+		return preflight.VCenter{Server: spec.VcIP, Username: account.Username, Err: err}
+	}
+	if known != nil {
+		leave()
+		return preflight.VCenter{Server: spec.VcIP, Username: account.Username, Err: known.Err}
+	}
+	in := false
+	ask.LoggedIn = func() {
+		in = true
+		i.Logins.Learn(q, nil, i.Now())
+		leave()
+	}
+	found := i.Inspect(ctx, vcenter.Target{
+		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: vcenter.Password(account.Password),
+		Trust: vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: account.CA}, Datacenters: spec.DatacenterNames(),
+	}, ask)
+	if !in {
+		i.Logins.Learn(q, found.Err, i.Now())
+		leave()
+	}
+	return found
+}
+
+func unread(name string, err error) error {
+	f := &fault.Error{Reason: fault.Internal, Op: "read", Subject: "VsphereCloudConfig " + name, Err: err}
+	if apierrors.IsNotFound(err) {
+		f.Reason, f.Err, f.Hint = fault.NotFound, errors.New("there is none of that name"), "create it, or correct the name in the VDOConfig"
+	}
+	return f
+}
+
+// unproven is why a vCenter is not asked: what its own check says.
+func unproven(vcc *v1alpha1.VsphereCloudConfig) error {
+	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "VsphereCloudConfig " + vcc.Name,
+		Err: errors.New("it has not been checked yet as it is now"), Hint: "see its conditions"}
+	ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady)
+	if ready != nil && ready.Status == metav1.ConditionFalse && ready.ObservedGeneration == vcc.Generation {
+		f.Reason, f.Err, f.Hint = fault.Reason(ready.Reason), errors.New(ready.Message), "correct what the VsphereCloudConfig's conditions name first"
+	}
+	return f
+}

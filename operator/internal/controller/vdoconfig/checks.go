@@ -1,0 +1,338 @@
+package vdoconfig
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// Checks finds out whether cluster and vCenters have what the drivers need.
+type Checks interface {
+	// Look returns the last answer for a VDOConfig, be it to another question, nil for none,
+	// and sees to it that the question is asked when that is due. It never waits.
+	Look(q preflight.Question) *preflight.Answer
+}
+
+// checks are what is known of what the drivers need, and what that keeps back. The zero
+// value, where nobody checks, keeps back nothing.
+type checks struct {
+	// status is what was found, as it is recorded; nil where nothing was yet.
+	status *v1alpha1.PreflightStatus
+	// pending is set where what is asked for now was not checked yet.
+	pending bool
+	holds   map[matrix.Driver]preflight.Hold
+	// kept are drivers that run and whose configuration is not what is asked for, for the
+	// sake of a check.
+	kept map[matrix.Driver]bool
+	made bool // somebody checks
+}
+
+// checked are the drivers that checks are about.
+var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
+
+// gatherChecks asks what is known, and keeps the configuration of drivers that would not
+// start with another one. Of a VDOConfig that asks for no driver of vSphere, or that is
+// being deleted, nothing is asked.
+func (g *gatherer) gatherChecks(context.Context) error {
+	wants, _ := preflight.WantsOf(&g.config.Spec)
+	if g.Checks == nil || g.frozen != "" || (!wants.CPI && !wants.CSI) {
+		return nil
+	}
+	q := g.question()
+	g.checks = settled(g.config.Status.Preflight, q, g.Checks.Look(q))
+	g.keepConfiguration()
+	return nil
+}
+
+// question is what is asked for the VDOConfig as it is.
+func (g *gatherer) question() preflight.Question {
+	var places []preflight.Place
+	for _, name := range slices.Sorted(slices.Values(vCenterNames(&g.config.Spec))) {
+		vc := g.vcenters[name]
+		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
+	}
+	q := preflight.NewQuestion(g.name, &g.config.Spec, places)
+	if pass := g.config.Annotations[v1alpha1.AnnotationRequestedAt]; pass != g.config.Status.HandledReconcileAt {
+		q.Pass = pass
+	}
+	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
+		q.Known = st.CheckedAt.Time
+	}
+	return q
+}
+
+// settled is what is known of a question: the answer to it, else what the status has of one
+// before the operator was restarted. What was found for another question keeps nothing
+// back, and lets nothing through: pure.
+func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.Answer) checks {
+	c := checks{made: true, status: was}
+	switch {
+	case a != nil && a.Question == q.ID:
+		c.status = preflight.Status(preflight.Turned(a.Results, q.Spec.Preflight))
+		c.status.Question, c.status.CheckedAt = q.ID, &metav1.Time{Time: a.At}
+	case was == nil || was.Question != q.ID:
+		c.pending = true
+		return c
+	}
+	c.holds = preflight.Gate(preflight.Listed(c.status))
+	return c
+}
+
+// again is when to look again at the latest, whatever the interval of passes: as often as
+// checks may be due.
+func (c *checks) again(spec *v1alpha1.VDOConfigSpec) time.Duration {
+	wait := preflight.Interval(spec)
+	if len(c.holds) > 0 {
+		wait = min(wait, preflight.LastRetry)
+	}
+	return wait
+}
+
+// keeps tells whether a driver that runs keeps the configuration that it has.
+func (c *checks) keeps(d matrix.Driver) bool { return c.pending || c.holds[d].Configuration }
+
+// keepConfiguration takes the settings that drivers run with for those asked for, where
+// they would not start with these, or nobody knows yet. What vCenters let in goes on to
+// them: a password that is rotated is no other configuration.
+func (g *gatherer) keepConfiguration() {
+	was := g.inventory.Memory()
+	keep := func(d matrix.Driver, differs bool) bool {
+		if !g.checks.keeps(d) || !g.runs(d) || !differs {
+			return false
+		}
+		if g.checks.kept == nil {
+			g.checks.kept = map[matrix.Driver]bool{}
+		}
+		g.checks.kept[d] = true
+		return true
+	}
+	if now := g.spec.CloudProvider; now != nil && was.CloudProvider != nil && keep(matrix.CPI, !reflect.DeepEqual(now, was.CloudProvider)) {
+		g.spec.CloudProvider = was.CloudProvider.DeepCopy()
+	}
+	if now := g.spec.StorageProvider; now != nil && was.StorageProvider != nil && keep(matrix.CSI, !reflect.DeepEqual(now, was.StorageProvider)) {
+		g.spec.StorageProvider = was.StorageProvider.DeepCopy()
+	}
+	for _, d := range checked {
+		keep(d, len(g.moved(d, &g.spec)) > 0)
+	}
+}
+
+// whereOf is what of a vCenter's address and datacenters drivers are configured with.
+func whereOf(spec *v1alpha1.VsphereCloudConfigSpec) string {
+	return net.JoinHostPort(spec.VcIP, strconv.Itoa(int(spec.Port))) + " " + strings.Join(spec.DatacenterNames(), ",")
+}
+
+// moved are the vCenters of a driver that are another one, or of which other datacenters
+// are asked for, than when it was last configured.
+func (s *site) moved(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) []string {
+	was := s.inventory.Memory().VCenters
+	return slices.DeleteFunc(slices.Clone(vCentersOf(d, spec)), func(name string) bool {
+		return was[name] == "" || was[name] == s.vcenters[name].where
+	})
+}
+
+// holdsBack tells whether the configuration that a driver has on the cluster is kept as it
+// is, since the vCenter itself is another one.
+func (s *site) holdsBack(d matrix.Driver, spec *v1alpha1.VDOConfigSpec) bool {
+	return s.checks.made && s.checks.keeps(d) && len(s.moved(d, spec)) > 0
+}
+
+// placesNow are the places of vCenters as drivers are configured with now.
+func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
+	now := maps.Clone(was)
+	if now == nil {
+		now = map[string]string{}
+	}
+	for _, d := range checked {
+		if r.decision.version(d) == "" || r.malformed[d] != nil || s.holdsBack(d, &r.spec) {
+			continue
+		}
+		for _, name := range vCentersOf(d, &r.spec) {
+			if vc := s.vcenters[name]; vc.proven {
+				now[name] = vc.where
+			}
+		}
+	}
+	named := vCenterNames(&r.spec)
+	maps.DeleteFunc(now, func(name, _ string) bool { return !slices.Contains(named, name) })
+	if len(now) == 0 {
+		return nil
+	}
+	return now
+}
+
+// checkHolds are why checks keep new releases of drivers back: pure.
+func (s *site) checkHolds() map[matrix.Driver]error {
+	all := map[matrix.Driver]error{}
+	if !s.checks.made {
+		return all
+	}
+	for _, d := range checked {
+		h := s.checks.holds[d]
+		_, there := s.installed[d]
+		switch {
+		case s.checks.pending:
+			all[d] = awaited(beingChecked)
+		case there && h.Upgrade, !there && h.Install:
+			all[d] = h.Err
+		}
+	}
+	return all
+}
+
+const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"
+
+// unchecked is the site as if nobody had checked.
+func (s *site) unchecked() *site {
+	free := *s
+	free.checks = checks{}
+	return &free
+}
+
+// heldByChecks is what is not as it is asked for because a check keeps it back: what is
+// waited for, and why not. A check that fails while all is as it shall be anyway holds up
+// nothing.
+func (p *result) heldByChecks() (waiting string, held error) {
+	holds := p.site.checkHolds()
+	for _, d := range checked {
+		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) || !p.keptBack(d, holds[d] != nil) {
+			continue
+		}
+		if p.site.checks.pending {
+			waiting = beingChecked
+		} else {
+			held = joinedOnce(held, p.site.checks.holds[d].Err)
+		}
+	}
+	return waiting, held
+}
+
+// keptBack tells whether a driver is not what it would be without the checks.
+func (p *result) keptBack(d matrix.Driver, holds bool) bool {
+	if p.site.checks.kept[d] {
+		return true
+	}
+	if _, there := p.site.installed[d]; !holds || !there {
+		return holds
+	}
+	held := func(s plan.Step) bool { return s.Driver == d && s.Held }
+	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held) {
+		return true
+	}
+	free := p.site.unchecked().resolve()
+	return free.version(d) != "" && free.version(d) != p.decision.version(d)
+}
+
+func rulesOf(spec *v1alpha1.VDOConfigSpec) map[matrix.Driver]matrix.Rule {
+	rules, _, _ := policies(*spec) //nolint:errcheck // what is wrong with pins is reported by deciding
+	return rules
+}
+
+// joinedOnce joins faults of which several drivers may have the same.
+func joinedOnce(all, more error) error {
+	if all != nil && more != nil && fault.Text(all) == fault.Text(more) {
+		return all
+	}
+	return fault.Join(all, more)
+}
+
+// preflightCondition says what the checks came to. Where the pass did not get so far it stays.
+func (p *result) preflightCondition() []metav1.Condition {
+	const typ = v1alpha1.ConditionPreflight
+	c := p.site.checks
+	switch {
+	case !c.made && p.site.observed == nil:
+		return nil
+	case !c.made:
+		return []metav1.Condition{condition.Absent(typ)}
+	case c.pending:
+		return []metav1.Condition{condition.Pending(typ, beingChecked)}
+	}
+	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status)}
+	if len(c.holds) > 0 {
+		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
+	}
+	return []metav1.Condition{out}
+}
+
+// maxSummed is how many findings a summary names.
+const maxSummed = 5
+
+// checkSummary is "28 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight".
+func checkSummary(st *v1alpha1.PreflightStatus) string {
+	text := fmt.Sprintf("%d checks passed", st.Passed)
+	for i := range st.Results[:min(len(st.Results), maxSummed)] {
+		r := &st.Results[i]
+		where := ""
+		if r.VCenter != "" {
+			where = " in " + r.VCenter
+		}
+		text += fmt.Sprintf("; %s%s (%s): %s", r.ID, where, r.Action, r.Found)
+	}
+	if len(st.Results) > 0 {
+		text += "; status.preflight says on which objects, and what to do"
+	}
+	return text
+}
+
+// tellChecks tells of findings that are new and of those that are gone, and is silent while
+// they stay the same.
+func (p *pass) tellChecks() {
+	if p.site.checks.pending || p.site.checks.status == nil {
+		return
+	}
+	was, now := findings(p.config.Status.Preflight), findings(p.site.checks.status)
+	var changes []string
+	kind := "Normal"
+	for _, k := range slices.Sorted(maps.Keys(now)) {
+		if _, known := was[k]; !known {
+			changes = append(changes, k+": "+now[k].Found)
+			if now[k].Action != string(v1alpha1.PreflightDisabled) {
+				kind = "Warning"
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(was)) {
+		if _, still := now[k]; !still {
+			changes = append(changes, k+": not any more")
+		}
+	}
+	if len(changes) > 0 {
+		p.Recorder.Eventf(p.config, nil, kind, "PreflightChanged", "Check", "%s", condition.Cut(strings.Join(changes, "; "), condition.MaxNote))
+	}
+}
+
+// findings are those of a status, by check, vCenter and action: on which objects may change
+// with each node.
+func findings(st *v1alpha1.PreflightStatus) map[string]v1alpha1.PreflightResult {
+	all := map[string]v1alpha1.PreflightResult{}
+	if st == nil {
+		return all
+	}
+	for i := range st.Results {
+		r := st.Results[i]
+		key := r.ID + " (" + r.Action + ")"
+		if r.VCenter != "" {
+			key = r.ID + " in " + r.VCenter + " (" + r.Action + ")"
+		}
+		if _, known := all[key]; !known {
+			all[key] = r
+		}
+	}
+	return all
+}

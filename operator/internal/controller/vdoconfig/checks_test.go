@@ -1,0 +1,231 @@
+package vdoconfig
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+func pairAsked() v1alpha1.VDOConfigSpec {
+	return v1alpha1.VDOConfigSpec{
+		CloudProvider:   &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}},
+		StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}
+}
+
+// blocking is a result that keeps a driver back, and with stops its configuration too.
+func blocking(d matrix.Driver, stops bool) preflight.Result {
+	return preflight.Result{ID: "vm-disk-uuid", Action: preflight.BlockInstall, Drivers: []matrix.Driver{d}, Stops: stops, Found: "amiss", Remedy: "mend it"}
+}
+
+func TestWhatIsKnownOfAQuestion(t *testing.T) {
+	spec := pairAsked()
+	q := preflight.NewQuestion(types.NamespacedName{Name: "site"}, &spec, nil)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	before := &v1alpha1.PreflightStatus{Question: q.ID, Results: []v1alpha1.PreflightResult{{ID: "vm-scsi", Action: "BlockInstall", Drivers: []string{"csi"}, Found: "x"}}}
+	other := &v1alpha1.PreflightStatus{Question: "other"}
+	for name, c := range map[string]struct {
+		was     *v1alpha1.PreflightStatus
+		answer  *preflight.Answer
+		pending bool
+		held    []matrix.Driver
+	}{
+		"nothing yet":                          {pending: true},
+		"of another question":                  {was: other, answer: &preflight.Answer{Question: "other"}, pending: true},
+		"an answer":                            {was: other, answer: &preflight.Answer{Question: q.ID, At: at, Results: []preflight.Result{blocking(matrix.CPI, true)}}, held: []matrix.Driver{matrix.CPI}},
+		"the status, after a restart":          {was: before, held: []matrix.Driver{matrix.CSI}},
+		"a new answer counts, not the status":  {was: before, answer: &preflight.Answer{Question: q.ID, At: at}},
+		"the status, while an answer is older": {was: before, answer: &preflight.Answer{Question: "other"}, held: []matrix.Driver{matrix.CSI}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := settled(c.was, q, c.answer)
+			require.True(t, got.made)
+			require.Equal(t, c.pending, got.pending)
+			require.Len(t, got.holds, len(c.held))
+			for _, d := range c.held {
+				require.Error(t, got.holds[d].Err)
+			}
+			if c.answer != nil && c.answer.Question == q.ID {
+				require.Equal(t, q.ID, got.status.Question)
+				require.Equal(t, at, got.status.CheckedAt.Time)
+			} else {
+				require.Same(t, c.was, got.status)
+			}
+		})
+	}
+}
+
+// What a person configures makes another question; when it is asked does not.
+func TestWhatMakesAnotherQuestion(t *testing.T) {
+	id := func(change func(*v1alpha1.VDOConfigSpec, *preflight.Place)) string {
+		spec, place := pairAsked(), preflight.Place{Name: "vc", Where: "vc.site:443 dc", Proven: true}
+		change(&spec, &place)
+		return preflight.NewQuestion(types.NamespacedName{}, &spec, []preflight.Place{place}).ID
+	}
+	same := id(func(*v1alpha1.VDOConfigSpec, *preflight.Place) {})
+	for name, change := range map[string]func(*v1alpha1.VDOConfigSpec, *preflight.Place){
+		"topology": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) {
+			s.StorageProvider.TopologyCategories = []string{"zone"}
+		},
+		"a vCenter":       func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.StorageProvider.VsphereCloudConfig = "other" },
+		"where it is":     func(_ *v1alpha1.VDOConfigSpec, p *preflight.Place) { p.Where = "other:443" },
+		"whether it is":   func(_ *v1alpha1.VDOConfigSpec, p *preflight.Place) { p.Proven = false },
+		"excluded nodes":  func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.ExcludedNodes = map[string]string{"a": "b"} },
+		"what is allowed": func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.Preflight = &v1alpha1.PreflightPolicy{} },
+	} {
+		require.NotEqual(t, same, id(change), name)
+	}
+	require.Equal(t, same, id(func(s *v1alpha1.VDOConfigSpec, _ *preflight.Place) { s.Interval.Duration, s.Suspend = time.Hour, true }))
+}
+
+// running is a site on which both drivers run, with what they were configured with.
+func running(was v1alpha1.VDOConfigSpec, vcenters map[string]string) *gatherer {
+	workload := func(d matrix.Driver, name string) inventory.Entry {
+		return inventory.Entry{ID: inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "n", Name: name}}, Driver: d, Release: string(d) + "@3.5.1"}
+	}
+	g := &gatherer{site: site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, spec: pairAsked(), vcenters: map[string]vcenter{"vc": {where: "vc.site:443 dc", proven: true}},
+		installed: map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.5.1")}}}
+	g.inventory = inventory.Inventory{}.With(workload(matrix.CPI, "cpi")).With(workload(matrix.CSI, "csi")).
+		WithMemory(inventory.Memory{CloudProvider: was.CloudProvider, StorageProvider: was.StorageProvider, VCenters: vcenters})
+	return g
+}
+
+func TestADriverThatWouldNotStartKeepsWhatItRunsWith(t *testing.T) {
+	const none, settings, place = "", "its settings", "its vCenter's place"
+	with := func(d matrix.Driver, r preflight.Result) checks {
+		return checks{made: true, holds: preflight.Gate([]preflight.Result{r}), kept: nil}
+	}
+	for name, c := range map[string]struct {
+		checks checks
+		was    func(*v1alpha1.VDOConfigSpec)
+		where  string
+		keeps  string // of the storage driver
+	}{
+		"nobody checks":                          {was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
+		"nothing is amiss":                       {checks: checks{made: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
+		"nothing else is asked for":              {checks: with(matrix.CSI, blocking(matrix.CSI, true))},
+		"it would not start":                     {checks: with(matrix.CSI, blocking(matrix.CSI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }, keeps: settings},
+		"it would, and a release is held":        {checks: with(matrix.CSI, blocking(matrix.CSI, false)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.TopologyCategories = []string{"zone"} }},
+		"it is not known yet":                    {checks: checks{made: true, pending: true}, was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }, keeps: settings},
+		"the other driver would not start":       {checks: with(matrix.CPI, blocking(matrix.CPI, true)), was: func(s *v1alpha1.VDOConfigSpec) { s.StorageProvider.Webhook = true }},
+		"the vCenter is another one":             {checks: with(matrix.CSI, blocking(matrix.CSI, true)), where: "old.site:443 dc", keeps: place},
+		"the vCenter is another one, and passed": {checks: checks{made: true}, where: "old.site:443 dc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := pairAsked()
+			if c.was != nil {
+				c.was(&was)
+			}
+			vcenters := map[string]string{"vc": "vc.site:443 dc"}
+			if c.where != "" {
+				vcenters["vc"] = c.where
+			}
+			g := running(was, vcenters)
+			g.checks = c.checks
+			g.keepConfiguration()
+			wanted := pairAsked()
+			if c.keeps == settings {
+				wanted = was
+			}
+			require.Equal(t, wanted.StorageProvider, g.spec.StorageProvider)
+			require.Equal(t, pairAsked().CloudProvider, g.spec.CloudProvider)
+			require.Equal(t, c.keeps != none, g.checks.kept[matrix.CSI])
+			require.Equal(t, c.keeps == place, g.holdsBack(matrix.CSI, &g.spec))
+			require.Equal(t, pairAsked(), g.config.Spec, "what is asked for is not changed")
+
+			r := rendering{spec: g.spec, decision: decision{releases: []matrix.ReleaseID{{Driver: matrix.CSI, Version: mustVersion("3.5.1")}}}}
+			if c.keeps == place {
+				require.Equal(t, vcenters, g.placesNow(vcenters, r), "it is remembered until it is handed on")
+			} else {
+				require.Equal(t, "vc.site:443 dc", g.placesNow(vcenters, r)["vc"])
+			}
+		})
+	}
+}
+
+func TestWhatChecksHoldBackOfReleases(t *testing.T) {
+	for name, c := range map[string]struct {
+		checks    checks
+		installed bool
+		held      bool
+	}{
+		"nobody checks":                         {checks{}, false, false},
+		"not known yet, new":                    {checks{made: true, pending: true}, false, true},
+		"not known yet, installed":              {checks{made: true, pending: true}, true, true},
+		"blocks installations, new":             {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, false, true},
+		"blocks installations, installed":       {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, true, true},
+		"blocks upgrades, new":                  {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Err: errors.New("x")}}}, false, false},
+		"blocks upgrades, installed":            {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CSI: {Upgrade: true, Err: errors.New("x")}}}, true, true},
+		"blocks the other driver, this one new": {checks{made: true, holds: map[matrix.Driver]preflight.Hold{matrix.CPI: {Upgrade: true, Install: true, Err: errors.New("x")}}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(pairAsked(), nil).site
+			s.checks = c.checks
+			if !c.installed {
+				delete(s.installed, matrix.CSI)
+			}
+			require.Equal(t, c.held, s.holds()[matrix.CSI] != nil)
+		})
+	}
+}
+
+// tellings keep the text of events.
+type tellings []string
+
+func (r *tellings) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	*r = append(*r, kind+" "+reason+" "+fmt.Sprintf(note, args...))
+}
+
+func TestFindingsAreToldWhenTheyChange(t *testing.T) {
+	var told tellings
+	p := &pass{Reconciler: &Reconciler{Recorder: &told}, result: result{config: &v1alpha1.VDOConfig{}}}
+	one := preflight.Result{ID: "vm-disk-uuid", Action: preflight.BlockInstall, On: "east", Found: "disk.EnableUUID is off", Objects: []string{"a"}, Count: 1}
+	look := func(results ...preflight.Result) {
+		p.site.checks = checks{made: true, status: preflight.Status(results)}
+		p.tellChecks()
+		p.config.Status.Preflight = p.site.checks.status
+	}
+	look()
+	require.Empty(t, told)
+	look(one)
+	require.Equal(t, tellings{"Warning PreflightChanged vm-disk-uuid in east (BlockInstall): disk.EnableUUID is off"}, told)
+	more := one
+	more.Objects, more.Count = []string{"a", "b"}, 2
+	look(more)
+	look(one)
+	require.Len(t, told, 1, "on which objects is no news")
+	p.site.checks = checks{made: true, pending: true, status: p.site.checks.status}
+	p.tellChecks()
+	require.Len(t, told, 1)
+	look()
+	require.Equal(t, "Normal PreflightChanged vm-disk-uuid in east (BlockInstall): not any more", told[1])
+}
+
+func TestTheConditionOfChecks(t *testing.T) {
+	condition := func(c checks) metav1.Condition {
+		p := &result{site: site{checks: c}}
+		return p.preflightCondition()[0]
+	}
+	warned := preflight.Result{ID: "vm-snapshots", Action: preflight.Warn, Found: "the VM has snapshots"}
+	pass := preflight.Result{ID: "vm-scsi", Action: preflight.Pass}
+	got := condition(checks{made: true, status: preflight.Status([]preflight.Result{pass, warned})})
+	require.Equal(t, []string{"True", "Succeeded", "1 checks passed; vm-snapshots (Warn): the VM has snapshots; status.preflight says on which objects, and what to do"},
+		[]string{string(got.Status), got.Reason, got.Message})
+	results := []preflight.Result{pass, blocking(matrix.CSI, false)}
+	got = condition(checks{made: true, status: preflight.Status(results), holds: preflight.Gate(results)})
+	require.Equal(t, []string{"False", "BlockInstall"}, []string{string(got.Status), got.Reason})
+	require.Equal(t, metav1.ConditionUnknown, condition(checks{made: true, pending: true}).Status)
+	require.Nil(t, (&result{}).preflightCondition(), "a pass that did not get so far says nothing")
+	require.Equal(t, fault.Refused, fault.ReasonOf(preflight.Gate(results)[matrix.CSI].Err))
+}
