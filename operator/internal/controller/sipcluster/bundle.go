@@ -120,7 +120,7 @@ var releases = map[services.Kind]matrix.Driver{
 	services.LoadBalancerControlPlane: "haproxy",
 	services.LoadBalancerWorker:       "haproxy",
 	services.Auth:                     "dex",
-	services.JumpHost:                 "jump-host",
+	services.JumpHost:                 "vdo-jumphost",
 }
 
 // Image returns an image of the bundle by digest.
