@@ -177,7 +177,7 @@ type Connector struct {
 
 // StaticClient is one program that may ask for tokens.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.public) && self.public) != (has(self.secret) && self.secret != ”)",message="name a secret, or set public: true for a client that can keep none"
+// +kubebuilder:validation:XValidation:rule="(has(self.public) && self.public) != (has(self.secret) && size(self.secret) > 0)",message="name a secret, or set public: true for a client that can keep none"
 type StaticClient struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
