@@ -30,8 +30,9 @@ type statusReport struct {
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
-	Pending    []string        `json:"pending,omitempty"` // changes that are held back
-	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
+	Pending    []string        `json:"pending,omitempty"`   // changes that are held back
+	Waiting    []waiting       `json:"waiting,omitempty"`   // what is not as it should be, and why
+	Candidate  *candidate      `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 }
 
 type bundleStatus struct {
@@ -205,6 +206,9 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	}
 	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
 	r.Pending = append(r.Pending, c.Status.Pending...)
+	if w := c.Status.Candidate; w != nil {
+		r.Candidate = &candidate{*w, toDoOf(w)}
+	}
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
 }
 
@@ -250,6 +254,11 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 		}
 	}
 	o.nodes(l, r)
+	if c := r.Candidate; c != nil {
+		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
+		l.block("why", c.Message)
+		l.block("do", c.ToDo)
+	}
 	o.waiting(l, r.Waiting)
 	return l.err
 }

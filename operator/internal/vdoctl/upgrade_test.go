@@ -136,6 +136,10 @@ func TestUpgradeIsListedAndApprovedInOnesOwnName(t *testing.T) {
 	require.Less(t, strings.Index(out, "r2-22222222"), strings.Index(out, "r1-11111111"), "newest first")
 	require.Contains(t, s.ok("upgrade", "list", "-o", "json"), `"toDo": "vdoctl upgrade approve r4-44444444"`)
 
+	out, _ = s.run("status")
+	require.Contains(t, out, "upgrade  r4-44444444: cpi@1.33.1, csi@3.7.3 (NotApproved)")
+	require.Contains(t, out, "do: vdoctl upgrade approve r4-44444444")
+
 	out, code = s.run("upgrade", "approve", "r5-55555555")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "it is r4-44444444 that waits")
