@@ -122,3 +122,8 @@ func (v *VCenter) find(ctx context.Context, path string) (types.ManagedObjectRef
 	}
 	return list[0].Object.Reference(), nil
 }
+
+// SetDiskUUID sets disk.EnableUUID of a VM.
+func (v *VCenter) SetDiskUUID(path string, on bool) error {
+	return v.Change(path, func(vm *mo.VirtualMachine) { vm.Config.Flags.DiskUuidEnabled = &on })
+}

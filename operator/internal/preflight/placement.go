@@ -85,3 +85,20 @@ func Zones(s Snapshot) []Zone {
 	slices.SortFunc(out, func(a, b Zone) int { return cmp.Or(cmp.Compare(a.VCenter, b.VCenter), slices.Compare(a.Tags, b.Tags)) })
 	return out
 }
+
+// NodeMachine is a node and the one VM behind it.
+type NodeMachine struct {
+	Node    Node
+	VCenter string // by the name of its VsphereCloudConfig
+	Path    string
+	Machine Machine
+}
+
+// NodeMachines returns them by node.
+func NodeMachines(s Snapshot) []NodeMachine {
+	var out []NodeMachine
+	for _, b := range s.nodesMachines() {
+		out = append(out, NodeMachine{Node: *b.node, VCenter: b.vcenter.Name, Path: b.vcenter.MachinePath(b.machine), Machine: *b.machine})
+	}
+	return out
+}

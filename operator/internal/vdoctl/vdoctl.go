@@ -124,7 +124,7 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 }
 
 func (a *app) addCommands(root *cobra.Command) {
-	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a), newTopologyCommand(a))
+	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
 	command.Add(root, "run", "While they run", newStatusCommand(a), newUpgradeCommand(a), newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
 	root.AddCommand(newVersionCommand(a))

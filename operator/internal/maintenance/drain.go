@@ -1,0 +1,145 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// until looks again and again until nothing is to be waited for. An API server that is
+// away for a while, as its node may be the one that is worked on, is waited for too.
+func (r *Run) until(ctx context.Context, op string, look func() (string, error)) error {
+	limit, poll := r.Wait, r.Poll
+	if limit <= 0 {
+		limit = 15 * time.Minute
+	}
+	if poll <= 0 {
+		poll = 2 * time.Second
+	}
+	for end := time.Now().Add(limit); ; {
+		why, err := look()
+		if err == nil && why == "" {
+			return nil
+		}
+		var refused *fault.Error
+		if errors.As(err, &refused) && !refused.Reason.Passing() || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			return err
+		}
+		if time.Now().After(end) {
+			if err == nil {
+				err = errors.New(why)
+			}
+			return &fault.Error{Reason: fault.Incomplete, Op: op, Err: fmt.Errorf("not within %s: %w", limit, err), Hint: "see what holds it up, and run the same command again"}
+		}
+		select {
+		case <-ctx.Done():
+			return &fault.Error{Reason: fault.Interrupted, Op: op, Err: ctx.Err(), Hint: "run the same command again"}
+		case <-time.After(poll):
+		}
+	}
+}
+
+// drain evicts the node's pods and waits until they are gone. kubectl's own code for it is
+// not used, since it brings kubectl's commands along; the rules are the same.
+func (r *Run) drain(ctx context.Context, node string) error {
+	pods, err := r.pods(ctx, node)
+	if err != nil || len(pods) == 0 {
+		return err
+	}
+	if !r.Drain {
+		return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%d pods run there, such as %s", len(pods), name(&pods[0])), Hint: "evict them, --drain, or drain it: kubectl drain " + node}
+	}
+	if err := r.evictable(node, pods); err != nil {
+		return err
+	}
+	r.say(node, fmt.Sprintf("evicting %d pods", len(pods)))
+	return r.until(ctx, "drain "+node, func() (string, error) {
+		pods, err := r.pods(ctx, node)
+		if err != nil {
+			return "", err
+		}
+		var held []string
+		for i := range pods {
+			if pods[i].DeletionTimestamp != nil {
+				continue
+			}
+			switch err := r.evict(ctx, &pods[i]); {
+			case apierrors.IsTooManyRequests(err), errors.Is(err, context.DeadlineExceeded):
+				held = append(held, name(&pods[i]))
+			case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+				return "", err
+			}
+		}
+		switch {
+		case len(held) > 0:
+			return "disruption budgets hold back " + strings.Join(held[:min(len(held), 3)], ", "), nil
+		case len(pods) > 0:
+			return fmt.Sprintf("%d pods are ending", len(pods)), nil
+		}
+		return "", nil
+	})
+}
+
+// evictTime bounds one request: the client waits by itself where a budget holds a pod back,
+// and the other pods would wait for that.
+const evictTime = 5 * time.Second
+
+func (r *Run) evict(ctx context.Context, p *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, evictTime)
+	defer cancel()
+	return r.API.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}})
+}
+
+func name(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// pods are those of a node that a drain is about: not those of DaemonSets, which run on
+// cordoned nodes too, nor static ones, nor those that have ended.
+func (r *Run) pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := r.API.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, clusterFault("read the pods of "+node, err)
+	}
+	var out []corev1.Pod
+	for i := range list.Items {
+		p := &list.Items[i]
+		owner := metav1.GetControllerOf(p)
+		_, static := p.Annotations[corev1.MirrorPodAnnotationKey]
+		if static || owner != nil && owner.Kind == "DaemonSet" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// evictable refuses pods that would be lost, before the first one is evicted.
+func (r *Run) evictable(node string, pods []corev1.Pod) error {
+	var errs []error
+	for i := range pods {
+		p := &pods[i]
+		why, flag := "", ""
+		if metav1.GetControllerOf(p) == nil && !r.Force {
+			why, flag = "nothing makes it again", "--force"
+		}
+		for _, v := range p.Spec.Volumes {
+			if v.EmptyDir != nil && !r.EmptyDirs {
+				why, flag = "it keeps data on the node (emptyDir "+v.Name+")", "--delete-emptydir-data"
+			}
+		}
+		if why != "" && p.DeletionTimestamp == nil {
+			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "evict", Subject: name(p) + " from " + node, Err: errors.New(why), Hint: "end it yourself, or accept that: " + flag})
+		}
+	}
+	return fault.Join(errs...)
+}

@@ -1,0 +1,105 @@
+// Package maintenance puts settings of nodes' VMs right that can be changed only while a VM
+// is off, one node after another.
+//
+// A node is cordoned, its pods are evicted (which their disruption budgets may hold up), its
+// volumes are detached, the guest is shut down, the settings are changed, the VM is powered
+// on, and when its kubelet is back the node is uncordoned. Where it stands is in the
+// cluster and in the vCenter alone:
+//
+//   - an annotation on the node, [Annotation], says that it was begun, whether it was cordoned
+//     here, and which boot it ran then; it is written with the cordon in one change;
+//   - the rest is looked at: pods, volumes, the VM's power and settings, the node's boot.
+//
+// So it can be stopped at any time, and a further run goes on with the node that was begun
+// before it touches another one. Only what was cordoned here is uncordoned. Of the control
+// plane one node is worked on at a time, and none unless two others are ready: with fewer
+// the cluster's own state would have no majority while the node is off.
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// Fix is a setting that is put right while the VM is off.
+type Fix string
+
+// The fixes.
+const (
+	DiskUUID   Fix = "disk.EnableUUID"
+	Hardware   Fix = "hardware version"
+	Controller Fix = "paravirtual SCSI controller"
+)
+
+// LeastHardware is the version that older VMs are upgraded to.
+const LeastHardware = "vmx-15"
+
+// Machine is the VM behind a node, and what is to be done about it.
+type Machine struct {
+	Node         string   `json:"node"`
+	ControlPlane bool     `json:"controlPlane,omitempty"`
+	VCenter      string   `json:"vcenter"`
+	Path         string   `json:"path"`
+	ID           string   `json:"-"`
+	Off          []Fix    `json:"off"`    // takes the VM off
+	ByHand       []string `json:"byHand"` // what nobody but a person can decide, or do in the guest
+}
+
+// Plan says what is to be done about each VM, workers first.
+func Plan(list []preflight.NodeMachine) []Machine {
+	var out []Machine
+	for _, n := range list {
+		m := n.Machine
+		x := Machine{Node: n.Node.Name, ControlPlane: n.Node.ControlPlane, VCenter: n.VCenter, Path: n.Path, ID: m.Ref.Type + "-" + m.Ref.Value, Off: []Fix{}, ByHand: []string{}}
+		if !m.DiskUUID {
+			x.Off = append(x.Off, DiskUUID)
+		}
+		if old(m.Hardware) {
+			x.Off = append(x.Off, Hardware)
+		}
+		if len(m.Controllers) == 0 {
+			x.Off = append(x.Off, Controller)
+		}
+		x.ByHand = byHand(&m)
+		out = append(out, x)
+	}
+	slices.SortStableFunc(out, func(a, b Machine) int {
+		return cmp.Or(cmp.Compare(rank(a.ControlPlane), rank(b.ControlPlane)), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+func rank(controlPlane bool) int {
+	if controlPlane {
+		return 1
+	}
+	return 0
+}
+
+// old says whether a hardware version is older than the drivers ask for.
+func old(version string) bool {
+	n, err := strconv.Atoi(strings.TrimPrefix(version, "vmx-"))
+	least, _ := strconv.Atoi(strings.TrimPrefix(LeastHardware, "vmx-"))
+	return err == nil && n < least
+}
+
+// byHand is what is not changed from here: in the guest, or what may lose data.
+func byHand(m *preflight.Machine) []string {
+	out := []string{}
+	if !m.ToolsRunning {
+		out = append(out, "VMware Tools does not run: install and start open-vm-tools in the guest")
+	}
+	if m.Snapshots > 0 {
+		out = append(out, "it has snapshots: see whether somebody needs them, then remove them")
+	}
+	others := slices.DeleteFunc(slices.Clone(m.Controllers), func(c string) bool { return c == "pvscsi" })
+	if len(others) > 0 {
+		out = append(out, fmt.Sprintf("its boot disk may be on a controller that is not paravirtual (%s): the guest has to have the driver before that is changed", strings.Join(slices.Compact(others), ", ")))
+	}
+	return out
+}

@@ -1,0 +1,318 @@
+package maintenance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// Annotation is on a node that work was begun on.
+const Annotation = "vdo.vmware.com/vm-fix"
+
+// begun is what the annotation says.
+type begun struct {
+	Cordoned bool   `json:"cordoned"` // here; false where it was before
+	BootID   string `json:"bootID"`   // that the node ran then
+}
+
+// VMs is a session of who may power VMs off and change them. [vcenter.Admin] is one.
+type VMs interface {
+	MachineState(ctx context.Context, id string) (vcenter.MachineState, error)
+	ShutDown(ctx context.Context, id string) error
+	PowerOn(ctx context.Context, id string) error
+	ExposeDisks(ctx context.Context, id string, now vcenter.MachineState) error
+	UpgradeHardware(ctx context.Context, id, version string) error
+	AddController(ctx context.Context, id string) error
+}
+
+// Run is a run over nodes.
+type Run struct {
+	API client.Client
+	// Open gives a session at a vCenter, and what ends it.
+	Open func(ctx context.Context, vcenter string) (VMs, func(), error)
+	// Drain evicts pods; without it a node that has some is refused.
+	Drain bool
+	// Force deletes pods that nothing makes again, EmptyDirs such with data on the node.
+	Force, EmptyDirs bool
+	// Outage works on the control plane also where two others are not ready.
+	Outage bool
+	// Progress is told what is done.
+	Progress func(node, text string)
+	// Wait bounds each wait, default 15 minutes; Poll is how often is looked, default 2 s.
+	Wait, Poll time.Duration
+}
+
+// Nodes works on VMs one after another, first on those that were begun. It ends at the
+// first fault.
+func (r *Run) Nodes(ctx context.Context, list []Machine) error {
+	started, err := r.begun(ctx)
+	if err != nil {
+		return err
+	}
+	for node := range started {
+		if !slices.ContainsFunc(list, func(m Machine) bool { return m.Node == node }) {
+			return &fault.Error{Reason: fault.Refused, Op: "begin", Err: fmt.Errorf("node %s was begun and is not among those that it is about", node), Hint: "finish that first: run it for " + node + " too"}
+		}
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !started[m.Node] })
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(started[b.Node]) - rank(started[a.Node]) })
+	for _, m := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.machine(ctx, m, started[m.Node]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begun are the nodes that work was begun on.
+func (r *Run) begun(ctx context.Context) (map[string]bool, error) {
+	var nodes corev1.NodeList
+	if err := r.API.List(ctx, &nodes); err != nil {
+		return nil, clusterFault("read the nodes", err)
+	}
+	out := map[string]bool{}
+	for i := range nodes.Items {
+		if _, ok := nodes.Items[i].Annotations[Annotation]; ok {
+			out[nodes.Items[i].Name] = true
+		}
+	}
+	return out, nil
+}
+
+func clusterFault(op string, err error) error {
+	return &fault.Error{Reason: fault.Unreachable, Op: op, Err: err, Hint: "run the same command again"}
+}
+
+// machine works on one VM.
+func (r *Run) machine(ctx context.Context, m Machine, started bool) error {
+	if m.ControlPlane && !started {
+		if err := r.others(ctx, m.Node); err != nil {
+			return err
+		}
+	}
+	vms, end, err := r.Open(ctx, m.VCenter)
+	if err != nil {
+		return err
+	}
+	defer end()
+	state, err := vms.MachineState(ctx, m.ID)
+	if err != nil {
+		return err
+	}
+	if err := r.cordon(ctx, m.Node); err != nil {
+		return err
+	}
+	r.say(m.Node, "cordoned")
+	if len(m.Off) > 0 && state.On {
+		err = r.off(ctx, vms, m)
+	}
+	if err == nil {
+		err = r.change(ctx, vms, m)
+	}
+	if err != nil {
+		return r.left(m.Node, err)
+	}
+	if err := r.back(ctx, m.Node); err != nil {
+		return r.left(m.Node, err)
+	}
+	r.say(m.Node, "done")
+	return nil
+}
+
+// left says how a node is left.
+func (r *Run) left(node string, err error) error {
+	r.say(node, "stopped; it stays cordoned, and the same command goes on with it")
+	return err
+}
+
+func (r *Run) say(node, text string) {
+	if r.Progress != nil {
+		r.Progress(node, text)
+	}
+}
+
+// others demands that two other nodes of the control plane are ready.
+func (r *Run) others(ctx context.Context, node string) error {
+	var nodes corev1.NodeList
+	if err := r.API.List(ctx, &nodes); err != nil {
+		return clusterFault("read the nodes", err)
+	}
+	ready := 0
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
+		_, master := n.Labels["node-role.kubernetes.io/master"]
+		if n.Name == node || !control && !master {
+			continue
+		}
+		if _, busy := n.Annotations[Annotation]; busy {
+			return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", n.Name), Hint: "finish that first"}
+		}
+		if isReady(n) {
+			ready++
+		}
+	}
+	if ready >= 2 || r.Outage {
+		return nil
+	}
+	return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node,
+		Err:  fmt.Errorf("%d other nodes of the control plane are ready, and without two the cluster has no majority while it is off", ready),
+		Hint: "see that the others are ready; or accept that the API server is away meanwhile: --control-plane-outage"}
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// cordon begins: the cordon and the annotation are one change. What was begun stays as it is.
+func (r *Run) cordon(ctx context.Context, name string) error {
+	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
+		if _, ok := n.Annotations[Annotation]; ok {
+			return false, nil
+		}
+		note, err := json.Marshal(begun{Cordoned: !n.Spec.Unschedulable, BootID: n.Status.NodeInfo.BootID})
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[Annotation], n.Spec.Unschedulable = string(note), true
+		return true, err
+	})
+}
+
+// edit changes a node in the state that was read, and tries again where that is old.
+func (r *Run) edit(ctx context.Context, name string, change func(*corev1.Node) (bool, error)) error {
+	return r.until(ctx, "change node "+name, func() (string, error) {
+		var n corev1.Node
+		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return "", err
+		}
+		before := n.DeepCopy()
+		changed, err := change(&n)
+		if err != nil || !changed {
+			return "", err
+		}
+		return "", r.API.Patch(ctx, &n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
+// off drains the node and shuts its guest down.
+func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
+	if err := r.drain(ctx, m.Node); err != nil {
+		return err
+	}
+	if err := r.detached(ctx, m.Node); err != nil {
+		return err
+	}
+	state, err := vms.MachineState(ctx, m.ID)
+	if err != nil || state.Off {
+		return err
+	}
+	if !state.ToolsRunning {
+		return &fault.Error{Reason: fault.Refused, Op: "shut down the guest of", Subject: m.Path, Err: errors.New("VMware Tools does not run in it"),
+			Hint: "shut it down in the guest, and run the same command again: it goes on from there"}
+	}
+	r.say(m.Node, "shutting down "+m.Path)
+	if err := vms.ShutDown(ctx, m.ID); err != nil {
+		return err
+	}
+	return r.until(ctx, "shut down "+m.Path, func() (string, error) {
+		state, err := vms.MachineState(ctx, m.ID)
+		if err != nil || state.Off {
+			return "", err
+		}
+		return "the guest is not off yet", nil
+	})
+}
+
+// detached waits until no volume is attached to the node: one that stays attached to a VM
+// that is off cannot be mounted elsewhere.
+func (r *Run) detached(ctx context.Context, node string) error {
+	return r.until(ctx, "detach the volumes of "+node, func() (string, error) {
+		var list storagev1.VolumeAttachmentList
+		if err := r.API.List(ctx, &list); err != nil {
+			return "", err
+		}
+		left := 0
+		for i := range list.Items {
+			if list.Items[i].Spec.NodeName == node {
+				left++
+			}
+		}
+		if left == 0 {
+			return "", nil
+		}
+		return fmt.Sprintf("%d volumes are attached", left), nil
+	})
+}
+
+// change puts the settings right that still are not, and powers the VM on.
+func (r *Run) change(ctx context.Context, vms VMs, m Machine) error {
+	state, err := vms.MachineState(ctx, m.ID)
+	if err != nil || state.On {
+		return err
+	}
+	for _, f := range []struct {
+		needed bool
+		fix    Fix
+		do     func() error
+	}{
+		{old(state.Hardware), Hardware, func() error { return vms.UpgradeHardware(ctx, m.ID, LeastHardware) }},
+		{!state.DiskUUID, DiskUUID, func() error { return vms.ExposeDisks(ctx, m.ID, state) }},
+		{len(state.Controllers) == 0, Controller, func() error { return vms.AddController(ctx, m.ID) }},
+	} {
+		if !f.needed {
+			continue
+		}
+		r.say(m.Node, "setting "+string(f.fix)+" of "+m.Path)
+		if err := f.do(); err != nil {
+			return err
+		}
+	}
+	r.say(m.Node, "powering on "+m.Path)
+	return vms.PowerOn(ctx, m.ID)
+}
+
+// back waits for the kubelet after its boot, and uncordons what was cordoned here.
+func (r *Run) back(ctx context.Context, name string) error {
+	r.say(name, "waiting until it is ready")
+	if err := r.until(ctx, "wait for node "+name, func() (string, error) {
+		var n corev1.Node
+		if err := r.API.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return "", err
+		}
+		var was begun
+		_ = json.Unmarshal([]byte(n.Annotations[Annotation]), &was) // what cannot be read is of no boot
+		if !isReady(&n) || was.BootID != "" && n.Status.NodeInfo.BootID == was.BootID {
+			return "its kubelet has not reported since the VM was powered on", nil
+		}
+		return "", nil
+	}); err != nil {
+		return err
+	}
+	return r.edit(ctx, name, func(n *corev1.Node) (bool, error) {
+		var was begun
+		note, ok := n.Annotations[Annotation]
+		_ = json.Unmarshal([]byte(note), &was) // what cannot be read was not cordoned here
+		if was.Cordoned {
+			n.Spec.Unschedulable = false
+			r.say(name, "uncordoned")
+		}
+		delete(n.Annotations, Annotation)
+		return ok, nil
+	})
+}

@@ -1,0 +1,223 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/maintenance"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// vmsReport is what vms check and vms fix print.
+type vmsReport struct {
+	VMs     []maintenance.Machine `json:"vms"`
+	Results []preflight.Result    `json:"results"`
+}
+
+type vmsOptions struct {
+	*app
+	outputFlags
+	siteFlags
+	consentFlags
+
+	nodes            []string
+	powerOff, drain  bool
+	force, emptyDirs bool
+	outage           bool
+	timeout          time.Duration
+	snapshot         preflight.Snapshot
+}
+
+func newVMsCommand(a *app) *cobra.Command {
+	return groupOf("vms", "Check the settings of the nodes' VMs, and put them right", newVMsCheckCommand(a), newVMsFixCommand(a))
+}
+
+func newVMsCheckCommand(a *app) *cobra.Command {
+	o := &vmsOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "check", Short: "Check the settings of the nodes' VMs, and say what takes a VM off",
+		Long: `Checks the VM behind each node: disk UUIDs, hardware version, SCSI controllers, VMware
+Tools, snapshots. Says what vms fix can put right, all of which takes the VM off, and what
+is left to a person. Nothing is changed.`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.check(cmd.Context()) },
+	}
+	o.bindVMs(cmd)
+	return cmd
+}
+
+func newVMsFixCommand(a *app) *cobra.Command {
+	o := &vmsOptions{app: a}
+	cmd := &cobra.Command{
+		Use: "fix", Short: "Put the settings of the nodes' VMs right, node by node",
+		Long: `Puts right what can be: disk.EnableUUID, a hardware version older than 15, a missing
+paravirtual SCSI controller. None of it can be changed while a VM runs, so without
+--power-off it is only shown. With it, node by node, workers first: cordon, evict the pods
+(--drain; disruption budgets are respected), wait until volumes are detached, shut the
+guest down, change the settings, power on, wait for the kubelet, uncordon. Of the control
+plane one node at a time, and only where two others are ready.
+
+It can be stopped with Ctrl-C at any time; the same command goes on with the node that it
+was at, known by the annotation ` + maintenance.Annotation + `. Only what was cordoned here is
+uncordoned. The VMs are changed with the login that --username names.`,
+		Example: "  vdoctl vms fix --username administrator@vsphere.local\n  vdoctl vms fix --username administrator@vsphere.local --power-off --drain --nodes worker-1",
+		Args:    flags.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.fix(cmd.Context()) },
+	}
+	o.bindVMs(cmd)
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		fl.BoolVar(&o.powerOff, "power-off", false, "shut guests down, one after another, for what cannot be changed while they run")
+		fl.BoolVar(&o.drain, "drain", false, "evict the pods of a node before")
+		fl.BoolVar(&o.force, "force", false, "evict pods too that nothing makes again")
+		fl.BoolVar(&o.emptyDirs, "delete-emptydir-data", false, "evict pods too that keep data on the node")
+		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though fewer than two others of it are ready: the API server may be away meanwhile")
+		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long to wait for each thing")
+	})
+	cmd.Flags().Lookup("username").Usage = "`NAME@DOMAIN` of who may change the VMs"
+	o.consentFlags.bind(cmd)
+	return cmd
+}
+
+func (o *vmsOptions) bindVMs(cmd *cobra.Command) {
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		o.siteFlags.bind(fl)
+		fl.StringSliceVar(&o.nodes, "nodes", nil, "`NODES` that it is about, with commas (default: all)")
+	})
+	o.outputFlags.bind(cmd)
+}
+
+// look gathers what there is of the nodes' VMs.
+func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, state preflight.Cluster) (vmsReport, error) {
+	list := inspect(ctx, s, nodes)
+	o.snapshot = preflight.Snapshot{Now: o.now(), Wants: s.wants, Cluster: state, VCenters: list}
+	var errs []error
+	for i := range list {
+		errs = append(errs, list[i].Err)
+	}
+	r := vmsReport{VMs: maintenance.Plan(preflight.NodeMachines(o.snapshot)), Results: preflight.Check(o.snapshot)}
+	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool {
+		return !strings.HasPrefix(string(r.ID), "vm-") && r.ID != "node-vm"
+	})
+	for _, n := range o.nodes {
+		if !slices.ContainsFunc(r.VMs, func(m maintenance.Machine) bool { return m.Node == n }) {
+			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl preflight --only node-vm`"))
+		}
+	}
+	if len(o.nodes) > 0 {
+		r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool { return !slices.Contains(o.nodes, m.Node) })
+	}
+	return r, fault.Join(errs...)
+}
+
+func (o *vmsOptions) check(ctx context.Context) error {
+	if err := o.effective(false); err != nil {
+		return err
+	}
+	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	if err = fault.Join(err, state.Err); err != nil {
+		return err
+	}
+	r, failed := o.look(ctx, s, state.Nodes, state)
+	if err := fault.Join(failed, o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) })); err != nil {
+		return err
+	}
+	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+func (o *vmsOptions) checkText(w io.Writer, r vmsReport) error {
+	if err := (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results}); err != nil {
+		return err
+	}
+	return o.planText(w, r)
+}
+
+// planText says what is to be done, node by node.
+func (o *vmsOptions) planText(w io.Writer, r vmsReport) error {
+	l := &lines{w: w}
+	left := 0
+	for _, m := range r.VMs {
+		if len(m.Off) > 0 {
+			left++
+			fixes := make([]string, len(m.Off))
+			for i, f := range m.Off {
+				fixes[i] = string(f)
+			}
+			l.printf("%s (%s): %s, with the VM off", o.paint(bold, m.Node), m.Path, strings.Join(fixes, ", "))
+		}
+		for _, b := range m.ByHand {
+			l.printf("%s (%s): by hand: %s", o.paint(bold, m.Node), m.Path, b)
+		}
+	}
+	if left == 0 {
+		l.printf("no VM has to be powered off")
+	} else {
+		l.printf("%s: vdoctl vms fix --power-off --drain --username NAME", command.Plural(left, "VM to put right", "VMs to put right"))
+	}
+	return l.err
+}
+
+func (o *vmsOptions) fix(ctx context.Context) error {
+	if o.username == "" {
+		return flags.Bad("--username", "", errors.New("who may change the VMs is not given"), "give it: --username administrator@vsphere.local")
+	}
+	if !o.powerOff && (o.drain || o.force || o.emptyDirs || o.outage) {
+		return flags.Bad("--drain", "", errors.New("nothing is powered off"), "add --power-off")
+	}
+	s, state, err := o.configuration(ctx, o.siteFlags, false)
+	if err = fault.Join(err, state.Err); err != nil {
+		return err
+	}
+	s.preferAsked, s.ask = true, o.asker(o.app)
+	r, err := o.look(ctx, s, state.Nodes, state)
+	if err != nil {
+		return err
+	}
+	if err := o.print(o.out, r, func(w io.Writer) error { return o.planText(w, r) }); err != nil || !o.powerOff || o.dryRun {
+		return err
+	}
+	if err := o.consent(ctx, o.consentFlags, "Shut these VMs down, one after another?"); err != nil {
+		return err
+	}
+	return o.work(ctx, &s, r.VMs)
+}
+
+func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine) error {
+	c, err := o.cluster.client()
+	if err != nil {
+		return err
+	}
+	run := maintenance.Run{
+		API: c, Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout,
+		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
+		Progress: func(node, text string) { _, _ = fmt.Fprintf(o.err, "%s: %s\n", node, text) },
+	}
+	return run.Nodes(ctx, list)
+}
+
+func openVMs(ctx context.Context, s *site, name string) (maintenance.VMs, func(), error) {
+	i := slices.IndexFunc(s.vcenters, func(v configured) bool { return v.Name == name })
+	target, err := s.target(ctx, s.vcenters[i])
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := vcenter.Open(ctx, target)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a, a.Close, nil
+}
