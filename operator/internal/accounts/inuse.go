@@ -100,9 +100,6 @@ type driver struct {
 	rolling string // why its pods are not all of the newest template
 }
 
-// csiController is the storage driver's Deployment. Its pods on nodes do not log in.
-const csiController = "vsphere-csi-controller"
-
 // workloads are those that log in, with the Secrets that they read.
 var workloads = []struct {
 	object client.Object
