@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +29,10 @@ type Accepted struct {
 	Store     Store
 	// AllowOther lets resources name images that are not in the bundle.
 	AllowOther bool
+
+	mu     sync.Mutex
+	digest string // that matrix is of
+	matrix *matrix.Document
 }
 
 // Store has the contents of accepted bundles.
@@ -40,7 +45,7 @@ type Store interface {
 func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 	images, login, err := a.open(ctx)
 	if err != nil && a.AllowOther {
-		return &locked{lock: &bundle.Lock{}, other: true}, nil, err
+		return &locked{lock: &bundle.Lock{}, matrix: &matrix.Document{}, other: true}, nil, err
 	}
 	return images, login, err
 }
@@ -61,7 +66,25 @@ func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &locked{lock: contents.Lock, repository: b.Status.Repository, other: a.AllowOther}, login, nil
+	doc, err := a.parsed(b.Status.Digest, contents.Matrix)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &locked{lock: contents.Lock, matrix: doc, repository: b.Status.Repository, other: a.AllowOther}, login, nil
+}
+
+// parsed returns the bundle's matrix, which is read once.
+func (a *Accepted) parsed(digest string, data []byte) (*matrix.Document, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.digest != digest || a.matrix == nil {
+		doc, err := matrix.Parse("matrix of "+digest, data)
+		if err != nil {
+			return nil, err
+		}
+		a.digest, a.matrix = digest, doc
+	}
+	return a.matrix, nil
 }
 
 func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
@@ -111,43 +134,30 @@ func (a *Accepted) login(ctx context.Context, b *v1alpha1.DriverBundle) ([]byte,
 // locked are the images of a bundle, at the mirror.
 type locked struct {
 	lock       *bundle.Lock
+	matrix     *matrix.Document
 	repository string
 	other      bool
 }
 
 // releases are the names of the services' releases in a lock.
 var releases = map[services.Kind]matrix.Driver{
-	services.LoadBalancerControlPlane: "haproxy",
-	services.LoadBalancerWorker:       "haproxy",
-	services.Auth:                     "dex",
-	services.JumpHost:                 "vdo-jumphost",
+	services.LoadBalancerControlPlane: matrix.HAProxy,
+	services.LoadBalancerWorker:       matrix.HAProxy,
+	services.Auth:                     matrix.Dex,
+	services.JumpHost:                 bundle.JumpHost,
 }
 
-// Image returns an image of the bundle by digest.
+// Image returns an image of the bundle by digest: of a service's releases there the one that
+// the matrix chooses.
 func (l *locked) Image(kind services.Kind, asked string) (string, error) {
 	if asked != "" {
 		return l.named(kind, asked)
 	}
-	var newest *bundle.Release
-	for i := range l.lock.Releases {
-		r := &l.lock.Releases[i]
-		if r.Driver == releases[kind] && (newest == nil || newest.Version.LessThan(r.Version)) {
-			newest = r
-		}
+	i, _, err := l.lock.Service(releases[kind], l.matrix)
+	if err != nil {
+		return "", err
 	}
-	if newest != nil {
-		for _, ref := range newest.Images {
-			for _, i := range l.lock.Images {
-				if i.Reference.String() == ref {
-					return l.repository + "@" + i.Digest.String(), nil
-				}
-			}
-		}
-	}
-	return "", &fault.Error{
-		Reason: fault.NotFound, Op: "find the image of", Subject: fmt.Sprintf("services.%s", kind), Err: fmt.Errorf("the bundle has no release of %s", releases[kind]),
-		Hint: "lock the bundle with `vdo-bundle lock --services sip`, pull, sign and push it; or name an image of the bundle",
-	}
+	return l.repository + "@" + i.Digest.String(), nil
 }
 
 // named finds an image that a resource names: as upstream calls it, or at the mirror.
