@@ -41,6 +41,15 @@ type DriverBundleSpec struct {
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r'^\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*([|][|]\s*(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?((\s+-\s+|\s*,\s*|\s+)(=|!=|>=?|=>|<=?|=<|~>?|\^)?\s*v?([0-9]+|[xX*])([.]([0-9]+|[xX*])){0,2}(-[0-9A-Za-z.-]+)?([+][0-9A-Za-z.-]+)?)*\s*)*$')`,message="write a range of versions, such as '>=1.2 <2' or '~1.4'"
 	Versions string `json:"versions,omitempty"`
+	// ImageNames says how the drivers' pods name their images, always with the digest:
+	// Repository, in the reference's own repository; Paths, below it under upstream's host
+	// and path, as vdo-bundle push --layout paths puts them; Upstream, as upstream names
+	// them, for nodes that are led to the mirror by their own configuration, which
+	// vdo-bundle mirror-config writes (an ImageDigestMirrorSet on OpenShift). Default:
+	// Repository, which needs nothing on the nodes.
+	// +optional
+	// +kubebuilder:validation:Enum=Repository;Paths;Upstream
+	ImageNames ImageNames `json:"imageNames,omitempty"`
 	// PullSecret is a Secret of type kubernetes.io/dockerconfigjson with the login
 	// of the mirror. It is also given to the drivers' pods. Default: the Secret
 	// vdo-registry where there is one.

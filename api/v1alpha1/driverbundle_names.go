@@ -2,6 +2,16 @@ package v1alpha1
 
 import "slices"
 
+// ImageNames is how pods name the images of a bundle.
+type ImageNames string
+
+// The ways to name images.
+const (
+	ImageNamesRepository ImageNames = "Repository" // HOST/PATH@sha256:…; "" is this
+	ImageNamesPaths      ImageNames = "Paths"      // HOST/PATH/registry.k8s.io/csi-vsphere/driver@sha256:…
+	ImageNamesUpstream   ImageNames = "Upstream"   // registry.k8s.io/csi-vsphere/driver@sha256:…
+)
+
 // Names in a DriverBundle's namespace that stand for what its spec leaves out.
 const (
 	DefaultTrustName      = "vdo-trust"       // ConfigMap: a policy, or public keys

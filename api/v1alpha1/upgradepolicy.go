@@ -30,6 +30,14 @@ type UpgradePolicy struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}([.][0-9]{1,9})?h)?([0-9]{1,5}([.][0-9]{1,9})?m)?([0-9]{1,7}([.][0-9]{1,9})?s)?$') && size(self) > 1 && duration(self) >= duration('1m') && duration(self) <= duration('24h')`,message="write a duration of 1m to 24h, such as 15m or 1h30m"
 	HealthDeadline metav1.Duration `json:"healthDeadline,omitzero"`
+	// IgnoreInterlocks are what an upgrade does not wait for: Nodes, that are being upgraded or
+	// emptied, for clusters whose nodes stay of different minor versions; VCenters, whose
+	// version has just changed.
+	// +optional
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:Enum=Nodes;VCenters
+	// +listType=set
+	IgnoreInterlocks []string `json:"ignoreInterlocks,omitempty"`
 	// Rollback says what becomes of an upgrade that failed: Automatic puts the last
 	// healthy revision back, unless the matrix forbids it; Never leaves it as it is.
 	// Default: Automatic.

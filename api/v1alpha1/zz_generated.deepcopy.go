@@ -1222,6 +1222,11 @@ func (in *UpgradePolicy) DeepCopyInto(out *UpgradePolicy) {
 		**out = **in
 	}
 	out.HealthDeadline = in.HealthDeadline
+	if in.IgnoreInterlocks != nil {
+		in, out := &in.IgnoreInterlocks, &out.IgnoreInterlocks
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Canary != nil {
 		in, out := &in.Canary, &out.Canary
 		*out = new(Canary)

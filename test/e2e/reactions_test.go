@@ -47,6 +47,7 @@ func TestReactions(t *testing.T) {
 		run  func(*job)
 	}{
 		{"a tag that moves to a newer bundle", (*job).movedTag},
+		{"images that are named by upstream's paths", (*job).namedImages},
 		{"a trust policy that changes", (*job).changedTrust},
 		{"credentials that rotate", (*job).rotatedCredentials},
 		{"a node that joins", (*job).newNode},
@@ -81,6 +82,7 @@ func (l *job) movedTag() {
 	l.t.Helper()
 	before := l.acceptedDigest()
 	l.deliver("next", "vdo", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
+	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("next")+" --ca-file mirror-ca.crt --layout paths")
 	require.Equal(l.t, before, l.acceptedDigest())
 	transport := l.site.Mirror.Transport()
 	defer transport.CloseIdleConnections()
@@ -95,6 +97,37 @@ func (l *job) movedTag() {
 	require.NoError(l.t, remote.Tag(stable, next, options...))
 	l.installed("site", "1.33.1", "3.7.3")
 	require.Equal(l.t, next.Digest.String(), l.acceptedDigest())
+}
+
+// namedImages has pods name their images as the other layout of the mirror has them, then as
+// upstream does, for nodes with a mirror configuration, and back. The mirror has each of them.
+func (l *job) namedImages() {
+	l.t.Helper()
+	_, before := l.workloads()
+	mirror := l.site.Mirror.Host + "/vdo/drivers"
+	for _, step := range []struct{ names, prefix, place string }{
+		{"Paths", mirror + "/registry.k8s.io/", ""},
+		{"Upstream", "registry.k8s.io/", mirror + "/"},
+		{"Repository", mirror + "@", ""},
+	} {
+		l.spec(&v1alpha1.DriverBundle{}, fmt.Sprintf(`{"imageNames":%q}`, step.names))
+		l.eventually("images are named "+step.names, func() string {
+			images, _ := l.workloads()
+			for _, i := range images {
+				if !strings.HasPrefix(i, step.prefix) {
+					return i
+				}
+			}
+			return ""
+		})
+		l.installed("site", "1.33.1", "3.7.3")
+		images, after := l.workloads()
+		require.Equal(l.t, before, after)
+		for i := range images {
+			images[i] = step.place + images[i] // where the nodes' configuration leads
+		}
+		l.everyImageResolvesInTheMirror(images)
+	}
 }
 
 // changedTrust takes the key out of the policy, which takes the bundle's acceptance and

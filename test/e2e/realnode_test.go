@@ -172,7 +172,14 @@ func (l *job) restarted(node string, before map[types.UID][]string) {
 func (l *job) drainedDuringAnUpgrade(node string) {
 	l.t.Helper()
 	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.7.3")
+	was := l.revision()
 	l.ask(&v1alpha1.DriverBundle{}, "site")
+	l.eventually("the upgrade has begun", func() string { // one that has not waits for the node
+		if now := l.revision(); now == was {
+			return now
+		}
+		return ""
+	})
 	l.cordon(node, true)
 	for _, p := range l.driverPods() {
 		if p.Spec.NodeName == node && !slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" }) {
@@ -187,6 +194,13 @@ func (l *job) drainedDuringAnUpgrade(node string) {
 		}
 	}
 	l.cordon(node, false)
+}
+
+func (l *job) revision() string {
+	l.t.Helper()
+	var config v1alpha1.VDOConfig
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config))
+	return config.Status.Revision
 }
 
 func (l *job) cordon(node string, yes bool) {

@@ -41,6 +41,7 @@ func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 func trimNode(n *corev1.Node) *corev1.Node {
 	out := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
 	out.Spec.ProviderID, out.Spec.Unschedulable, out.Spec.Taints = n.Spec.ProviderID, n.Spec.Unschedulable, n.Spec.Taints
+	out.Status.NodeInfo.KubeletVersion = known.of(n.Status.NodeInfo.KubeletVersion)
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			out.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(known.of(string(c.Status)))}}

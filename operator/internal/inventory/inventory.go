@@ -88,8 +88,12 @@ type Memory struct {
 	ClusterID string   `json:"clusterID,omitempty"`
 	// Bundle that the drivers were last installed from: REPOSITORY@DIGEST.
 	Bundle string `json:"bundle,omitempty"`
+	// ImageNames is how pods were last told to name images; "" is in the bundle's repository.
+	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
+	// Seen are the vCenters with their versions, as they were last seen.
+	Seen []revision.VCenter `json:"seen,omitempty"`
 	// Revisions are what was installed from, and what became of it.
 	Revisions revision.History `json:"revisions,omitzero"`
 }

@@ -102,6 +102,8 @@ type Input struct {
 	Installed map[matrix.Driver]matrix.Version
 	// Repository is the bundle's repository in the mirror, HOST/PATH.
 	Repository string
+	// ImageNames is how pods name images; "" is in Repository.
+	ImageNames v1alpha1.ImageNames
 	// Releases are the chosen ones, at most one for a driver.
 	Releases []matrix.ReleaseID
 	Spec     v1alpha1.VDOConfigSpec

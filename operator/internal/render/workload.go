@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // podSpec returns the pod template's spec for changing, or nil for what has none.
@@ -59,7 +61,10 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 			errs = append(errs, err)
 			continue
 		}
-		c["image"] = r.in.Repository + "@" + digest.String()
+		if c["image"], err = r.imageName(s, written, digest); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		if c["imagePullPolicy"] == string(corev1.PullAlways) {
 			c["imagePullPolicy"] = string(corev1.PullIfNotPresent)
 		}
@@ -70,6 +75,28 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 		spec["imagePullSecrets"] = append(list, map[string]any{"name": PullSecret})
 	}
 	return fault.Join(errs...)
+}
+
+// imageName is an image's name by its digest, in the place where the site has it.
+func (r *renderer) imageName(s *source, written string, digest image.Digest) (string, error) {
+	repository := r.in.Repository
+	if names := r.in.ImageNames; names == v1alpha1.ImageNamesPaths || names == v1alpha1.ImageNamesUpstream {
+		ref, err := image.ParseReference(s.images[written]) // the lock has it, and its digest
+		if err != nil {
+			return "", err
+		}
+		if names == v1alpha1.ImageNamesPaths {
+			mirror, err := image.ParseReference(r.in.Repository + "@" + digest.String())
+			if err != nil {
+				return "", err
+			}
+			if ref, err = ref.Below(mirror); err != nil {
+				return "", err
+			}
+		}
+		repository = ref.Repository()
+	}
+	return repository + "@" + digest.String(), nil
 }
 
 // addArgs appends the arguments whose flag is not there yet.

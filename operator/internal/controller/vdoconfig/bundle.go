@@ -86,6 +86,10 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	}
 	last := &v1alpha1.DriverBundle{}
 	last.Namespace, last.Name, last.Spec.Reference = g.name.Namespace, g.sourceName(reference, b), reference
+	last.Spec.ImageNames = g.inventory.Memory().ImageNames
+	if b != nil {
+		last.Spec.ImageNames = b.Spec.ImageNames
+	}
 	var all v1alpha1.DriverBundleList
 	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}

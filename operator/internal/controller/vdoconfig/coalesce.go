@@ -96,11 +96,12 @@ func statusOnly(was, is metadata) bool {
 }
 
 // nodeChanged drops the heartbeats of nodes: what counts is initialisation, labels,
-// cordons, and whether the node is ready.
+// cordons, the kubelet's version, and whether the node is ready.
 var nodeChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok1 := e.ObjectOld.(*corev1.Node)
 	is, ok2 := e.ObjectNew.(*corev1.Node)
-	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels) || readiness(was) != readiness(is)
+	return !ok1 || !ok2 || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Labels, is.Labels) || readiness(was) != readiness(is) ||
+		was.Status.NodeInfo.KubeletVersion != is.Status.NodeInfo.KubeletVersion
 }}
 
 func readiness(n *corev1.Node) corev1.ConditionStatus {

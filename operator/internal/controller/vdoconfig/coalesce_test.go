@@ -51,6 +51,7 @@ func TestNodesThatOnlyBeatStartNoPass(t *testing.T) {
 		"initialised": func(n *corev1.Node) { n.Spec.ProviderID = "" },
 		"tainted":     func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} },
 		"cordoned":    func(n *corev1.Node) { n.Spec.Unschedulable = true },
+		"upgraded":    func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.34.0" },
 		"labelled":    func(n *corev1.Node) { n.Labels["a"] = "c" },
 		"not ready":   func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"runtime/debug"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -26,13 +27,18 @@ var program = func() string {
 
 // content identifies, for each driver decided for, what its objects are made of
 // beside the site's configuration: PROGRAM/BUNDLE, hashes of the program, and of the
-// mirror and the release in the bundle with its images.
+// mirror and the release in the bundle with its images. How the site has pods name images
+// counts as the program: the images are the same.
 func content(d decision) (map[matrix.Driver]string, error) {
 	all := map[matrix.Driver]string{}
 	if d.from == nil {
 		return all, nil
 	}
-	made := sha256.Sum256([]byte(program))
+	maker := program
+	if names := d.from.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
+		maker += " " + string(names)
+	}
+	made := sha256.Sum256([]byte(maker))
 	by, lock := hex.EncodeToString(made[:4]), d.from.contents.Lock
 	digests := map[string]string{}
 	for _, i := range lock.Images {

@@ -238,7 +238,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	if v := p.site.revisions.verdict; v.Action == upgrade.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 		bound(v.Until.Sub(p.now))
 	}
-	if cur, ok := p.inventory.Memory().Revisions.InForce(); ok && cur.Outcome == revision.Progressing {
+	if cur, ok := p.inventory.Memory().Revisions.InForce(); (ok && cur.Outcome == revision.Progressing) || p.site.revisions.verdict.Reason == upgrade.Interlocked {
 		bound(notReadyInterval)
 	}
 	if p.site.checks.made {

@@ -5,7 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 // interlock is what an upgrade waits for because it changes just now, "" where nothing does.
@@ -18,6 +22,55 @@ func (s *site) interlock() string {
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))
 	}
 	return sentences(all...)
+}
+
+// changes is what an upgrade to a revision waits for that ends by itself: nodes, where each of
+// them gets other pods, and vCenters.
+func (s *site) changes(to *revision.Revision) string {
+	cur, installed := s.revisions.history.InForce()
+	if !installed || !upgrade.Upgrades(cur.Revision, *to) {
+		return ""
+	}
+	var ignored []string
+	if p := s.config.Spec.UpgradePolicy; p != nil {
+		ignored = p.IgnoreInterlocks
+	}
+	var nodes, vcenters string
+	if upgrade.OnNodes(cur, *to) && !slices.Contains(ignored, "Nodes") {
+		nodes = upgrade.NodesChange(s.nodes(), s.now)
+	}
+	if !slices.Contains(ignored, "VCenters") {
+		vcenters = upgrade.VCentersChange(s.seenVCenters(), s.now)
+	}
+	return sentences(nodes, vcenters)
+}
+
+// nodes are those that drivers are for.
+func (s *site) nodes() []upgrade.Node {
+	all := make([]upgrade.Node, 0, len(s.observed.Nodes))
+	for i := range s.observed.Nodes {
+		n := &s.observed.Nodes[i]
+		is := upgrade.Node{Name: n.Name, Kubelet: n.Status.NodeInfo.KubeletVersion, Cordoned: n.Spec.Unschedulable}
+		for _, t := range n.Spec.Taints {
+			if t.Key == corev1.TaintNodeUnschedulable && t.TimeAdded != nil {
+				is.Since = t.TimeAdded.Time
+			}
+		}
+		all = append(all, is)
+	}
+	return all
+}
+
+// seenVCenters are the vCenters as they are remembered after this pass.
+func (s *site) seenVCenters() []revision.VCenter {
+	versions := map[string]string{}
+	names := vCenterNames(&s.spec)
+	for _, name := range names {
+		if v := s.vcenters[name].version; v != nil {
+			versions[name] = v.Version.String()
+		}
+	}
+	return upgrade.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
 }
 
 // sentences joins those that are not empty.

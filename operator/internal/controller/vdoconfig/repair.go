@@ -111,8 +111,8 @@ func (s *site) input(a attempt) (render.Input, error) {
 	vcenters, unproven := s.proven(&a.spec)
 	in := render.Input{
 		Lock: from.contents.Lock, Manifests: from.contents.Manifests, Matrix: from.matrix, Installed: s.installed,
-		Repository: from.source.Status.Repository,
-		Releases:   a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
+		Repository: from.source.Status.Repository, ImageNames: from.source.Spec.ImageNames,
+		Releases: a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
 		Keep: map[matrix.Driver]bool{}, Canary: a.canary,
 	}
@@ -162,10 +162,13 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
-	now.Kubernetes = s.kubernetes.reported
+	now.Kubernetes, now.Seen = s.kubernetes.reported, s.seenVCenters()
 	now.Revisions = s.begun(r)
 	if r.untrusted == "" {
 		now.Bundle = s.installedFrom(r.decision, lastFrom(s.config, inv))
+	}
+	if r.decision.from != nil {
+		now.ImageNames = r.decision.from.source.Spec.ImageNames
 	}
 	switch c := s.cluster; {
 	case c.GeneratedClusterID != "":

@@ -155,6 +155,7 @@ func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
 func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1.DriverBundle, error) {
 	b := &v1alpha1.DriverBundle{}
 	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, rec.Source, rec.Bundle
+	b.Spec.ImageNames = g.bundle.source.Spec.ImageNames
 	var there v1alpha1.DriverBundle
 	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
 	case err == nil:

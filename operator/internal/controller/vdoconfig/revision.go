@@ -224,7 +224,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 		}
 	}
 	f.Candidate = &rev
-	f.Interlock = sentences(f.Interlock, g.canaryInterlock(&rev))
+	f.Interlock = sentences(f.Interlock, g.changes(&rev), g.canaryInterlock(&rev))
 	f.OneWay = g.oneWay(ctx)
 	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
 	return f, nil
