@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 	"strings"
 
@@ -119,6 +120,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.trustFloor, "trust-floor", "", "`FILE` with a trust policy that every bundle has to satisfy besides its DriverBundle's; read at the start")
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
 	fs.StringVar(&f.SIP.BMCProxy, "bmc-proxy", "", "sip: `URL` of the proxy for jump hosts whose bmc.proxy is set and that name none")
+	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info or error")
 }
 
@@ -149,6 +151,9 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	cfg, err := config(f.kubeconfig)
 	if err != nil {
 		return err
+	}
+	if f.OTLPEndpoint == "" {
+		f.OTLPEndpoint = os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")
 	}
 	f.Log = logger
 	return Run(ctx, cfg, f.Options)

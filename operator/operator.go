@@ -46,6 +46,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // DefaultNamespace is the operator's namespace where none is given.
@@ -81,6 +82,8 @@ type Options struct {
 	TrustFloor   *trust.Policy
 	TrustFloorID string
 	SIP          SIPOptions
+	// OTLPEndpoint is the URL of a collector that spans of passes are sent to; "" for none.
+	OTLPEndpoint string
 	Log          logr.Logger
 	Version      string // of the program, for the log
 
@@ -91,6 +94,13 @@ type Options struct {
 
 // Run runs the operator until ctx is over. A fault at the start says what to do.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
+	if o.OTLPEndpoint != "" {
+		stop, err := tracing.Start(ctx, tracing.Options{Endpoint: o.OTLPEndpoint, Version: o.Version, Namespace: o.Namespace})
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	if o.Controllers == SIP {
 		return runSIP(ctx, cfg, o)
 	}
@@ -150,7 +160,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
 	tried := &logins.Logins{}
-	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: meteredChecker{checker{}, meter}, Logins: tried}); err != nil {
+	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: tracedChecker{meteredChecker{checker{}, meter}}, Logins: tried}); err != nil {
 		return err
 	}
 	checks := inspection.New(inspection.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Logins: tried})
@@ -161,7 +171,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
-	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: target, Store: bundles, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered()}); err != nil {
+	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: tracedCluster{target}, Store: tracedStore{bundles}, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered()}); err != nil {
 		return err
 	}
 	return mgr.Add(&wrongnamespace.Reporter{Reader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("vdo-operator"), Namespace: o.Namespace})

@@ -130,6 +130,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	cfg := cluster.Config(t)
 	path := kubeconfig(t, cfg, install(t, c))
 	metrics, probes := free(t), free(t)
+	traces := collect(t)
 	foreign := inAnotherNamespace(t, c)
 	stderr := &log{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -186,6 +187,7 @@ func TestTheOperatorRunsWithItsOwnRights(t *testing.T) {
 	cancel()
 	require.Equal(t, operator.ExitOK, <-code, ended())
 	requireJSON(t, ended(), canary, vcsim.Admin.Password)
+	traces.has(t, [][3]string{{"", "pass", ""}, {"pass", "ask vCenter", ""}, {"pass", "ask vCenter", "Unauthorized"}}, canary, vcsim.Admin.Password, vc.Host, vcsim.Admin.Username)
 	var lease unstructured.Unstructured
 	lease.SetAPIVersion("coordination.k8s.io/v1")
 	lease.SetKind("Lease")

@@ -40,6 +40,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
 )
 
 // Soon is the wait before a pass that follows at once: a cache has caught up by then.
@@ -121,6 +122,13 @@ type Finalizer[T Object] struct {
 
 // Reconcile is one pass over a resource as a cache has it; [reconcile.AsReconciler] gets it.
 func (r *Reconciler[T]) Reconcile(ctx context.Context, o T) (reconcile.Result, error) {
+	ctx, end := tracing.Span(ctx, "pass", "kind", reflect.TypeOf(o).Elem().Name(), "namespace", o.GetNamespace(), "name", o.GetName())
+	result, err := r.reconcile(ctx, o)
+	end(err)
+	return result, err
+}
+
+func (r *Reconciler[T]) reconcile(ctx context.Context, o T) (reconcile.Result, error) {
 	out, err := r.pass(ctx, o)
 	switch {
 	case ctx.Err() != nil:

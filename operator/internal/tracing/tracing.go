@@ -1,0 +1,119 @@
+// Package tracing tells a collector, by OTLP over HTTP, how long passes and their steps took
+// and what came of them, where it is switched on.
+//
+// A span has a name of this program's, the kind and name of what it is about, and the reason
+// of a failure. Never has it a message, a value or an address: messages quote what others
+// wrote. While tracing is off, [Span] does nothing but look whether it is.
+//
+// Login and certificates of the collector come from the variables of the OpenTelemetry
+// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Options of [Start].
+type Options struct {
+	Endpoint  string // URL of the collector, such as https://otel.site.example:4318; required
+	Version   string // of the program
+	Namespace string // of the operator
+}
+
+// active is what spans are begun with, nil while tracing is off.
+var active atomic.Pointer[tracer]
+
+type tracer struct{ trace.Tracer }
+
+// flush is how long the end of the program waits for the last spans.
+const flush = 3 * time.Second
+
+// On tells whether spans are sent.
+func On() bool { return active.Load() != nil }
+
+// Start switches tracing on. The function returned sends what is left and switches it off.
+// A collector that does not answer holds nothing up: spans are dropped.
+func Start(ctx context.Context, o Options) (stop func(), err error) {
+	to, err := endpoint(o.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
+	if err != nil {
+		return nil, bad(err)
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.NewSchemaless(
+		attribute.String("service.name", "vdo-operator"), attribute.String("service.version", o.Version), attribute.String("k8s.namespace.name", o.Namespace))))
+	mine := &tracer{provider.Tracer("github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator")}
+	active.Store(mine)
+	return func() {
+		active.CompareAndSwap(mine, nil)
+		ctx, cancel := context.WithTimeout(context.Background(), flush)
+		defer cancel()
+		_ = provider.Shutdown(ctx) // what cannot be sent is dropped
+	}, nil
+}
+
+// endpoint is where traces go, below the collector's URL.
+func endpoint(text string) (string, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "", bad(errors.New("it is no URL")) // the error would quote it
+	case (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+		return "", bad(errors.New("it is no URL of a collector"))
+	case u.User != nil:
+		return "", bad(errors.New("it has a login in it"))
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/v1/traces"
+	return u.String(), nil
+}
+
+func bad(err error) error {
+	return &fault.Error{Reason: fault.InvalidInput, Op: "send traces to", Subject: "--otlp-endpoint", Err: err,
+		Hint: "write http://HOST:4318 or https://HOST:4318; a login belongs into OTEL_EXPORTER_OTLP_HEADERS"}
+}
+
+// Span begins a span within that of ctx. The function returned ends it, with the reason of an
+// error. Attributes are pairs of keys and values.
+func Span(ctx context.Context, name string, attributes ...string) (_ context.Context, end func(error)) {
+	t := active.Load()
+	if t == nil {
+		return ctx, func(error) {}
+	}
+	var all []attribute.KeyValue
+	for i := 0; i+1 < len(attributes); i += 2 {
+		if attributes[i+1] != "" {
+			all = append(all, attribute.String(attributes[i], attributes[i+1]))
+		}
+	}
+	ctx, span := t.Start(ctx, name, trace.WithAttributes(all...))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, reason(err))
+		}
+		span.End()
+	}
+}
+
+func reason(err error) string {
+	if r := fault.ReasonOf(err); r != "" {
+		return string(r)
+	}
+	return fmt.Sprintf("%T", err)
+}

@@ -1,0 +1,103 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/tracing"
+)
+
+// A receiver of OTLP over HTTP has what was begun and ended, and of errors the reason alone.
+func TestSpansReachACollector(t *testing.T) {
+	var mu sync.Mutex
+	var spans []*tracev1.Span
+	raw := ""
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var got collector.ExportTraceServiceRequest
+		if err != nil || r.URL.Path != "/otlp/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" || proto.Unmarshal(body, &got) != nil {
+			http.Error(w, "not OTLP", http.StatusBadRequest)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		raw += string(body)
+		for _, r := range got.GetResourceSpans() {
+			for _, s := range r.GetScopeSpans() {
+				spans = append(spans, s.GetSpans()...)
+			}
+		}
+	}))
+	defer receiver.Close()
+
+	ctx, end := tracing.Span(t.Context(), "before")
+	require.Equal(t, t.Context(), ctx, "it is off")
+	end(nil)
+	require.False(t, tracing.On())
+
+	stop, err := tracing.Start(t.Context(), tracing.Options{Endpoint: receiver.URL + "/otlp/", Version: "v1.2.3", Namespace: "ns"})
+	require.NoError(t, err)
+	require.True(t, tracing.On())
+	ctx, endPass := tracing.Span(t.Context(), "pass", "kind", "VDOConfig", "name", "site", "empty", "")
+	_, endStep := tracing.Span(ctx, "apply", "object", "Secret ns/x")
+	endStep(&fault.Error{Reason: fault.Unauthorized, Subject: "canary", Err: errors.New("canary of a password")})
+	endPass(errors.New("canary"))
+	stop()
+	stop()
+	require.False(t, tracing.On())
+
+	require.Len(t, spans, 2)
+	slices.SortFunc(spans, func(a, b *tracev1.Span) int { return strings.Compare(b.GetName(), a.GetName()) })
+	pass, step := spans[0], spans[1]
+	require.Equal(t, pass.GetSpanId(), step.GetParentSpanId())
+	require.Equal(t, pass.GetTraceId(), step.GetTraceId())
+	require.Len(t, pass.GetAttributes(), 2)
+	require.Equal(t, "Unauthorized", step.GetStatus().GetMessage())
+	require.Equal(t, tracev1.Status_STATUS_CODE_ERROR, step.GetStatus().GetCode())
+	require.NotContains(t, raw, "canary")
+	for _, has := range []string{"vdo-operator", "v1.2.3", "Secret ns/x"} {
+		require.Contains(t, raw, has)
+	}
+}
+
+// A collector that is away holds nothing up.
+func TestACollectorThatIsAwayHoldsNothingUp(t *testing.T) {
+	receiver := httptest.NewServer(http.NotFoundHandler())
+	receiver.Close()
+	stop, err := tracing.Start(t.Context(), tracing.Options{Endpoint: receiver.URL})
+	require.NoError(t, err)
+	for range 5000 {
+		_, end := tracing.Span(t.Context(), "pass")
+		end(nil)
+	}
+	stop()
+}
+
+func TestEndpointsThatAreNone(t *testing.T) {
+	for _, bad := range []string{"collector:4317", "ftp://h", "http://", "https://user:canary@h:4318", "http://h/?token=canary", "http://h:port"} {
+		_, err := tracing.Start(context.Background(), tracing.Options{Endpoint: bad})
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err), bad)
+		require.NotContains(t, fault.Text(err), "canary")
+	}
+}
+
+// While it is off a span costs next to nothing.
+func TestNoSpansWithoutACollector(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		_, end := tracing.Span(context.Background(), "pass")
+		end(nil)
+	}))
+}
