@@ -37,7 +37,7 @@ image: ## Build the images of operator and jump host as OCI layouts in dist/
 	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
 
 .PHONY: demo
-demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running)
+demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
 	@mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
 	@exec $(BIN)/demo/demo
 

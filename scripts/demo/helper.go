@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,20 +29,27 @@ type helper struct {
 	exited chan struct{}
 }
 
-// start runs a program. With facts it waits until the program prints one line of JSON,
-// and reads it into them. What else the program says goes to a log; its temporary files
-// lie in the demo's folder.
-func (d *demo) start(ctx context.Context, env []string, facts any, name string, args ...string) error {
-	log, err := os.OpenFile(d.path(name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+// program is what runs beside the demo.
+type program struct {
+	name, log string // log is a name too; "": the program's
+	args, env []string
+	// facts, where set, are read from the one line of JSON that it prints.
+	facts any
+}
+
+// start runs a program. With facts it waits until the program has printed them. What else
+// the program says goes to a log; its temporary files lie in the demo's folder.
+func (d *demo) start(ctx context.Context, p program) error {
+	log, err := os.OpenFile(d.path(cmp.Or(p.log, p.name)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(filepath.Join(binDir(), name), args...)
-	if cmd.Dir = d.path("site"); facts != nil {
+	cmd := exec.Command(filepath.Join(binDir(), p.name), p.args...)
+	if cmd.Dir = d.path("site"); p.facts != nil {
 		cmd.Dir = toolchain.Root() // those of the world find the tools by it
 	}
-	cmd.Env = append(append(os.Environ(), env...), "TMPDIR="+d.path("tmp"))
+	cmd.Env = append(append(os.Environ(), p.env...), "TMPDIR="+d.path("tmp"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the demo's business
 	stdin, err := cmd.StdinPipe()
@@ -49,30 +57,30 @@ func (d *demo) start(ctx context.Context, env []string, facts any, name string, 
 		return err
 	}
 	var stdout io.ReadCloser
-	if facts != nil {
+	if p.facts != nil {
 		cmd.Stdout = nil
 		if stdout, err = cmd.StdoutPipe(); err != nil {
 			return err
 		}
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	h := &helper{cmd: cmd, exited: make(chan struct{}), ask: func() { _ = stdin.Close() }}
-	if facts == nil {
+	if p.facts == nil {
 		h.ask = func() { _ = cmd.Process.Signal(syscall.SIGTERM) }
 	}
 	d.running.add(h)
 	told := make(chan error, 1)
 	go func() {
 		defer close(h.exited)
-		if facts != nil {
-			told <- json.NewDecoder(stdout).Decode(facts)
+		if p.facts != nil {
+			told <- json.NewDecoder(stdout).Decode(p.facts)
 			_, _ = io.Copy(io.Discard, stdout)
 		}
 		_ = cmd.Wait()
 	}()
-	if facts == nil {
+	if p.facts == nil {
 		return nil
 	}
 	select {
@@ -80,8 +88,8 @@ func (d *demo) start(ctx context.Context, env []string, facts any, name string, 
 		return ctx.Err()
 	case err := <-told:
 		if err != nil {
-			out, _ := os.ReadFile(d.path(name + ".log")) //nolint:errcheck // only for the message
-			return fmt.Errorf("%s does not start: %w\n%s", name, err, out)
+			out, _ := os.ReadFile(d.path(p.name + ".log")) //nolint:errcheck // only for the message
+			return fmt.Errorf("%s does not start: %w\n%s", p.name, err, out)
 		}
 		return nil
 	}

@@ -6,6 +6,7 @@
 //
 //	make demo             # ends with nothing left behind
 //	KEEP=1 make demo      # leaves the world running until Ctrl-C
+//	SIP=1 make demo       # and a tenant cluster's hosts and services besides
 //
 // It imports little, so that it is there at once: what the world consists of are
 // programs of their own (registries, site), which are built while the first commands run.
@@ -36,7 +37,7 @@ func main() {
 		os.Exit(1)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &demo{out: newPrinter(os.Stdout), keep: os.Getenv("KEEP") != "", dir: dir}
+	d := &demo{out: newPrinter(os.Stdout), keep: os.Getenv("KEEP") != "", sip: os.Getenv("SIP") != "", dir: dir}
 	done := make(chan error, 1)
 	go func() { done <- d.run(ctx) }()
 	select {
@@ -90,6 +91,7 @@ func (d *demo) remove() (err error) {
 type demo struct {
 	out  *printer
 	keep bool
+	sip  bool
 	dir  string // of everything
 
 	connected, isolated *shell.Shell
@@ -113,10 +115,14 @@ func (d *demo) run(ctx context.Context) (err error) {
 			<-d.rest //nolint:errcheck // what it says is of no use any more
 		}
 	}()
-	for _, step := range []func(context.Context) error{
+	steps := []func(context.Context) error{
 		d.buildFirst, d.startRegistries, d.bundle, d.carry, d.land,
 		d.awaitRest, d.startSite, d.startOperator, d.install, d.upgrade, d.tamper,
-	} {
+	}
+	if d.sip {
+		steps = append(steps, d.sipSteps()...)
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			if ctx.Err() == nil {
 				d.explain()

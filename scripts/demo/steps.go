@@ -35,8 +35,12 @@ type site struct{ VCenter, Kubernetes, Kubeconfig string }
 
 func (d *demo) startRegistries(ctx context.Context) error {
 	manifests := upstream.Find()
-	if err := d.start(ctx, nil, &d.registries, "registries", "-connected", d.path("connected"), "-site", d.path("site"),
-		"-manifests", manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")); err != nil {
+	args := []string{"-connected", d.path("connected"), "-site", d.path("site"),
+		"-manifests", manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")}
+	if d.sip {
+		args = append(args, "-jump-host", jumpHost)
+	}
+	if err := d.start(ctx, program{name: "registries", args: args, facts: &d.registries}); err != nil {
 		return err
 	}
 	d.began = time.Now()
@@ -52,7 +56,7 @@ func (d *demo) startRegistries(ctx context.Context) error {
 }
 
 func (d *demo) startSite(ctx context.Context) error {
-	if err := d.start(ctx, nil, &d.site, "site", "-dir", d.path("site"), "-namespace", namespace, "-reference", d.reference()); err != nil {
+	if err := d.start(ctx, program{name: "site", facts: &d.site, args: []string{"-dir", d.path("site"), "-namespace", namespace, "-reference", d.reference()}}); err != nil {
 		return err
 	}
 	d.out.heading("The site's cluster")
@@ -124,29 +128,30 @@ func (d *demo) startOperator(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	kubeconfig, err := d.operatorKubeconfig(ctx)
+	kubeconfig, err := d.kubeconfigOf(ctx, namespace, "vdo-operator")
 	if err != nil {
 		return err
 	}
 	args := append(words("--kubeconfig "+kubeconfig+" --namespace "+namespace), "--leader-elect=false",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
 	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
-	return d.start(ctx, d.isolated.Env, nil, "vdo-operator", args...)
+	return d.start(ctx, program{name: "vdo-operator", args: args, env: d.isolated.Env})
 }
 
-// operatorKubeconfig writes a kubeconfig with a token of the operator's account.
-func (d *demo) operatorKubeconfig(ctx context.Context) (string, error) {
+// kubeconfigOf writes a kubeconfig with a token of an account, and returns its name.
+func (d *demo) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
 	quiet := *d.isolated
 	quiet.Echo = nil
-	token, err := quiet.Run(ctx, "kubectl", "-n", namespace, "create", "token", "vdo-operator", "--duration=24h")
+	token, err := quiet.Run(ctx, "kubectl", "-n", namespace, "create", "token", account, "--duration=24h")
 	if err != nil {
 		return "", err
 	}
-	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/operator.kubeconfig")); err != nil {
+	name := strings.TrimPrefix(account, "vdo-") + ".kubeconfig"
+	if err := copyFile(d.path("site/cluster/kubeconfig"), d.path("site/"+name)); err != nil {
 		return "", err
 	}
-	_, err = quiet.Run(ctx, "kubectl", "--kubeconfig", "operator.kubeconfig", "config", "set-credentials", "admin", "--token", strings.TrimSpace(token))
-	return "operator.kubeconfig", err
+	_, err = quiet.Run(ctx, "kubectl", "--kubeconfig", name, "config", "set-credentials", "admin", "--token", strings.TrimSpace(token))
+	return name, err
 }
 
 // install points the operator at the mirror and the vCenter.
@@ -245,7 +250,7 @@ func (d *demo) explain() {
 	d.out.heading("What went wrong")
 	_, _ = d.isolated.Run(ctx, "kubectl", "-n", namespace, "get", "driverbundles,vspherecloudconfigs,vdoconfigs", "-o", "yaml")
 	d.running.end() // the site then says what its drivers met
-	for _, name := range []string{"site.log", "vdo-operator.log"} {
+	for _, name := range []string{"site.log", "vdo-operator.log", "vdo-operator-sip.log"} {
 		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
 			d.out.say("%s ends with:\n%s", name, log[max(0, len(log)-4<<10):])
 		}

@@ -53,6 +53,7 @@ type Upstream struct {
 	Images []image.Reference
 
 	document *matrix.Document
+	services bool
 	web      *httptest.Server
 	files    map[string][]byte // by path of the URL
 	dir      string
@@ -70,6 +71,9 @@ type UpstreamOptions struct {
 	// snapshot-controller settle for 35 seconds; apart from that the real ones stay
 	// as they are.
 	Hurry bool
+	// JumpHost is where upstream has the jump host of tenant clusters, as REPO:TAG; "" for
+	// none. With it, it has the services that the matrix names.
+	JumpHost string
 	// Program is a static executable that the images are made of, called as the last part
 	// of their names; "" takes layers of random bytes.
 	Program string
@@ -108,7 +112,37 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if err := os.WriteFile(u.CAFile, append(slices.Clone(u.Registry.CA()), pemOf(u.web)...), 0o600); err != nil {
 		return nil, err
 	}
-	return u, u.pushImages(ctx, releases, o.Program)
+	if err := u.pushImages(ctx, releases, o.Program); err != nil {
+		return nil, err
+	}
+	return u, u.pushServices(ctx, o)
+}
+
+// pushServices puts an image under the name of each service's chosen release, and of the
+// jump host.
+func (u *Upstream) pushServices(ctx context.Context, o UpstreamOptions) error {
+	if o.JumpHost == "" {
+		return nil
+	}
+	u.services = true
+	names := []string{u.Registry.Host + "/" + o.JumpHost}
+	for _, s := range matrix.Services() {
+		r, err := u.document.ChooseService(s, nil)
+		if err != nil {
+			return err
+		}
+		names = append(names, r.Image)
+	}
+	for _, name := range names {
+		ref, err := image.ParseReference(name)
+		if err != nil {
+			return err
+		}
+		if err := u.push(ctx, ref, o.Program); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close ends the upstream world.
@@ -124,11 +158,14 @@ func (u *Upstream) Close() {
 // Flags are what vdo-bundle needs on its command line to see this world instead of
 // the real one.
 func (u *Upstream) Flags() []string {
-	return []string{
+	flags := []string{
 		"--source-map", "registry.k8s.io=" + u.Registry.Host,
 		"--source-map", "docker.io=" + u.Registry.Host,
-		"--ca-file", u.CAFile, "--matrix", u.MatrixFile,
 	}
+	if u.services {
+		flags = append(flags, "--source-map", "ghcr.io="+u.Registry.Host)
+	}
+	return append(flags, "--ca-file", u.CAFile, "--matrix", u.MatrixFile)
 }
 
 func (u *Upstream) serve(w http.ResponseWriter, r *http.Request) {

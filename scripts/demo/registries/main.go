@@ -20,8 +20,9 @@ func main() {
 	manifests := flag.String("manifests", "", "folder of the real upstream manifests; none: stand-ins")
 	program := flag.String("program", "", "static program that images are made of")
 	releases := flag.String("releases", "", "releases that upstream has: cpi@1.33.1,csi@3.5.1")
+	jumpHost := flag.String("jump-host", "", "REPO:TAG that upstream has the jump host at, and with it the services of tenant clusters")
 	flag.Parse()
-	options := world.UpstreamOptions{Dir: *connected, Manifests: *manifests, Program: *program, Releases: strings.Split(*releases, ",")}
+	options := world.UpstreamOptions{Dir: *connected, Manifests: *manifests, Program: *program, Releases: strings.Split(*releases, ","), JumpHost: *jumpHost}
 	if err := run(options, *site); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	_ "embed"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+)
+
+const (
+	sipNamespace = "vmware-system-sip"
+	jumpHost     = "vdo/vdo-jumphost:v0.1.0"
+)
+
+// The site's bare-metal hosts, and the tenant cluster that wants some of them.
+var (
+	//go:embed hosts.yaml
+	hostsFile string
+	//go:embed tenant.yaml
+	tenantFile string
+)
+
+// sipSteps are what SIP=1 shows after the main job: the hosts and services of a tenant
+// cluster, from a bundle of their own, by another operator under another account.
+func (d *demo) sipSteps() []func(context.Context) error {
+	return []func(context.Context) error{
+		d.servicesBundle, d.startSIP, d.tenant, d.growTenant, d.failedHost, d.deleteTenant,
+	}
+}
+
+func (d *demo) servicesReference() string { return d.registries.Mirror + "/vdo/services:stable" }
+
+// servicesBundle locks, signs, carries and lands the services' images.
+func (d *demo) servicesBundle(ctx context.Context) error {
+	d.out.heading("SIP: a bundle of the services that stand before tenant clusters")
+	lock := words("vdo-bundle lock --drivers none --services sip --jump-host " + d.registries.Upstream + "/" + jumpHost + " -o services.yaml")
+	if err := d.sequence(ctx, d.connected,
+		append(lock, d.registries.Flags...),
+		append(words("vdo-bundle pull --lock services.yaml --sign-key vdo.key -o services.tar"), d.registries.Flags...),
+	); err != nil {
+		return err
+	}
+	if err := copyFile(d.path("connected/services.tar"), d.path("site/services.tar")); err != nil {
+		return err
+	}
+	return d.sequence(ctx, d.isolated, words("vdo-bundle push services.tar "+d.servicesReference()+" --key vdo.pub --ca-file mirror-ca.crt"))
+}
+
+// startSIP installs the kinds and rights of the operator for SIPClusters, and runs it
+// beside the cluster with the rights of its own account.
+func (d *demo) startSIP(ctx context.Context) error {
+	d.out.heading("SIP: its operator, with the rights of an account that reads no vCenter's login")
+	if err := d.writeSIPFiles(); err != nil {
+		return err
+	}
+	deploy := filepath.Join(toolchain.Root(), "deploy", "sip")
+	if err := d.sequence(ctx, d.isolated,
+		words("kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml")),
+		words("kubectl apply -f hosts.yaml"),
+		words("kubectl apply -f "+filepath.Join(deploy, "bindings.yaml")),
+		words("kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub"),
+		words("kubectl -n "+sipNamespace+" create configmap vdo-registry-ca --from-file=ca.crt=mirror-ca.crt"),
+		words("kubectl -n "+sipNamespace+" create secret generic vdo-registry --type=kubernetes.io/dockerconfigjson --from-file=.dockerconfigjson=docker/config.json"),
+	); err != nil {
+		return err
+	}
+	kubeconfig, err := d.kubeconfigOf(ctx, sipNamespace, "vdo-operator-sip")
+	if err != nil {
+		return err
+	}
+	args := append(words("--controllers=sip --kubeconfig "+kubeconfig), "--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
+	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
+	return d.start(ctx, program{name: "vdo-operator", log: "vdo-operator-sip", args: args, env: d.isolated.Env})
+}
+
+func (d *demo) writeSIPFiles() error {
+	key, err := publicKey()
+	if err != nil {
+		return err
+	}
+	var tenant bytes.Buffer
+	values := map[string]string{"Reference": d.servicesReference(), "Key": key}
+	if err := template.Must(template.New("tenant").Parse(tenantFile)).Execute(&tenant, values); err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{"hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
+		if err := os.WriteFile(d.path("site/"+name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publicKey is an administrator's for the jump host, in the form of authorized_keys.
+func publicKey() (string, error) {
+	public, _, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return "", err
+	}
+	const kind = "ssh-ed25519"
+	var wire []byte
+	for _, field := range [][]byte{[]byte(kind), public} {
+		wire = append(binary.BigEndian.AppendUint32(wire, uint32(len(field))), field...) //nolint:gosec // some bytes
+	}
+	return kind + " " + base64.StdEncoding.EncodeToString(wire) + " admin@site", nil
+}
+
+const (
+	showHosts = "kubectl -n metal3 get baremetalhosts -L sip.airshipit.org/cluster-name -L sip.airshipit.org/node-type -L site.example/rack"
+	showSIP   = "kubectl -n tenants get sipclusters"
+)
+
+func held(n int) []string {
+	return words(fmt.Sprintf("kubectl -n tenants wait --for=jsonpath={.status.held}=%d sipcluster/tenant-1 --timeout=120s", n))
+}
+
+var sipReady = words("kubectl -n tenants wait --for=condition=Ready sipcluster/tenant-1 --timeout=120s")
+
+// tenant makes a SIPCluster.
+func (d *demo) tenant(ctx context.Context) error {
+	d.out.heading("SIP: a tenant cluster gets its hosts, load balancers and jump host")
+	return d.sequence(ctx, d.isolated,
+		words("kubectl apply -f tenant.yaml"),
+		words("kubectl -n "+sipNamespace+" wait --for=condition=Ready driverbundle/services --timeout=120s"),
+		sipReady,
+		words(showSIP), words(showHosts),
+		words("kubectl -n tenants get deployments,services"),
+		words(`kubectl -n tenants get sipcluster tenant-1 -o jsonpath={range.status.services[*]}{.kind}{"\t"}{.endpoints}{"\t"}{.image}{"\n"}{end}`),
+	)
+}
+
+// growTenant asks for a worker more.
+func (d *demo) growTenant(ctx context.Context) error {
+	d.out.heading("SIP: it grows by one worker; only the missing host is taken")
+	return d.sequence(ctx, d.isolated,
+		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"active":2}}}}}`),
+		held(4), sipReady, words(showHosts),
+	)
+}
+
+// failedHost breaks a worker's host. There is none on standby, so it is held, and said.
+func (d *demo) failedHost(ctx context.Context) error {
+	d.out.heading("SIP: a host fails, and one that is free takes its place")
+	return d.sequence(ctx, d.isolated,
+		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`),
+		held(5), sipReady,
+		words(`kubectl -n metal3 patch baremetalhost worker-1 --type=merge -p {"status":{"operationalStatus":"error","errorType":"power_management_error"}}`),
+		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-4 --timeout=120s"),
+		sipReady, words(showHosts),
+	)
+}
+
+// deleteTenant takes all of it away.
+func (d *demo) deleteTenant(ctx context.Context) error {
+	d.out.heading("SIP: the tenant cluster goes; its hosts are free again")
+	return d.sequence(ctx, d.isolated,
+		words("kubectl -n tenants delete sipcluster tenant-1 --timeout=120s"),
+		words(showHosts),
+		words("kubectl -n tenants get deployments,services,secrets"),
+	)
+}
