@@ -23,6 +23,8 @@ const (
 
 // The site's bare-metal hosts, and the tenant cluster that wants some of them.
 var (
+	//go:embed metal3.yaml
+	metal3File string
 	//go:embed hosts.yaml
 	hostsFile string
 	//go:embed tenant.yaml
@@ -65,6 +67,8 @@ func (d *demo) startSIP(ctx context.Context) error {
 	deploy := filepath.Join(toolchain.Root(), "deploy", "sip")
 	if err := d.sequence(ctx, d.isolated,
 		words("kubectl apply -f "+filepath.Join(deploy, "crds")+" -f "+filepath.Join(deploy, "namespace.yaml")+" -f "+filepath.Join(deploy, "rbac.yaml")),
+		words("kubectl apply -f metal3.yaml"),
+		words("kubectl wait --for=condition=Established crd/baremetalhosts.metal3.io crd/sipclusters.airship.airshipit.org --timeout=60s"),
 		words("kubectl apply -f hosts.yaml"),
 		words("kubectl apply -f "+filepath.Join(deploy, "bindings.yaml")),
 		words("kubectl -n "+sipNamespace+" create configmap vdo-trust --from-file=vdo.pub"),
@@ -92,7 +96,7 @@ func (d *demo) writeSIPFiles() error {
 	if err := template.Must(template.New("tenant").Parse(tenantFile)).Execute(&tenant, values); err != nil {
 		return err
 	}
-	for name, data := range map[string][]byte{"hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
+	for name, data := range map[string][]byte{"metal3.yaml": []byte(metal3File), "hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
 		if err := os.WriteFile(d.path("site/"+name), data, 0o600); err != nil {
 			return err
 		}

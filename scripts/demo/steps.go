@@ -249,6 +249,9 @@ func (d *demo) explain() {
 	defer cancel()
 	d.out.heading("What went wrong")
 	_, _ = d.isolated.Run(ctx, "kubectl", "-n", namespace, "get", "driverbundles,vspherecloudconfigs,vdoconfigs", "-o", "yaml")
+	if d.sip {
+		_, _ = d.isolated.Run(ctx, "kubectl", "get", "sipclusters,baremetalhosts", "-A", "-o", "yaml")
+	}
 	d.running.end() // the site then says what its drivers met
 	for _, name := range []string{"site.log", "vdo-operator.log", "vdo-operator-sip.log"} {
 		if log, err := os.ReadFile(d.path(name)); err == nil && len(log) > 0 {
