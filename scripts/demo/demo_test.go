@@ -158,7 +158,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 // connected when it ends: a session that waits for updates, as govc and the CSI driver's
 // syncer do, and a watch.
 func TestKeptDemoEndsUnderItsClients(t *testing.T) {
-	r := runDemo(t, toolchain.Root(), "KEEP=1")
+	r := runDemo(t, toolchain.Root(), "KEEP=1", "SIP=1")
 	address := r.await(`vCenter  (127\.0\.0\.1:\d+), CA`)
 	ca := r.await(`vCenter  .*, CA (\S+)`)
 	kubeconfig := r.await(`export KUBECONFIG=(\S+)`)

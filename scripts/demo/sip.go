@@ -151,7 +151,7 @@ func (d *demo) growTenant(ctx context.Context) error {
 	)
 }
 
-// failedHost breaks a worker's host. There is none on standby, so it is held, and said.
+// failedHost asks for a worker on standby, and then breaks one.
 func (d *demo) failedHost(ctx context.Context) error {
 	d.out.heading("SIP: a host fails, and one that is free takes its place")
 	return d.sequence(ctx, d.isolated,
