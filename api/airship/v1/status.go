@@ -60,8 +60,8 @@ type ServiceStatus struct {
 	Kind string `json:"kind"`
 	// Ready is whether it serves as the spec says.
 	Ready bool `json:"ready"`
-	// Endpoints are ports of every node, as :PORT or :START-END, and the cluster's own
-	// address, as IP:PORT.
+	// Endpoints are ports of every node, as :PORT or :START-END, and the Service's address
+	// in the cluster.
 	// +optional
 	// +listType=atomic
 	Endpoints []string `json:"endpoints,omitempty"`

@@ -104,7 +104,7 @@ func (s state) endpoints() []string {
 	for _, port := range s.Ports {
 		text := fmt.Sprintf(":%d", port.Start)
 		if port.End > port.Start {
-			text += fmt.Sprintf("-:%d", port.End)
+			text += fmt.Sprintf("-%d", port.End)
 		}
 		all = append(all, text)
 	}
