@@ -44,8 +44,8 @@ const (
 )
 
 // Canaries looks at the chosen nodes. A node that is not ready counts when it is back, as
-// long as there is another one. One pod is replaced at a time, and only while the DaemonSet
-// replaces none by itself.
+// long as there is another one, unless it has the new pod: that may be what ails it. One pod
+// is replaced at a time, and only while the DaemonSet replaces none by itself.
 func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var c Canaries
 	pods := o.canaryPods()
@@ -62,6 +62,9 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 			c.Missing = append(c.Missing, n.Name)
 		}
 		if !ready(n) {
+			if p.state == canaryNew || p.state == canaryBusy {
+				lacks, busy = append(lacks, n.Name+" is not ready, and has the new pod"), true
+			}
 			continue
 		}
 		up++

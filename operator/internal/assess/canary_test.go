@@ -42,6 +42,8 @@ func TestCanaries(t *testing.T) {
 		"the pod of before is not well":  {pods: []pod{ok("a"), {"b", old, false, false}, before("c")}, updated: 1, replace: "b", why: "b has the pod of before"},
 		"all are well":                   {pods: []pod{ok("a"), ok("b"), before("c")}, updated: 2},
 		"one is away":                    {pods: []pod{before("a"), ok("b")}, away: []string{"a"}, updated: 1},
+		"one went with its new pod":      {pods: []pod{{"a", next, false, false}, ok("b")}, away: []string{"a"}, updated: 1, why: "a is not ready, and has the new pod"},
+		"one went before the others":     {pods: []pod{ok("a"), before("b")}, away: []string{"a"}, why: "a is not ready, and has the new pod; b has the pod of before"},
 		"all are away":                   {pods: []pod{ok("a"), ok("b")}, away: []string{"a", "b"}, why: "no chosen node is ready (a, b)"},
 		"pods are replaced by others":    {pods: []pod{before("a"), before("b")}, rolling: true, why: "a has the pod of before; b has the pod of before"},
 		"it is not known yet":            {pods: []pod{before("a"), before("b")}, behind: true, why: "a has the pod of before; b has the pod of before"},

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,11 +76,19 @@ func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) 
 	return p.dropRevisions(ctx, before, p.inventory)
 }
 
+// elsewhere tells whether something else than the revision in force is at fault, or is waited
+// for. What checks keep back is none of that: they concern what is not in force yet.
+func (p *pass) elsewhere() bool {
+	waiting, held := p.site.vcentersHeld()
+	return p.outcome.applied != nil || p.outcome.resolved != nil || held != nil ||
+		cmp.Or(p.site.waiting, waiting) != "" || len(p.site.faults) > 0
+}
+
 // lookAt is what this pass saw of the revision in force.
 func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	report := p.outcome.report
 	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.applied == nil,
-		Elsewhere: p.outcome.applied != nil || p.unresolved() != nil || p.awaits() != "" || len(p.site.faults) > 0}
+		Elsewhere: p.elsewhere()}
 	if policy := p.config.Spec.UpgradePolicy; policy != nil {
 		l.Deadline = policy.HealthDeadline.Duration
 	}
