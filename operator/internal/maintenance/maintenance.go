@@ -12,8 +12,10 @@
 //
 // So it can be stopped at any time, and a further run goes on with the node that was begun
 // before it touches another one. Only what was cordoned here is uncordoned. Of the control
-// plane one node is worked on at a time, and none unless two others are ready: with fewer
-// the cluster's own state would have no majority while the node is off.
+// plane one node is worked on at a time, and none unless the others that are ready are a
+// majority of all its nodes, and two at least: with fewer the cluster's own state would have
+// no majority while the node is off. That is looked at before a node is cordoned, and again
+// directly before its guest is shut down, also where the work was begun by a run before.
 package maintenance
 
 import (

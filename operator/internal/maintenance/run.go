@@ -44,7 +44,7 @@ type Run struct {
 	Drain bool
 	// Force deletes pods that nothing makes again, EmptyDirs such with data on the node.
 	Force, EmptyDirs bool
-	// Outage works on the control plane also where two others are not ready.
+	// Outage works on the control plane also where the others have no majority.
 	Outage bool
 	// Progress is told what is done.
 	Progress func(node, text string)
@@ -99,7 +99,7 @@ func clusterFault(op string, err error) error {
 // machine works on one VM.
 func (r *Run) machine(ctx context.Context, m Machine, started bool) error {
 	if m.ControlPlane && !started {
-		if err := r.others(ctx, m.Node); err != nil {
+		if err := r.majority(ctx, m.Node); err != nil {
 			return err
 		}
 	}
@@ -144,32 +144,39 @@ func (r *Run) say(node, text string) {
 	}
 }
 
-// others demands that two other nodes of the control plane are ready.
-func (r *Run) others(ctx context.Context, node string) error {
+// majority demands that the control plane has its majority without a node, in the nodes
+// that are ready and that no work was begun on. Two runs at once write their annotations
+// before they look here, so that one of them at least sees the other's.
+func (r *Run) majority(ctx context.Context, node string) error {
 	var nodes corev1.NodeList
 	if err := r.API.List(ctx, &nodes); err != nil {
 		return clusterFault("read the nodes", err)
 	}
-	ready := 0
+	all, ready := 0, 0
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		_, control := n.Labels["node-role.kubernetes.io/control-plane"]
 		_, master := n.Labels["node-role.kubernetes.io/master"]
-		if n.Name == node || !control && !master {
+		if !control && !master {
+			continue
+		}
+		all++
+		if n.Name == node {
 			continue
 		}
 		if _, busy := n.Annotations[Annotation]; busy {
-			return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", n.Name), Hint: "finish that first"}
+			return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node, Err: fmt.Errorf("%s, of the control plane too, is worked on", n.Name), Hint: "finish that first; where two runs began both, end the work on one: kubectl annotate node " + n.Name + " " + Annotation + "- and kubectl uncordon " + n.Name}
 		}
 		if isReady(n) {
 			ready++
 		}
 	}
-	if ready >= 2 || r.Outage {
+	needed := max(all/2+1, 2)
+	if ready >= needed || r.Outage {
 		return nil
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "power off the VM of", Subject: node,
-		Err:  fmt.Errorf("%d other nodes of the control plane are ready, and without two the cluster has no majority while it is off", ready),
+		Err:  fmt.Errorf("%d other nodes of the control plane are ready, and with fewer than %d the cluster has no majority of %d while it is off", ready, needed, all),
 		Hint: "see that the others are ready; or accept that the API server is away meanwhile: --control-plane-outage"}
 }
 
@@ -221,6 +228,11 @@ func (r *Run) off(ctx context.Context, vms VMs, m Machine) error {
 	state, err := vms.MachineState(ctx, m.ID)
 	if err != nil || state.Off {
 		return err
+	}
+	if m.ControlPlane { // the drain took its time, and the work may have been begun long ago
+		if err := r.majority(ctx, m.Node); err != nil {
+			return err
+		}
 	}
 	if !state.ToolsRunning {
 		return &fault.Error{Reason: fault.Refused, Op: "shut down the guest of", Subject: m.Path, Err: errors.New("VMware Tools does not run in it"),

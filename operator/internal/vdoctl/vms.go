@@ -67,7 +67,7 @@ paravirtual SCSI controller. None of it can be changed while a VM runs, so witho
 --power-off it is only shown. With it, node by node, workers first: cordon, evict the pods
 (--drain; disruption budgets are respected), wait until volumes are detached, shut the
 guest down, change the settings, power on, wait for the kubelet, uncordon. Of the control
-plane one node at a time, and only where two others are ready.
+plane one node at a time, and only where the others that are ready are a majority of it.
 
 It can be stopped with Ctrl-C at any time; the same command goes on with the node that it
 was at, known by the annotation ` + maintenance.Annotation + `. Only what was cordoned here is
@@ -82,7 +82,7 @@ uncordoned. The VMs are changed with the login that --username names.`,
 		fl.BoolVar(&o.drain, "drain", false, "evict the pods of a node before")
 		fl.BoolVar(&o.force, "force", false, "evict pods too that nothing makes again")
 		fl.BoolVar(&o.emptyDirs, "delete-emptydir-data", false, "evict pods too that keep data on the node")
-		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though fewer than two others of it are ready: the API server may be away meanwhile")
+		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though the others of it that are ready are no majority: the API server may be away meanwhile")
 		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long to wait for each thing")
 	})
 	cmd.Flags().Lookup("username").Usage = "`NAME@DOMAIN` of who may change the VMs"
