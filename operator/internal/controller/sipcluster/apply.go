@@ -29,11 +29,12 @@ func (p *pass) apply(ctx context.Context) error {
 	if err := p.records.save(ctx, p); err != nil {
 		return err
 	}
+	p.applied = true
 	var errs []error
 	for _, service := range p.rendered.Services {
-		err := p.applyService(ctx, service, planned.Stage(service.Name))
+		done, err := p.applyService(ctx, service, planned.Stage(service.Name))
 		errs = append(errs, err)
-		p.assess(service, err == nil)
+		p.assess(service, done)
 	}
 	errs = append(errs, p.prune(ctx, planned), p.records.save(ctx, p))
 	return errors.Join(errs...)
@@ -83,14 +84,16 @@ func strategy(kind string) render.Strategy {
 	return render.Merge
 }
 
-// applyService does the steps of one service. What fails stops it, and no other.
-func (p *pass) applyService(ctx context.Context, service services.Service, steps []plan.Step) error {
+// applyService does the steps of one service, and tells whether all are done: what is
+// deleted to be made anew keeps the steps after it for a later pass. What fails stops the
+// service, and no other.
+func (p *pass) applyService(ctx context.Context, service services.Service, steps []plan.Step) (done bool, err error) {
 	if service.Err != nil {
-		return nil //nolint:nilerr // told already
+		return false, nil //nolint:nilerr // told already
 	}
 	for _, s := range steps {
 		if s.Err != nil {
-			return conflicted(s.Err)
+			return false, conflicted(s.Err)
 		}
 	}
 	for _, s := range steps {
@@ -98,11 +101,11 @@ func (p *pass) applyService(ctx context.Context, service services.Service, steps
 		if s.Writes() {
 			made, err := p.Cluster.Apply(ctx, s, live)
 			if err != nil {
-				return err
+				return false, err
 			}
 			if made == nil { // deleted, to be made anew
 				p.again = true
-				return nil
+				return false, nil
 			}
 			live = made
 			p.records.live[s.Key] = made
@@ -115,7 +118,7 @@ func (p *pass) applyService(ctx context.Context, service services.Service, steps
 			p.records.inventory = p.records.inventory.With(inventory.Entry{ID: s.ID, Driver: s.Driver, UID: string(live.GetUID()), Release: release})
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // prune removes what is no longer wanted: all of a service that is gone, and of the others

@@ -13,8 +13,8 @@ import (
 // label puts the labels on what is held, once all services are ready, and gives back what
 // leaves, once no service leads there any more.
 func (p *pass) label(ctx context.Context) error {
-	if p.rendered.Services == nil && p.wantsServices() {
-		return nil // nothing is known of them
+	if !p.applied {
+		return nil // nothing is known of the services
 	}
 	var errs []error
 	for _, r := range p.choice.Roles {
@@ -23,18 +23,13 @@ func (p *pass) label(ctx context.Context) error {
 				errs = append(errs, p.labelHost(ctx, r.Role, p.snapshot.hosts[h.Key()]))
 			}
 		}
-		if p.allReady(true) {
+		if p.releasable() {
 			for _, l := range r.Leave {
 				errs = append(errs, p.release(ctx, p.key, p.snapshot.hosts[l.Key()], false))
 			}
 		}
 	}
 	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
-}
-
-func (p *pass) wantsServices() bool {
-	s := &p.sip.Spec.Services
-	return len(s.LoadBalancerControlPlane)+len(s.LoadBalancerWorker)+len(s.JumpHost)+len(s.Auth) > 0
 }
 
 func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {

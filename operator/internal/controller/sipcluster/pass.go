@@ -29,6 +29,7 @@ type pass struct {
 	records   records
 	states    []state // of the services, in the order rendered
 	again     bool    // something is to be done at once
+	applied   bool    // what is on the cluster is known, and the services were applied, or failed one by one
 }
 
 // Pass is one pass over a SIPCluster that is not being deleted.

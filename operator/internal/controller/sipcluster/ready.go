@@ -46,7 +46,7 @@ func (p *pass) assess(s services.Service, applied bool) {
 	case s.Err != nil:
 		st.message = "it cannot be rendered: see the condition Ready"
 	case !applied:
-		st.message = "it cannot be applied: see the condition Ready"
+		st.message = "it is not applied yet: see the condition Ready"
 	case o == nil:
 		st.message = "it is being made"
 	default:
@@ -96,6 +96,23 @@ func (p *pass) allReady(leadingToHosts bool) bool {
 		}
 	}
 	return len(p.states) == len(p.rendered.Services)
+}
+
+// releasable tells whether hosts may be given back: no service leads to one that leaves,
+// neither one that is rendered nor one that was taken out of the spec and is not gone yet.
+func (p *pass) releasable() bool {
+	return !p.again && p.allReady(true) && len(p.outgoing()) == 0
+}
+
+// outgoing are the services that are recorded and no longer rendered, sorted.
+func (p *pass) outgoing() []string {
+	var all []string
+	for _, part := range p.records.inventory.Drivers() {
+		if p.state(string(part)) == nil {
+			all = append(all, string(part))
+		}
+	}
+	return all
 }
 
 // endpoints are the ports of every node, and the Service's own address.

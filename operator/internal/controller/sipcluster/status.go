@@ -197,6 +197,9 @@ func (p *pass) unfinished() string {
 	if len(all) > 0 {
 		return "waiting for " + few(all)
 	}
+	if out := p.outgoing(); p.applied && len(out) > 0 {
+		return "removing " + few(out)
+	}
 	for _, h := range p.status().Hosts {
 		if strings.HasPrefix(h.Problem, "it leaves: ") {
 			all = append(all, h.Namespace+"/"+h.Name)
