@@ -2,7 +2,6 @@ package dex
 
 import (
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/certificate"
 )
 
 // Connector is a provider of users. It does not print.
@@ -32,6 +33,7 @@ func (c Connector) GoString() string { return c.String() }
 type kind struct {
 	known    []string
 	nested   map[string][]string
+	deep     map[string][]string // what is in what is nested: in one, or in each of a list
 	required []string
 	refused  map[string]string // with what to do
 }
@@ -48,6 +50,7 @@ var kinds = map[string]kind{
 			"userSearch":  {"baseDN", "filter", "username", "scope", "idAttr", "emailAttr", "nameAttr", "preferredUsernameAttr", "emailSuffix"},
 			"groupSearch": {"baseDN", "filter", "scope", "userAttr", "groupAttr", "recursionGroupAttr", "userMatchers", "nameAttr"},
 		},
+		deep:     map[string][]string{"groupSearch.userMatchers": {"userAttr", "groupAttr", "recursionGroupAttr"}},
 		required: []string{"host", "userSearch.baseDN", "userSearch.username"},
 		refused: map[string]string{
 			"rootCA": noFiles + "use rootCAData", "clientCert": noFiles + "use bindDN and bindPW", "clientKey": noFiles + "use bindDN and bindPW",
@@ -63,6 +66,11 @@ var kinds = map[string]kind{
 			"providerDiscoveryOverrides": {"tokenURL", "authURL", "jwksURL"},
 			"claimMapping":               {"preferred_username", "email", "groups"},
 			"claimModifications":         {"newGroupFromClaims", "filterGroupClaims", "modifyGroupNames"},
+		},
+		deep: map[string][]string{
+			"claimModifications.newGroupFromClaims": {"claims", "delimiter", "clearDelimiter", "prefix"},
+			"claimModifications.filterGroupClaims":  {"groupsFilter"},
+			"claimModifications.modifyGroupNames":   {"prefix", "suffix"},
 		},
 		required: []string{"issuer", "clientID", "clientSecret"},
 		refused:  map[string]string{"hostedDomains": "Dex does not look at it any more: use allowedGroups"},
@@ -122,11 +130,7 @@ func (k kind) check(settings map[string]any) error {
 		case nested && !isMap:
 			errs = append(errs, fmt.Errorf("%s has to have names and values", name))
 		case nested:
-			for _, in := range slices.Sorted(maps.Keys(inner)) {
-				if !slices.Contains(known, in) {
-					errs = append(errs, unknown(name+"."+in, known))
-				}
-			}
+			errs = append(errs, k.checkNested(name, inner, known)...)
 		}
 	}
 	for _, name := range k.required {
@@ -137,10 +141,48 @@ func (k kind) check(settings map[string]any) error {
 	return errors.Join(errs...)
 }
 
+// checkNested checks what is in the settings below name, and what is in those. Dex ignores
+// a setting that it does not know: with a name misspelt, groups would not be filtered.
+func (k kind) checkNested(name string, inner map[string]any, known []string) []error {
+	var errs []error
+	for _, in := range slices.Sorted(maps.Keys(inner)) {
+		at := name + "." + in
+		deep, has := k.deep[at]
+		switch {
+		case !slices.Contains(known, in):
+			errs = append(errs, unknown(at, known))
+		case has:
+			errs = append(errs, checkDeep(at, inner[in], deep)...)
+		}
+	}
+	return errs
+}
+
+// checkDeep checks names and values, or a list of such.
+func checkDeep(name string, value any, known []string) []error {
+	list, isList := value.([]any)
+	if !isList {
+		list = []any{value}
+	}
+	var errs []error
+	for _, one := range list {
+		settings, isMap := one.(map[string]any)
+		if !isMap {
+			errs = append(errs, fmt.Errorf("%s has to have names and values", name))
+		}
+		for _, in := range slices.Sorted(maps.Keys(settings)) {
+			if !slices.Contains(known, in) {
+				errs = append(errs, unknown(name+"."+in, known))
+			}
+		}
+	}
+	return errs
+}
+
 // unknown names a setting that is not known. A name is quoted as far as it is one: a
 // mistake in indentation can make a name of a secret.
 func unknown(name string, known []string) error {
-	if !regexp.MustCompile(`^[A-Za-z][A-Za-z_.]{0,39}$`).MatchString(name) {
+	if !regexp.MustCompile(`^[A-Za-z][A-Za-z_.]{0,79}$`).MatchString(name) {
 		name = "a name that is not shown here"
 	}
 	return fmt.Errorf("%s is not a setting that Dex knows; it knows %s", name, strings.Join(known, ", "))
@@ -171,7 +213,7 @@ func checkTrust(settings map[string]any) error {
 	return errors.Join(errs...)
 }
 
-// isPEM tells whether a value is base64 of a PEM certificate, or, where plain is allowed,
+// isPEM tells whether a value is base64 of PEM certificates alone, or, where plain is allowed,
 // one itself.
 func isPEM(v any, plain bool) bool {
 	text, _ := v.(string)
@@ -179,8 +221,8 @@ func isPEM(v any, plain bool) bool {
 	if err != nil && plain {
 		data = []byte(text)
 	}
-	block, _ := pem.Decode(data)
-	return block != nil && block.Type == "CERTIFICATE"
+	_, err = certificate.Public(data)
+	return err == nil
 }
 
 // Target is where a connector makes connections to.

@@ -34,10 +34,10 @@ func oidc(settings string) Connector {
 }
 
 func saml(t testing.TB, settings string) Connector {
-	return Connector{Type: "saml", ID: "saml", Secret: "saml", Settings: []byte("ssoURL: https://idp.site/sso\nusernameAttr: name\nemailAttr: mail\ncaData: " + base64.StdEncoding.EncodeToString(certificate(t)) + "\n" + settings)}
+	return Connector{Type: "saml", ID: "saml", Secret: "saml", Settings: []byte("ssoURL: https://idp.site/sso\nusernameAttr: name\nemailAttr: mail\ncaData: " + base64.StdEncoding.EncodeToString(caOf(t)) + "\n" + settings)}
 }
 
-func certificate(t testing.TB) []byte {
+func caOf(t testing.TB) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pki.Root(t, "idp").Certificate.Raw})
 }
 
@@ -136,7 +136,19 @@ func TestBadInputIsRefused(t *testing.T) {
 		"userSearch.baseDn is not a setting": func(c *Config) {
 			c.Connectors[0] = Connector{Type: "ldap", ID: "l", Settings: []byte("host: a\nuserSearch: {baseDn: x, username: y}\n")}
 		},
-		"rootCAs has to be a list of":      func(c *Config) { c.Connectors[1] = oidc("rootCAs: [/etc/ssl/x.pem]\n") },
+		"rootCAs has to be a list of": func(c *Config) { c.Connectors[1] = oidc("rootCAs: [/etc/ssl/x.pem]\n") },
+		"claimModifications.filterGroupClaims.groupFilter is not a setting": func(c *Config) {
+			c.Connectors[1] = oidc("claimModifications: {filterGroupClaims: {groupFilter: x}}\n")
+		},
+		"claimModifications.newGroupFromClaims.claim is not a setting": func(c *Config) {
+			c.Connectors[1] = oidc("claimModifications: {newGroupFromClaims: [{claims: [a]}, {claim: b}]}\n")
+		},
+		"claimModifications.modifyGroupNames has to have names": func(c *Config) {
+			c.Connectors[1] = oidc("claimModifications: {modifyGroupNames: x}\n")
+		},
+		"groupSearch.userMatchers.groupAttrr is not a setting": func(c *Config) {
+			c.Connectors[0] = ldap("groupSearch: {userMatchers: [{userAttr: a, groupAttrr: b}]}\n")
+		},
 		"redirectURI is not https://login": func(c *Config) { c.Connectors[1] = oidc("redirectURI: https://evil.site/callback\n") },
 		"clientSecret is missing": func(c *Config) {
 			c.Connectors[1].Settings = []byte("issuer: https://idp.site\nclientID: x\nclientSecret: ''\n")
@@ -159,6 +171,17 @@ func TestBadInputIsRefused(t *testing.T) {
 		require.NotEmpty(t, fault.HintOf(err), want)
 		require.NotContains(t, fault.Text(err), "s3cret", want)
 	}
+}
+
+// What Dex reads below the second level is let through.
+func TestDeepSettingsAreTaken(t *testing.T) {
+	c := good(t)
+	c.Connectors = []Connector{
+		ldap("groupSearch: {userMatchers: [{userAttr: a, groupAttr: b, recursionGroupAttr: c}]}\n"),
+		oidc("claimModifications: {newGroupFromClaims: [{claims: [a], delimiter: '-', clearDelimiter: true, prefix: p}], filterGroupClaims: {groupsFilter: '^x'}, modifyGroupNames: {prefix: a, suffix: b}}\n"),
+	}
+	_, err := c.Text()
+	require.NoError(t, err)
 }
 
 func weak(t *testing.T) string {
