@@ -5,6 +5,7 @@
 package certificate
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"io"
 	"math/big"
+	"strings"
 )
 
 // NewKey makes a key: P-256.
@@ -47,14 +49,56 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// Parse returns the first certificate of PEM data.
+// Parse returns the first certificate of PEM data, of which [Public] has nothing to refuse.
 func Parse(data []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("there is no PEM certificate")
+	certs, err := parse(data)
+	if err != nil {
+		return nil, err
 	}
-	return x509.ParseCertificate(block.Bytes)
+	return certs[0], nil
 }
+
+// Public returns the certificates of PEM data, PEM again and nothing besides: it is what
+// may be shown to everybody. Text between the certificates is left out. A block of another
+// kind, such as a private key, or one that cannot be read, is an error, which quotes nothing.
+func Public(data []byte) ([]byte, error) {
+	certs, err := parse(data)
+	var out []byte
+	for _, c := range certs {
+		out = append(out, Encode(c.Raw)...)
+	}
+	return out, err
+}
+
+func parse(data []byte) ([]*x509.Certificate, error) {
+	// Decode skips what it cannot read, so that blocks are counted by how they begin.
+	begun := bytes.Count(data, []byte("-----BEGIN "))
+	var out []*x509.Certificate
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if strings.Contains(block.Type, "PRIVATE KEY") {
+			return nil, ErrHasKey
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			return nil, errNotCertificates
+		}
+		out = append(out, cert)
+	}
+	switch {
+	case bytes.Contains(data, []byte("PRIVATE KEY-----")):
+		return nil, ErrHasKey
+	case begun == 0:
+		return nil, errors.New("there is no PEM certificate")
+	case begun != len(out):
+		return nil, errNotCertificates
+	}
+	return out, nil
+}
+
+// ErrHasKey is a private key among what everybody may see.
+var ErrHasKey = errors.New("there is a private key beside the certificate: take the key out")
+
+var errNotCertificates = errors.New("there is a PEM block that is not a certificate: take it out")
 
 // ErrKey is a private key that cannot be read or belongs to another certificate. What is
 // wrong with it is not told, since that could quote it.

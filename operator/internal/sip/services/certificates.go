@@ -52,7 +52,8 @@ func (r *rendering) ownAuthority() (signer, error) {
 	kept := r.in.Kept[r.w.name+suffixCA]
 	cert, key, err := certificate.Pair(kept[tlsCert], kept[tlsKey])
 	if err == nil && cert.IsCA && r.counts(cert) && r.in.Now.Add(leafLife).Before(cert.NotAfter) {
-		return signer{trusted: kept[tlsCert], cert: cert, key: key, made: Secret{tlsCert: kept[tlsCert], tlsKey: kept[tlsKey]}}, nil
+		public := certificate.Encode(cert.Raw) // what is kept could have more in it
+		return signer{trusted: public, cert: cert, key: key, made: Secret{tlsCert: public, tlsKey: kept[tlsKey]}}, nil
 	}
 	template := r.template("sip-login-ca "+r.in.Cluster.String(), authorityLife)
 	template.IsCA, template.MaxPathLenZero, template.KeyUsage = true, true, x509.KeyUsageCertSign

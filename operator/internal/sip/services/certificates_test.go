@@ -3,6 +3,7 @@ package services
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"testing"
 	"time"
 
@@ -154,4 +155,33 @@ func pairOf(t *testing.T, a pki.Authority) Secret {
 	key, err := certificate.EncodeKey(a.Key)
 	require.NoError(t, err)
 	return Secret{"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw}), "tls.key": key}
+}
+
+// A private key beside a certificate is in no ConfigMap, wherever it came from.
+func TestKeysBesideCertificatesAreNotPublished(t *testing.T) {
+	combined := func(s Secret) []byte { return slices.Concat(s["tls.crt"], s["tls.key"]) }
+	site := pairOf(t, pki.Root(t, "site"))
+	in := full(t)
+	in.Secrets["site"] = Secret{"tls.crt": combined(site), "tls.key": site["tls.key"], "ca.crt": combined(site)}
+	in.Spec.Auth[0].CASecret, in.Spec.LoadBalancerControlPlane[0].CASecret = "site", "site"
+	set := Render(in)
+	for _, kind := range []Kind{Auth, LoadBalancerControlPlane} {
+		s := set.of(t, kind)
+		require.Empty(t, s.Objects, kind)
+		require.ErrorContains(t, s.Err, "take the key out", kind)
+		require.NotContains(t, fault.Text(s.Err), "PRIVATE", kind)
+	}
+
+	in = full(t)
+	in.Kept = keep(t, rendered(t, in))
+	ca := in.Kept[Name("one", Auth, 0)+"-ca"]
+	ca["tls.crt"] = combined(ca)
+	_, _, trusted := served(t, rendered(t, in))
+	require.NotContains(t, trusted, "PRIVATE")
+
+	in = full(t)
+	in.Spec.LoadBalancerControlPlane[0].CASecret = "site"
+	in.Secrets["site"] = Secret{"ca.crt": slices.Concat([]byte("# a remark\n"), site["tls.crt"])}
+	lb := rendered(t, in).of(t, LoadBalancerControlPlane)
+	require.Equal(t, string(site["tls.crt"]), object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["ca.crt"])
 }

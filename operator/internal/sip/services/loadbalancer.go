@@ -114,12 +114,14 @@ func (r *rendering) balancerPod(healthPort int32) {
 	w.stop, w.grace = haproxy.StopCommand(1), int64(haproxy.Drain.Seconds())
 }
 
-// authorities checks certificates that are trusted, PEM.
+// authorities are certificates that are trusted, PEM, without what is no certificate:
+// everybody may read a ConfigMap.
 func (r *rendering) authorities(data []byte) (string, error) {
-	if _, err := certificate.Parse(data); err != nil {
-		return "", r.wrong(".caSecret", balancerCA+" holds no certificate in PEM", "write the tenant's authority into it")
+	public, err := certificate.Public(data)
+	if err != nil {
+		return "", r.wrong(".caSecret", balancerCA+" holds no certificate in PEM, or not certificates alone: "+err.Error(), "write the tenant's authority into it, and nothing else")
 	}
-	return string(data), nil
+	return string(public), nil
 }
 
 // reached is a host, under a name that no other has, and its addresses on the service's

@@ -152,9 +152,10 @@ func (r *rendering) authority(s airship.Auth) (signer, error) {
 	}
 	cert, key, err := certificate.Pair(data[tlsCert], data[tlsKey])
 	if err != nil {
-		return signer{}, r.wrong(".caSecret", err.Error(), "write the authority's certificate and its private key, PEM both, unencrypted")
+		return signer{}, r.wrong(".caSecret", err.Error(), "write the authority's certificate alone into tls.crt and its private key into tls.key, PEM both, unencrypted")
 	}
-	return signer{trusted: data[tlsCert], cert: cert, key: key}, r.mayIssue(cert)
+	trusted, err := certificate.Public(data[tlsCert])
+	return signer{trusted: trusted, cert: cert, key: key}, errors.Join(err, r.mayIssue(cert))
 }
 
 // mayIssue tells why what a certificate issues would not count.
