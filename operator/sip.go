@@ -56,7 +56,8 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
 		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy,
 		Bundles: &sipcluster.Accepted{
-			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles, AllowOther: o.SIP.AllowOtherImages,
+			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
+			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,
 		},
 	})
 	if err != nil {

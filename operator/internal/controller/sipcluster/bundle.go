@@ -27,6 +27,8 @@ type Accepted struct {
 	Secrets   client.Reader // past every cache
 	Namespace string
 	Store     Store
+	// FloorID identifies the operator's own trust policy, as package driverbundle has it.
+	FloorID string
 	// AllowOther lets resources name images that are not in the bundle.
 	AllowOther bool
 
@@ -40,11 +42,11 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 }
 
-// Open reads the bundle. Where that fails, images that resources name may be had all the
-// same, if others than the bundle's are allowed.
+// Open reads the bundle. Where there is none, images that resources name may be had all the
+// same, if others than the bundle's are allowed; where it cannot be used, none may.
 func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 	images, login, err := a.open(ctx)
-	if err != nil && a.AllowOther {
+	if a.AllowOther && errors.Is(err, errNoBundle) {
 		return &locked{lock: &bundle.Lock{}, matrix: &matrix.Document{}, other: true}, nil, err
 	}
 	return images, login, err
@@ -52,8 +54,12 @@ func (a *Accepted) Open(ctx context.Context) (services.Images, []byte, error) {
 
 func (a *Accepted) open(ctx context.Context) (services.Images, []byte, error) {
 	b, err := a.find(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy, err := source.PolicyVersion(ctx, a.Secrets, b, a.FloorID)
 	if err == nil {
-		err = verified(b)
+		err = verified(b, policy)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -87,6 +93,9 @@ func (a *Accepted) parsed(digest string, data []byte) (*matrix.Document, error) 
 	return a.matrix, nil
 }
 
+// errNoBundle is that the site has no DriverBundle.
+var errNoBundle = errors.New("there is no DriverBundle, and one is needed")
+
 func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	var all v1alpha1.DriverBundleList
 	if err := a.Reader.List(ctx, &all, client.InNamespace(a.Namespace)); err != nil {
@@ -95,18 +104,24 @@ func (a *Accepted) find(ctx context.Context) (*v1alpha1.DriverBundle, error) {
 	if len(all.Items) == 1 {
 		return &all.Items[0], nil
 	}
+	why := errNoBundle
+	if n := len(all.Items); n > 0 {
+		why = fmt.Errorf("there are %d DriverBundles, and one is needed", n)
+	}
 	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has %d, and one is needed", a.Namespace, len(all.Items)),
+		Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s: %w", a.Namespace, why),
 		Hint: "have one DriverBundle in that namespace, whose spec.reference is a bundle with the services",
 	}
 }
 
-// verified lets a bundle be used that was accepted and satisfies the trust policy still.
-func verified(b *v1alpha1.DriverBundle) error {
+// verified lets a bundle be used that was accepted and satisfies the trust policy of now:
+// policy is its version (see [source.PolicyVersion]).
+func verified(b *v1alpha1.DriverBundle, policy string) error {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionVerified)
 	f := &fault.Error{Reason: fault.Incomplete, Op: "use", Subject: "DriverBundle " + b.Name, Err: errors.New("it is being verified")}
 	switch {
-	case c == nil || c.ObservedGeneration != b.Generation || c.Status == metav1.ConditionUnknown:
+	case c == nil || c.ObservedGeneration != b.Generation || c.Status == metav1.ConditionUnknown,
+		c.Status == metav1.ConditionTrue && b.Status.VerifiedPolicy != policy:
 		return f
 	case c.Status != metav1.ConditionTrue:
 		f.Reason, f.Err, f.Hint = fault.Untrusted, errors.New(c.Message), "push a bundle that the trust policy accepts, or correct the policy"
@@ -149,7 +164,7 @@ var releases = map[services.Kind]matrix.Driver{
 
 // Image returns an image of the bundle by digest: of a service's releases there the one that
 // the matrix chooses.
-func (l *locked) Image(kind services.Kind, asked string) (string, error) {
+func (l *locked) Image(_ string, kind services.Kind, asked string) (string, error) {
 	if asked != "" {
 		return l.named(kind, asked)
 	}

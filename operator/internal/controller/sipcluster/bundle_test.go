@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestImagesOfTheBundle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lock, doc := aLock(t)
 			l := &locked{lock: lock, matrix: doc, repository: "mirror.site/vdo/services", other: c.other}
-			got, err := l.Image(c.kind, c.asked)
+			got, err := l.Image("any", c.kind, c.asked)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.reason, fault.ReasonOf(err))
 			if c.message != "" {
@@ -80,19 +81,21 @@ func TestBundlesThatAreUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		digest string
 		conds  []metav1.Condition
+		policy string
 		reason fault.Reason
 	}{
 		"verified":           {digest: digest("a"), conds: condition(metav1.ConditionTrue, 2)},
 		"not looked at yet":  {digest: digest("a"), reason: fault.Incomplete},
 		"of an earlier spec": {digest: digest("a"), conds: condition(metav1.ConditionTrue, 1), reason: fault.Incomplete},
+		"of another policy":  {digest: digest("a"), conds: condition(metav1.ConditionTrue, 2), policy: "an earlier one", reason: fault.Incomplete},
 		"not known":          {digest: digest("a"), conds: condition(metav1.ConditionUnknown, 2), reason: fault.Incomplete},
 		"not signed":         {digest: digest("a"), conds: condition(metav1.ConditionFalse, 2), reason: fault.Untrusted},
 		"none accepted":      {conds: condition(metav1.ConditionTrue, 2), reason: fault.Incomplete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.DriverBundle{ObjectMeta: metav1.ObjectMeta{Name: "b", Generation: 2}}
-			b.Status.Digest, b.Status.Conditions = c.digest, c.conds
-			require.Equal(t, c.reason, fault.ReasonOf(verified(b)))
+			b.Status.Digest, b.Status.Conditions, b.Status.VerifiedPolicy = c.digest, c.conds, cmp.Or(c.policy, "of now")
+			require.Equal(t, c.reason, fault.ReasonOf(verified(b, "of now")))
 		})
 	}
 }

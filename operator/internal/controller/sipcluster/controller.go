@@ -18,12 +18,16 @@
 //     version that was decided on, before any service is made. Whoever comes second gets a
 //     conflict and gathers again. So two SIPClusters, or two operators of which one does not
 //     know yet that it no longer leads, never have the same host.
-//   - Where something is to change, all hosts are read from the API server itself, so that
+//   - Where hosts are to change, all hosts are read from the API server itself, so that
 //     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
 //     a time.
 //   - A host is labelled when all services are rolled out, and gives its labels and its claim
 //     up in one patch, when no service leads to it any more; unless it got a consumerRef
 //     meanwhile.
+//     Services that were taken out of the spec count until they are gone. A jump host reads
+//     its files within the kubelet's sync (a minute or two); that it has, nobody waits for.
+//   - Images and logins change only with a bundle that is verified under the trust policy of
+//     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - An object is recorded before it is made, and leaves the record when it is gone.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //

@@ -20,7 +20,7 @@ func (w *world) render(in services.Input) services.Set {
 	add := func(kind services.Kind, i int, common airship.Service, port, end int32, role airship.Role) {
 		name := services.Name(in.Cluster.Name, kind, i)
 		s := services.Service{Name: name, Kind: kind, Ports: []services.Ports{{Start: port, End: end}}}
-		s.Image, s.Err = in.Images.Image(kind, common.Image)
+		s.Image, s.Err = in.Images.Image(name, kind, common.Image)
 		if w.wrong[kind] != nil {
 			s.Err = w.wrong[kind]
 		}

@@ -92,7 +92,7 @@ type bundles struct{ err error }
 
 func (b bundles) Open(context.Context) (services.Images, []byte, error) { return b, nil, b.err }
 
-func (bundles) Image(kind services.Kind, asked string) (string, error) {
+func (bundles) Image(_ string, kind services.Kind, asked string) (string, error) {
 	if asked != "" {
 		return asked, nil
 	}

@@ -1,6 +1,9 @@
 package sipcluster
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -55,4 +59,56 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 	w.settle(r, "t")
 	require.Equal(t, []string{"a"}, names(w.claimed("t")))
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+}
+
+// bundleOf is a bundle that cannot be used, or one with a login.
+type bundleOf struct {
+	bundles
+	login []byte
+}
+
+func (b bundleOf) Open(context.Context) (services.Images, []byte, error) {
+	if b.err != nil {
+		return nil, nil, b.err
+	}
+	return b, b.login, nil
+}
+
+// While the bundle is not trusted each service keeps its own image, and nothing is installed
+// or changed from it; while the mirror has not let a new login in, pods keep theirs.
+func TestServicesKeepImageAndLogin(t *testing.T) {
+	w := start(t)
+	w.sip("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2, image: "mirror.site/services:other"}]}`)
+	r := w.operator(w)
+	r.Render, r.Rand = services.Render, rand.Reader
+	login := []byte(`{"auths":{"m":{"auth":"eA=="}}}`)
+	r.Bundles = bundleOf{login: login}
+	w.settle(r, "t")
+	deployment := func(i int) appsv1.Deployment {
+		var d appsv1.Deployment
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.JumpHost, i)}, &d))
+		return d
+	}
+	first, second := deployment(0), deployment(1)
+	require.Equal(t, "mirror.site/services:other", second.Spec.Template.Spec.Containers[0].Image)
+	require.NotEmpty(t, first.Spec.Template.Spec.ImagePullSecrets)
+
+	r.Bundles = bundleOf{}
+	w.settle(r, "t")
+	require.Equal(t, first.Spec, deployment(0).Spec, "the login is being tried at the mirror")
+	var pull corev1.Secret
+	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: first.Spec.Template.Spec.ImagePullSecrets[0].Name}, &pull))
+	require.Equal(t, login, pull.Data[corev1.DockerConfigJsonKey])
+
+	r.Bundles = bundleOf{bundles: bundles{err: &fault.Error{Reason: fault.Untrusted, Op: "use", Subject: "DriverBundle b", Err: errors.New("no key signed it")}}}
+	w.settle(r, "t")
+	require.Equal(t, first.Spec, deployment(0).Spec)
+	require.Equal(t, second.Spec, deployment(1).Spec)
+	require.Contains(t, w.ready("t").Message, "the bundle cannot be used: use DriverBundle b: no key signed it")
+
+	w.change("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2}, {nodePort: PORT3}]}`)
+	w.settle(r, "t")
+	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+	third := w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.JumpHost, 2)}, &appsv1.Deployment{})
+	require.True(t, apierrors.IsNotFound(third), "%v", third)
 }

@@ -28,6 +28,7 @@ type pass struct {
 	rendered  services.Set
 	records   records
 	states    []state // of the services, in the order rendered
+	unusable  error   // why the bundle cannot be used; services keep their images
 	again     bool    // something is to be done at once
 	applied   bool    // what is on the cluster is known, and the services were applied, or failed one by one
 }

@@ -5,7 +5,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -86,13 +90,19 @@ func (p *pass) held(r choose.Role) []choose.Host {
 	return choose.Sorted(append(append([]choose.Host{}, r.Keep...), r.Take...))
 }
 
-// images are those of the accepted bundle; while it cannot be read, those that run.
+// images are those of the accepted bundle; while it cannot be used, those that run. The
+// login is the one that the mirror let in, else the one that pods have already: what was
+// rotated, or deleted, takes no login from them.
 func (p *pass) images(ctx context.Context) (services.Images, []byte) {
 	images, login, err := p.Bundles.Open(ctx)
-	if err == nil {
-		return images, login
+	if err != nil {
+		p.unusable = err
+		images = running{p: p, given: images, why: err}
 	}
-	return running{p: p, given: images, why: err}, p.records.login()
+	if len(login) == 0 {
+		login = p.records.login()
+	}
+	return images, login
 }
 
 // running are the images that services run already.
@@ -102,18 +112,15 @@ type running struct {
 	why   error
 }
 
-// Image returns the one that the inventory has for a kind.
-func (r running) Image(kind services.Kind, asked string) (string, error) {
+// Image returns the one that the service was last installed with. One that has none yet, or
+// is to have another, waits for the bundle.
+func (r running) Image(name string, kind services.Kind, asked string) (string, error) {
 	if asked != "" && r.given != nil {
-		return r.given.Image(kind, asked)
+		return r.given.Image(name, kind, asked)
 	}
-	for i := range 8 {
-		name := services.Name(r.p.key.Name, kind, i)
-		for _, e := range r.p.records.inventory.Entries() {
-			if e.Kind == "Deployment" && e.Name == name && e.Release != "" {
-				return e.Release, nil
-			}
-		}
+	have, _ := r.p.records.inventory.Get(inventory.Key{Group: appsv1.GroupName, Kind: "Deployment", Namespace: r.p.key.Namespace, Name: name})
+	if have.Release != "" && (asked == "" || asked == have.Release) {
+		return have.Release, nil
 	}
 	return "", &fault.Error{
 		Reason: fault.ReasonOf(r.why), Op: "find the image of", Subject: fmt.Sprintf("services.%s", kind), Err: r.why, Hint: fault.HintOf(r.why),
@@ -192,10 +199,12 @@ func (r *records) secrets() map[string]services.Secret {
 	return all
 }
 
-// login is the one that pods have already.
+// login is the one that pods have already: of several the first by name, so that all get
+// the same.
 func (r *records) login() []byte {
-	for _, s := range r.secrets() {
-		if l, ok := s[".dockerconfigjson"]; ok {
+	all := r.secrets()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if l, ok := all[name][corev1.DockerConfigJsonKey]; ok {
 			return l
 		}
 	}

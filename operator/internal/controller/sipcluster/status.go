@@ -226,6 +226,9 @@ func (p *pass) summary() string {
 	if len(troubled) > 0 {
 		text += "; see status.hosts for " + few(troubled)
 	}
+	if p.unusable != nil {
+		text += "; services keep the images that they have, since the bundle cannot be used: " + condition.Cut(fault.Text(p.unusable), maxMessage)
+	}
 	return text
 }
 

@@ -95,7 +95,7 @@ func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*r
 // base is what all services have in common.
 func (r *rendering) base() error {
 	var imageErr error
-	r.w.image, imageErr = r.in.Images.Image(r.w.kind, r.spec.Image)
+	r.w.image, imageErr = r.in.Images.Image(r.w.name, r.w.kind, r.spec.Image)
 	errs := []error{imageErr, r.nodeLabels()}
 	if ip := r.spec.ClusterIP; ip != nil && *ip != "" {
 		addr, err := netip.ParseAddr(*ip)

@@ -66,9 +66,10 @@ type Input struct {
 
 // Images resolves images.
 type Images interface {
-	// Image returns the reference, with a digest, that a service of a kind runs: asked for
-	// in the resource, or the bundle's where that is "". Errors are faults.
-	Image(kind Kind, asked string) (string, error)
+	// Image returns the reference, with a digest, that the service of a name (see [Name]) and
+	// a kind runs: asked for in the resource, or the bundle's where that is "". Errors are
+	// faults.
+	Image(name string, kind Kind, asked string) (string, error)
 }
 
 // Host is one BareMetalHost that a SIPCluster holds.
