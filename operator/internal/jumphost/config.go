@@ -38,7 +38,7 @@ const (
 	MaxFileSize       = 2 << 20 // bytes; a ConfigMap or Secret has less
 	MaxHosts          = 5000
 	MaxAuthorizedKeys = 1000
-	maxAddresses      = 16
+	MaxAddresses      = 16 // of a host
 	maxPorts          = 100
 	maxPort           = 65535
 	maxName           = 253
@@ -274,7 +274,7 @@ func (p *problems) hosts(in []writtenHost) []Host {
 			fmt.Sprintf("%.80q is not a name of a host", h.Name), "write a DNS subdomain in lower case, as BareMetalHosts are named")
 		p.require(!names[h.Name], key+".name", fmt.Sprintf("%.80q is there twice", h.Name), "write NAME.NAMESPACE where two namespaces have it")
 		p.require(len(h.Role) <= maxName && !strings.ContainsFunc(h.Role, isControl), key+".role", "is not a word", "write ControlPlane or Worker")
-		p.require(len(h.Addresses) <= maxAddresses, key+".addresses", fmt.Sprintf("there are more than %d", maxAddresses), "write those that clients use")
+		p.require(len(h.Addresses) <= MaxAddresses, key+".addresses", fmt.Sprintf("there are more than %d", MaxAddresses), "write those that clients use")
 		names[h.Name] = true
 		out = append(out, Host{Name: h.Name, Role: h.Role, Addresses: p.addresses(key, h, addresses)})
 	}
@@ -286,7 +286,7 @@ func (p *problems) hosts(in []writtenHost) []Host {
 // host itself, or many.
 func (p *problems) addresses(key string, h writtenHost, seen map[netip.Addr]string) []netip.Addr {
 	var out []netip.Addr
-	for j, a := range h.Addresses[:min(len(h.Addresses), maxAddresses)] {
+	for j, a := range h.Addresses[:min(len(h.Addresses), MaxAddresses)] {
 		at := fmt.Sprintf("%s.addresses[%d]", key, j)
 		a = a.Unmap()
 		usable := a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})

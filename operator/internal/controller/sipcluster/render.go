@@ -85,6 +85,16 @@ func (p *pass) served() map[airship.Role][]services.Host {
 	return all
 }
 
+// leftOut tells why a service does not lead to a host; "" where all do.
+func (p *pass) leftOut(host types.NamespacedName) string {
+	for _, s := range p.rendered.Services {
+		if why := s.LeftOut[host]; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 // held are the hosts of a role that stay, in their order.
 func (p *pass) held(r choose.Role) []choose.Host {
 	return choose.Sorted(append(append([]choose.Host{}, r.Keep...), r.Take...))

@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -127,7 +128,7 @@ func (p *pass) status() airship.SIPClusterStatus {
 			}
 			hs := airship.HostStatus{
 				Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey], Labelled: now.Labelled(p.key, r.Role),
-				Problem: condition.Cut(leaving[h.Key().String()]+r.Problems[h.Key()], maxMessage),
+				Problem: condition.Cut(leaving[h.Key().String()]+cmp.Or(r.Problems[h.Key()], p.leftOut(h.Key())), maxMessage),
 			}
 			hs.Addresses = p.hostAddresses(now)
 			st.Hosts = append(st.Hosts, hs)

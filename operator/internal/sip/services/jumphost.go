@@ -168,11 +168,12 @@ func (r *rendering) bmcs(s airship.JumpHost) (Secret, []networkingv1.NetworkPoli
 	if err != nil {
 		return nil, nil, err
 	}
+	r.place()
 	bmc := jumphost.BMC{Proxy: proxy, Hosts: map[string]jumphost.BMCHost{}}
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			if h.BMC != nil {
-				bmc.Hosts[r.hostName(h)] = jumphost.BMCHost{
+				bmc.Hosts[r.names[h.key()]] = jumphost.BMCHost{
 					Address: h.BMC.Address, Username: h.BMC.Credentials.Username, Password: h.BMC.Credentials.Password,
 					DisableCertificateVerification: h.BMC.DisableCertificateVerification,
 				}

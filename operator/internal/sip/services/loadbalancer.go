@@ -124,28 +124,6 @@ func (r *rendering) authorities(data []byte) (string, error) {
 	return string(public), nil
 }
 
-// reached is a host, under a name that no other has, and its addresses on the service's
-// network: none where they are not known, which is reported where its network data is read.
-type reached struct {
-	name      string
-	addresses []netip.Addr
-}
-
-// hosts returns those of a role.
-func (r *rendering) hosts(role airship.Role) ([]reached, error) {
-	var out []reached
-	var errs []error
-	for _, h := range r.in.Hosts[role] {
-		one := reached{name: r.hostName(h)}
-		for _, a := range h.Addresses[r.spec.NodeInterfaceID] {
-			errs = append(errs, r.usable(h, a))
-			one.addresses = append(one.addresses, a.Unmap())
-		}
-		out = append(out, one)
-	}
-	return out, errors.Join(errs...)
-}
-
 // addresses are all of hosts, sorted.
 func addresses(hosts []reached) []netip.Addr {
 	var out []netip.Addr
@@ -154,22 +132,6 @@ func addresses(hosts []reached) []netip.Addr {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
-}
-
-// hostName is a host's name, with its namespace where another one has it too.
-func (r *rendering) hostName(h Host) string {
-	if r.namesakes == nil {
-		r.namesakes = map[string]int{}
-		for _, hosts := range r.in.Hosts {
-			for _, h := range hosts {
-				r.namesakes[h.Name]++
-			}
-		}
-	}
-	if r.namesakes[h.Name] > 1 {
-		return h.Name + "." + h.Namespace
-	}
-	return h.Name
 }
 
 // usable refuses addresses that are not another machine's: network data could otherwise

@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -69,7 +70,9 @@ type rendering struct {
 	before  []runtime.Object // what the Deployment's pods mount
 	renewAt time.Time
 
-	namesakes map[string]int // how many hosts have a name
+	names   map[types.NamespacedName]string     // of hosts; nil before they are placed
+	owners  map[netip.Addr]types.NamespacedName // the first host that has an address
+	leftOut map[types.NamespacedName]string     // hosts, and why
 }
 
 // service renders one service: what all have in common, and by fill what is its own.
@@ -88,7 +91,7 @@ func (in Input) service(kind Kind, index int, spec airship.Service, fill func(*r
 		}
 		out.Objects = append(out.Objects, u)
 	}
-	out.Image, out.Ports = r.w.image, r.w.answered()
+	out.Image, out.Ports, out.LeftOut = r.w.image, r.w.answered(), r.leftOut
 	return out, r.renewAt
 }
 

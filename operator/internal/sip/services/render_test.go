@@ -14,9 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // What every service has, whatever its kind.
@@ -223,11 +225,8 @@ func TestBadInputIsRefused(t *testing.T) {
 		kind   Kind
 		want   string
 	}{
-		"a loopback address":   {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
-		"a link-local address": {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
-		"an address of two": {func(in *Input) {
-			in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "10.0.1.1"), bmHost("w-1", "10.0.1.1")}
-		}, LoadBalancerWorker, `"w-1": it has the address 10.0.1.1, as "w-0" has`},
+		"a loopback address":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "127.0.0.1")} }, LoadBalancerWorker, `the host metal3/w-0 has the address "127.0.0.1"`},
+		"a link-local address":     {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0", "169.254.169.254")} }, LoadBalancerWorker, `"169.254.169.254"`},
 		"a name with a line":       {func(in *Input) { in.Hosts[airship.RoleWorker] = []Host{bmHost("w-0\n  server x", "10.0.1.1")} }, LoadBalancerWorker, `host "w-0\n  server x"`},
 		"an image that is refused": {func(in *Input) { in.Spec.Auth[0].Image = "refused" }, Auth, "resolve image refused"},
 		"no clusterIP":             {func(in *Input) { in.Spec.JumpHost[0].ClusterIP = ptr("None") }, JumpHost, `spec.services.jumpHost[0].clusterIP: "None" is not an IP address`},
@@ -302,4 +301,44 @@ func TestClustersShareNothing(t *testing.T) {
 			seen[key] = true
 		}
 	}
+}
+
+// A host that has another's address is left out, and the services go on with the others.
+func TestOneHostBlocksNoService(t *testing.T) {
+	in := full(t)
+	named := func(namespace, name string, addresses ...string) Host {
+		h := bmHost(name, addresses...)
+		h.Namespace = namespace
+		return h
+	}
+	in.Hosts[airship.RoleWorker] = []Host{
+		named("a", "x", "10.0.1.1"), named("a", "x.b", "10.0.1.2"), named("b", "x", "10.0.1.3", "::ffff:10.0.1.3"),
+		named("m", "10.0.0.2", "10.0.1.4"), named("5", "10.0.0", "10.0.1.5"), named("6", "10.0.0", "10.0.1.6"),
+		named("m", "twin-of-cp", "10.0.0.2", "10.0.1.7"), named("m", "twin-of-x", "10.0.1.1"),
+	}
+	set := rendered(t, in)
+	jump, lb := set.of(t, JumpHost), set.of(t, LoadBalancerWorker)
+	config, err := jumphost.ParseConfig("config.json", []byte(object[corev1.ConfigMap](t, jump, "ConfigMap", jump.Name+"-config").Data["config.json"]))
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, h := range config.Hosts {
+		got[fmt.Sprint(h.Addresses)] += h.Name + " "
+	}
+	require.Equal(t, "x.a ", got["[10.0.1.1]"])
+	require.Equal(t, "x.b.a ", got["[10.0.1.2]"])
+	require.Equal(t, "x.b ", got["[10.0.1.3]"])
+	require.Equal(t, "10.0.0.2.m ", got["[10.0.1.4]"])
+	require.Equal(t, "twin-of-cp twin-of-x ", got["[]"], "they can be powered, if not reached")
+	require.Regexp(t, "^host-[0-9a-f]{32} $", got["[10.0.1.5]"])
+	text := object[corev1.ConfigMap](t, lb, "ConfigMap", lb.Name+"-config").Data["haproxy.cfg"]
+	require.Contains(t, text, "server x.a ")
+	require.NotContains(t, text, "twin")
+	for _, s := range []Service{jump, lb} {
+		require.Len(t, s.LeftOut, 2)
+		require.Contains(t, s.LeftOut[types.NamespacedName{Namespace: "m", Name: "twin-of-cp"}], "it has the address 10.0.0.2, as the host metal3/cp-1 has")
+	}
+	require.Equal(t, all(set), all(rendered(t, Input{
+		Cluster: in.Cluster, UID: in.UID, Spec: in.Spec, Hosts: in.Hosts, Secrets: in.Secrets, Kept: keep(t, set),
+		Images: in.Images, PullSecret: in.PullSecret, Now: in.Now, Rand: in.Rand,
+	})), "the same again")
 }

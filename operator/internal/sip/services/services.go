@@ -18,6 +18,10 @@
 //     from [Input.Kept] as long as it is valid.
 //   - Nothing secret is in an object of another kind than Secret, and in no error.
 //   - Faults are of one service: they are in its [Service], and the others are rendered.
+//   - Of hosts with one address the first serves, in the order of roles and of [Input];
+//     the others are left out, which their [Service] tells of.
+//   - Hosts are named NAME, or NAME.NAMESPACE where two would have one name or the name looks
+//     like an address.
 package services
 
 import (
@@ -127,6 +131,8 @@ type Service struct {
 	// Objects to apply, in this order. Empty where Err is not nil: what is on the cluster
 	// then stays.
 	Objects []*unstructured.Unstructured
+	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
+	LeftOut map[types.NamespacedName]string
 	// Err is why it cannot be rendered: a fault that names the field.
 	Err error
 }
