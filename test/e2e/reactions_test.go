@@ -358,5 +358,15 @@ func (l *job) upgradedKubernetes() {
 	l.interval(&v1alpha1.VDOConfig{}, "10s")
 	l.installed("site", "1.33.1", "3.7.3")
 	require.NoError(l.t, l.site.Cluster.Upgrade(context.WithoutCancel(l.ctx), toolchain.NextKubernetes))
+	// The vCenter was upgraded just now, for which an upgrade waits, unless it is told not to.
+	l.eventually("the upgrade waits for the vCenter", func() string {
+		var config v1alpha1.VDOConfig
+		require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, &config))
+		if c := config.Status.Candidate; c == nil || c.Reason != "Interlocked" || !strings.Contains(c.Message, "vCenter site is of version 8.0.2") {
+			return fmt.Sprintf("%+v", c)
+		}
+		return ""
+	})
+	l.spec(&v1alpha1.VDOConfig{}, `{"upgradePolicy":{"ignoreInterlocks":["VCenters"]}}`)
 	l.installed("site", "1.34.0", "3.7.3")
 }
