@@ -221,28 +221,34 @@ func (r *Reconciler[T]) record(ctx context.Context, before T, out Outcome[T]) (T
 	return after, r.Writer.Write(ctx, before, after)
 }
 
-// hold puts the finalizer on. A conflict is a change that starts a pass of its own.
+// hold puts the finalizer on.
 func (r *Reconciler[T]) hold(ctx context.Context, o T) error {
 	held := copyOf(o)
 	controllerutil.AddFinalizer(held, r.Finalizer.Name)
-	err := r.patch(ctx, o, held)
-	if err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("put the finalizer on: %w", err)
-	}
-	return nil
+	return r.finalized("put on", r.patch(ctx, o, held))
 }
 
 func (r *Reconciler[T]) release(ctx context.Context, o T, note string) error {
 	released := copyOf(o)
 	controllerutil.RemoveFinalizer(released, r.Finalizer.Name)
-	switch err := r.patch(ctx, o, released); {
-	case apierrors.IsConflict(err):
-		return nil // a change, which starts a pass of its own
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("take the finalizer away: %w", err)
+	if err := r.patch(ctx, o, released); client.IgnoreNotFound(err) != nil {
+		return r.finalized("take away", err)
 	}
 	r.Writer.Recorder.Eventf(released, nil, corev1.EventTypeNormal, "Removed", "Delete", "%s", note)
 	return nil
+}
+
+// finalized is the fault of a write of the finalizer. After a conflict there is another pass,
+// soon: the change may have been the status that a pass wrote a moment ago, and such a change
+// starts none.
+func (r *Reconciler[T]) finalized(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err):
+		return &fault.Error{Reason: fault.Conflict, Op: op, Subject: "finalizer " + r.Finalizer.Name, Err: err}
+	}
+	return fmt.Errorf("%s the finalizer: %w", op, err)
 }
 
 func (r *Reconciler[T]) patch(ctx context.Context, before, after T) error {

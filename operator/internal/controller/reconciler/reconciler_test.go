@@ -163,7 +163,8 @@ func TestAConflictOfAnotherSpecDropsTheOutcomeAndAPassFollows(t *testing.T) {
 	}
 }
 
-// A removal that saw an older state ends in a later pass, without a word.
+// A removal that saw an older state ends in a later pass, without a word. The state that it
+// did not see may be the status that the pass before wrote: nothing else starts one.
 func TestAConflictOfARemovalIsNoError(t *testing.T) {
 	var w *world
 	w = start(t, controller{remove: func(context.Context, resource) (reconciler.Outcome[resource], error) {
@@ -171,10 +172,24 @@ func TestAConflictOfARemovalIsNoError(t *testing.T) {
 		return reconciler.Release[resource]{Note: "removed"}, nil
 	}}, func(o resource) { o.Finalizers = []string{finalizer} })
 	require.NoError(t, w.api.Delete(t.Context(), w.now()))
-	_, err := w.reconcile()
+	result, err := w.reconcile()
 	require.NoError(t, err)
+	require.Equal(t, reconciler.Soon, result.RequeueAfter)
 	require.Equal(t, []string{finalizer}, w.now().Finalizers)
 	require.Empty(t, w.events.Events)
+}
+
+// Likewise where the finalizer is put on.
+func TestAConflictOfTheFinalizerIsNoError(t *testing.T) {
+	var w *world
+	w = start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
+		w.meanwhile(func(o resource) { metav1.SetMetaDataAnnotation(&o.ObjectMeta, "other", "x") })
+		return reconciler.Hold[resource]{}, nil
+	}}, nil)
+	result, err := w.reconcile()
+	require.NoError(t, err)
+	require.Equal(t, reconciler.Soon, result.RequeueAfter)
+	require.Empty(t, w.now().Finalizers)
 }
 
 func TestAConflictOfAPassIsNoError(t *testing.T) {
