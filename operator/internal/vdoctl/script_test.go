@@ -292,6 +292,22 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 	out, code = run("status")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "everything is ready")
+
+	// What the next Kubernetes lacks is nothing of today; what is suspended, or drifts, is.
+	as := func(kind string, status metav1.ConditionStatus) (string, int) {
+		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(vdo), vdo))
+		vdo.Status.Conditions = append(vdo.Status.Conditions[:1:1], metav1.Condition{Type: kind, Status: status, Reason: "Says", Message: "because", LastTransitionTime: metav1.Now()})
+		require.NoError(t, k.Status().Update(ctx, vdo))
+		return run("status")
+	}
+	out, code = as("Upgradeable", metav1.ConditionFalse)
+	require.Zero(t, code, out)
+	require.Contains(t, out, "ahead\n  VDOConfig vdo (Says)\n    Upgradeable: because\n\neverything is ready")
+	for _, kind := range []string{"Suspended", "Drifted"} {
+		out, code = as(kind, metav1.ConditionTrue)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "waits\n  VDOConfig vdo (Says)\n    "+kind+": because")
+	}
 }
 
 // watching watches the status, makes a change once it is shown, and waits until that is

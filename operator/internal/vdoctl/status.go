@@ -32,6 +32,7 @@ type statusReport struct {
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
 	Pending    []string        `json:"pending,omitempty"`   // changes that are held back
 	Waiting    []waiting       `json:"waiting,omitempty"`   // what is not as it should be, and why
+	Ahead      []waiting       `json:"ahead,omitempty"`     // what later versions of Kubernetes and vCenter lack; nothing of today
 	Candidate  *candidate      `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 }
 
@@ -223,13 +224,18 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 	found := false
 	for i := range conditions {
 		c := &conditions[i]
-		switch c.Type {
+		says := waiting{object, c.Reason, c.Type + ": " + c.Message}
+		switch well := wellStatus(c.Type); c.Type {
 		case v1alpha1.ConditionReady:
 			ready = c
 		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionNextMin:
+		case v1alpha1.ConditionUpgradeable:
+			if c.Status != well {
+				r.Ahead = append(r.Ahead, says)
+			}
 		default:
-			if c.Status != metav1.ConditionTrue {
-				r.Waiting = append(r.Waiting, waiting{object, c.Reason, c.Type + ": " + c.Message})
+			if c.Status != well {
+				r.Waiting = append(r.Waiting, says)
 				found = true
 			}
 		}
@@ -237,6 +243,15 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 	if !found && ready != nil && ready.Status != metav1.ConditionTrue {
 		r.Waiting = append(r.Waiting, waiting{object, ready.Reason, ready.Message})
 	}
+}
+
+// wellStatus is the status that a condition has while all is well.
+func wellStatus(condition string) metav1.ConditionStatus {
+	switch condition {
+	case v1alpha1.ConditionSuspended, v1alpha1.ConditionDrifted:
+		return metav1.ConditionFalse
+	}
+	return metav1.ConditionTrue
 }
 
 func (o *statusOptions) text(w io.Writer, r statusReport) error {
@@ -259,7 +274,7 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 		l.block("why", c.Message)
 		l.block("do", c.ToDo)
 	}
-	o.waiting(l, r.Waiting)
+	o.waiting(l, r)
 	return l.err
 }
 
@@ -279,12 +294,19 @@ func (o *statusOptions) nodes(l *lines, r statusReport) {
 	}
 }
 
-func (o *statusOptions) waiting(l *lines, list []waiting) {
-	if len(list) == 0 {
+func (o *statusOptions) waiting(l *lines, r statusReport) {
+	if len(r.Ahead) > 0 {
+		o.listed(l, o.paint(bold, "ahead"), r.Ahead)
+	}
+	if len(r.Waiting) == 0 {
 		l.printf("\n%s", o.paint(green, "everything is ready"))
 		return
 	}
-	l.printf("\n%s", o.paint(yellow, "waits"))
+	o.listed(l, o.paint(yellow, "waits"), r.Waiting)
+}
+
+func (o *statusOptions) listed(l *lines, title string, list []waiting) {
+	l.printf("\n%s", title)
 	for _, x := range list {
 		l.printf("  %s (%s)", x.Object, x.Reason)
 		for _, line := range wrapped(x.Message, width) {
