@@ -44,6 +44,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -94,6 +95,9 @@ type Memory struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Seen are the vCenters with their versions, as they were last seen.
 	Seen []revision.VCenter `json:"seen,omitempty"`
+	// HostAddresses are those that a SIPCluster's services were last led to, by
+	// NAMESPACE/NAME of the host and nodeInterfaceId.
+	HostAddresses map[string]map[string][]netip.Addr `json:"hostAddresses,omitempty"`
 	// Revisions are what was installed from, and what became of it.
 	Revisions revision.History `json:"revisions,omitzero"`
 }

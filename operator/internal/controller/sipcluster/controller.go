@@ -23,11 +23,15 @@
 //     a time.
 //   - A host is labelled when all services are rolled out, and gives its labels and its claim
 //     up in one patch, when no service leads to it any more; unless it got a consumerRef
-//     meanwhile.
-//     Services that were taken out of the spec count until they are gone. A jump host reads
+//     meanwhile. Services that were taken out of the spec count until they are gone. A jump host reads
 //     its files within the kubelet's sync (a minute or two); that it has, nobody waits for.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
+//   - Services lead where they led while the data of a held host cannot be read, and Ready is
+//     False. BMC logins are not kept: a jump host has those that could be read.
+//   - A pass that changes no host reads them from the cache: an operator that does not know yet
+//     that it no longer leads may lead services to a host that was given away since, until its
+//     cache, or the next leader, catches up.
 //   - An object is recorded before it is made, and leaves the record when it is gone.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //

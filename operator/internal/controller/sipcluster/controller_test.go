@@ -303,7 +303,9 @@ services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {}}]}
 	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "d-network"}}))
 	w.settle(r, "t")
 	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")), "it is held")
-	require.Equal(t, []string{"d", "e=10.0.0.5"}, w.backends("t", services.JumpHost))
+	require.Equal(t, []string{"d=10.0.0.4", "e=10.0.0.5"}, w.backends("t", services.JumpHost), "services lead where they led")
+	require.Contains(t, w.ready("t").Message, "d-network: it is not there")
+	require.Equal(t, metav1.ConditionFalse, w.ready("t").Status)
 	require.Contains(t, w.get("t").Status.Hosts[0].Problem, "d-network: it is not there")
 
 	w.change("t", replace(spec, "N", "3"))

@@ -33,7 +33,7 @@ func (p *pass) extract(ctx context.Context, h *host) (*extracted, error) {
 	if err := p.addresses(ctx, h, e); err != nil {
 		return nil, err
 	}
-	if e.problem == nil && p.sip.Spec.Services.WantBMC() {
+	if (e.problem == nil || holds(p.key, h.Host)) && p.sip.Spec.Services.WantBMC() {
 		if err := p.credentials(ctx, h, e); err != nil {
 			return nil, err
 		}
@@ -98,6 +98,15 @@ func (p *pass) document(ctx context.Context, name types.NamespacedName, key stri
 	return nil, &fault.Error{Reason: fault.NotFound, Hint: "put the document under the key " + key, Err: fmt.Errorf("it has no key %s", key)}
 }
 
+// complete takes known addresses for those that could not be read.
+func (e *extracted) complete(known map[string][]netip.Addr, wanted []string) {
+	for _, id := range wanted {
+		if len(e.addresses[id]) == 0 && len(known[id]) > 0 {
+			e.addresses[id] = known[id]
+		}
+	}
+}
+
 func (p *pass) credentials(ctx context.Context, h *host, e *extracted) error {
 	name := types.NamespacedName{Namespace: h.Namespace, Name: h.bmcSecret}
 	lacks := func(why string) error {
@@ -131,6 +140,9 @@ func (e *extracted) fails(err error, reason choose.Reason, op, subject string) e
 			Hint: "bind ClusterRole vdo-sip-hosts to it by a RoleBinding: see deploy/README.md"}
 	default:
 		return err
+	}
+	if e.problem != nil {
+		return nil // the first counts
 	}
 	e.reason = reason
 	e.problem = &fault.Error{Reason: fault.ReasonOf(err), Op: op, Subject: subject, Err: err, Hint: fault.HintOf(err)}

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -111,4 +112,46 @@ func TestServicesKeepImageAndLogin(t *testing.T) {
 	w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
 	third := w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.JumpHost, 2)}, &appsv1.Deployment{})
 	require.True(t, apierrors.IsNotFound(third), "%v", third)
+}
+
+// Services lead where they led while network data cannot be read, whoever restarts meanwhile,
+// and never from some hosts to none.
+func TestBackendsOutliveNetworkData(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b", "c")
+	w.sip("t", workers)
+	operator := func() *Reconciler {
+		r := w.operator(w)
+		r.Render, r.Rand = services.Render, rand.Reader
+		return r
+	}
+	w.settle(operator(), "t")
+	name := services.Name("t", services.LoadBalancerWorker, 0)
+	config := func() (string, int64) {
+		var cm corev1.ConfigMap
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: name + "-config"}, &cm))
+		var d appsv1.Deployment
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: name}, &d))
+		return cm.Data["haproxy.cfg"], d.Generation
+	}
+	text, generation := config()
+	require.Contains(t, text, "10.1.1.97")
+	same := func() {
+		t.Helper()
+		nowText, nowGeneration := config()
+		require.Equal(t, text, nowText)
+		require.Equal(t, generation, nowGeneration)
+	}
+	for _, h := range []string{"a", "b", "c"} {
+		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+	}
+	w.settle(operator(), "t")
+	same()
+	w.says("t", airship.ReasonInfraServiceFailure, "read the data of 3 hosts", true)
+	require.Equal(t, []string{"a", "b", "c"}, names(w.labelled("t")))
+
+	w.change("t", replace(workers, "nodeInterfaceId: oam", "nodeInterfaceId: other"))
+	w.settle(operator(), "t")
+	same()
+	w.says("t", airship.ReasonInfraServiceFailure, "of 3 hosts none has a known address there", true)
 }

@@ -1,11 +1,13 @@
 package sipcluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,11 +28,12 @@ import (
 // could not be gathered, without which services are rendered all the same, and of services
 // that cannot be rendered.
 func (p *pass) render(ctx context.Context) error {
+	hosts, unread := p.served()
 	in := services.Input{
-		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: p.served(), Secrets: map[airship.SecretName]services.Secret{},
+		Cluster: p.key, UID: p.sip.UID, Spec: *p.sip.Spec.Services.DeepCopy(), Hosts: hosts, Secrets: map[airship.SecretName]services.Secret{},
 		Kept: p.records.secrets(), BMCProxy: p.BMCProxy, Now: p.Now(), Rand: p.Rand,
 	}
-	var errs []error
+	errs := []error{unread}
 	for _, name := range p.sip.Spec.Services.SecretNames() {
 		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.key.Namespace, Name: string(name)})
 		if err != nil {
@@ -73,16 +76,39 @@ func (p *pass) mark(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
-// served are the hosts that services lead to: without those that leave.
-func (p *pass) served() map[airship.Role][]services.Host {
+// served are the hosts that services lead to: without those that leave. Addresses are
+// recorded; where a host's data cannot be read, services go on leading to those that they were
+// led to last, and the fault tells of it.
+func (p *pass) served() (map[airship.Role][]services.Host, error) {
+	memory := p.records.inventory.Memory()
+	known := memory.HostAddresses
+	memory.HostAddresses = nil
 	all := map[airship.Role][]services.Host{}
+	var unread []string
+	var first error
 	for _, r := range p.choice.Roles {
 		for _, h := range p.held(r) {
-			e := p.extracted[h.Key()]
+			e, name := p.extracted[h.Key()], h.Key().String()
+			if e.problem != nil {
+				unread, first = append(unread, name), cmp.Or(first, e.problem)
+				e.complete(known[name], p.sip.Spec.Services.Interfaces())
+			}
 			all[r.Role] = append(all[r.Role], services.Host{Namespace: h.Namespace, Name: h.Name, Addresses: e.addresses, BMC: e.bmc})
+			if len(e.addresses) > 0 {
+				if memory.HostAddresses == nil {
+					memory.HostAddresses = map[string]map[string][]netip.Addr{}
+				}
+				memory.HostAddresses[name] = e.addresses
+			}
 		}
 	}
-	return all
+	p.records.inventory = p.records.inventory.WithMemory(memory)
+	if first == nil {
+		return all, nil
+	}
+	return all, &fault.Error{
+		Reason: fault.ReasonOf(first), Op: "read the data of", Subject: fmt.Sprintf("%d hosts (%s)", len(unread), few(unread)), Err: first, Hint: fault.HintOf(first),
+	}
 }
 
 // leftOut tells why a service does not lead to a host; "" where all do.

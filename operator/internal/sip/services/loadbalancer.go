@@ -87,6 +87,9 @@ func (r *rendering) balancer(c haproxy.Config, role airship.Role, files map[stri
 			c.Servers = append(c.Servers, haproxy.Server{Name: h.name, Addresses: h.addresses})
 		}
 	}
+	if len(hosts) > 0 && len(c.Servers) == 0 {
+		err = errors.Join(err, r.wrong(".nodeInterfaceId", fmt.Sprintf("of %d hosts none has a known address there", len(hosts)), "name a network that the hosts' network data has, or mend the data"))
+	}
 	text, textErr := c.Text()
 	if err = errors.Join(err, textErr); err != nil {
 		return err
