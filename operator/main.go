@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -167,6 +168,10 @@ func (f *flags) choose() error {
 		return usageFault(fmt.Errorf("--controllers %q is not drivers or sip", f.set))
 	case f.Controllers != SIP && f.SIP != (SIPOptions{}):
 		return usageFault(errors.New("--allow-other-images and --bmc-proxy need --controllers=sip"))
+	}
+	// Arguments are seen by who sees the pod.
+	if u, err := url.Parse(f.SIP.BMCProxy); err != nil || u.User != nil {
+		return usageFault(errors.New("--bmc-proxy is not a URL, or has a login in it, which everybody would see who sees the pod: name a proxy that asks for none"))
 	}
 	return nil
 }

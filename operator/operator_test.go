@@ -351,6 +351,7 @@ func TestErrorsAtTheStart(t *testing.T) {
 		"argument":       {[]string{"x"}, operator.ExitUsage, []string{`"x"`, "--help"}},
 		"controllers":    {[]string{"--controllers", "both"}, operator.ExitUsage, []string{`--controllers "both" is not drivers or sip`}},
 		"flag of sip":    {[]string{"--bmc-proxy", "http://p"}, operator.ExitUsage, []string{"need --controllers=sip"}},
+		"proxy's login":  {[]string{"--controllers", "sip", "--bmc-proxy", "http://u:p@p"}, operator.ExitUsage, []string{"has a login in it", "name a proxy that asks for none"}},
 		"log level":      {[]string{"--log-level", "loud"}, operator.ExitUsage, []string{`"loud"`, "debug, info or error"}},
 		"no floor":       {[]string{"--kubeconfig", admin, "--trust-floor", "/missing"}, operator.ExitUsage, []string{"--trust-floor /missing: it is not there", "mount the policy"}},
 		"floor a folder": {[]string{"--kubeconfig", admin, "--trust-floor", filepath.Dir(floor)}, operator.ExitUsage, []string{"it is not a regular file"}},

@@ -26,7 +26,8 @@
 //	config/config.json   a ConfigMap                      [Config]; no secrets
 //	host-keys/*          a Secret that outlives pods      private keys of the server itself
 //	bmc/bmc.json         a Secret, optional               [BMC]; without it no power commands
-//	bmc/ca.crt           in the same Secret, optional     PEM: who issues the certificates of BMCs
+//	bmc/ca.crt           in the same Secret, optional     PEM: who issues the certificates of BMCs;
+//	                                                      the SIP controller writes none
 //	node-keys/*          the Secret that the user names   private keys that the hosts accept, optional
 //	                     in nodeSSHPrivateKeys
 //
@@ -63,7 +64,9 @@
 //	}
 //
 // Address and disableCertificateVerification are those of the BareMetalHost's spec.bmc as they
-// are. A host whose address speaks no Redfish (ipmi, libvirt) may be listed: its power commands
+// are. The two files are two volumes, which change one after the other, and are joined by
+// the host's name alone: while a name passes from one host to another, a power command can
+// for as long reach the BMC of the one before. A host whose address speaks no Redfish (ipmi, libvirt) may be listed: its power commands
 // say so. A host of config.json that is missing here, or the other way round, is no fault.
 //
 // A host key or node key is an unencrypted private key in OpenSSH's, PKCS#8's, PKCS#1's or
@@ -83,6 +86,9 @@
 //   - Sessions and forwards that the new configuration allows go on.
 //   - A connection whose key is no longer authorised is closed. A forward or session to an
 //     address that is no longer a host's is closed: it may be another tenant's by now.
+//   - A power command that waits, or speaks with a BMC, is ended when its host is gone, its
+//     BMC or the login of it is another, or its key is no longer authorised. What was asked
+//     of the BMC before is not taken back.
 //   - Files that cannot be understood change nothing: the last good ones hold, and the error
 //     is logged once. At the start they end the program.
 //

@@ -22,6 +22,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -60,13 +61,17 @@ type Client struct {
 	Timeout time.Duration    // of one request; 0: 30 s
 	Now     func() time.Time // nil: time.Now
 
-	mu      sync.Mutex
-	refused map[string]refusal // by host
+	// Refusals are those of this client and of others; nil for its own.
+	Refusals *Refusals
+
+	own Refusals
 }
 
-type refusal struct {
-	login [sha256.Size]byte
-	until time.Time
+// Refusals remembers logins that were refused, by the controller's endpoint and the login,
+// so that several clients hold them back together. The zero value remembers none.
+type Refusals struct {
+	mu    sync.Mutex
+	until map[[sha256.Size]byte]time.Time
 }
 
 // Power returns the power state as the controller has it: On, Off, PoweringOn and the like.
@@ -222,16 +227,28 @@ func (c *Client) now() time.Time {
 	return time.Now()
 }
 
+// loginSum is of the account: two hosts can have one controller.
 func loginSum(bmc jumphost.BMCHost) [sha256.Size]byte {
-	return sha256.Sum256([]byte(bmc.Address + "\x00" + bmc.Username + "\x00" + bmc.Password))
+	at := bmc.Address
+	if r, err := bmc.Redfish(); err == nil {
+		at = r.Endpoint
+	}
+	return sha256.Sum256([]byte(at + "\x00" + bmc.Username + "\x00" + bmc.Password))
+}
+
+func (c *Client) refusals() *Refusals {
+	if c.Refusals != nil {
+		return c.Refusals
+	}
+	return &c.own
 }
 
 // mayLogIn keeps a login back that was refused before.
 func (c *Client) mayLogIn(host string, bmc jumphost.BMCHost) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r, ok := c.refused[host]
-	if !ok || r.login != loginSum(bmc) || !c.now().Before(r.until) {
+	r := c.refusals()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if until, ok := r.until[loginSum(bmc)]; !ok || !c.now().Before(until) {
 		return nil
 	}
 	return &fault.Error{
@@ -240,11 +257,13 @@ func (c *Client) mayLogIn(host string, bmc jumphost.BMCHost) error {
 	}
 }
 
-func (c *Client) wasRefused(host string, bmc jumphost.BMCHost) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refused == nil {
-		c.refused = map[string]refusal{}
+func (c *Client) wasRefused(bmc jumphost.BMCHost) {
+	r := c.refusals()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until == nil {
+		r.until = map[[sha256.Size]byte]time.Time{}
 	}
-	c.refused[host] = refusal{login: loginSum(bmc), until: c.now().Add(refusedFor)}
+	maps.DeleteFunc(r.until, func(_ [sha256.Size]byte, until time.Time) bool { return !c.now().Before(until) })
+	r.until[loginSum(bmc)] = c.now().Add(refusedFor)
 }

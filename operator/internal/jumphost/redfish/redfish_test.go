@@ -114,6 +114,19 @@ func TestARefusedLoginIsNotTriedAgain(t *testing.T) {
 	require.NoError(t, err, "another login is tried at once")
 }
 
+// A client for another proxy or authority does not try again what one before was refused.
+func TestRefusalsOutliveClients(t *testing.T) {
+	s := bmc.Start(t, options())
+	var refusals redfish.Refusals
+	host := login(s)
+	host.Password = canary + "-wrong"
+	for _, name := range []string{"node01", "node01", "renamed"} {
+		_, err := (&redfish.Client{Refusals: &refusals}).Power(t.Context(), name, host)
+		require.Equal(t, fault.Unauthorized, fault.ReasonOf(err), "%v", err)
+	}
+	require.Equal(t, 1, s.Logins())
+}
+
 func TestCertificatesAreChecked(t *testing.T) {
 	s := bmc.Start(t, options())
 	host := login(s)

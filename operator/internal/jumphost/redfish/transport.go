@@ -113,7 +113,7 @@ func (c *Client) explain(host string, bmc jumphost.BMCHost, err error) error {
 	f := &fault.Error{Reason: fault.Internal, Op: "speak with", Subject: "the BMC of " + host}
 	f.Reason, f.Hint = kindOf(err, c.Proxy != nil)
 	if f.Reason == fault.Unauthorized {
-		c.wasRefused(host, bmc)
+		c.wasRefused(bmc)
 	}
 	f.Err = errors.New(printable(c.withoutLogin(words(err), bmc)))
 	return f
@@ -126,7 +126,7 @@ func kindOf(err error, proxied bool) (fault.Reason, string) {
 	var network *net.OpError
 	switch {
 	case errors.As(err, &certificate):
-		return fault.CertificateInvalid, "have the operator given the authority of the BMCs' certificates, or disableCertificateVerification set in the BareMetalHost's spec.bmc"
+		return fault.CertificateInvalid, "have disableCertificateVerification set in the BareMetalHost's spec.bmc, or give the BMC a certificate of a public authority: jump hosts are given no other"
 	case errors.As(err, &answer):
 		return ofStatus(answer.HTTPReturnedStatusCode)
 	case errors.Is(err, errElsewhere), errors.Is(err, errTooMany), errors.Is(err, errTooLarge):

@@ -29,12 +29,12 @@ const maxPowering = 8 // controllers that are spoken with at once
 
 // powering runs commands against management controllers.
 type powering struct {
-	client *redfish.Client
-	slots  chan struct{}
+	slots    chan struct{}
+	refusals redfish.Refusals // of all clients: another proxy does not unlock an account
 
-	mu   sync.Mutex
-	busy map[string]bool // by host: controllers do badly with two at once
-	with *files          // whose CA and proxy the client has
+	mu      sync.Mutex
+	busy    map[string]bool // by host: controllers do badly with two at once
+	running map[*running]struct{}
 }
 
 // host runs a command of the form `host …`.
@@ -112,7 +112,7 @@ func joined(addresses []netip.Addr) string {
 }
 
 func (s *Server) state(ctx context.Context, c *connection, name string, out io.Writer) error {
-	return s.powered(ctx, c, name, "state", func(client *redfish.Client, h string, bmc jumphost.BMCHost) (string, error) {
+	return s.powered(ctx, c, name, "state", func(ctx context.Context, client *redfish.Client, h string, bmc jumphost.BMCHost) (string, error) {
 		state, err := client.Power(ctx, h, bmc)
 		if err == nil {
 			_, _ = fmt.Fprintln(out, state)
@@ -122,7 +122,7 @@ func (s *Server) state(ctx context.Context, c *connection, name string, out io.W
 }
 
 func (s *Server) reset(ctx context.Context, c *connection, name string, action redfish.Action, force bool, out io.Writer) error {
-	return s.powered(ctx, c, name, string(action), func(client *redfish.Client, h string, bmc jumphost.BMCHost) (string, error) {
+	return s.powered(ctx, c, name, string(action), func(ctx context.Context, client *redfish.Client, h string, bmc jumphost.BMCHost) (string, error) {
 		asked, err := client.Reset(ctx, h, bmc, action, force)
 		switch {
 		case err != nil:
@@ -135,31 +135,7 @@ func (s *Server) reset(ctx context.Context, c *connection, name string, action r
 	})
 }
 
-type powerCall func(client *redfish.Client, host string, bmc jumphost.BMCHost) (done string, err error)
-
-// powered finds a host's controller, lets one command at a time speak with it, and tells
-// what became of it.
-func (s *Server) powered(ctx context.Context, c *connection, name, what string, call powerCall) error {
-	f := s.files.Load()
-	host, bmc, err := controller(f, name)
-	if err != nil {
-		s.refused(c, "power refused", "host", short(name), "action", what, "why", err.Error())
-		return err
-	}
-	client, leave, err := s.power.enter(ctx, f, host)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	done, err := call(client, host, bmc)
-	about := append(c.who(), "host", host, "action", what, "asked", done)
-	if err != nil {
-		s.audit.Warn("power failed", append(about, "why", err.Error())...)
-		return err
-	}
-	s.audit.Info("power", about...)
-	return nil
-}
+type powerCall func(ctx context.Context, client *redfish.Client, host string, bmc jumphost.BMCHost) (done string, err error)
 
 // controller finds a host's BMC.
 func controller(f *files, name string) (string, jumphost.BMCHost, error) {
@@ -178,34 +154,4 @@ func controller(f *files, name string) (string, jumphost.BMCHost, error) {
 		return no("its BMC or the login of it is not known", "see spec.bmc of the BareMetalHost, and the Secret that it names")
 	}
 	return host.Name, bmc, nil
-}
-
-// enter waits for a free place and returns the client for the files in force.
-func (p *powering) enter(ctx context.Context, f *files, host string) (*redfish.Client, func(), error) {
-	p.mu.Lock()
-	if p.busy[host] {
-		p.mu.Unlock()
-		return nil, nil, &fault.Error{Reason: fault.Conflict, Op: "power", Subject: host, Err: errors.New("another command is speaking with its BMC"), Hint: "run the command again when that has ended"}
-	}
-	p.busy[host] = true
-	if p.with != f {
-		if p.with == nil || string(p.with.ca) != string(f.ca) || fmt.Sprint(p.with.proxy) != fmt.Sprint(f.proxy) {
-			p.client = &redfish.Client{CA: f.ca, Proxy: f.proxy}
-		}
-		p.with = f
-	}
-	client := p.client
-	p.mu.Unlock()
-	free := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.busy, host)
-	}
-	select {
-	case p.slots <- struct{}{}:
-		return client, func() { <-p.slots; free() }, nil
-	case <-ctx.Done():
-		free()
-		return nil, nil, ctx.Err()
-	}
 }

@@ -220,6 +220,7 @@ func (s *Server) take(f *files) {
 	for _, c := range conns {
 		s.review(c, f)
 	}
+	s.power.review(f)
 }
 
 func (s *Server) review(c *connection, f *files) {

@@ -29,8 +29,6 @@ import (
 
 	"github.com/gliderlabs/ssh"
 	gossh "golang.org/x/crypto/ssh"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost/redfish"
 )
 
 // Limits bound what clients may use. Zero means the default.
@@ -92,7 +90,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, conns: map[*connection]struct{}{}, audit: newAudit(o.Audit), admits: newAdmission(o.Limits)}
-	s.power = powering{client: &redfish.Client{}, slots: make(chan struct{}, maxPowering), busy: map[string]bool{}}
+	s.power = powering{slots: make(chan struct{}, maxPowering), busy: map[string]bool{}, running: map[*running]struct{}{}}
 	s.ssh = &ssh.Server{ // its host keys come with the files
 		Version: "VDO", IdleTimeout: o.Limits.Idle, ConnCallback: s.admit,
 		PublicKeyHandler: s.mayProve, ServerConfigCallback: s.config,
