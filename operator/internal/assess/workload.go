@@ -38,7 +38,7 @@ type Workload struct {
 	Helm    string // Helm release, or ""
 	// Observed tells whether the status is of the present spec.
 	Observed                    bool
-	Desired, Updated, Available int32
+	Desired, Updated, Available int32 // Desired of a Deployment is what its spec says, whoever has set it
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
 	generation                  string // of a DaemonSet's template
@@ -166,16 +166,20 @@ var images = map[matrix.Driver][]string{
 // on nodes that are not ready, and never all of them: what runs on no node is not rolled out.
 func (in *Input) rollout(w Workload) (Finding, bool) {
 	f := Finding{Driver: w.Driver, Subject: w.String(), Reason: fault.Incomplete, Waiting: true}
-	needed := w.Desired
+	needed, wanted := w.Desired, w.Desired
 	var a away
 	if w.Kind == "DaemonSet" {
 		a = in.away(w)
 	} else {
-		needed = min(needed, in.capacity(w))
+		wanted = in.replicas(w)
+		needed = min(max(needed, wanted), in.capacity(w))
 	}
 	switch {
 	case w.Stuck != "":
 		f = in.refused(w, w.Stuck)
+	case w.Desired < wanted:
+		f.Message, f.Waiting = fmt.Sprintf("is scaled to %d, %d are wanted", w.Desired, wanted), false
+		f.Remedy = "the next pass puts it back, unless spec.suspend, spec.dryRun or spec.drift has it left as it is: see the conditions Suspended and Drifted"
 	case !w.Observed:
 		f.Message = "is taken up"
 	case w.Updated < max(needed-a.outdated, min(needed, 1)):
@@ -186,6 +190,14 @@ func (in *Input) rollout(w Workload) (Finding, bool) {
 		return Finding{}, false
 	}
 	return f, true
+}
+
+// replicas are those that are wanted of a Deployment.
+func (in *Input) replicas(w Workload) int32 {
+	if wanted, known := in.Replicas[w.String()]; known {
+		return wanted
+	}
+	return max(w.Desired, 1)
 }
 
 // away counts the nodes that are not ready and whose pod of a DaemonSet is not of the

@@ -2,9 +2,11 @@ package vdoconfig
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -59,6 +61,7 @@ func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, obser
 		Observed: *observed, Now: p.now, Wanted: judged,
 		Topology:           spec.StorageProvider != nil && len(spec.StorageProvider.TopologyCategories) > 0,
 		WebhookCertificate: certificate, Missing: p.missing(observed), Secrets: p.site.secrets(),
+		Replicas: p.replicas(),
 	})
 	p.outcome.report = &report
 	return p.noteComplete(ctx, judged)
@@ -107,6 +110,24 @@ func (p *result) missing(observed *assess.Observed) []assess.Missing {
 			continue
 		}
 		all = append(all, assess.Missing{Driver: e.Driver, Workload: e.Key.String(), BeingMade: s.Writes() && !stopped(&p.config.Spec)})
+	}
+	return all
+}
+
+// replicas are those that Deployments were last applied with. Of what was not applied yet as
+// it is rendered now, and of replicas that are left to others, nothing is said.
+func (p *result) replicas() map[string]int32 {
+	all := map[string]int32{}
+	if p.outcome.plan == nil {
+		return all
+	}
+	for _, s := range p.outcome.plan.Steps {
+		if s.Object == nil || s.Kind != "Deployment" || s.Cause != plan.Drift {
+			continue
+		}
+		if n, found, err := unstructured.NestedInt64(s.Object.Object, "spec", "replicas"); found && err == nil {
+			all[s.Key.String()] = int32(min(n, math.MaxInt32)) //nolint:gosec // bounded
+		}
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package vdoconfig_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,20 @@ func (w *world) drift(v *v1alpha1.VDOConfig, policy *v1alpha1.DriftPolicy) {
 	w.change(v, func() { v.Spec.Drift = policy })
 }
 
+// scaledToNone sees that a driver whose controller somebody has scaled to 0, and that is not
+// put back, is not ready, and why.
+func (w *world) scaledToNone(v *v1alpha1.VDOConfig, wanted int32) {
+	w.t.Helper()
+	w.scale(0)
+	w.look(v)
+	require.Zero(w.t, w.scaled())
+	c := cond(w.t, v, "CSIReady")
+	require.Equal(w.t, "False Incomplete", string(c.Status)+" "+c.Reason, describe(v))
+	require.Contains(w.t, c.Message, fmt.Sprintf("Deployment vmware-system-csi/%s: is scaled to 0, %d are wanted", csiController, wanted))
+	require.False(w.t, driver(v, "csi").Ready)
+	require.False(w.t, isTrue(v, "Ready"), describe(v))
+}
+
 // Under Warn what differs is shown and stays, under Off nobody looks, and else it is repaired.
 func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	w, v := installed(t)
@@ -54,8 +69,11 @@ func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	require.Equal(t, 1, strings.Count(w.events.all(), "DriftFound"), w.events.all())
 	require.Equal(t, []string{"change Deployment/" + csiController}, planned(v))
 
+	w.scaledToNone(v, was)
+
 	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftOff})
-	w.look(v)
+	w.scaledToNone(v, was)
+	w.scale(was + 1)
 	w.writes = 0
 	tries := 0
 	w.deny = func(string, string) error { tries++; return nil }
@@ -66,10 +84,15 @@ func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	require.NotContains(t, describe(v), "Drifted=")
 	w.deny = nil
 
+	w.change(v, func() { v.Spec.Suspend = true })
+	w.scaledToNone(v, was)
+	w.change(v, func() { v.Spec.Suspend = false })
+
 	w.drift(v, nil)
 	w.look(v)
 	require.Equal(t, was, w.scaled())
 	require.NotContains(t, describe(v), "Drifted=")
+	w.ready(v)
 }
 
 // A field that is left to others is neither repaired nor taken away, whoever has set it.
