@@ -87,6 +87,10 @@ type VM struct {
 	Path string // inventory path
 }
 
+// making is held while an inventory is made: the simulator's licence is a variable of its
+// package, which each inventory changes and each of its hosts reads.
+var making sync.Mutex
+
 // Start starts a vCenter that ends with the test.
 func Start(t testing.TB, o Options) *VCenter {
 	t.Helper()
@@ -113,7 +117,10 @@ func Run(o Options) (*VCenter, error) {
 	for _, a := range []Account{Admin, Administrator, Reader, Stranger} {
 		v.passwords[a.Username] = a.Password
 	}
-	if err := v.model.Create(); err != nil {
+	making.Lock()
+	err = v.model.Create()
+	making.Unlock()
+	if err != nil {
 		return nil, fmt.Errorf("make the inventory: %w", err)
 	}
 	if err := v.arrange(o); err != nil {

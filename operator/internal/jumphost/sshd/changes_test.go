@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -144,6 +145,32 @@ func TestTheEndLeavesSessionsTheirGrace(t *testing.T) {
 	require.True(t, alive(open))
 	require.NoError(t, alice.Close())
 	<-done
+}
+
+// What an auditor reads has an end to each login, also where the program was ended.
+func TestTheEndIsToldOfEachSession(t *testing.T) {
+	const sessions = 5
+	w := newWorld(t)
+	w.limits.Grace = time.Nanosecond
+	stop := w.start()
+	for range sessions {
+		alice, err := w.client("alice")
+		require.NoError(t, err)
+		open, err := alice.Dial("tcp", "node02:7000")
+		require.NoError(t, err)
+		require.True(t, alive(open))
+	}
+	silent, err := net.Dial("tcp", w.host) // never logs in
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	stop()
+	for _, line := range []string{"logged in", "forward opened", "forward closed", "logged out"} {
+		require.Equal(t, sessions, strings.Count(w.audit.String(), `"msg":"`+line+`"`), "%s:\n%s", line, &w.audit)
+	}
+	_, err = silent.Read(make([]byte, 256)) // the version
+	for err == nil {
+		_, err = silent.Read(make([]byte, 256))
+	}
 }
 
 func TestTheProgram(t *testing.T) {

@@ -102,9 +102,13 @@ func (a *admission) count(all, unproven int) {
 
 // admit takes a connection, or none of it.
 func (s *Server) admit(ctx ssh.Context, conn net.Conn) net.Conn {
+	if !s.pending.enter() {
+		return nil
+	}
 	from := addressOf(conn.RemoteAddr())
 	if why := s.admits.enter(from); why != "" {
 		s.turnAway(from, why)
+		s.pending.leave()
 		return nil
 	}
 	id := make([]byte, idBytes)
@@ -139,6 +143,7 @@ func (s *Server) turnAway(from netip.Addr, why string) {
 // gone forgets a connection, closes what it had opened, and tells of it; who only looked
 // whether the port is open is not told of.
 func (s *Server) gone(c *connection) {
+	defer s.pending.leave()
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

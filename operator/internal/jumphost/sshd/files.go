@@ -211,13 +211,7 @@ func (s *Server) take(f *files) {
 	for _, k := range f.hostKeys {
 		s.ssh.AddHostKey(k)
 	}
-	s.mu.Lock()
-	conns := make([]*connection, 0, len(s.conns))
-	for c := range s.conns {
-		conns = append(conns, c)
-	}
-	s.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range s.connections() {
 		s.review(c, f)
 	}
 	s.power.review(f)

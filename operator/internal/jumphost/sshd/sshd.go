@@ -74,6 +74,8 @@ type Server struct {
 	admits *admission
 	power  powering
 
+	pending pending
+
 	mu    sync.Mutex
 	conns map[*connection]struct{}
 	ready atomic.Bool
@@ -105,12 +107,13 @@ func New(o Options) (*Server, error) {
 }
 
 // Serve takes connections until ctx is over; then it leaves those that are open the time
-// of grace.
+// of grace. When it returns the audit has told of the end of each.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var follows sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer follows.Wait()
 	defer cancel()
+	defer s.settle()
 	follows.Go(func() { s.follow(ctx) })
 	ended := make(chan error, 1)
 	go func() { ended <- s.ssh.Serve(l) }()
@@ -156,10 +159,11 @@ type channelHandler func(c *connection, newChan gossh.NewChannel, ctx ssh.Contex
 func (s *Server) guarded(handle channelHandler) ssh.ChannelHandler {
 	return func(_ *ssh.Server, conn *gossh.ServerConn, newChan gossh.NewChannel, ctx ssh.Context) {
 		c, ok := ctx.Value(connectionKey{}).(*connection)
-		if !ok {
+		if !ok || !s.pending.enter() {
 			_ = newChan.Reject(gossh.Prohibited, "not admitted")
 			return
 		}
+		defer s.pending.leave()
 		defer func() {
 			if r := recover(); r != nil {
 				s.o.Log.Error("a defect of this program: the connection is closed", "session", c.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
