@@ -13,6 +13,16 @@
 //     without it is never given a password, and never removed;
 //   - an account whose password is in no Secret is used by nobody: it is given another one.
 //
+// The record is a ConfigMap, which others may be able to write who may change nothing in a
+// vCenter. So [Delete] touches roles by the drivers' names alone, adds nothing to any, and
+// puts back no permission that gives an account more than it has by then: that is left, and
+// named. What a forged record can do is to have permissions with the drivers' roles or
+// ReadOnly taken away.
+//
+// A vCenter's roles are those of all clusters: what one lacks is added to it, and nothing is
+// taken from it but by [Delete] what was added, where nobody else has the role and it is
+// still as it was set here.
+//
 // So each of [Create], [Rotate] and [Delete] can be run again wherever it was stopped, and
 // does what is left.
 //

@@ -256,6 +256,9 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (
 	}
 	changed := false
 	for _, x := range plan.Roles {
+		if len(x.TooMuch) > 0 {
+			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: x.Name, Note: "it has more than is needed here, and others may have it for that: " + strings.Join(x.TooMuch, " ")})
+		}
 		switch x.State {
 		case privileges.Create:
 			s.did(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")})
@@ -263,9 +266,9 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (
 				err = p.MakeRole(ctx, x.Name, x.Privileges)
 			}
 		case privileges.Change:
-			s.did(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")})
+			s.did(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: "adds " + strings.Join(x.Add, " ")})
 			if !s.DryRun {
-				err = p.ChangeRole(ctx, roles[x.Name], x.Privileges)
+				err = p.ChangeRole(ctx, roles[x.Name], union(roles[x.Name].Privileges, x.Privileges))
 			}
 		default:
 			continue
@@ -279,6 +282,11 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (
 		return roles, nil
 	}
 	return p.Roles(ctx)
+}
+
+// union is what either has, sorted.
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // settleTime is how long a vCenter may take until an account has what it was given.

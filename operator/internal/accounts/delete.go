@@ -142,27 +142,27 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	if err != nil {
 		return err
 	}
+	found := false
+	if made { // what is not of this Secret is touched in nothing, whatever the record says
+		if found, err = s.ours(ctx, p, account); err != nil {
+			return err
+		}
+	}
 	before := r.place(p.Name).permissionsOf(account)
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		now, there := has[id]
 		if !there || before[id] != nil && *before[id] == now {
 			continue
 		}
-		if !made && !s.isOurs(r, p, now.Role) {
-			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: now.Role, On: id, Note: "somebody else has set it"})
-			continue
-		}
-		if err := s.undo(ctx, p, permission{account, id, before[id]}, roles); err != nil {
+		if err := s.undo(ctx, p, permission{account, id, now, before[id], found}, roles); err != nil {
 			return err
 		}
 	}
 	if !made {
 		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Note: "it was not made here"})
-		return nil
 	}
-	found, err := s.ours(ctx, p, account)
-	if err != nil || !found {
-		return err
+	if !found {
+		return nil
 	}
 	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account})
 	if s.DryRun {
@@ -172,9 +172,8 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 }
 
 // isOurs says whether a role is one that is set here.
-func (s *Site) isOurs(r *record, p *Place, role string) bool {
-	_, made := r.place(p.Name).Roles[role]
-	return made || role == privileges.ReadOnly || slices.Contains(privileges.RoleNames(), role)
+func isOurs(role string) bool {
+	return role == privileges.ReadOnly || slices.Contains(privileges.RoleNames(), role)
 }
 
 func (p *placeRecord) permissionsOf(account string) map[string]*privileges.Permission {
@@ -190,11 +189,26 @@ func (p *placeRecord) permissionsOf(account string) map[string]*privileges.Permi
 // permission is one of an account, and what it had there before.
 type permission struct {
 	account, id string
+	now         privileges.Permission
 	before      *privileges.Permission
+	own         bool // of an account that is there, and was made for this Secret
 }
 
+// undo takes a permission away that was set here, or puts back the one before. The record
+// of that is no more than a ConfigMap, and whoever may write it is no administrator of the
+// vCenter: what would give the account more than it has now is left, and named.
 func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[string]vcenter.Role) error {
-	if role, ok := roles[roleOf(x.before)]; ok {
+	if !x.own && !isOurs(x.now.Role) {
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, On: x.id, Note: "somebody else has set it"})
+		return nil
+	}
+	role, restore := roles[roleOf(x.before)]
+	if restore && !noMore(*x.before, x.now, roles) {
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, On: x.id,
+			Note: fmt.Sprintf("by the record %s had %s there before, which is more than it has now: give it by hand, or take this one away", x.account, shown(*x.before))})
+		return nil
+	}
+	if restore {
 		s.did(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, On: x.id})
 		if s.DryRun {
 			return nil
@@ -206,6 +220,21 @@ func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[strin
 		return nil
 	}
 	return p.RemovePermission(ctx, x.id, x.account)
+}
+
+// noMore says whether a permission gives no more than another one, and nothing that the
+// drivers do not need.
+func noMore(before, now privileges.Permission, roles map[string]vcenter.Role) bool {
+	_, more := privileges.Compare(roles[before.Role].Privileges, roles[now.Role].Privileges)
+	beyond := privileges.Beyond(privileges.Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}, roles[before.Role].Privileges)
+	return len(more)+len(beyond) == 0 && (now.Propagate || !before.Propagate)
+}
+
+func shown(p privileges.Permission) string {
+	if p.Propagate {
+		return p.Role + ", propagating"
+	}
+	return p.Role
 }
 
 func roleOf(p *privileges.Permission) string {
@@ -228,28 +257,51 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 		if !there {
 			continue
 		}
-		if made[name] != nil {
-			if err := s.restoreRole(ctx, p, role, made[name].Privileges); err != nil {
-				return err
-			}
+		if !slices.Contains(privileges.RoleNames(), name) { // whoever may write the record is no administrator of the vCenter
+			s.leaveRole(p, name, "it is none of the drivers' roles, though the record says so")
 			continue
 		}
-		if err := s.removeRole(ctx, p, role); err != nil {
+		act := s.removeRole
+		if before := made[name]; before != nil {
+			act = func(ctx context.Context, p *Place, role vcenter.Role) error {
+				return s.restoreRole(ctx, p, role, before)
+			}
+		}
+		if err := act(ctx, p, role); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, before []string) error {
-	if missing, more := privileges.Compare(role.Privileges, before); len(missing)+len(more) == 0 {
+func (s *Site) leaveRole(p *Place, name, why string) {
+	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Note: why})
+}
+
+// restoreRole takes from a role what was added to it, where nobody else has it, and nobody
+// has changed it since. It never adds anything.
+func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, before *roleBefore) error {
+	lost, added := privileges.Compare(role.Privileges, before.Privileges)
+	if len(lost)+len(added) == 0 {
+		return nil
+	}
+	if missing, more := privileges.Compare(role.Privileges, before.Set); len(missing)+len(more)+len(lost) > 0 {
+		s.leaveRole(p, role.Name, "somebody has changed it since")
+		return nil
+	}
+	used, err := p.RoleUsed(ctx, role)
+	if err != nil {
+		return err
+	}
+	if used > 0 && !s.DryRun {
+		s.leaveRole(p, role.Name, fmt.Sprintf("%d permissions of others have it; added to it was %s", used, strings.Join(added, " ")))
 		return nil
 	}
 	s.did(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name})
 	if s.DryRun {
 		return nil
 	}
-	return p.ChangeRole(ctx, role, before)
+	return p.ChangeRole(ctx, role, before.Privileges)
 }
 
 func (s *Site) removeRole(ctx context.Context, p *Place, role vcenter.Role) error {

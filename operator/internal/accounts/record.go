@@ -27,9 +27,12 @@ type record struct {
 	// Next takes the place of Account: a rotation is under way.
 	Next     string `json:"next,omitempty"`
 	NextMade bool   `json:"nextMade,omitempty"`
-	// Templates are the hashes of the configuration that the drivers' pods had when the
-	// Secret was about to be changed.
+	// Templates are the hashes of the configuration that the pods of those drivers had that
+	// were configured with Account, when the Secret was about to be changed.
 	Templates map[string]string `json:"templates,omitempty"`
+	// Run is another one whenever a password is about to be set, so that of two runs at once
+	// one finds the record changed before it sets its own.
+	Run string `json:"run,omitempty"`
 	// SecretMade says that the Secret was not there before.
 	SecretMade bool                    `json:"secretMade,omitempty"`
 	Places     map[string]*placeRecord `json:"places"`
@@ -48,6 +51,7 @@ type placeRecord struct {
 // roleBefore is what a role was before; nil where it was not there.
 type roleBefore struct {
 	Privileges []string `json:"privileges"`
+	Set        []string `json:"set"` // here
 }
 
 func (s *Site) recordName() string { return "vdo-account-" + s.Secret }
@@ -130,13 +134,17 @@ func (r *record) place(name string) *placeRecord {
 // intend notes what a plan is about to change. What was noted first is what was before.
 func (p *placeRecord) intend(plan *privileges.Plan, has map[string][]string) {
 	for _, role := range plan.Roles {
-		if _, known := p.Roles[role.Name]; known || role.State == privileges.Keep {
+		if role.State == privileges.Keep {
 			continue
 		}
-		p.Roles[role.Name] = nil
-		if role.State == privileges.Change {
-			p.Roles[role.Name] = &roleBefore{Privileges: has[role.Name]}
+		before, known := p.Roles[role.Name]
+		if !known && role.State == privileges.Change {
+			before = &roleBefore{Privileges: has[role.Name]}
 		}
+		if before != nil {
+			before.Set = union(has[role.Name], role.Privileges)
+		}
+		p.Roles[role.Name] = before
 	}
 	mine := maps.Clone(p.Permissions[plan.Principal])
 	if mine == nil {

@@ -35,13 +35,14 @@ const (
 	Change State = "change"
 )
 
-// PlannedRole is a role, and how it compares.
+// PlannedRole is a role, and how it compares. A vCenter's roles are all its clusters': one
+// is changed only where it lacks something, and loses nothing.
 type PlannedRole struct {
 	Role
 
 	State   State    `json:"state"`
 	Add     []string `json:"add,omitempty"`     // privileges that the existing role lacks
-	TooMuch []string `json:"tooMuch,omitempty"` // those that it has and that are not needed
+	TooMuch []string `json:"tooMuch,omitempty"` // those that it has and that are not needed here; they stay
 }
 
 // PlannedPermission is a permission, and how it compares.
@@ -118,7 +119,7 @@ func plannedRole(r Role, has Existing) PlannedRole {
 	if now, ok := has.Roles[r.Name]; ok {
 		p.Add, p.TooMuch = Compare(now, r.Privileges)
 		p.State = Keep
-		if len(p.Add)+len(p.TooMuch) > 0 {
+		if len(p.Add) > 0 { // what is too much may be what others have the role for
 			p.State = Change
 		}
 	}

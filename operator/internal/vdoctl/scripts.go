@@ -81,9 +81,6 @@ func changeRolePS(l *lines, r privileges.PlannedRole) {
 	if len(r.Add) > 0 {
 		l.printf("Set-VIRole -Server $vc -Role %s -AddPrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.Add))
 	}
-	if len(r.TooMuch) > 0 {
-		l.printf("Set-VIRole -Server $vc -Role %s -RemovePrivilege %s | Out-Null", quotedPS(r.Name), privilegesPS(r.TooMuch))
-	}
 }
 
 func permissionPS(l *lines, principal string, x privileges.PlannedPermission) {
