@@ -11,7 +11,8 @@
 //   - what is found on the vCenter and is not in the record was there before, and stays;
 //   - an account is known to be made here by its description, which names the cluster: one
 //     without it is never given a password, and never removed;
-//   - an account whose password is in no Secret is used by nobody: it is given another one.
+//   - an account that was made here and whose password is in no Secret, or is refused, is
+//     given another one, unless a driver runs with it or somebody is logged in with it.
 //
 // The record is a ConfigMap, which others may be able to write who may change nothing in a
 // vCenter. So [Delete] touches roles by the drivers' names alone, adds nothing to any, and
@@ -28,8 +29,15 @@
 //
 // An account of a vCenter has one password. To have two that work side by side takes two
 // accounts: [Rotate] makes a second one beside the first, with the same roles, puts it
-// into the Secret, waits until the operator has tried it and every pod of the drivers was
-// started with it, and only then removes the first.
+// into the Secret, waits until the operator has tried it and every pod of the drivers that
+// had the first was started with it, and only then removes the first. It stays while a
+// session with it is open: from one of this cluster's nodes until that was idle for two
+// minutes, from elsewhere until it ends. Where nodes are behind the same address as somebody
+// else's programs, their idle sessions are not told apart, and where nodes are behind an
+// address that is not their own, a rotation waits until the vCenter ends their old sessions.
+//
+// Of two runs at once one finds the record changed and ends. Where both set a password
+// nevertheless, the Secret's may be refused: the next run sets another one.
 package accounts
 
 import (

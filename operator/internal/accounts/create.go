@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,7 +35,12 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	if !made && want.Password == "" {
 		return passwordless("make ready account", want.Username)
 	}
-	login, err := s.prepare(ctx, r, account{Login: want, made: made, kept: now.Username != ""})
+	a := account{Login: want, made: made, kept: now.Username != ""}
+	login, err := s.prepare(ctx, r, a)
+	if refused := (refusedLogin{}); a.made && a.kept && errors.As(err, &refused) {
+		a.kept, a.refused = false, now.Password
+		login, err = s.prepare(ctx, r, a)
+	}
 	if err != nil || now == login {
 		return err
 	}
@@ -56,6 +62,8 @@ func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) er
 		known = now.Username
 	}
 	switch {
+	case now.Username != "" && r.Next == "" && !privileges.SameUser(known, now.Username):
+		return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now.Username, known), "put that one back, or take away what was made for it: vdoctl users delete")
 	case r.Next != "":
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate")
 	case want.Username == "" && known == "":
@@ -89,7 +97,14 @@ type account struct {
 
 	made bool // here, or to be
 	kept bool // its password is in the Secret
+	// refused is the Secret's password, where a vCenter refuses it.
+	refused vcenter.Password
 }
+
+// refusedLogin says that a vCenter refuses a password.
+type refusedLogin struct{ error }
+
+func (r refusedLogin) Unwrap() error { return r.error }
 
 // prepare makes an account ready in all vCenters, and returns how to log in with it.
 func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error) {
@@ -102,9 +117,16 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 	}
 	if a.made && !a.kept {
 		var err error
-		if a.Password, err = newPassword(rules); err != nil {
+		if slices.ContainsFunc(found, func(f state) bool { return f.exists }) {
+			err = s.resettable(ctx, a)
+		}
+		if err == nil {
+			a.Password, err = newPassword(rules)
+		}
+		if err != nil {
 			return Login{}, err
 		}
+		r.Run = rand.Text()
 	}
 	if !s.DryRun {
 		if err := s.writeRecord(ctx, r); err != nil {
@@ -303,6 +325,9 @@ func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
 		}
 		if r := fault.ReasonOf(err); time.Now().After(end) || r != "" && r != fault.Forbidden && !r.Passing() {
 			slices.Sort(missing)
+			if r == fault.Unauthorized {
+				err = refusedLogin{err}
+			}
 			if err == nil {
 				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
 			}

@@ -74,7 +74,7 @@ func (s *Site) free(ctx context.Context, r *record) error {
 	}
 	for account := range r.accounts() {
 		for _, d := range users {
-			if d.has(account) || d.is(account) {
+			if d.uses(account) {
 				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
 					Hint: "remove the drivers first, vdoctl delete, or give them another account: vdoctl users rotate"}
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,13 +43,14 @@ func (s *Site) until(ctx context.Context, look func() (string, error), hint stri
 	}
 }
 
-// behind says what does not run with an account yet; "" when everything does.
-func (s *Site) behind(ctx context.Context, account string, before map[string]string) (string, error) {
+// behind says what does not run with the next account yet; "" when everything does. What
+// was configured with another account when the rotation began is none of its business.
+func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 	secret, err := s.secret(ctx)
 	if err != nil {
 		return "", err
 	}
-	if got := loginOf(secret).Username; !privileges.SameUser(got, account) {
+	if got := loginOf(secret).Username; !privileges.SameUser(got, r.Next) {
 		return fmt.Sprintf("Secret %s/%s has account %q", s.Namespace, s.Secret, got), nil
 	}
 	users, err := s.drivers(ctx)
@@ -61,8 +61,15 @@ func (s *Site) behind(ctx context.Context, account string, before map[string]str
 		return why, err
 	}
 	for _, d := range users {
-		if why := d.behind(account, before[d.name]); why != "" {
+		before, had := r.Templates[d.name]
+		if !had && !d.uses(r.Account) && !d.uses(r.Next) {
+			continue
+		}
+		if why := d.behind(r.Next, before); why != "" {
 			return why, nil
+		}
+		if d.uses(r.Account) {
+			return "the configuration of " + d.name + " still has account " + r.Account, nil
 		}
 	}
 	return "", nil
@@ -154,29 +161,48 @@ func driverOf(name string, o client.Object, config map[string][]byte) driver {
 	return d
 }
 
-// has says whether a driver's configuration names an account.
-func (d *driver) has(account string) bool {
+// uses says whether a driver's configuration names an account, or a value of it is one, as
+// the cloud provider's are.
+func (d *driver) uses(account string) bool {
 	for _, data := range d.config {
+		lower := bytes.ToLower(data)
 		for _, form := range forms(account) {
-			if bytes.Contains(bytes.ToLower(data), form) {
+			if bytes.Contains(lower, form) {
 				return true
 			}
+		}
+		if privileges.SameUser(string(data), account) {
+			return true
 		}
 	}
 	return false
 }
 
-// forms are an account's names as configurations have them: as a value of its own, or in
-// quotation marks, with the backslash as it is or escaped.
+// knows says whether a driver's configuration has a password. Those that are made here
+// need no escape in it.
+func (d *driver) knows(p vcenter.Password) bool {
+	for _, data := range d.config {
+		if p != "" && bytes.Contains(data, []byte(p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// forms are an account's names as configurations have them: in quotation marks, with the
+// backslash as it is or escaped.
 func forms(account string) [][]byte {
-	account = strings.ToLower(account)
-	quoted := `"` + strings.ReplaceAll(account, `\`, `\\`) + `"`
-	return [][]byte{[]byte(quoted), []byte(`"` + account + `"`)}
+	var out [][]byte
+	for _, name := range []string{account, privileges.DomainUser(account)} {
+		name = strings.ToLower(name)
+		out = append(out, []byte(`"`+name+`"`), []byte(`"`+strings.ReplaceAll(name, `\`, `\\`)+`"`))
+	}
+	return out
 }
 
 func (d *driver) behind(account, before string) string {
 	switch {
-	case !d.has(account) && !d.is(account):
+	case !d.uses(account):
 		return "the configuration of " + d.name + " has another account"
 	case before != "" && d.hash == before:
 		return "the pods of " + d.name + " were started with the configuration before"
@@ -184,48 +210,96 @@ func (d *driver) behind(account, before string) string {
 	return d.rolling
 }
 
-// is says whether a value of the configuration is an account, as the cloud provider's are.
-func (d *driver) is(account string) bool {
-	for _, data := range d.config {
-		if strings.EqualFold(string(data), account) {
-			return true
-		}
-	}
-	return false
-}
-
-// templates are the hashes of the configuration by driver.
-func (s *Site) templates(ctx context.Context) (map[string]string, error) {
+// templates are the hashes of the configuration, by driver, of those that have an account.
+func (s *Site) templates(ctx context.Context, account string) (map[string]string, error) {
 	users, err := s.drivers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
 	for _, d := range users {
-		out[d.name] = d.hash
+		if d.uses(account) {
+			out[d.name] = d.hash
+		}
 	}
 	return out, nil
 }
 
-// recent is how long a session counts as used after it was.
+// recent is how long a session counts as used after it was, where it is from a node of this
+// cluster: drivers that were restarted leave theirs behind. From anywhere else each that is
+// open counts, since who is idle logs in again.
 const recent = 2 * time.Minute
 
-// unused waits until nobody has used an account for a while. Who still does after that is
-// something else than this cluster's drivers.
+// unused waits until nobody uses an account. Who still does after that is something else
+// than this cluster's drivers.
 func (s *Site) unused(ctx context.Context, p *Place, account string) error {
-	return s.until(ctx, func() (string, error) {
-		list, err := p.Sessions(ctx, account)
-		if err != nil || len(list) == 0 {
-			return "", err
+	return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, account, true) },
+		"nothing of it is changed: see what else logs in with it (another cluster, a backup), end its session, and run the same command again; one that nobody ends is ended by the vCenter when it was idle for long, by default after 30 minutes")
+}
+
+// inUse names a session of an account; "" for none. Without own, those of this cluster's
+// nodes do not count.
+func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (string, error) {
+	list, err := p.Sessions(ctx, account)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	now, err := p.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	nodes, err := s.addresses(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, x := range list {
+		idle := now.Sub(x.Active)
+		if nodes[x.Address] && (!own || idle > recent) {
+			continue
 		}
-		now, err := p.Now(ctx)
-		if err != nil {
-			return "", err
+		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, idle.Round(time.Second)), nil
+	}
+	return "", nil
+}
+
+// addresses are those of the cluster's nodes.
+func (s *Site) addresses(ctx context.Context) (map[string]bool, error) {
+	var nodes corev1.NodeList
+	if err := s.API.List(ctx, &nodes); err != nil {
+		return nil, &fault.Error{Reason: reasonOf(err), Op: "read the nodes", Err: err}
+	}
+	out := map[string]bool{}
+	for i := range nodes.Items {
+		for _, a := range nodes.Items[i].Status.Addresses {
+			if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+				out[a.Address] = true
+			}
 		}
-		list = slices.DeleteFunc(list, func(x vcenter.Session) bool { return now.Sub(x.Active) > recent })
-		if len(list) == 0 {
-			return "", nil
+	}
+	return out, nil
+}
+
+// resettable refuses to give an account another password while something logs in with the
+// one that it has. Where the Secret's password was refused, drivers with that one have no
+// use of it, and what sessions their nodes have is of no more use either.
+func (s *Site) resettable(ctx context.Context, a account) error {
+	users, err := s.drivers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range users {
+		if d.uses(a.Username) && !d.knows(a.refused) {
+			return &fault.Error{Reason: fault.Refused, Op: "reset the password of", Subject: a.Username, Err: fmt.Errorf("%s runs with it, and Secret %s/%s does not have its password", d.name, s.Namespace, s.Secret),
+				Hint: "put that account and its password back into the Secret: they are in the Secrets of the drivers' own namespace; then, for another password: vdoctl users rotate"}
 		}
-		return fmt.Sprintf("account %s is in use in %s, by %q", account, p.Server, list[0].Agent), nil
-	}, "it is not removed: see what else logs in with it (another cluster, a backup), and run the same command again")
+	}
+	if s.DryRun {
+		return nil
+	}
+	return s.each(func(p *Place) error {
+		if a.refused == "" {
+			return s.unused(ctx, p, a.Username)
+		}
+		return s.until(ctx, func() (string, error) { return s.inUse(ctx, p, a.Username, false) }, "its password is not reset: see what logs in with it, end its session, and run the same command again")
+	})
 }

@@ -29,6 +29,8 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 		if err := s.replace(ctx, r, secret, want); err != nil || s.DryRun {
 			return err
 		}
+	} else if err := s.heal(ctx, r, secret, now); err != nil {
+		return err
 	}
 	if s.DryRun {
 		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
@@ -84,7 +86,7 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, wa
 			return nil
 		})
 	}
-	if r.Templates, err = s.templates(ctx); err != nil {
+	if r.Templates, err = s.templates(ctx, r.Account); err != nil {
 		return err
 	}
 	if err := s.writeRecord(ctx, r); err != nil {
@@ -93,10 +95,31 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, wa
 	return s.writeSecret(ctx, secret, login)
 }
 
+// heal gives the next account another password where the Secret's is refused: two runs at
+// once may each have set one.
+func (s *Site) heal(ctx context.Context, r *record, secret *corev1.Secret, now Login) error {
+	if !r.NextMade || s.DryRun {
+		return nil
+	}
+	refused := false
+	for i := range s.Places {
+		_, err := s.Places[i].Verify(ctx, now)
+		refused = refused || fault.ReasonOf(err) == fault.Unauthorized // what else is wrong is seen when it is waited for
+	}
+	if !refused {
+		return nil
+	}
+	login, err := s.prepare(ctx, r, account{Login: Login{Username: r.Next}, made: true, refused: now.Password})
+	if err != nil {
+		return err
+	}
+	return s.writeSecret(ctx, secret, login)
+}
+
 // switched waits until nothing uses the account before.
 func (s *Site) switched(ctx context.Context, r *record) error {
 	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
-	return s.until(ctx, func() (string, error) { return s.behind(ctx, r.Next, r.Templates) },
+	return s.until(ctx, func() (string, error) { return s.behind(ctx, r) },
 		fmt.Sprintf("both accounts, %s and %s, work meanwhile; see why with vdoctl status, and run the same command again", r.Account, r.Next))
 }
 

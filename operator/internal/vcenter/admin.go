@@ -203,6 +203,7 @@ func (a *Admin) RemovePermission(ctx context.Context, id, principal string) erro
 // Session is one that is open in a vCenter.
 type Session struct {
 	Agent         string // the program, as it names itself
+	Address       string // that it logged in from, as the vCenter sees it
 	Login, Active time.Time
 }
 
@@ -215,7 +216,7 @@ func (a *Admin) Sessions(ctx context.Context, principal string) ([]Session, erro
 	var out []Session
 	for i := range m.SessionList {
 		if s := &m.SessionList[i]; privileges.SameUser(s.UserName, principal) {
-			out = append(out, Session{Agent: s.UserAgent, Login: s.LoginTime, Active: s.LastActiveTime})
+			out = append(out, Session{Agent: s.UserAgent, Address: s.IpAddress, Login: s.LoginTime, Active: s.LastActiveTime})
 		}
 	}
 	return out, nil

@@ -82,8 +82,8 @@ func newUsersRotateCommand(a *app) *cobra.Command {
 		Long: `A vCenter's account has one password. So that drivers never run with one that is not
 valid, a second account is made with the same roles (NAME-b, and NAME the next time) and a
 password of its own, verified, and put into the Secret. When the operator has logged in
-with it, and all pods of the drivers were started with it, and nothing has used the first
-one for two minutes, that is removed. Until then both work.
+with it, and all pods of the drivers that had the first one were started with it, and
+nobody is logged in with that any more, it is removed. Until then both work.
 ` + adminHelp,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
