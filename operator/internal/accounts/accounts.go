@@ -139,6 +139,15 @@ func (s *Site) did(c Change) {
 	}
 }
 
+// act says what is done, and does it, but in a dry run.
+func (s *Site) act(c Change, do func() error) error {
+	s.did(c)
+	if s.DryRun {
+		return nil
+	}
+	return do()
+}
+
 func (s *Site) patience() (limit, poll time.Duration) {
 	limit, poll = s.Wait, s.Poll
 	if limit <= 0 {

@@ -44,10 +44,6 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	if err != nil || now == login {
 		return err
 	}
-	if s.DryRun {
-		s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + login.Username})
-		return nil
-	}
 	return s.writeSecret(ctx, secret, login)
 }
 
@@ -230,20 +226,16 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	case !a.made, st.exists && a.kept:
 		return nil
 	case st.exists:
-		s.did(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Note: note})
-		if s.DryRun {
-			return nil
-		}
-		return p.SetPassword(ctx, a.Username, a.Password)
+		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Note: note}, func() error {
+			return p.SetPassword(ctx, a.Username, a.Password)
+		})
 	}
 	if now, err := s.ours(ctx, p, a.Username); err != nil || now {
 		return err // vCenters that are linked share their accounts: it was made a moment ago
 	}
-	s.did(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Note: note})
-	if s.DryRun {
-		return nil
-	}
-	return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
+	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Note: note}, func() error {
+		return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
+	})
 }
 
 // grant makes roles and sets permissions as a plan says.
@@ -256,15 +248,14 @@ func (s *Site) grant(ctx context.Context, p *Place, plan *privileges.Plan) error
 		if x.State == privileges.Keep {
 			continue
 		}
-		s.did(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, On: x.Path})
-		if s.DryRun {
-			continue
-		}
-		role, ok := roles[x.Role]
-		if !ok {
-			return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
-		}
-		if err := p.SetPermission(ctx, x.ID, plan.Principal, role, x.Propagate); err != nil {
+		err := s.act(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, On: x.Path}, func() error {
+			role, ok := roles[x.Role]
+			if !ok {
+				return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
+			}
+			return p.SetPermission(ctx, x.ID, plan.Principal, role, x.Propagate)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -276,34 +267,30 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (
 	if err != nil {
 		return nil, err
 	}
-	changed := false
-	for _, x := range plan.Roles {
-		if len(x.TooMuch) > 0 {
-			s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: x.Name, Note: "it has more than is needed here, and others may have it for that: " + strings.Join(x.TooMuch, " ")})
-		}
-		switch x.State {
-		case privileges.Create:
-			s.did(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")})
-			if !s.DryRun {
-				err = p.MakeRole(ctx, x.Name, x.Privileges)
-			}
-		case privileges.Change:
-			s.did(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: "adds " + strings.Join(x.Add, " ")})
-			if !s.DryRun {
-				err = p.ChangeRole(ctx, roles[x.Name], union(roles[x.Name].Privileges, x.Privileges))
-			}
-		default:
-			continue
-		}
-		if err != nil {
+	for i := range plan.Roles {
+		if err := s.makeRole(ctx, p, &plan.Roles[i], roles); err != nil {
 			return nil, err
 		}
-		changed = true
-	}
-	if !changed || s.DryRun {
-		return roles, nil
 	}
 	return p.Roles(ctx)
+}
+
+// makeRole makes a role, or adds to the one that is there what it lacks.
+func (s *Site) makeRole(ctx context.Context, p *Place, x *privileges.PlannedRole, roles map[string]vcenter.Role) error {
+	if len(x.TooMuch) > 0 {
+		s.leaveRole(p, x.Name, "it has more than is needed here, and others may have it for that: "+strings.Join(x.TooMuch, " "))
+	}
+	switch x.State {
+	case privileges.Create:
+		return s.act(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")}, func() error {
+			return p.MakeRole(ctx, x.Name, x.Privileges)
+		})
+	case privileges.Change:
+		return s.act(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: "adds " + strings.Join(x.Add, " ")}, func() error {
+			return p.ChangeRole(ctx, roles[x.Name], union(roles[x.Name].Privileges, x.Privileges))
+		})
+	}
+	return nil
 }
 
 // union is what either has, sorted.

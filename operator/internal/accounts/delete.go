@@ -39,10 +39,6 @@ func (s *Site) Delete(ctx context.Context) error {
 		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account, Err: fmt.Errorf("no VsphereCloudConfig names the Secret for %s any more, where something was made too", strings.Join(left, ", ")),
 			Hint: "apply it again, and run the same command again"}
 	}
-	s.did(Change{Do: Remove, Kind: "ConfigMap", Name: s.Namespace + "/" + s.recordName()})
-	if s.DryRun {
-		return nil
-	}
 	return s.gone(ctx, r.object, "ConfigMap")
 }
 
@@ -104,19 +100,17 @@ func (s *Site) removeSecret(ctx context.Context, r *record) error {
 		s.did(Change{Do: Leave, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "it was there before"})
 		return nil
 	}
-	s.did(Change{Do: Remove, Kind: "Secret", Name: s.Namespace + "/" + s.Secret})
-	if s.DryRun {
-		return nil
-	}
 	return s.gone(ctx, secret, "Secret")
 }
 
 // gone deletes an object in the state that was read.
 func (s *Site) gone(ctx context.Context, o client.Object, kind string) error {
-	uid, version := o.GetUID(), o.GetResourceVersion()
-	err := s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	uid, version, name := o.GetUID(), o.GetResourceVersion(), client.ObjectKeyFromObject(o).String()
+	err := s.act(Change{Do: Remove, Kind: kind, Name: name}, func() error {
+		return s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	})
 	if client.IgnoreNotFound(err) != nil {
-		return &fault.Error{Reason: reasonOf(err), Op: "delete " + kind, Subject: client.ObjectKeyFromObject(o).String(), Err: err, Hint: "run the same command again"}
+		return &fault.Error{Reason: reasonOf(err), Op: "delete " + kind, Subject: name, Err: err, Hint: "run the same command again"}
 	}
 	return nil
 }
@@ -164,11 +158,7 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	if !found {
 		return nil
 	}
-	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account})
-	if s.DryRun {
-		return nil
-	}
-	return p.RemoveAccount(ctx, account)
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account}, func() error { return p.RemoveAccount(ctx, account) })
 }
 
 // isOurs says whether a role is one that is set here.
@@ -209,17 +199,13 @@ func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[strin
 		return nil
 	}
 	if restore {
-		s.did(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, On: x.id})
-		if s.DryRun {
-			return nil
-		}
-		return p.SetPermission(ctx, x.id, x.account, role, x.before.Propagate)
+		return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, On: x.id}, func() error {
+			return p.SetPermission(ctx, x.id, x.account, role, x.before.Propagate)
+		})
 	}
-	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.account, On: x.id})
-	if s.DryRun {
-		return nil
-	}
-	return p.RemovePermission(ctx, x.id, x.account)
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.account, On: x.id}, func() error {
+		return p.RemovePermission(ctx, x.id, x.account)
+	})
 }
 
 // noMore says whether a permission gives no more than another one, and nothing that the
@@ -297,11 +283,9 @@ func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, bef
 		s.leaveRole(p, role.Name, fmt.Sprintf("%d permissions of others have it; added to it was %s", used, strings.Join(added, " ")))
 		return nil
 	}
-	s.did(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name})
-	if s.DryRun {
-		return nil
-	}
-	return p.ChangeRole(ctx, role, before.Privileges)
+	return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name}, func() error {
+		return p.ChangeRole(ctx, role, before.Privileges)
+	})
 }
 
 func (s *Site) removeRole(ctx context.Context, p *Place, role vcenter.Role) error {
@@ -310,12 +294,8 @@ func (s *Site) removeRole(ctx context.Context, p *Place, role vcenter.Role) erro
 		return err
 	}
 	if used > 0 && !s.DryRun {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: role.Name, Note: fmt.Sprintf("%d permissions of others have it", used)})
+		s.leaveRole(p, role.Name, fmt.Sprintf("%d permissions of others have it", used))
 		return nil
 	}
-	s.did(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name})
-	if s.DryRun {
-		return nil
-	}
-	return p.RemoveRole(ctx, role)
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name}, func() error { return p.RemoveRole(ctx, role) })
 }

@@ -180,8 +180,6 @@ func loginOf(secret *corev1.Secret) Login {
 
 // writeSecret puts a login into the Secret, in the state in which it was read.
 func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) error {
-	s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + l.Username})
-	var err error
 	if secret == nil {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Secret}, Type: corev1.SecretTypeBasicAuth}
 	}
@@ -189,11 +187,11 @@ func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) 
 		secret.Data = map[string][]byte{}
 	}
 	secret.Data[corev1.BasicAuthUsernameKey], secret.Data[corev1.BasicAuthPasswordKey] = []byte(l.Username), []byte(l.Password)
+	write := func() error { return s.API.Update(ctx, secret) }
 	if secret.UID == "" {
-		err = s.API.Create(ctx, secret)
-	} else {
-		err = s.API.Update(ctx, secret)
+		write = func() error { return s.API.Create(ctx, secret) }
 	}
+	err := s.act(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + l.Username}, write)
 	if err != nil {
 		return &fault.Error{Reason: reasonOf(err), Op: "write Secret", Subject: s.Namespace + "/" + s.Secret, Err: fmt.Errorf("the account is ready, and not yet in the Secret: %w", err),
 			Hint: "run the same command again"}

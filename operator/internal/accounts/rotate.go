@@ -77,7 +77,9 @@ func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, wa
 		return err
 	}
 	if s.DryRun {
-		s.did(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + login.Username})
+		if err := s.writeSecret(ctx, secret, login); err != nil {
+			return err
+		}
 		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + login.Username})
 		return s.each(func(p *Place) error {
 			if r.Made {
