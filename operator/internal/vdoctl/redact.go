@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
@@ -11,7 +12,10 @@ import (
 )
 
 // redactor takes secret values out of texts: as they are, in base64 wherever they are in
-// what was encoded, and escaped as JSON, Go and URLs do.
+// what was encoded, and escaped as JSON, Go, XML, YAML and URLs do. A value of several lines
+// is hidden line by line as well, since logs and YAML put something before each. A value that
+// was broken into lines (YAML does that at spaces) is not known again: of what is written as
+// YAML the strings are cleaned before.
 type redactor struct {
 	values map[string]bool
 	built  *strings.Replacer // of the values as they are; nil where there are new ones
@@ -22,16 +26,27 @@ func newRedactor() *redactor { return &redactor{values: map[string]bool{}} }
 const (
 	// A shorter value is in half of all words.
 	minSecret = 4
+	// Of a value of several lines, a shorter line may be in any text.
+	minLine = 6
 	// Larger ones are looked for by their lines.
 	maxWhole = 64 << 10
 	hidden   = "[hidden]"
 )
 
 // setting is a line of a configuration file with a value: key = "value", key: value.
-var setting = regexp.MustCompile(`(?m)^\s*"?([\w.\[\]-]+)"?\s*[=:]\s*"?(.*?)"?,?\s*$`)
+var setting = regexp.MustCompile(`(?m)^\s*(?:-\s+)?"?([\w.\[\]-]+)"?\s*[=:]\s*"?(.*?)"?,?\s*$`)
 
 // soundsSecret tells by their names fields, keys and variables that have secrets.
-var soundsSecret = regexp.MustCompile(`(?i)pass|secret|token|credential|private|^auth$`)
+var soundsSecret = regexp.MustCompile(`(?i)` + secretWords + `|^_?auth$`)
+
+const secretWords = `pass|secret|token|credential|private|authorization`
+
+// objectName are fields that sound so, and hold the name of an object.
+var objectName = regexp.MustCompile(`(?i)^secret[_-]?name(space)?$`)
+
+func isSecretName(key string) bool {
+	return soundsSecret.MatchString(key) && !objectName.MatchString(key)
+}
 
 // add notes a value of a Secret. Of a configuration file it notes the values that sound
 // secret too, of a private key its lines, of logins of registries what they consist of:
@@ -44,10 +59,15 @@ func (r *redactor) add(value []byte) {
 	}
 	var document any
 	if json.Unmarshal(value, &document) == nil {
-		r.fields("", document)
+		r.fields("", document, func(text string) {
+			r.one(text)
+			r.lines(text)
+		})
+	} else if !isConfiguration(text) {
+		r.lines(text)
 	}
 	for _, m := range setting.FindAllStringSubmatch(text, -1) {
-		if soundsSecret.MatchString(m[1]) {
+		if isSecretName(m[1]) {
 			r.one(m[2])
 			r.one(strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(m[2]))
 		}
@@ -61,26 +81,53 @@ func (r *redactor) add(value []byte) {
 	}
 }
 
-// fields notes the texts of a document whose keys sound secret. The auth of a registry's
+// isConfiguration tells whether most of a text's lines are settings, sections and remarks.
+func isConfiguration(text string) bool {
+	settings, all := 0, 0
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		all++
+		if strings.ContainsRune("[#;{}", rune(line[0])) || line == "---" || setting.MatchString(line) {
+			settings++
+		}
+	}
+	return all > 1 && 2*settings > all
+}
+
+// lines notes each line of a text that has several.
+func (r *redactor) lines(text string) {
+	if !strings.Contains(text, "\n") {
+		return
+	}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); len(line) >= minLine && !strings.HasPrefix(line, "-----") {
+			r.one(line)
+		}
+	}
+}
+
+// fields tells note the texts of a document whose keys sound secret. The auth of a registry's
 // login is NAME:PASSWORD in base64.
-func (r *redactor) fields(key string, node any) {
+func (r *redactor) fields(key string, node any, note func(string)) {
 	switch node := node.(type) {
 	case map[string]any:
 		for k, v := range node {
-			r.fields(k, v)
+			r.fields(k, v, note)
 		}
 	case []any:
 		for _, v := range node {
-			r.fields(key, v)
+			r.fields(key, v, note)
 		}
 	case string:
-		if !soundsSecret.MatchString(key) {
+		if !isSecretName(key) {
 			return
 		}
-		r.one(node)
+		note(node)
 		if login, err := base64.StdEncoding.DecodeString(node); err == nil {
 			if _, password, ok := strings.Cut(string(login), ":"); ok {
-				r.one(password)
+				note(password)
 			}
 		}
 	}
@@ -91,16 +138,36 @@ func (r *redactor) one(text string) {
 	if len(text) < minSecret {
 		return
 	}
+	r.built = nil
 	r.values[text] = true
-	quoted, _ := json.Marshal(text) //nolint:errchkjson // a text can be written: with HTML's signs escaped, and below without
-	for _, form := range []string{string(quoted), strconv.Quote(text), strconv.QuoteToASCII(text)} {
-		r.values[form[1:len(form)-1]] = true
+	for _, form := range []string{quote(text), quote(quote(text)), strconv.Quote(text), strconv.QuoteToASCII(text)} {
+		r.values[strings.TrimSuffix(strings.TrimPrefix(form, `"`), `"`)] = true
+	}
+	for _, escapes := range escaped {
+		r.values[escapes.Replace(text)] = true
 	}
 	r.values[url.QueryEscape(text)] = true
 	r.values[url.PathEscape(text)] = true
 	for _, form := range inBase64(text) {
 		r.values[form] = true
 	}
+}
+
+// quote is a text as JSON has it, with HTML's signs escaped; without quotation marks.
+func quote(text string) string {
+	quoted, _ := json.Marshal(text) //nolint:errchkjson // a text can be written
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// escaped are the forms of XML, in which the last three may stay as they are, and that of
+// YAML between single quotes.
+var escaped = []*strings.Replacer{
+	strings.NewReplacer("&", "&amp;", "<", "&lt;"),
+	strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;"),
+	strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;"),
+	strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;"),
+	strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;"),
+	strings.NewReplacer("'", "''"),
 }
 
 // inBase64 are the letters that do not depend on what stands before and after the text,
@@ -139,3 +206,36 @@ func (r *redactor) replacing() *strings.Replacer {
 func (r *redactor) clean(data []byte) []byte { return []byte(r.cleanText(string(data))) }
 
 func (r *redactor) cleanText(text string) string { return r.replacing().Replace(text) }
+
+// object is a value as it is written as JSON, each of its texts without what is hidden.
+func (r *redactor) object(value any) (any, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var out any
+	numbers := json.NewDecoder(bytes.NewReader(data))
+	numbers.UseNumber()
+	if err := numbers.Decode(&out); err != nil {
+		return nil, err
+	}
+	return r.texts(out), nil
+}
+
+func (r *redactor) texts(node any) any {
+	switch node := node.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(node))
+		for k, v := range node {
+			out[r.cleanText(k)] = r.texts(v)
+		}
+		return out
+	case []any:
+		for i := range node {
+			node[i] = r.texts(node[i])
+		}
+	case string:
+		return r.cleanText(node)
+	}
+	return node
+}

@@ -49,7 +49,8 @@ func newSupportBundleCommand(a *app) *cobra.Command {
 workloads and pods with their logs, events, nodes, classes, and the output of status, version
 and preflight. Of Secrets the keys are in it and no values; every value of a Secret of the
 operator's and the drivers' namespaces, its base64 and what logs make of it is taken out of
-all files. Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere,
+all files, and so are settings, options and variables that sound secret in ConfigMaps and pods,
+and annotations that are large or copies of objects. Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere,
 and nothing is changed; preflight logs in to the vCenters once, unless it is left out.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -196,7 +197,14 @@ func (x *collection) put(name string, data []byte) {
 	}
 }
 
+// putYAML writes a value. Its texts are cleaned before: YAML breaks, indents and quotes them
+// so that a value in them is not known again.
 func (x *collection) putYAML(name string, value any) {
+	value, err := x.hide.object(value)
+	if err != nil {
+		x.miss(name, err)
+		return
+	}
 	data, err := yaml.Marshal(value)
 	if err != nil {
 		x.miss(name, err)

@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -130,7 +131,7 @@ func (x *collection) kind(ctx context.Context, k collected, ns string) {
 		for i := range list.Items {
 			u := &list.Items[i]
 			if k.only == nil && (ns != drivers.SystemNamespace || ofDrivers(u)) || k.only != nil && k.only(u) {
-				withoutSecrets(u)
+				x.hide.withoutSecrets(u)
 				x.putYAML(dir+u.GetName()+".yaml", u.Object)
 			}
 		}
@@ -160,47 +161,6 @@ func driverNames() []string {
 		}
 	}
 	return out
-}
-
-// withoutSecrets takes out what is not needed, and what somebody may have put a secret into
-// that is in no Secret: variables and keys that sound so.
-func withoutSecrets(u *unstructured.Unstructured) {
-	u.SetManagedFields(nil)
-	if a := u.GetAnnotations(); a != nil {
-		delete(a, corev1.LastAppliedConfigAnnotation)
-		u.SetAnnotations(a)
-	}
-	if data, ok := u.Object["data"].(map[string]any); ok {
-		for k := range data {
-			if soundsSecret.MatchString(k) {
-				data[k] = hidden
-			}
-		}
-	}
-	hideVariables(u.Object)
-}
-
-// hideVariables walks to lists of variables, wherever a pod's template is.
-func hideVariables(node any) {
-	switch node := node.(type) {
-	case map[string]any:
-		for k, v := range node {
-			if vars, ok := v.([]any); ok && k == "env" {
-				for _, e := range vars {
-					variable, _ := e.(map[string]any)
-					name, _ := variable["name"].(string)
-					if _, literal := variable["value"]; literal && soundsSecret.MatchString(name) {
-						variable["value"] = hidden
-					}
-				}
-			}
-			hideVariables(v)
-		}
-	case []any:
-		for _, v := range node {
-			hideVariables(v)
-		}
-	}
 }
 
 // maxLog bounds one log, in bytes.
@@ -257,5 +217,18 @@ func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOpti
 		return nil, err
 	}
 	defer r.Close() //nolint:errcheck // only read
-	return io.ReadAll(io.LimitReader(r, maxLog))
+	data, err := io.ReadAll(io.LimitReader(r, maxLog+1))
+	if whole := wholeLines(data, maxLog); len(whole) < len(data) {
+		x.miss("the end of a log of "+p.Namespace+"/"+p.Name+", "+o.Container, fmt.Errorf("it is longer than %d bytes", maxLog))
+		data = whole
+	}
+	return data, err
+}
+
+// wholeLines are the lines that end within a size: a value that is cut is not known again.
+func wholeLines(data []byte, size int) []byte {
+	if len(data) <= size {
+		return data
+	}
+	return data[:bytes.LastIndexByte(data[:size], '\n')+1]
 }

@@ -1,0 +1,109 @@
+package vdoctl
+
+import (
+	"encoding/json"
+	"html"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// remains are the parts of a secret that are in a text, by its words of four letters and more.
+func remains(text, secret string) (out []string) {
+	for _, word := range strings.FieldsFunc(secret, func(r rune) bool { return strings.ContainsRune(" '\n&<>\"", r) }) {
+		if len(word) >= minSecret && strings.Contains(text, word) {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+func TestSecretsAreHiddenInAllForms(t *testing.T) {
+	for _, secret := range []string{
+		"it's: s3cret", "p4ss<and&w0rd5", "p@ss'W0rd <x4y5z>", `quoted"P4ss&x`, "alpha4 bravo4 charlie4 delta4 echo4 foxtrot4 golf4 hotel4 india4 juliet4 kilo4 lima4 mike4",
+		"line-one-s3cret\nline-two-s3cret", "key=w0rd\nline-two-s3cret\nline-three-s3cret", strings.Repeat("s3cretLine\n", maxWhole/8),
+	} {
+		r := newRedactor()
+		r.add([]byte(secret))
+		quoted, err := json.Marshal(secret)
+		require.NoError(t, err)
+		again, err := json.Marshal(string(quoted))
+		require.NoError(t, err)
+		for _, text := range []string{
+			secret, "--password=" + secret, "login failed: user u password " + secret + " refused by the vCenter after some time of waiting for it", "'" + secret + "'", "a: 'x " + secret + "'",
+		} {
+			tree, err := r.object(map[string]any{"a": map[string]any{"args": []string{text}}})
+			require.NoError(t, err)
+			data, err := yaml.Marshal(tree)
+			require.NoError(t, err)
+			require.Empty(t, remains(string(r.clean(data)), secret), "%s", data)
+		}
+		for _, text := range []string{
+			"'" + strings.ReplaceAll(secret, "'", "''") + "'", strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(secret), html.EscapeString(secret), string(quoted), string(again),
+			"2026-01-01T00:00:00Z " + strings.ReplaceAll(secret, "\n", "\n2026-01-01T00:00:00Z "), "    " + strings.ReplaceAll(secret, "\n", "\n    "),
+		} {
+			require.Empty(t, remains(r.cleanText(text), secret), text)
+		}
+	}
+	r := newRedactor()
+	r.add([]byte("[Global]\nuser = \"u4user\"\npassword = \"hunter2hunter2\"\nsecret-name = \"vsphere-creds\"\ndatacenters = \"/site/prod\"\n"))
+	kept := "[Global] datacenters = \"/site/prod\" vsphere-creds u4user"
+	require.Equal(t, kept, r.cleanText(kept), "what has to be read stays")
+}
+
+// What is in no Secret: it has to be seen by where it stands.
+func TestObjectsHaveNoLooseSecrets(t *testing.T) {
+	const loose = "hunter2hunter2"
+	texts := []string{
+		"[Global]\nuser = \"a@b\"\npassword = \"" + loose + "\"\n", "password: " + loose, "password: my " + loose + " too", "vcenter:\n  password: |\n    " + loose + "\n    x " + loose + "\n", "secret:\n  password: " + loose,
+		"password:\n  " + loose + "\n", `{"user":"u","bmcPassword":"` + loose + `","port":443}`, `{"a":"{\"token\":\"` + loose + `\"}"}`, "{user: u, password: " + loose + "}", "auths: {x: {auth: " + loose + "}}",
+		"run --token=" + loose + " --v=4", "run --password " + loose, "run --password '" + loose + " " + loose + "'", "https://user:" + loose + "@proxy.site:3128", "Authorization: Bearer " + loose, "curl -H 'Bearer " + loose + "'",
+		"x=1;password=" + loose, "- client-secret: '" + loose + "'", "PASSWORD=" + loose + "\r\nb=1\r\n",
+	}
+	for _, text := range texts {
+		for at, object := range map[string]map[string]any{
+			"data":       {"data": map[string]any{"vsphere.conf": text}},
+			"env":        {"spec": map[string]any{"containers": []any{map[string]any{"env": []any{map[string]any{"name": "ARGS", "value": text}}}}}},
+			"args":       {"spec": map[string]any{"template": map[string]any{"containers": []any{map[string]any{"args": []any{"--v=4", text}}}}}},
+			"command":    {"spec": map[string]any{"initContainers": []any{map[string]any{"command": []any{"sh", "-c", text}}}}},
+			"annotation": {"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": map[string]any{"note": text}}}}},
+		} {
+			r := newRedactor()
+			object["metadata"] = map[string]any{"name": "x"}
+			r.withoutSecrets(&unstructured.Unstructured{Object: object})
+			tree, err := r.object(object)
+			require.NoError(t, err)
+			data, err := yaml.Marshal(tree)
+			require.NoError(t, err)
+			require.NotContains(t, string(data), loose, "%s: %s", at, text)
+		}
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "x", "annotations": map[string]any{
+			"kapp.k14s.io/original": `{"data":{"x":"` + loose + `"}}`, "objectset.rio.cattle.io/applied": "H4sI" + loose, "notes": strings.Repeat("x", maxAnnotation) + loose, "bmc-password": loose, "deployment.kubernetes.io/revision": "3",
+		}},
+		"binaryData": map[string]any{"x": loose},
+		"data":       map[string]any{"conf": "secretName: vsphere-creds\nport: 443\n", "bmc-token": loose},
+		"spec": map[string]any{"args": []any{"--password", loose, "--v", "4", "--token-ttl=300"},
+			"httpHeaders": []any{map[string]any{"name": "Authorization", "value": loose}}},
+	}}
+	r := newRedactor()
+	r.withoutSecrets(u)
+	data, err := yaml.Marshal(u.Object)
+	require.NoError(t, err)
+	require.NotContains(t, string(data), loose)
+	for _, kept := range []string{"secretName: vsphere-creds", "port: 443", `revision: "3"`, "- --v\n"} {
+		require.Contains(t, string(data), kept)
+	}
+	require.Equal(t, "login with [hidden]", r.cleanText("login with "+loose), "the logs are written later")
+	require.Equal(t, "300 true", r.cleanText("300 true"))
+}
+
+func TestLogsAreCutAtTheEndOfALine(t *testing.T) {
+	for data, want := range map[string]string{"one\ntwo\n": "one\ntwo\n", "one\ntwo\nthree": "one\ntwo\n", "one of 10 bytes": ""} {
+		require.Equal(t, want, string(wholeLines([]byte(data), 10)))
+	}
+}
