@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -36,6 +37,7 @@ type deleteOptions struct {
 
 	keepDrivers bool
 	timeout     time.Duration
+	kinds       func() ([]schema.GroupVersionKind, error) // nil: those that the cluster has
 }
 
 // goals says what shall go.
@@ -55,7 +57,10 @@ each part is gone:
                    namespaces
   --crds           the kinds of the operator
 
-Nothing is deleted while volumes use the storage driver and --drivers is asked for. With
+Nothing is deleted while volumes use the storage driver and --drivers is asked for, or where
+spec.onDelete: Orphan of the VDOConfig would leave the drivers. A namespace in which somebody
+else keeps something stays, and is named. Neither the configuration nor the operator goes while
+there is an account that users create made: vdoctl users delete takes that away. With
 --keep-drivers the VDOConfig goes and the drivers stay installed; an operator that is
 installed later takes them over. Interrupted, it goes on when it is run again.`,
 		Example: `  vdoctl delete --all --dry-run
@@ -118,7 +123,14 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 	if err := o.consent(ctx, o.consentFlags, "Delete these?"); err != nil {
 		return err
 	}
+	// Asked again: while somebody reads the question volumes are made.
+	if err := o.stillFree(ctx, c); err != nil {
+		return err
+	}
 	for _, s := range r.Stages {
+		if err := o.stillEmpty(ctx, c, r, s); err != nil {
+			return err
+		}
 		if err := o.remove(ctx, c, s); err != nil {
 			return err
 		}

@@ -72,6 +72,12 @@ func (s *shop) release() {
 	}, 2*time.Minute, 100*time.Millisecond)
 }
 
+// foreignGoes has what keeps the operator's namespace deleted.
+func (s *shop) foreignGoes() {
+	s.t.Helper()
+	require.NoError(s.t, s.k.Delete(s.t.Context(), &corev1.Secret{ObjectMeta: s.meta("of-somebody-else")}))
+}
+
 func (s *shop) there(o client.Object) bool {
 	s.t.Helper()
 	err := s.k.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
@@ -156,6 +162,8 @@ func TestDeleteTakesWhatIsAskedForAndNothingElse(t *testing.T) {
 	for _, o := range installed {
 		require.True(t, s.there(o), o.GetName())
 	}
+	require.Contains(t, s.ok("delete", "--all", "--dry-run"), "Namespace vmware-system-vdo: it holds what is not of this installation: Secret vmware-system-vdo/of-somebody-else")
+	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
 	for _, o := range installed {
 		require.False(t, s.there(o), "%s %s", o.GetObjectKind().GroupVersionKind().Kind, o.GetName())
@@ -182,6 +190,7 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	out, code = s.run("delete", "--crds", "--yes")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "with them would go VsphereCloudConfig vmware-system-vdo/east")
+	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
 	require.False(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
 }
@@ -197,5 +206,6 @@ func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {
 	require.Equal(t, 9, code, out)
 	require.Contains(t, out, fmt.Sprintf("VDOConfig %s/vdo: it is still there after 2s: spec.suspend is set", s.ns))
 	s.release()
+	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
 }

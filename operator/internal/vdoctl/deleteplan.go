@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -70,7 +69,7 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 	if err != nil {
 		return removal{}, err
 	}
-	if err := fault.Join(o.leftWithoutOperator(r), o.inUse(ctx, c), o.elsewhere(r)); err != nil {
+	if err := fault.Join(o.leftWithoutOperator(r), o.inUse(ctx, c), o.orphaned(r), o.accountsLeft(ctx, c), o.elsewhere(r)); err != nil {
 		return removal{}, err
 	}
 	out := removal{Stages: []stage{}}
@@ -85,7 +84,12 @@ func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, err
 			}
 		}
 	}
+	kept, err := o.keepNamespaces(ctx, c, &out)
+	if err != nil {
+		return out, err
+	}
 	out.Stays, err = o.stays(ctx, c)
+	out.Stays = append(kept, out.Stays...)
 	return out, err
 }
 
@@ -240,7 +244,7 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resource
 }
 
 // operatorObjects are what the operator was installed by, the last applied first, and its
-// namespaces where nothing is kept in them.
+// namespaces where what was asked for does not keep anything in them.
 func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (objects, namespaces []client.Object, err error) {
 	all := []client.Object{
 		unnamespaced("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "vdo-upgrade-approval"),
@@ -262,32 +266,15 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (o
 		switch kindOf(x) {
 		case "CustomResourceDefinition":
 		case "Namespace":
-			if o.empties(ctx, c, x.GetName()) {
-				namespaces = append(namespaces, x)
+			if x.GetName() == o.cluster.namespace && !o.settings || x.GetName() != o.cluster.namespace && o.keepDrivers {
+				continue // the one keeps the configuration, the other the storage driver
 			}
+			namespaces = append(namespaces, x)
 		default:
 			objects = append(objects, x)
 		}
 	}
 	return objects, namespaces, nil
-}
-
-// empties tells whether nothing is kept in a namespace once all that was asked for is gone:
-// the operator's has the configuration in it, and the storage driver's the driver.
-func (o *deleteOptions) empties(ctx context.Context, c client.Client, name string) bool {
-	if name == o.cluster.namespace {
-		return o.settings
-	}
-	if o.keepDrivers {
-		return false
-	}
-	var deployments appsv1.DeploymentList
-	var sets appsv1.DaemonSetList
-	in := client.InNamespace(name)
-	if err := errors.Join(c.List(ctx, &deployments, in), c.List(ctx, &sets, in)); err != nil {
-		return false // what cannot be seen is not empty
-	}
-	return o.drivers || len(deployments.Items)+len(sets.Items) == 0
 }
 
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"

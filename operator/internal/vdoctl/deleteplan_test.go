@@ -1,0 +1,126 @@
+package vdoctl
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+func metaOf(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+// installation is one that has nothing of anybody else in it, and a delete of all of it.
+func installation(t *testing.T, more ...client.Object) (*deleteOptions, client.Client) {
+	t.Helper()
+	scheme, err := newScheme()
+	require.NoError(t, err)
+	ours := map[string]string{render.LabelManagedBy: "vdo-operator"}
+	all := append([]client.Object{
+		&corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-vdo")}, &corev1.Namespace{ObjectMeta: metaOf("", "vmware-system-csi")},
+		&corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", "kube-root-ca.crt")}, &corev1.ServiceAccount{ObjectMeta: metaOf("vmware-system-csi", "default")},
+		&corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", "vdo-inventory-vdo")}, &corev1.Secret{ObjectMeta: metaOf("vmware-system-vdo", "vc")},
+		&v1alpha1.VsphereCloudConfig{ObjectMeta: metaOf("vmware-system-vdo", "west"), Spec: v1alpha1.VsphereCloudConfigSpec{Credentials: "vc"}},
+		&v1alpha1.VDOConfig{ObjectMeta: metaOf("vmware-system-vdo", "vdo")},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-csi-controller", Labels: ours}},
+	}, more...)
+	o := &deleteOptions{app: &app{out: &bytes.Buffer{}, err: &bytes.Buffer{}}, goals: goals{drivers: true, settings: true, operator: true}, timeout: time.Minute}
+	o.cluster.namespace, o.yes = operatorNamespace, true
+	o.kinds = func() ([]schema.GroupVersionKind, error) {
+		var out []schema.GroupVersionKind
+		for _, kind := range []string{"ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "Pod"} {
+			out = append(out, corev1.SchemeGroupVersion.WithKind(kind))
+		}
+		return append(out, appsv1.SchemeGroupVersion.WithKind("Deployment"), v1alpha1.GroupVersion.WithKind("VDOConfig"), v1alpha1.GroupVersion.WithKind("VsphereCloudConfig")), nil
+	}
+	return o, fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).Build()
+}
+
+func deletedNamespaces(r removal) []string {
+	for _, s := range r.Stages {
+		if s.Name == stageNamespaces {
+			return s.Objects
+		}
+	}
+	return nil
+}
+
+func TestDeleteKeepsNamespacesOfOthers(t *testing.T) {
+	o, c := installation(t)
+	r, err := o.plan(t.Context(), c)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"Namespace vmware-system-vdo", "Namespace vmware-system-csi"}, deletedNamespaces(r), r.Stays)
+
+	for _, foreign := range []client.Object{
+		&corev1.PersistentVolumeClaim{ObjectMeta: metaOf("vmware-system-vdo", "data")}, &corev1.Secret{ObjectMeta: metaOf("vmware-system-vdo", "theirs")},
+		&appsv1.Deployment{ObjectMeta: metaOf("vmware-system-csi", "theirs")}, &corev1.Pod{ObjectMeta: metaOf("vmware-system-csi", "bare")},
+	} {
+		o, c := installation(t, foreign)
+		r, err := o.plan(t.Context(), c)
+		require.NoError(t, err)
+		require.NotContains(t, deletedNamespaces(r), "Namespace "+foreign.GetNamespace())
+		require.Len(t, deletedNamespaces(r), 1)
+		require.True(t, slices.ContainsFunc(r.Stays, func(s string) bool {
+			return s == "Namespace "+foreign.GetNamespace()+": it holds what is not of this installation: "+kindFor(t, c, foreign)+" "+foreign.GetNamespace()+"/"+foreign.GetName()
+		}), r.Stays)
+	}
+
+	// What comes while somebody reads the question.
+	require.NoError(t, c.Create(t.Context(), &corev1.Secret{ObjectMeta: metaOf("vmware-system-vdo", "late")}))
+	require.ErrorContains(t, o.removeAll(t.Context(), c, r), "it now holds what is not of this installation: Secret vmware-system-vdo/late")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "vmware-system-vdo"}, &corev1.Namespace{}))
+}
+
+func kindFor(t *testing.T, c client.Client, x client.Object) string {
+	t.Helper()
+	kind, err := c.GroupVersionKindFor(x)
+	require.NoError(t, err)
+	return kind.Kind
+}
+
+func TestDeleteKeepsTheRecordOfAccounts(t *testing.T) {
+	o, c := installation(t, &corev1.ConfigMap{ObjectMeta: metaOf("vmware-system-vdo", "vdo-account-vc")})
+	for _, g := range []goals{o.goals, {settings: true, drivers: true}} {
+		o.goals = g
+		_, err := o.plan(t.Context(), c)
+		require.ErrorContains(t, err, "of Secrets vc")
+		var refused *fault.Error
+		require.ErrorAs(t, err, &refused)
+		require.Contains(t, refused.Hint, "vdoctl users delete")
+	}
+	o.goals = goals{drivers: true, operator: true}
+	r, err := o.plan(t.Context(), c)
+	require.NoError(t, err, "the namespace stays")
+	require.NotContains(t, deletedNamespaces(r), "Namespace vmware-system-vdo")
+}
+
+func TestDeleteDoesNotLeaveDriversUnsaid(t *testing.T) {
+	ctx := context.Background()
+	o, c := installation(t)
+	r, err := o.plan(ctx, c)
+	require.NoError(t, err)
+	require.NoError(t, orphan(ctx, c, []client.Object{&v1alpha1.VDOConfig{ObjectMeta: metaOf("vmware-system-vdo", "vdo")}}))
+	require.ErrorContains(t, o.removeAll(ctx, c, r), "spec.onDelete is Orphan", "asked again after the consent")
+	_, err = o.plan(ctx, c)
+	require.ErrorContains(t, err, "VDOConfig vmware-system-vdo/vdo: spec.onDelete is Orphan")
+
+	o, c = installation(t)
+	r, err = o.plan(ctx, c)
+	require.NoError(t, err)
+	volume := &corev1.PersistentVolume{ObjectMeta: metaOf("", "late"), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi.vsphere.vmware.com"}}}}
+	require.NoError(t, c.Create(ctx, volume))
+	require.ErrorContains(t, o.removeAll(ctx, c, r), "volumes use the storage driver: late")
+	require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "vmware-system-vdo", Name: "vdo"}, &v1alpha1.VDOConfig{}), "nothing was begun")
+}
