@@ -41,7 +41,8 @@ func newConfigureCommand(a *app) *cobra.Command {
 with its account, and the drivers. On a terminal it asks for what no flag gives, and offers
 what is there; each answer about the vCenter is tried at the vCenter, and a wrong address,
 certificate, password or datacenter is asked for again. Then it shows what changes, has the
-API server check it, and asks before it writes. Run it once for each vCenter (--vcenter).
+API server check it, and asks before it writes. What somebody else has changed since it was
+read is not undone: it ends with 8, and begins with what is there when it is run again. Run it once for each vCenter (--vcenter).
 
 With --write the resources are written to a file, for GitOps, and nothing to the cluster. No
 password is in it: it goes to a Secret of the name that is told.`,
@@ -135,6 +136,10 @@ func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draf
 			}
 		}
 		if err := o.consent(ctx, o.consentFlags, "Write this to the cluster?"); err != nil {
+			return err
+		}
+		// Checked again, so that what was changed meanwhile is found before the first write.
+		if err := d.apply(ctx, c, true); err != nil {
 			return err
 		}
 		if err := d.apply(ctx, c, false); err != nil {

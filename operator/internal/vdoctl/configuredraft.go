@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,11 +34,12 @@ type draft struct {
 	user, password string                   // of the Secret that is there
 	ca             []byte                   // the vCenter's authority
 	before         map[string]client.Object // by describeObject; what was there
+	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
 }
 
 // begin reads what there is: a file, or the cluster.
 func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}}
+	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, read: map[string]bool{}}
 	var reader client.Reader = c
 	if o.file != "" {
 		data, err := o.read(o.file)
@@ -54,7 +57,23 @@ func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, 
 			return nil, err
 		}
 	}
-	return d, d.choose(ctx, o, reader)
+	if err := d.choose(ctx, o, reader); err != nil || c == nil {
+		return d, err
+	}
+	return d, d.readOwn(ctx, c)
+}
+
+// readOwn reads the vCenter's Secret and CA, as they are before anything is asked.
+func (d *draft) readOwn(ctx context.Context, c client.Client) error {
+	own := []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: d.vcenter.Name + "-ca"}}}
+	name := cmp.Or(d.vcenter.Spec.Credentials, d.vcenter.Name+"-account")
+	own = append(own, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: name}})
+	for _, x := range own {
+		if err := d.readLate(ctx, c, x); err != nil && !apierrors.IsForbidden(err) {
+			return clusterFault("read "+describeObject(x), err) // who may not read it is told when it is written
+		}
+	}
+	return nil
 }
 
 // readCluster reads the resources of the namespace: what is changed, and, where that is not

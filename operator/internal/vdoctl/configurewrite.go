@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -107,31 +108,71 @@ func (d *draft) apply(ctx context.Context, c client.Client, check bool) error {
 	return nil
 }
 
+// applyOne changes an object from what it was when it was first read, so that what somebody
+// else has changed since is not undone.
 func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, check bool) error {
-	op := "write " + describeObject(x)
-	live := x.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
-	err := c.Get(ctx, client.ObjectKeyFromObject(x), live)
-	switch {
-	case isGone(err):
-		x.SetResourceVersion("")
-		opts := []client.CreateOption{client.FieldOwner(fieldManager)}
-		if check {
-			opts = append(opts, client.DryRunAll)
-		}
-		err = c.Create(ctx, x, opts...)
-	case err == nil:
-		patch := client.MergeFrom(live.DeepCopyObject().(client.Object)) //nolint:forcetypeassert // a copy of one
-		merged := live
-		copyAsked(x, merged)
-		err = c.Patch(ctx, merged, patch, append(dryRunPatch(check), client.FieldOwner(fieldManager))...)
+	name := describeObject(x)
+	if err := d.readLate(ctx, c, x); err != nil {
+		return changeFault("write "+name, err)
 	}
-	if err != nil {
-		return changeFault(op, err)
+	first, ok := d.before[name]
+	if !ok {
+		return d.create(ctx, c, x, check)
+	}
+	merged := first.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+	copyAsked(x, merged)
+	patch := client.MergeFromWithOptions(first.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{}) //nolint:forcetypeassert // a copy of one
+	err := c.Patch(ctx, merged, patch, append(dryRunPatch(check), client.FieldOwner(fieldManager))...)
+	switch {
+	case apierrors.IsConflict(err) || isGone(err):
+		return changedMeanwhile(name, err)
+	case err != nil:
+		return changeFault("write "+name, err)
 	}
 	return nil
 }
 
-// copyAsked puts what was asked for into the object as it is now.
+func (d *draft) create(ctx context.Context, c client.Client, x client.Object, check bool) error {
+	x.SetResourceVersion("")
+	opts := []client.CreateOption{client.FieldOwner(fieldManager)}
+	if check {
+		opts = append(opts, client.DryRunAll)
+	}
+	err := c.Create(ctx, x, opts...)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return changedMeanwhile(describeObject(x), err)
+	case err != nil:
+		return changeFault("write "+describeObject(x), err)
+	}
+	return nil
+}
+
+// readLate reads a Secret or ConfigMap whose name an answer gave, and which therefore was not
+// read at the beginning: once, before anything is shown.
+func (d *draft) readLate(ctx context.Context, c client.Client, x client.Object) error {
+	name := describeObject(x)
+	if kind := kindOf(x); d.read[name] || kind != "Secret" && kind != "ConfigMap" {
+		return nil
+	}
+	there := x.DeepCopyObject().(client.Object) //nolint:forcetypeassert // a copy of one
+	err := c.Get(ctx, client.ObjectKeyFromObject(x), there)
+	if err == nil {
+		d.before[name] = there
+	}
+	if client.IgnoreNotFound(err) == nil {
+		d.read[name] = true
+		return nil
+	}
+	return err
+}
+
+func changedMeanwhile(name string, err error) error {
+	return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: fmt.Errorf("somebody has changed it since it was read: %w", err),
+		Hint: "run the same command again: it begins with what is there now"}
+}
+
+// copyAsked puts what was asked for into the object as it was read.
 func copyAsked(from, into client.Object) {
 	switch from := from.(type) {
 	case *corev1.Secret:

@@ -81,7 +81,8 @@ func (*resultError) Error() string { return "see the result" }
 
 const exitCodesHelp = `Of results:
   8    preflight, nodes check: something blocks an installation or upgrade;
-       users verify: a privilege is missing; status: something is not ready`
+       users verify: a privilege is missing; status: something is not ready;
+       configure: somebody has changed meanwhile what it began with`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
