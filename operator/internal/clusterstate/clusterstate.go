@@ -112,10 +112,11 @@ func has(labels, any map[string]string) bool {
 	return false
 }
 
-// Pages reads a list page after page, and calls each after each one.
-func Pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
+// Pages reads a list page after page, and calls each after each one; in limits it to a
+// namespace, or to what has a label.
+func Pages(ctx context.Context, c client.Reader, list client.ObjectList, each func(), in ...client.ListOption) error {
 	for token := ""; ; {
-		if err := c.List(ctx, list, client.Limit(listPage), client.Continue(token)); err != nil {
+		if err := c.List(ctx, list, append(in[:len(in):len(in)], client.Limit(listPage), client.Continue(token))...); err != nil {
 			return err
 		}
 		each()

@@ -86,32 +86,30 @@ func (d *draft) readCluster(ctx context.Context, c client.Client, begins bool) e
 	if !r.kinds {
 		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first: vdoctl deploy; or write a file: --write site.yaml"}
 	}
-	in := func(x client.Object) bool { return x.GetNamespace() == d.namespace }
+	r = r.in(d.namespace)
 	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
-		if in(x) {
-			d.before[describeObject(x)] = x
-		}
+		d.before[describeObject(x)] = x
 	}
-	if !begins {
-		return nil
-	}
-	for _, x := range pointers(r.configs) {
-		if in(x) && d.config == nil {
-			d.config = x.DeepCopyObject().(*v1alpha1.VDOConfig) //nolint:forcetypeassert // a list of them
-		}
-	}
-	for i := range r.vcenters {
-		if in(&r.vcenters[i]) {
-			d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
-		}
-	}
-	for _, x := range pointers(r.bundles) {
-		wanted := d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == x.GetName()
-		if in(x) && d.bundle == nil && wanted {
-			d.bundle = x.DeepCopyObject().(*v1alpha1.DriverBundle) //nolint:forcetypeassert // a list of them
-		}
+	if begins {
+		d.beginWith(r)
 	}
 	return nil
+}
+
+// beginWith takes copies of the resources that are there.
+func (d *draft) beginWith(r resources) {
+	if len(r.configs) > 0 {
+		d.config = r.configs[0].DeepCopy()
+	}
+	for i := range r.vcenters {
+		d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
+	}
+	for i := range r.bundles {
+		if d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == r.bundles[i].Name {
+			d.bundle = r.bundles[i].DeepCopy()
+			return
+		}
+	}
 }
 
 // choose takes the vCenter that is meant, with its account, and makes what is not there.
@@ -138,11 +136,11 @@ func (d *draft) choose(ctx context.Context, o *configureOptions, reader client.R
 	if reader == nil {
 		return nil
 	}
-	if read, err := credentials.Read(ctx, reader, d.vcenter); err == nil || isMissing(err) {
-		d.user, d.password, d.ca = read.Username, read.Password, read.CA
-	} else {
+	read, err := credentials.Read(ctx, reader, d.vcenter)
+	if err != nil && !isMissing(err) {
 		return err
 	}
+	d.user, d.password, d.ca = read.Username, read.Password, read.CA
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -115,30 +116,33 @@ func (o *deleteOptions) foreign(ctx context.Context, c client.Reader, ns string,
 	}
 	var out []string
 	for _, kind := range kinds {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		for {
-			err := c.List(ctx, list, client.InNamespace(ns), client.Limit(listPage), client.Continue(list.Continue))
-			if isGone(err) {
-				break
-			}
-			if err != nil {
-				return nil, clusterFault("see what is in the namespace "+ns+": "+kind.Kind, err)
-			}
-			for i := range list.Items {
-				x := &list.Items[i]
-				x.SetGroupVersionKind(kind)
-				if d := describeObject(x); !planned[d] && !isDefault(x) && !o.isOfInstallation(x) {
-					out = append(out, d)
-				}
-			}
-			if list.Continue == "" {
-				break
-			}
+		some, err := o.foreignOf(ctx, c, kind, ns, planned)
+		if err != nil {
+			return nil, clusterFault("see what is in the namespace "+ns+": "+kind.Kind, err)
 		}
+		out = append(out, some...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// foreignOf are those of one kind.
+func (o *deleteOptions) foreignOf(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, ns string, planned map[string]bool) (out []string, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	err = clusterstate.Pages(ctx, c, list, func() {
+		for i := range list.Items {
+			x := &list.Items[i]
+			x.SetGroupVersionKind(kind)
+			if d := describeObject(x); !planned[d] && !isDefault(x) && !o.isOfInstallation(x) {
+				out = append(out, d)
+			}
+		}
+	}, client.InNamespace(ns))
+	if isGone(err) {
+		return out, nil
+	}
+	return out, err
 }
 
 // isDefault is what a cluster makes itself in each namespace, or for another object.

@@ -63,6 +63,29 @@ func readResources(ctx context.Context, c client.Reader) (resources, error) {
 	return resources{configs.Items, vcenters.Items, bundles.Items, compat.Items, known}, nil
 }
 
+// in are those of a namespace.
+func (r resources) in(namespace string) resources {
+	return resources{within(r.configs, namespace), within(r.vcenters, namespace), within(r.bundles, namespace), within(r.compat, namespace), r.kinds}
+}
+
+// elsewhere are those of other namespaces.
+func (r resources) elsewhere(namespace string) []client.Object {
+	all := slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles), pointers(r.compat))
+	return slices.DeleteFunc(all, func(x client.Object) bool { return x.GetNamespace() == namespace })
+}
+
+func within[T any, P interface {
+	*T
+	client.Object
+}](items []T, namespace string) (out []T) {
+	for i := range items {
+		if P(&items[i]).GetNamespace() == namespace {
+			out = append(out, items[i])
+		}
+	}
+	return out
+}
+
 // plan says what is deleted, stage by stage, or why nothing is.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
 	r, err := readResources(ctx, c)
@@ -167,12 +190,8 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	if len(volumes) == 0 {
 		return nil
 	}
-	more := ""
-	if n := len(volumes) - maxNamed; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
 	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the drivers",
-		Err:  fmt.Errorf("volumes use the storage driver: %s%s", strings.Join(volumes[:min(len(volumes), maxNamed)], ", "), more),
+		Err:  errors.New("volumes use the storage driver: " + firstOf(volumes)),
 		Hint: "delete their claims first (kubectl get pv), or leave the drivers installed with --keep-drivers"}
 }
 
@@ -262,6 +281,12 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (o
 	if all, err = present(ctx, c, all); err != nil {
 		return nil, nil, err
 	}
+	objects, namespaces = o.withoutKinds(all)
+	return objects, namespaces, nil
+}
+
+// withoutKinds parts what is installed: the kinds go later, in a stage of their own.
+func (o *deleteOptions) withoutKinds(all []client.Object) (objects, namespaces []client.Object) {
 	for _, x := range all {
 		switch kindOf(x) {
 		case "CustomResourceDefinition":
@@ -274,7 +299,7 @@ func (o *deleteOptions) operatorObjects(ctx context.Context, c client.Client) (o
 			objects = append(objects, x)
 		}
 	}
-	return objects, namespaces, nil
+	return objects, namespaces
 }
 
 const crdVersion, crdKind = "apiextensions.k8s.io/v1", "CustomResourceDefinition"

@@ -61,10 +61,10 @@ func (r *redactor) add(value []byte) {
 	if json.Unmarshal(value, &document) == nil {
 		r.fields("", document, func(text string) {
 			r.one(text)
-			r.lines(text)
+			r.lines(text, minLine)
 		})
 	} else if !isConfiguration(text) {
-		r.lines(text)
+		r.lines(text, minLine)
 	}
 	for _, m := range setting.FindAllStringSubmatch(text, -1) {
 		if isSecretName(m[1]) {
@@ -73,11 +73,7 @@ func (r *redactor) add(value []byte) {
 		}
 	}
 	if strings.Contains(text, "PRIVATE KEY-----") {
-		for line := range strings.Lines(text) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") {
-				r.one(line)
-			}
-		}
+		r.lines(text, minSecret)
 	}
 }
 
@@ -96,13 +92,13 @@ func isConfiguration(text string) bool {
 	return all > 1 && 2*settings > all
 }
 
-// lines notes each line of a text that has several.
-func (r *redactor) lines(text string) {
+// lines notes each line of a text that has several, but the shorter ones.
+func (r *redactor) lines(text string, shortest int) {
 	if !strings.Contains(text, "\n") {
 		return
 	}
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); len(line) >= minLine && !strings.HasPrefix(line, "-----") {
+		if line = strings.TrimSpace(line); len(line) >= shortest && !strings.HasPrefix(line, "-----") {
 			r.one(line)
 		}
 	}

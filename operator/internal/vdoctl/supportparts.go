@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
@@ -23,27 +24,19 @@ func (x *collection) namespaces() []string {
 	return []string{x.ns, drivers.CSINamespace, drivers.SystemNamespace}
 }
 
-// listPage is how many objects are asked for at once.
-const listPage = 500
-
 // secrets writes which Secrets there are, with the names of their keys, and has their values
 // hidden everywhere. It tells whether all values are known.
 func (x *collection) secrets(ctx context.Context) bool {
 	known := true
 	for _, ns := range x.namespaces() {
 		var list corev1.SecretList
-		for token := ""; ; {
-			if err := x.client.List(ctx, &list, client.InNamespace(ns), client.Limit(listPage), client.Continue(token)); err != nil {
-				known = false
-				x.missed("Secrets of "+ns, err)
-				break
-			}
+		if err := clusterstate.Pages(ctx, x.client, &list, func() {
 			for i := range list.Items {
 				x.secret(&list.Items[i])
 			}
-			if token = list.GetContinue(); token == "" {
-				break
-			}
+		}, client.InNamespace(ns)); err != nil {
+			known = false
+			x.missed("Secrets of "+ns, err)
 		}
 	}
 	return known
@@ -119,26 +112,25 @@ func (x *collection) kind(ctx context.Context, k collected, ns string) {
 	if ns == "" {
 		dir = "resources/cluster/" + k.kind + "/"
 	}
-	for token := ""; ; {
-		err := x.client.List(ctx, list, client.InNamespace(ns), client.Limit(listPage), client.Continue(token))
-		if isGone(err) {
-			return
-		}
-		if err != nil {
-			x.missed(k.kind+"s "+ns, err)
-			return
-		}
+	err := clusterstate.Pages(ctx, x.client, list, func() {
 		for i := range list.Items {
-			u := &list.Items[i]
-			if k.only == nil && (ns != drivers.SystemNamespace || ofDrivers(u)) || k.only != nil && k.only(u) {
+			if u := &list.Items[i]; k.takes(u) {
 				x.hide.withoutSecrets(u)
 				x.putYAML(dir+u.GetName()+".yaml", u.Object)
 			}
 		}
-		if token = list.GetContinue(); token == "" {
-			return
-		}
+	}, client.InNamespace(ns))
+	if err != nil && !isGone(err) {
+		x.missed(k.kind+"s "+ns, err)
 	}
+}
+
+// takes tells whether an object of the kind is written.
+func (k collected) takes(u *unstructured.Unstructured) bool {
+	if k.only != nil {
+		return k.only(u)
+	}
+	return u.GetNamespace() != drivers.SystemNamespace || ofDrivers(u)
 }
 
 // ofDrivers tells what of kube-system is a driver's, or an event about one.
