@@ -1,6 +1,10 @@
 package v1
 
-import "slices"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Services stand before the hosts of a tenant cluster. Their ports are NodePorts of the
 // management cluster's nodes, which share one space: each is used once.
@@ -93,6 +97,13 @@ type JumpHost struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort"`
+	// ExternalTrafficPolicy of the Service. Cluster, the default: every node answers on
+	// nodePort, and the audit lines, as well as the bounds on connections of one address, see
+	// the address of that node. Local: only the nodes that run the pod answer (nodeLabels says
+	// which may), and the clients' own addresses are seen.
+	// +optional
+	// +kubebuilder:validation:Enum=Cluster;Local
+	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
 	// BMC lets the jump host power hosts over Redfish; left out, it cannot, and gets no
 	// credentials of theirs.
 	// +optional
@@ -119,6 +130,12 @@ type BMC struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^$|^https?://[^/?#@\s]+/?$')`,message="write http://HOST:PORT or https://HOST:PORT, without user and path"
 	ProxyURL string `json:"proxyURL,omitempty"`
+	// CASecret names a Secret, in the resource's own namespace, with the key ca.crt: the
+	// authorities of a private PKI that issue the certificates of management controllers.
+	// Public authorities count beside them. Verification is switched off for a host only by
+	// spec.bmc.disableCertificateVerification of its BareMetalHost.
+	// +optional
+	CASecret SecretName `json:"caSecret,omitempty"`
 }
 
 // Auth is an OIDC provider (Dex).
@@ -227,6 +244,9 @@ func (s *Services) SecretNames() []SecretName {
 	}
 	for _, j := range s.JumpHost {
 		all = append(all, j.NodeSSHPrivateKeys)
+		if j.BMC != nil {
+			all = append(all, j.BMC.CASecret)
+		}
 	}
 	for _, a := range s.Auth {
 		all = append(all, a.CASecret)

@@ -29,7 +29,7 @@ nodes:
 services:
   loadBalancerControlPlane: [{image: "haproxy:2.3.2", nodeLabels: {kubernetes.io/os: linux}, nodePort: 30000, nodeInterfaceId: oam-ipv4, clusterIP: 10.0.0.7, caSecret: tenant-ca}]
   loadBalancerWorker: [{image: "haproxy:2.3.2", nodePortRange: {start: 30002, end: 30011}, nodeInterfaceId: oam-ipv4}]
-  jumpHost: [{image: "", nodePort: 30001, bmc: {proxy: true, proxyURL: "http://proxy.site:3128"}, sshAuthorizedKeys: [ssh-rsa AAAA key], nodeSSHPrivateKeys: ssh-keys}]
+  jumpHost: [{image: "", nodePort: 30001, bmc: {proxy: true, proxyURL: "http://proxy.site:3128", caSecret: bmc-ca}, sshAuthorizedKeys: [ssh-rsa AAAA key], nodeSSHPrivateKeys: ssh-keys}]
   auth:
     - nodePort: 30012
       issuer: https://login.site.example:30012/dex
@@ -65,6 +65,8 @@ var shapes = []shape{
 	{"no IP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 10.0.0}]}", "write an IP address"},
 	{"an IPv6 clusterIP", "", "services: {jumpHost: [{nodePort: 1, clusterIP: 'fd00::7'}]}", ""},
 	{"a proxy with a password", "", "services: {jumpHost: [{nodePort: 1, bmc: {proxyURL: 'http://u:p@proxy:1'}}]}", "without user and path"},
+	{"a traffic policy", "", "services: {jumpHost: [{nodePort: 1, externalTrafficPolicy: Local, bmc: {caSecret: bmc-ca}}]}", ""},
+	{"an unknown traffic policy", "", "services: {jumpHost: [{nodePort: 1, externalTrafficPolicy: Node}]}", "supported values"},
 	{"a proxy without a scheme", "", "services: {jumpHost: [{nodePort: 1, bmc: {proxyURL: 'proxy:1'}}]}", "write http://HOST:PORT"},
 	{"name of a Secret", "", "services: {jumpHost: [{nodePort: 1, nodeSSHPrivateKeys: ../etc}]}", "write the name of a Secret"},
 	{"plain issuer", "", "services: {auth: [{nodePort: 1, issuer: 'http://login.site'}]}", "write https://HOST:PORT"},
@@ -108,7 +110,7 @@ func TestSIPCluster(t *testing.T) {
 func TestReferencesOfTheServices(t *testing.T) {
 	var spec airship.SIPClusterSpec
 	require.NoError(t, yaml.UnmarshalStrict([]byte(everything), &spec))
-	require.Equal(t, []airship.SecretName{"admin-hash", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
+	require.Equal(t, []airship.SecretName{"admin-hash", "bmc-ca", "ldap-connector", "login-ca", "ssh-keys", "tenant-ca", "web-client"}, spec.Services.SecretNames())
 	require.Equal(t, []string{"", "oam-ipv4"}, spec.Services.Interfaces())
 	require.True(t, spec.Services.WantBMC())
 	require.Equal(t, []airship.Role{airship.RoleControlPlane, airship.RoleWorker}, spec.Roles())

@@ -26,8 +26,8 @@
 //	config/config.json   a ConfigMap                      [Config]; no secrets
 //	host-keys/*          a Secret that outlives pods      private keys of the server itself
 //	bmc/bmc.json         a Secret, optional               [BMC]; without it no power commands
-//	bmc/ca.crt           in the same Secret, optional     PEM: who issues the certificates of BMCs;
-//	                                                      the SIP controller writes none
+//	bmc/ca.crt           in the same Secret, optional     PEM: who issues the certificates of BMCs, beside
+//	                                                      public authorities; from bmc.caSecret
 //	node-keys/*          the Secret that the user names   private keys that the hosts accept, optional
 //	                     in nodeSSHPrivateKeys
 //
@@ -92,6 +92,10 @@
 //   - Files that cannot be understood change nothing: the last good ones hold, and the error
 //     is logged once. At the start they end the program.
 //
+// GET /in-force on the port of the probes answers with [InForce] of the files in force, when
+// what the ones before allowed has ended. The SIP controller asks before it gives a host
+// back to other tenants.
+//
 // # Node keys
 //
 // The Secret of nodeSSHPrivateKeys has keys that hosts accept. The predecessor mounted them
@@ -106,6 +110,7 @@
 //
 // Audit lines go to standard output, one JSON object each: time, msg (what happened), session,
 // from, user, key (SHA256 fingerprint) and what it was about. No password, token, private key
-// or proxy's user is ever in them; neither are commands' outputs or forwarded bytes. Everything
+// or proxy's user is ever in them; a power command over TLS whose certificate was not
+// verified, as the BareMetalHost says, has certificateVerification off. Neither are commands' outputs or forwarded bytes. Everything
 // else goes to standard error.
 package jumphost

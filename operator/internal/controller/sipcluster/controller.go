@@ -23,8 +23,10 @@
 //     a time.
 //   - A host is labelled when all services are rolled out, and gives its labels and its claim
 //     up in one patch, when no service leads to it any more; unless it got a consumerRef
-//     meanwhile. Services that were taken out of the spec count until they are gone. A jump host reads
-//     its files within the kubelet's sync (a minute or two); that it has, nobody waits for.
+//     meanwhile. Services that were taken out of the spec count until they and their pods are
+//     gone. Of the others each pod counts: a load balancer that was replaced until it has ended,
+//     which open connections may delay by ten minutes, and a jump host until it says that the
+//     new files are in force. One that cannot be asked keeps the host.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is
@@ -62,8 +64,10 @@ type Options struct {
 	Render func(services.Input) services.Set
 	// BMCProxy is for jump hosts that ask for a proxy and name none.
 	BMCProxy string
-	Now      func() time.Time // default time.Now
-	Rand     io.Reader        // default crypto/rand.Reader
+	// AskJumpHost asks a jump host at HOST:PORT which files are in force; default: over HTTP.
+	AskJumpHost func(ctx context.Context, address string) (string, error)
+	Now         func() time.Time // default time.Now
+	Rand        io.Reader        // default crypto/rand.Reader
 }
 
 // Bundles gives the bundle that services run from.

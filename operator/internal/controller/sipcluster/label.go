@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,13 +24,32 @@ func (p *pass) label(ctx context.Context) error {
 				errs = append(errs, p.labelHost(ctx, r.Role, p.snapshot.hosts[h.Key()]))
 			}
 		}
-		if p.releasable() {
-			for _, l := range r.Leave {
-				errs = append(errs, p.release(ctx, p.key, p.snapshot.hosts[l.Key()], false))
-			}
+	}
+	errs = append(errs, p.letLeave(ctx))
+	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
+}
+
+// letLeave gives back what leaves.
+func (p *pass) letLeave(ctx context.Context) error {
+	if !p.leaves() || !p.releasable() {
+		return nil
+	}
+	var err error
+	if p.leading, err = p.whoLeads(ctx); err != nil || p.leading != "" {
+		p.again = p.again || err == nil
+		return err
+	}
+	var errs []error
+	for _, r := range p.choice.Roles {
+		for _, l := range r.Leave {
+			errs = append(errs, p.release(ctx, p.key, p.snapshot.hosts[l.Key()], false))
 		}
 	}
-	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
+	return errors.Join(errs...)
+}
+
+func (p *pass) leaves() bool {
+	return slices.ContainsFunc(p.choice.Roles, func(r choose.Role) bool { return len(r.Leave) > 0 })
 }
 
 func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {

@@ -30,6 +30,7 @@ type pass struct {
 	states    []state // of the services, in the order rendered
 	unusable  error   // why the bundle cannot be used; services keep their images
 	again     bool    // something is to be done at once
+	leading   string  // the pod that may still lead to hosts that leave, and why
 	applied   bool    // what is on the cluster is known, and the services were applied, or failed one by one
 }
 

@@ -207,7 +207,11 @@ func (p *pass) unfinished() string {
 		}
 	}
 	if len(all) > 0 {
-		return "hosts leave: " + few(all)
+		text := "hosts leave: " + few(all)
+		if p.leading != "" {
+			text += "; " + p.leading
+		}
+		return text
 	}
 	if p.again {
 		return "removing what is no longer wanted"

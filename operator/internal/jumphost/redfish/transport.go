@@ -126,7 +126,7 @@ func kindOf(err error, proxied bool) (fault.Reason, string) {
 	var network *net.OpError
 	switch {
 	case errors.As(err, &certificate):
-		return fault.CertificateInvalid, "have disableCertificateVerification set in the BareMetalHost's spec.bmc, or give the BMC a certificate of a public authority: jump hosts are given no other"
+		return fault.CertificateInvalid, "name a Secret with the authority of the BMC's certificate (ca.crt) in bmc.caSecret of the jump host, or have disableCertificateVerification set in the BareMetalHost's spec.bmc"
 	case errors.As(err, &answer):
 		return ofStatus(answer.HTTPReturnedStatusCode)
 	case errors.Is(err, errElsewhere), errors.Is(err, errTooMany), errors.Is(err, errTooLarge):

@@ -28,6 +28,8 @@ const maxKeyFiles = 32
 // files are the jump host's files as they were read at one moment.
 type files struct {
 	sum      string // of all that was read
+	inForce  string // see jumphost.InForce
+	text     []byte // config.json, while it is read
 	config   *jumphost.Config
 	hostKeys []gossh.Signer
 	bmc      *jumphost.BMC // nil: no power commands
@@ -63,7 +65,8 @@ func read(dir string) (*files, error) {
 	r := reader{dir, sum}
 	f := &files{}
 	errs := []error{f.readConfig(r), f.readHostKeys(r), f.readBMC(r), f.readNodeKeys(r)}
-	f.sum = hex.EncodeToString(sum.Sum(nil))
+	f.sum, f.inForce = hex.EncodeToString(sum.Sum(nil)), jumphost.InForce(f.text, f.bmc)
+	f.text = nil
 	return f, fault.Join(errs...)
 }
 
@@ -124,6 +127,7 @@ func (f *files) readConfig(r reader) error {
 	if err != nil {
 		return err
 	}
+	f.text = data
 	f.config, err = jumphost.ParseConfig(jumphost.ConfigFile, data)
 	return err
 }
@@ -215,6 +219,7 @@ func (s *Server) take(f *files) {
 		s.review(c, f)
 	}
 	s.power.review(f)
+	s.inForce.Store(&f.inForce) // nothing leads elsewhere any more
 }
 
 func (s *Server) review(c *connection, f *files) {

@@ -52,6 +52,9 @@ func (s *Server) powered(ctx context.Context, c *connection, name, what string, 
 	}
 	done, err := call(ctx, &redfish.Client{CA: f.ca, Proxy: f.proxy, Refusals: &s.power.refusals}, host, bmc)
 	about := append(c.who(), "host", host, "action", what, "asked", done)
+	if bmc.DisableCertificateVerification {
+		about = append(about, "certificateVerification", "off")
+	}
 	if err != nil {
 		s.audit.Warn("power failed", append(about, "why", err.Error())...)
 		return err

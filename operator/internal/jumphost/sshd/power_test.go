@@ -1,9 +1,11 @@
 package sshd
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,5 +75,24 @@ func TestPowerFollowsTheFiles(t *testing.T) {
 		})
 		require.ErrorIs(t, err, context.Canceled, name)
 		require.Empty(t, s.power.running)
+	}
+}
+
+// Who reads the audit lines sees where a controller's certificate was not verified.
+func TestAuditTellsOfCertificatesThatAreNotVerified(t *testing.T) {
+	key, err := jumphost.NewHostKey()
+	require.NoError(t, err)
+	signer, err := jumphost.ParseHostKey("key", key)
+	require.NoError(t, err)
+	for _, off := range []bool{false, true} {
+		var audit bytes.Buffer
+		s := &Server{audit: newAudit(&audit), power: powering{slots: make(chan struct{}, 1), busy: map[string]bool{}, running: map[*running]struct{}{}}}
+		s.files.Store(&files{
+			config: &jumphost.Config{Keys: []jumphost.Key{{Public: signer.PublicKey()}}, Hosts: []jumphost.Host{{Name: "node01"}}},
+			bmc:    &jumphost.BMC{Hosts: map[string]jumphost.BMCHost{"node01": {Address: "redfish://b", DisableCertificateVerification: off}}},
+		})
+		c := &connection{key: signer.PublicKey(), refusals: rate.NewLimiter(1, auditBurst)}
+		require.NoError(t, s.powered(t.Context(), c, "node01", "off", func(context.Context, *redfish.Client, string, jumphost.BMCHost) (string, error) { return "off", nil }))
+		require.Equal(t, off, strings.Contains(audit.String(), `"certificateVerification":"off"`), audit.String())
 	}
 }

@@ -29,6 +29,8 @@ import (
 
 	"github.com/gliderlabs/ssh"
 	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
 // Limits bound what clients may use. Zero means the default.
@@ -79,6 +81,8 @@ type Server struct {
 	mu    sync.Mutex
 	conns map[*connection]struct{}
 	ready atomic.Bool
+	// inForce is what is answered to who asks where this leads.
+	inForce atomic.Pointer[string]
 }
 
 // New reads the files. It fails where they cannot be understood.
@@ -138,7 +142,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Health answers /healthz and /readyz.
+// Health answers /healthz, /readyz and [jumphost.InForcePath].
 func (s *Server) Health() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
@@ -149,6 +153,7 @@ func (s *Server) Health() http.Handler {
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
+	mux.HandleFunc("GET "+jumphost.InForcePath, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, *s.inForce.Load()+"\n") })
 	return mux
 }
 

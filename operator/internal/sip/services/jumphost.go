@@ -32,18 +32,24 @@ var roles = []airship.Role{airship.RoleControlPlane, airship.RoleWorker}
 func (r *rendering) jumpHost(s airship.JumpHost) error {
 	config, leadsTo, configErr := r.jumpConfig(s)
 	keys, keysErr := r.hostKeys()
-	bmcs, reach, bmcErr := r.bmcs(s)
+	bmc, bmcErr := r.bmcs(s)
 	if err := errors.Join(configErr, keysErr, bmcErr, r.nodeKeys(s)); err != nil {
 		return err
 	}
 	w := &r.w
+	r.inForce = jumphost.InForce([]byte(config), bmc)
 	w.ports = []port{{name: "ssh", service: sshPort, node: s.NodePort, pod: jumpPort}, {pod: jumpHealth, withoutService: true}}
-	w.egress = append(to(leadsTo, r.jumpPorts()...), reach...)
+	w.egress = to(leadsTo, r.jumpPorts()...)
 	r.before = append(r.before,
 		w.configMap(w.name+suffixConfig, map[string]string{path.Base(jumphost.ConfigFile): config}),
 		w.secret(w.name+suffixHostKeys, keys))
-	if s.BMC != nil {
-		r.before = append(r.before, w.secret(w.name+suffixBMC, bmcs))
+	if bmc != nil {
+		w.egress = append(w.egress, bmcReach(*bmc)...)
+		data, err := r.bmcSecret(s, bmc)
+		if err != nil {
+			return err
+		}
+		r.before = append(r.before, w.secret(w.name+suffixBMC, data))
 	}
 	r.jumpPod(s)
 	return nil
@@ -51,7 +57,7 @@ func (r *rendering) jumpHost(s airship.JumpHost) error {
 
 func (r *rendering) jumpPod(s airship.JumpHost) {
 	w := &r.w
-	w.replicas, w.memory, w.grace = 1, "256Mi", 30
+	w.replicas, w.memory, w.grace, w.trafficPolicy = 1, "256Mi", 30, s.ExternalTrafficPolicy
 	w.args = []string{"--listen", ":" + strconv.Itoa(jumpPort), "--health", ":" + strconv.Itoa(jumpHealth), "--dir", jumphost.Dir}
 	w.health = health{port: jumpHealth, live: "/healthz", ready: "/readyz"}
 	w.mounts = []mount{
@@ -159,17 +165,18 @@ func (r *rendering) nodeKeys(s airship.JumpHost) error {
 	return errors.Join(errs...)
 }
 
-// bmcs are the logins of the hosts' management controllers, and where those are.
-func (r *rendering) bmcs(s airship.JumpHost) (Secret, []networkingv1.NetworkPolicyEgressRule, error) {
+// bmcs are the logins of the hosts' management controllers, and where those are; nil where
+// the jump host has no power commands.
+func (r *rendering) bmcs(s airship.JumpHost) (*jumphost.BMC, error) {
 	if s.BMC == nil {
-		return nil, nil, nil
+		return nil, nil //nolint:nilnil // none is an answer
 	}
 	proxy, err := r.bmcProxy(*s.BMC)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r.place()
-	bmc := jumphost.BMC{Proxy: proxy, Hosts: map[string]jumphost.BMCHost{}}
+	bmc := &jumphost.BMC{Proxy: proxy, Hosts: map[string]jumphost.BMCHost{}}
 	for _, role := range roles {
 		for _, h := range r.in.Hosts[role] {
 			if h.BMC != nil {
@@ -180,11 +187,29 @@ func (r *rendering) bmcs(s airship.JumpHost) (Secret, []networkingv1.NetworkPoli
 			}
 		}
 	}
+	return bmc, nil
+}
+
+// bmcSecret is what the jump host reads of them.
+func (r *rendering) bmcSecret(s airship.JumpHost, bmc *jumphost.BMC) (Secret, error) {
 	data, err := bmc.Marshal()
 	if err == nil {
 		_, err = jumphost.ParseBMC(r.field+".bmc", data) // as the program will
 	}
-	return Secret{path.Base(jumphost.BMCFile): data}, bmcReach(bmc), err
+	if err != nil {
+		return nil, err
+	}
+	out := Secret{path.Base(jumphost.BMCFile): data}
+	if s.BMC.CASecret == "" {
+		return out, nil
+	}
+	ca, err := r.secret(".bmc.caSecret", s.BMC.CASecret, balancerCA)
+	if err != nil {
+		return nil, err
+	}
+	public, err := r.authorities(".bmc.caSecret", ca[balancerCA])
+	out[path.Base(jumphost.BMCCAFile)] = []byte(public)
+	return out, err
 }
 
 // bmcProxy is what the jump host reaches them through; "" for nothing.
@@ -193,6 +218,10 @@ func (r *rendering) bmcProxy(s airship.BMC) (string, error) {
 	case !s.Proxy:
 		return "", nil
 	case s.ProxyURL != "":
+		// A login would be in the SIPCluster, which more people read than Secrets.
+		if u, err := jumphost.ParseProxy(s.ProxyURL); err != nil || u.User != nil {
+			return "", r.wrong(".bmc.proxyURL", "it is not http://HOST:PORT or https://HOST:PORT, or has a login in it", "name a proxy that asks for none")
+		}
 		return s.ProxyURL, nil
 	case r.in.BMCProxy != "":
 		return r.in.BMCProxy, nil
@@ -247,10 +276,16 @@ func egressTo(byPort map[int32][]netip.Addr, named map[int32]bool) []networkingv
 	return append(out, dns(), networkingv1.NetworkPolicyEgressRule{Ports: ports})
 }
 
+// dns lets a pod ask for names. Policies see the port of the pod behind the Service, which is
+// 5353 on OpenShift.
 func dns() networkingv1.NetworkPolicyEgressRule {
-	udp := tcpPort(53, 0)
-	udp.Protocol = ptr(corev1.ProtocolUDP)
-	return networkingv1.NetworkPolicyEgressRule{Ports: []networkingv1.NetworkPolicyPort{udp, tcpPort(53, 0)}}
+	var rule networkingv1.NetworkPolicyEgressRule
+	for _, port := range []int32{53, 5353} {
+		udp := tcpPort(port, 0)
+		udp.Protocol = ptr(corev1.ProtocolUDP)
+		rule.Ports = append(rule.Ports, udp, tcpPort(port, 0))
+	}
+	return rule
 }
 
 // hostPort are those of a URL, with the port of its scheme where it names none.

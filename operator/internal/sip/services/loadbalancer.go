@@ -47,7 +47,7 @@ func (r *rendering) controlPlane(s airship.LoadBalancerControlPlane) error {
 	if s.CASecret != "" {
 		var ca Secret
 		if ca, caErr = r.secret(".caSecret", s.CASecret, balancerCA); caErr == nil {
-			files[balancerCA], caErr = r.authorities(ca[balancerCA])
+			files[balancerCA], caErr = r.authorities(".caSecret", ca[balancerCA])
 		}
 		c.Check.CAFile = path.Join(balancerDir, balancerCA)
 	}
@@ -117,12 +117,12 @@ func (r *rendering) balancerPod(healthPort int32) {
 	w.stop, w.grace = haproxy.StopCommand(1), int64(haproxy.Drain.Seconds())
 }
 
-// authorities are certificates that are trusted, PEM, without what is no certificate:
-// everybody may read a ConfigMap.
-func (r *rendering) authorities(data []byte) (string, error) {
+// authorities are certificates that are trusted, PEM, of a field's Secret, without what is no
+// certificate: everybody may read a ConfigMap.
+func (r *rendering) authorities(field string, data []byte) (string, error) {
 	public, err := certificate.Public(data)
 	if err != nil {
-		return "", r.wrong(".caSecret", balancerCA+" holds no certificate in PEM, or not certificates alone: "+err.Error(), "write the tenant's authority into it, and nothing else")
+		return "", r.wrong(field, balancerCA+" holds no certificate in PEM, or not certificates alone: "+err.Error(), "write the authority into it, and nothing else")
 	}
 	return string(public), nil
 }

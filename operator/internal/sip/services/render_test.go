@@ -207,14 +207,14 @@ func TestServicesReachWhatTheyServe(t *testing.T) {
 	require.Equal(t, []reach{
 		{"10.0.0.1/32 10.0.0.2/32 10.0.1.1/32 fd00::2/128", "TCP/22 TCP/6443 TCP/31000-31009"}, {"10.9.0.1/32", "TCP/8443"},
 	}, reached(JumpHost))
-	require.Equal(t, []reach{{"", "UDP/53 TCP/53"}, {"", "TCP/1636"}}, reached(Auth))
+	require.Equal(t, []reach{{"", "UDP/53 TCP/53 UDP/5353 TCP/5353"}, {"", "TCP/1636"}}, reached(Auth))
 
 	in := full(t)
 	in.Hosts, in.Spec.Auth[0].Connectors, in.Spec.JumpHost[0].BMC = nil, nil, &airship.BMC{Proxy: true, ProxyURL: "http://proxy.site:3128"}
 	set = rendered(t, in)
 	require.Empty(t, reached(LoadBalancerControlPlane), "there is no host")
 	require.Empty(t, reached(Auth), "there is no connector")
-	require.Equal(t, []reach{{"", "UDP/53 TCP/53"}, {"", "TCP/3128"}}, reached(JumpHost))
+	require.Equal(t, []reach{{"", "UDP/53 TCP/53 UDP/5353 TCP/5353"}, {"", "TCP/3128"}}, reached(JumpHost))
 }
 
 // A fault of one service is told with its field and what to do, and keeps nothing else

@@ -133,9 +133,19 @@ type Service struct {
 	Objects []*unstructured.Unstructured
 	// LeftOut are hosts that the service does not lead to, and why: it leads to the others.
 	LeftOut map[types.NamespacedName]string
+	// InForce is, of a jump host, what its pods answer once they lead nowhere else than was
+	// rendered: see [jumphost.InForce]. Pods of the others are replaced for that.
+	InForce string
 	// Err is why it cannot be rendered: a fault that names the field.
 	Err error
 }
 
 // Ports is one port, or a range of them.
 type Ports struct{ Start, End int32 }
+
+// PodLabels select the pods of the service of a name.
+func PodLabels(name string) map[string]string { return map[string]string{labelInstance: name} }
+
+// JumpHostProbes is the port of a jump host's pods that answers probes, and
+// [jumphost.InForcePath].
+const JumpHostProbes = jumpHealth

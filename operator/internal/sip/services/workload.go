@@ -27,23 +27,24 @@ const (
 
 // workload is what the services differ in.
 type workload struct {
-	kind        Kind
-	name, image string
-	replicas    int32
-	command     []string // empty for the image's
-	args        []string
-	env         []corev1.EnvVar
-	ports       []port
-	clusterIP   string
-	nodeLabels  map[string]string
-	mounts      []mount
-	hash        string // of what the pods read once, at their start; "" for nothing
-	health      health
-	stop        []string // what ends a pod; none for the signal of the image
-	grace       int64    // seconds that a pod may take for that
-	memory      string   // at most
-	egress      []networkingv1.NetworkPolicyEgressRule
-	pullSecret  string
+	kind          Kind
+	name, image   string
+	replicas      int32
+	command       []string // empty for the image's
+	args          []string
+	env           []corev1.EnvVar
+	ports         []port
+	clusterIP     string
+	trafficPolicy corev1.ServiceExternalTrafficPolicy // "" for the default
+	nodeLabels    map[string]string
+	mounts        []mount
+	hash          string // of what the pods read once, at their start; "" for nothing
+	health        health
+	stop          []string // what ends a pod; none for the signal of the image
+	grace         int64    // seconds that a pod may take for that
+	memory        string   // at most
+	egress        []networkingv1.NetworkPolicyEgressRule
+	pullSecret    string
 }
 
 // port is one that every node answers on.
@@ -78,7 +79,7 @@ func (w workload) meta(name string) metav1.ObjectMeta {
 }
 
 func (w workload) selector() *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{labelInstance: w.name}}
+	return &metav1.LabelSelector{MatchLabels: PodLabels(w.name)}
 }
 
 // deployment rolls pods one by one, and takes none away before its successor is ready.
@@ -174,7 +175,7 @@ func (m mount) volume() corev1.Volume {
 func (w workload) service() *corev1.Service {
 	s := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: w.meta(w.name),
-		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: w.selector().MatchLabels, ClusterIP: w.clusterIP},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Selector: w.selector().MatchLabels, ClusterIP: w.clusterIP, ExternalTrafficPolicy: w.trafficPolicy},
 	}
 	for _, p := range w.ports {
 		if !p.withoutService {
