@@ -23,6 +23,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vdoctl"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -74,6 +75,7 @@ func clientOf(t *testing.T, c *cluster.Cluster) client.Client {
 	s := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(s))
 	require.NoError(t, v1alpha1.AddToScheme(s))
+	require.NoError(t, airship.AddToScheme(s))
 	out, err := client.New(c.Config(), client.Options{Scheme: s})
 	require.NoError(t, err)
 	return out
@@ -292,6 +294,19 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 	out, code = run("status")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "everything is ready")
+
+	// Tenant clusters are shown, and do not tell whether the drivers are ready.
+	sip := &airship.SIPCluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "one"}}
+	require.NoError(t, k.Create(ctx, sip))
+	sip.Status = airship.SIPClusterStatus{
+		Wanted: 3, Held: 2, Services: []airship.ServiceStatus{{Name: "a", Kind: "auth", Ready: true}, {Name: "b", Kind: "jumpHost"}},
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "Unschedulable", ObservedGeneration: sip.Generation, LastTransitionTime: metav1.Now()}},
+	}
+	require.NoError(t, k.Status().Update(ctx, sip))
+	out, code = run("status")
+	require.Zero(t, code, out)
+	require.Regexp(t, `(?m)^SIPCLUSTER +HOSTS +SERVICES +READY +REASON\n`+ns+`/one +2/3 +1/2 +False +Unschedulable$`, out)
+	require.NoError(t, k.Delete(ctx, sip))
 
 	// What the next Kubernetes lacks is nothing of today; what is suspended, or drifts, is.
 	as := func(kind string, status metav1.ConditionStatus) (string, int) {

@@ -30,10 +30,12 @@ type statusReport struct {
 	Kubernetes string          `json:"kubernetes,omitempty"`
 	NodesReady string          `json:"nodesReady,omitempty"`
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
-	Pending    []string        `json:"pending,omitempty"`   // changes that are held back
-	Waiting    []waiting       `json:"waiting,omitempty"`   // what is not as it should be, and why
-	Ahead      []waiting       `json:"ahead,omitempty"`     // what later versions of Kubernetes and vCenter lack; nothing of today
-	Candidate  *candidate      `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
+	Pending    []string        `json:"pending,omitempty"` // changes that are held back
+	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
+	Ahead      []waiting       `json:"ahead,omitempty"`   // what later versions of Kubernetes and vCenter lack; nothing of today
+	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
+	SIPClusters []sipStatus `json:"sipClusters,omitempty"`
+	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 }
 
 type bundleStatus struct {
@@ -177,7 +179,7 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 		r.Waiting = append(r.Waiting, waiting{"VDOConfig", "NotFound", "there is none in namespace " + namespace + ": nothing is installed; check one beforehand with `vdoctl preflight --from-file site.yaml`, then apply it"})
 	}
 	r.Ready = len(r.Waiting) == 0
-	return r, nil
+	return r, r.tenants(ctx, c)
 }
 
 func (r *statusReport) bundle(b *v1alpha1.DriverBundle) {
@@ -262,7 +264,7 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 	for _, t := range []struct {
 		rows  int
 		table command.Table
-	}{{len(r.VCenters), o.vcenters(r)}, {len(r.Drivers), o.drivers(r)}} {
+	}{{len(r.VCenters), o.vcenters(r)}, {len(r.Drivers), o.drivers(r)}, {len(r.SIPClusters), o.sipClusters(r)}} {
 		if t.rows > 0 && l.err == nil {
 			l.printf("")
 			l.err = t.table.Write(w)
