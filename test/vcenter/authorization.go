@@ -29,7 +29,7 @@ import (
 //     privilegeOf.
 //
 // An account without any permission is an administrator, as accounts of the simulator are,
-// but for those that were made in the vCenter.
+// but for those that were made in the vCenter and those that it does not know.
 type authorization struct {
 	*simulator.AuthorizationManager
 
@@ -157,7 +157,7 @@ func (a *authorization) effective(ctx *simulator.Context, user string, entity ty
 	if len(mine) == 0 {
 		a.v.mu.Lock()
 		defer a.v.mu.Unlock()
-		if a.v.plain[plainUser(user)] {
+		if _, known := a.v.passwords[plainUser(user)]; a.v.plain[plainUser(user)] || !known && !strings.EqualFold(user, ctx.Session.UserName) {
 			return nil
 		}
 		return roles.ByName("Admin").Privilege

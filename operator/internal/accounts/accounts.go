@@ -20,6 +20,12 @@
 // named. What a forged record can do is to have permissions with the drivers' roles or
 // ReadOnly taken away.
 //
+// An account has one role on an object, so that a role that is given takes the place of
+// what was there. [Create] and [Rotate] change no account that would lose something by that,
+// but for one that was made here, nor who is logged in to make the change; and to one that
+// was not made here they give roles only where this run has named it, since who may write
+// the Secret need not be one who may give roles. [Delete] takes nothing from who is logged in.
+//
 // A vCenter's roles are those of all clusters: what one lacks is added to it, and nothing is
 // taken from it but by [Delete] what was added, where nobody else has the role and it is
 // still as it was set here.
@@ -79,6 +85,7 @@ type VCenter interface {
 type Place struct {
 	Name   string // of the VsphereCloudConfig
 	Server string
+	User   string // who is logged in there
 	VCenter
 	// Plan is what an account needs there, compared with what there is.
 	Plan func(ctx context.Context, principal string) (privileges.Plan, error)
@@ -114,7 +121,8 @@ type Change struct {
 	Do      Do     `json:"do"`
 	Kind    string `json:"kind"` // account, role, permission, Secret
 	Name    string `json:"name"`
-	On      string `json:"on,omitempty"` // path or id of the object that a permission is on
+	Account string `json:"account,omitempty"` // that it is done for; of an account, itself
+	On      string `json:"on,omitempty"`      // path or id of the object that a permission is on
 	Note    string `json:"note,omitempty"`
 }
 
@@ -175,11 +183,14 @@ const second = "-b"
 
 // successor is the name of the account that takes the place of one.
 func successor(name string) string {
-	local, domain, _ := strings.Cut(name, "@")
-	if before, ok := strings.CutSuffix(local, second); ok {
-		return before + "@" + domain
+	local, rest := name, ""
+	if i := strings.Index(name, "@"); i >= 0 { // else DOMAIN\name
+		local, rest = name[:i], name[i:]
 	}
-	return local + second + "@" + domain
+	if before, ok := strings.CutSuffix(local, second); ok {
+		return before + rest
+	}
+	return local + second + rest
 }
 
 // each does something for each vCenter; the first fault ends it.

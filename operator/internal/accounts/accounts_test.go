@@ -45,6 +45,7 @@ type world struct {
 	v       *vcsim.VCenter
 	api     client.WithWatch
 	ns      string
+	uuid    string // of the node's VM
 	target  vcenter.Target
 	objects []privileges.Object
 	changes []accounts.Change
@@ -67,6 +68,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	found, access := vcenter.InspectAccess(t.Context(), w.target, vcenter.Ask{Nodes: []preflight.Node{{Name: "node-0", UUID: vms[0].UUID}}, Features: features}, firstName)
 	require.NoError(t, found.Err)
+	w.uuid = vms[0].UUID
 	seen := map[privileges.Kind]bool{}
 	for _, o := range access.Objects {
 		if !seen[o.Kind] && o.Kind != privileges.Ancestor { // one of each kind is enough, and every call costs time
@@ -176,7 +178,7 @@ func (w *world) site(f *fuse) (*accounts.Site, func()) {
 		API: api, Namespace: w.ns, Secret: "vc", Cluster: clusterID, Wait: 2 * time.Minute, Poll: 10 * time.Millisecond,
 		Progress: func(c accounts.Change) { w.changes = append(w.changes, c) },
 		Places: []accounts.Place{{
-			Name: "west", Server: w.target.Address(), VCenter: killable{admin, f},
+			Name: "west", Server: w.target.Address(), User: admin.User, VCenter: killable{admin, f},
 			Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 				plan, err := w.plan(ctx, admin, principal)
 				return plan, errors.Join(f.use(false), err)

@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -24,18 +24,14 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	if err != nil {
 		return err
 	}
+	a := account{named: want.Username != "", kept: now.Password != ""}
 	if err := s.settle(ctx, r, now, &want); err != nil {
 		return err
 	}
-	made := r.Made
 	if r.Account == "" {
-		made = want.Password == "" && now.Username == ""
-		r.Account, r.Made, r.SecretMade = want.Username, made, secret == nil
+		r.Account, r.Made, r.SecretMade = want.Username, want.Password == "" && now.Username == "", secret == nil
 	}
-	if !made && want.Password == "" {
-		return passwordless("make ready account", want.Username)
-	}
-	a := account{Login: want, made: made, kept: now.Username != ""}
+	a.Login, a.made = want, r.Made
 	login, err := s.prepare(ctx, r, a)
 	if refused := (refusedLogin{}); a.made && a.kept && errors.As(err, &refused) {
 		a.kept, a.refused = false, now.Password
@@ -47,40 +43,36 @@ func (s *Site) Create(ctx context.Context, want Login) error {
 	return s.writeSecret(ctx, secret, login)
 }
 
-func passwordless(op, account string) error {
-	return &fault.Error{Reason: fault.InvalidInput, Op: op, Subject: account, Err: errors.New("it is not made here, and its password is not given"), Hint: "give it: --account-password-file FILE"}
-}
-
-// settle decides which account it is about.
+// settle decides which account it is about, and which password it has.
 func (s *Site) settle(ctx context.Context, r *record, now Login, want *Login) error {
-	known := r.Account
-	if known == "" {
-		known = now.Username
-	}
+	known := cmp.Or(r.Account, now.Username)
 	switch {
 	case now.Username != "" && r.Next == "" && !privileges.SameUser(known, now.Username):
-		return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now.Username, known), "put that one back, or take away what was made for it: vdoctl users delete")
+		return s.exchanged(known, now.Username)
 	case r.Next != "":
 		return s.conflict(fmt.Errorf("account %s is being replaced by %s", r.Account, r.Next), "finish that first: vdoctl users rotate")
+	case want.Username != "" && known != "" && !privileges.SameUser(known, want.Username):
+		return s.conflict(fmt.Errorf("it is for account %s, not for %q", known, want.Username), "to change the account while drivers run: vdoctl users rotate --principal "+fault.Quote(want.Username))
+	case want.Username == "" && known == "" && want.Password != "":
+		return nameless("make ready an account")
 	case want.Username == "" && known == "":
 		domain, err := s.Places[0].Domain(ctx)
 		if err != nil {
 			return err
 		}
-		want.Username = s.DefaultName(domain)
-	case want.Username == "":
-		want.Username = known
-	case known != "" && !privileges.SameUser(known, want.Username):
-		return s.conflict(fmt.Errorf("it is for account %s, not for %s", known, want.Username), "to change the account while drivers run: vdoctl users rotate --principal "+fault.Quote(want.Username))
+		known = s.DefaultName(domain)
 	}
-	if want.Password == "" && now.Username != "" {
-		want.Password = now.Password
+	want.Username = cmp.Or(want.Username, known)
+	want.Password = cmp.Or(want.Password, now.Password)
+	if here := r.Made || r.Account == "" && now.Username == ""; !here && want.Password == "" {
+		return passwordless("make ready account", want.Username)
 	}
-	if !preflight.QualifiedAccount(want.Username) {
-		return &fault.Error{Reason: fault.InvalidInput, Op: "use the account", Subject: fmt.Sprintf("%q", want.Username), Err: errors.New("it has no domain, or characters that the drivers do not accept"),
-			Hint: "write NAME@DOMAIN"}
-	}
-	return nil
+	return qualified(want.Username)
+}
+
+// exchanged says that the Secret has another account than the one that was made for it.
+func (s *Site) exchanged(known, now string) error {
+	return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now, known), "put that one back, or take away what was made for it: vdoctl users delete")
 }
 
 func (s *Site) conflict(err error, hint string) error {
@@ -91,8 +83,9 @@ func (s *Site) conflict(err error, hint string) error {
 type account struct {
 	Login
 
-	made bool // here, or to be
-	kept bool // its password is in the Secret
+	named bool // in this run, by who gives it roles
+	made  bool // here, or to be
+	kept  bool // its password is in the Secret
 	// refused is the Secret's password, where a vCenter refuses it.
 	refused vcenter.Password
 }
@@ -111,18 +104,8 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 			return Login{}, err
 		}
 	}
-	if a.made && !a.kept {
-		var err error
-		if slices.ContainsFunc(found, func(f state) bool { return f.exists }) {
-			err = s.resettable(ctx, a)
-		}
-		if err == nil {
-			a.Password, err = newPassword(rules)
-		}
-		if err != nil {
-			return Login{}, err
-		}
-		r.Run = rand.Text()
+	if err := s.password(ctx, r, &a, found, rules); err != nil {
+		return Login{}, err
 	}
 	if !s.DryRun {
 		if err := s.writeRecord(ctx, r); err != nil {
@@ -138,6 +121,22 @@ func (s *Site) prepare(ctx context.Context, r *record, a account) (Login, error)
 	return a.Login, nil
 }
 
+// password gives an account that is made here another one, where the Secret does not have
+// the one that it has.
+func (s *Site) password(ctx context.Context, r *record, a *account, found []state, rules vcenter.PasswordRules) (err error) {
+	if !a.made || a.kept {
+		return nil
+	}
+	if slices.ContainsFunc(found, func(f state) bool { return f.exists }) {
+		if err := s.resettable(ctx, *a); err != nil {
+			return err
+		}
+	}
+	r.Run = rand.Text()
+	a.Password, err = newPassword(rules)
+	return err
+}
+
 // look finds out what is to be done for an account in one vCenter, and notes it.
 func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *state, rules *vcenter.PasswordRules) (err error) {
 	if a.made {
@@ -150,6 +149,9 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 	}
 	plan, err := p.Plan(ctx, a.Username)
 	if err != nil {
+		return err
+	}
+	if err := s.spare(r, p, a, &plan); err != nil {
 		return err
 	}
 	found.plan = &plan
@@ -210,7 +212,7 @@ func (s *Site) ready(ctx context.Context, p *Place, a account, st state) error {
 	if err := s.login(ctx, p, a, st); err != nil {
 		return err
 	}
-	if err := s.grant(ctx, p, st.plan); err != nil || s.DryRun {
+	if err := s.grant(ctx, p, a.Username, st.plan); err != nil || s.DryRun {
 		return err
 	}
 	return s.verify(ctx, p, a.Login)
@@ -226,21 +228,21 @@ func (s *Site) login(ctx context.Context, p *Place, a account, st state) error {
 	case !a.made, st.exists && a.kept:
 		return nil
 	case st.exists:
-		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Note: note}, func() error {
+		return s.act(Change{VCenter: p.Name, Do: Reset, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 			return p.SetPassword(ctx, a.Username, a.Password)
 		})
 	}
 	if now, err := s.ours(ctx, p, a.Username); err != nil || now {
 		return err // vCenters that are linked share their accounts: it was made a moment ago
 	}
-	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Note: note}, func() error {
+	return s.act(Change{VCenter: p.Name, Do: Make, Kind: "account", Name: a.Username, Account: a.Username, Note: note}, func() error {
 		return p.MakeAccount(ctx, a.Username, s.description(), a.Password)
 	})
 }
 
 // grant makes roles and sets permissions as a plan says.
-func (s *Site) grant(ctx context.Context, p *Place, plan *privileges.Plan) error {
-	roles, err := s.makeRoles(ctx, p, plan)
+func (s *Site) grant(ctx context.Context, p *Place, account string, plan *privileges.Plan) error {
+	roles, err := s.makeRoles(ctx, p, account, plan)
 	if err != nil {
 		return err
 	}
@@ -248,7 +250,7 @@ func (s *Site) grant(ctx context.Context, p *Place, plan *privileges.Plan) error
 		if x.State == privileges.Keep {
 			continue
 		}
-		err := s.act(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, On: x.Path}, func() error {
+		err := s.act(Change{VCenter: p.Name, Do: Set, Kind: "permission", Name: x.Role, Account: account, On: x.Path, Note: instead(x.Has)}, func() error {
 			role, ok := roles[x.Role]
 			if !ok {
 				return &fault.Error{Reason: fault.NotFound, Op: "set permissions in", Subject: p.Server, Err: fmt.Errorf("the role %s is gone", x.Role), Hint: "run the same command again"}
@@ -262,13 +264,21 @@ func (s *Site) grant(ctx context.Context, p *Place, plan *privileges.Plan) error
 	return nil
 }
 
-func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (map[string]vcenter.Role, error) {
+// instead names the permission that another one takes the place of.
+func instead(has *privileges.Permission) string {
+	if has == nil {
+		return ""
+	}
+	return "instead of " + shown(*has)
+}
+
+func (s *Site) makeRoles(ctx context.Context, p *Place, account string, plan *privileges.Plan) (map[string]vcenter.Role, error) {
 	roles, err := p.Roles(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range plan.Roles {
-		if err := s.makeRole(ctx, p, &plan.Roles[i], roles); err != nil {
+		if err := s.makeRole(ctx, p, account, &plan.Roles[i], roles); err != nil {
 			return nil, err
 		}
 	}
@@ -276,17 +286,17 @@ func (s *Site) makeRoles(ctx context.Context, p *Place, plan *privileges.Plan) (
 }
 
 // makeRole makes a role, or adds to the one that is there what it lacks.
-func (s *Site) makeRole(ctx context.Context, p *Place, x *privileges.PlannedRole, roles map[string]vcenter.Role) error {
+func (s *Site) makeRole(ctx context.Context, p *Place, account string, x *privileges.PlannedRole, roles map[string]vcenter.Role) error {
 	if len(x.TooMuch) > 0 {
-		s.leaveRole(p, x.Name, "it has more than is needed here, and others may have it for that: "+strings.Join(x.TooMuch, " "))
+		s.leaveRole(p, account, x.Name, "it has more than is needed here, and others may have it for that: "+strings.Join(x.TooMuch, " "))
 	}
 	switch x.State {
 	case privileges.Create:
-		return s.act(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Note: strings.Join(x.Privileges, " ")}, func() error {
+		return s.act(Change{VCenter: p.Name, Do: Make, Kind: "role", Name: x.Name, Account: account, Note: strings.Join(x.Privileges, " ")}, func() error {
 			return p.MakeRole(ctx, x.Name, x.Privileges)
 		})
 	case privileges.Change:
-		return s.act(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Note: "adds " + strings.Join(x.Add, " ")}, func() error {
+		return s.act(Change{VCenter: p.Name, Do: Edit, Kind: "role", Name: x.Name, Account: account, Note: "adds " + strings.Join(x.Add, " ")}, func() error {
 			return p.ChangeRole(ctx, roles[x.Name], union(roles[x.Name].Privileges, x.Privileges))
 		})
 	}

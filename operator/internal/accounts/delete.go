@@ -36,10 +36,10 @@ func (s *Site) Delete(ctx context.Context) error {
 		return err
 	}
 	if left := s.elsewhere(r); len(left) > 0 {
-		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account, Err: fmt.Errorf("no VsphereCloudConfig names the Secret for %s any more, where something was made too", strings.Join(left, ", ")),
+		return &fault.Error{Reason: fault.Incomplete, Op: "delete account", Subject: r.Account, Err: fmt.Errorf("no VsphereCloudConfig names the Secret for %q any more, where something was made too", left),
 			Hint: "apply it again, and run the same command again"}
 	}
-	return s.gone(ctx, r.object, "ConfigMap")
+	return s.gone(ctx, r.object, "ConfigMap", r.Account)
 }
 
 // elsewhere are vCenters of the record that are not at hand.
@@ -68,7 +68,10 @@ func (s *Site) free(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	for account := range r.accounts() {
+	for account, made := range r.accounts() {
+		if err := s.other(r, account, made); err != nil {
+			return err
+		}
 		for _, d := range users {
 			if d.uses(account) {
 				return &fault.Error{Reason: fault.Refused, Op: "delete account", Subject: account, Err: fmt.Errorf("%s uses it", d.name),
@@ -78,7 +81,7 @@ func (s *Site) free(ctx context.Context, r *record) error {
 		if s.DryRun {
 			continue
 		}
-		if err := s.each(func(p *Place) error { return s.unused(ctx, p, account) }); err != nil {
+		if err := s.quiet(ctx, r, account, made); err != nil {
 			return err
 		}
 	}
@@ -97,16 +100,16 @@ func (s *Site) removeSecret(ctx context.Context, r *record) error {
 		mine = mine || privileges.SameUser(loginOf(secret).Username, account) && (r.SecretMade || made)
 	}
 	if !mine {
-		s.did(Change{Do: Leave, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "it was there before"})
+		s.did(Change{Do: Leave, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: loginOf(secret).Username, Note: "it was there before"})
 		return nil
 	}
-	return s.gone(ctx, secret, "Secret")
+	return s.gone(ctx, secret, "Secret", loginOf(secret).Username)
 }
 
 // gone deletes an object in the state that was read.
-func (s *Site) gone(ctx context.Context, o client.Object, kind string) error {
+func (s *Site) gone(ctx context.Context, o client.Object, kind, account string) error {
 	uid, version, name := o.GetUID(), o.GetResourceVersion(), client.ObjectKeyFromObject(o).String()
-	err := s.act(Change{Do: Remove, Kind: kind, Name: name}, func() error {
+	err := s.act(Change{Do: Remove, Kind: kind, Name: name, Account: account}, func() error {
 		return s.API.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	})
 	if client.IgnoreNotFound(err) != nil {
@@ -126,9 +129,37 @@ func (s *Site) clear(ctx context.Context, r *record, p *Place) error {
 }
 
 // takeAway takes an account's permissions away, or puts back what was there before, and
-// removes the account where it was made here.
+// removes the account where it was made here. What is said to be made here, and by its
+// description is not, is touched in nothing.
 func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string, made bool) error {
-	has, err := p.Permissions(ctx, account)
+	found := vcenter.Account{}
+	if made {
+		var err error
+		if found, err = p.Account(ctx, account); err != nil {
+			return err
+		}
+	}
+	leave := Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Account: account, Note: "it was not made here"}
+	if found.Exists && found.Description != s.description() {
+		leave.Note = "it was not made for this Secret of this cluster, by its description"
+		s.did(leave)
+		return nil
+	}
+	if err := s.takePermissions(ctx, p, r.place(p.Name).permissionsOf(account), permission{account: account, own: found.Exists}); err != nil {
+		return err
+	}
+	if !made {
+		s.did(leave)
+	}
+	if !found.Exists {
+		return nil
+	}
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account, Account: account}, func() error { return p.RemoveAccount(ctx, account) })
+}
+
+// takePermissions undoes those of an account that are noted, with what was there before.
+func (s *Site) takePermissions(ctx context.Context, p *Place, before map[string]*privileges.Permission, of permission) error {
+	has, err := p.Permissions(ctx, of.account)
 	if err != nil {
 		return err
 	}
@@ -136,34 +167,21 @@ func (s *Site) takeAway(ctx context.Context, r *record, p *Place, account string
 	if err != nil {
 		return err
 	}
-	found := false
-	if made { // what is not of this Secret is touched in nothing, whatever the record says
-		if found, err = s.ours(ctx, p, account); err != nil {
-			return err
-		}
-	}
-	before := r.place(p.Name).permissionsOf(account)
 	for _, id := range slices.Sorted(maps.Keys(before)) {
 		now, there := has[id]
 		if !there || before[id] != nil && *before[id] == now {
 			continue
 		}
-		if err := s.undo(ctx, p, permission{account, id, now, before[id], found}, roles); err != nil {
+		if err := s.undo(ctx, p, permission{of.account, id, now, before[id], of.own}, roles); err != nil {
 			return err
 		}
 	}
-	if !made {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "account", Name: account, Note: "it was not made here"})
-	}
-	if !found {
-		return nil
-	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: account}, func() error { return p.RemoveAccount(ctx, account) })
+	return nil
 }
 
 // isOurs says whether a role is one that is set here.
 func isOurs(role string) bool {
-	return role == privileges.ReadOnly || slices.Contains(privileges.RoleNames(), role)
+	return role == privileges.ReadOnly || privileges.IsDriverRole(role)
 }
 
 func (p *placeRecord) permissionsOf(account string) map[string]*privileges.Permission {
@@ -189,21 +207,21 @@ type permission struct {
 // vCenter: what would give the account more than it has now is left, and named.
 func (s *Site) undo(ctx context.Context, p *Place, x permission, roles map[string]vcenter.Role) error {
 	if !x.own && !isOurs(x.now.Role) {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, On: x.id, Note: "somebody else has set it"})
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id, Note: "somebody else has set it"})
 		return nil
 	}
 	role, restore := roles[roleOf(x.before)]
 	if restore && !noMore(*x.before, x.now, roles) {
-		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, On: x.id,
+		s.did(Change{VCenter: p.Name, Do: Leave, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id,
 			Note: fmt.Sprintf("by the record %s had %s there before, which is more than it has now: give it by hand, or take this one away", x.account, shown(*x.before))})
 		return nil
 	}
 	if restore {
-		return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, On: x.id}, func() error {
+		return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "permission", Name: role.Name, Account: x.account, On: x.id}, func() error {
 			return p.SetPermission(ctx, x.id, x.account, role, x.before.Propagate)
 		})
 	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.account, On: x.id}, func() error {
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "permission", Name: x.now.Role, Account: x.account, On: x.id}, func() error {
 		return p.RemovePermission(ctx, x.id, x.account)
 	})
 }
@@ -240,39 +258,35 @@ func (s *Site) clearRoles(ctx context.Context, r *record, p *Place) error {
 	made := r.place(p.Name).Roles
 	for _, name := range slices.Sorted(maps.Keys(made)) {
 		role, there := roles[name]
-		if !there {
-			continue
+		switch before := made[name]; {
+		case !there:
+		case !privileges.IsDriverRole(name): // whoever may write the record is no administrator of the vCenter
+			s.leaveRole(p, r.Account, name, "it is none of the drivers' roles, though the record says so")
+		case before != nil:
+			err = s.restoreRole(ctx, p, r.Account, role, before)
+		default:
+			err = s.removeRole(ctx, p, r.Account, role)
 		}
-		if !slices.Contains(privileges.RoleNames(), name) { // whoever may write the record is no administrator of the vCenter
-			s.leaveRole(p, name, "it is none of the drivers' roles, though the record says so")
-			continue
-		}
-		act := s.removeRole
-		if before := made[name]; before != nil {
-			act = func(ctx context.Context, p *Place, role vcenter.Role) error {
-				return s.restoreRole(ctx, p, role, before)
-			}
-		}
-		if err := act(ctx, p, role); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Site) leaveRole(p *Place, name, why string) {
-	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Note: why})
+func (s *Site) leaveRole(p *Place, account, name, why string) {
+	s.did(Change{VCenter: p.Name, Do: Leave, Kind: "role", Name: name, Account: account, Note: why})
 }
 
 // restoreRole takes from a role what was added to it, where nobody else has it, and nobody
 // has changed it since. It never adds anything.
-func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, before *roleBefore) error {
+func (s *Site) restoreRole(ctx context.Context, p *Place, account string, role vcenter.Role, before *roleBefore) error {
 	lost, added := privileges.Compare(role.Privileges, before.Privileges)
 	if len(lost)+len(added) == 0 {
 		return nil
 	}
 	if missing, more := privileges.Compare(role.Privileges, before.Set); len(missing)+len(more)+len(lost) > 0 {
-		s.leaveRole(p, role.Name, "somebody has changed it since")
+		s.leaveRole(p, account, role.Name, "somebody has changed it since")
 		return nil
 	}
 	used, err := p.RoleUsed(ctx, role)
@@ -280,22 +294,22 @@ func (s *Site) restoreRole(ctx context.Context, p *Place, role vcenter.Role, bef
 		return err
 	}
 	if used > 0 && !s.DryRun {
-		s.leaveRole(p, role.Name, fmt.Sprintf("%d permissions of others have it; added to it was %s", used, strings.Join(added, " ")))
+		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it; added to it was %s", used, strings.Join(added, " ")))
 		return nil
 	}
-	return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name}, func() error {
+	return s.act(Change{VCenter: p.Name, Do: Restore, Kind: "role", Name: role.Name, Account: account}, func() error {
 		return p.ChangeRole(ctx, role, before.Privileges)
 	})
 }
 
-func (s *Site) removeRole(ctx context.Context, p *Place, role vcenter.Role) error {
+func (s *Site) removeRole(ctx context.Context, p *Place, account string, role vcenter.Role) error {
 	used, err := p.RoleUsed(ctx, role)
 	if err != nil {
 		return err
 	}
 	if used > 0 && !s.DryRun {
-		s.leaveRole(p, role.Name, fmt.Sprintf("%d permissions of others have it", used))
+		s.leaveRole(p, account, role.Name, fmt.Sprintf("%d permissions of others have it", used))
 		return nil
 	}
-	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name}, func() error { return p.RemoveRole(ctx, role) })
+	return s.act(Change{VCenter: p.Name, Do: Remove, Kind: "role", Name: role.Name, Account: account}, func() error { return p.RemoveRole(ctx, role) })
 }

@@ -66,6 +66,11 @@ func (s *Site) readRecord(ctx context.Context) (*record, error) {
 	if err == nil {
 		err = json.Unmarshal([]byte(m.Data[recordKey]), r)
 	}
+	for _, name := range []string{r.Account, r.Next} {
+		if err == nil && name != "" {
+			err = qualified(name)
+		}
+	}
 	if err != nil {
 		return nil, &fault.Error{Reason: reasonOf(err), Op: "read ConfigMap", Subject: s.Namespace + "/" + s.recordName(), Err: err,
 			Hint: "it is the record of what was made in the vCenters; restore it, or delete it, and take away by hand what was made"}
@@ -191,7 +196,7 @@ func (s *Site) writeSecret(ctx context.Context, secret *corev1.Secret, l Login) 
 	if secret.UID == "" {
 		write = func() error { return s.API.Create(ctx, secret) }
 	}
-	err := s.act(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Note: "account " + l.Username}, write)
+	err := s.act(Change{Do: Set, Kind: "Secret", Name: s.Namespace + "/" + s.Secret, Account: l.Username}, write)
 	if err != nil {
 		return &fault.Error{Reason: reasonOf(err), Op: "write Secret", Subject: s.Namespace + "/" + s.Secret, Err: fmt.Errorf("the account is ready, and not yet in the Secret: %w", err),
 			Hint: "run the same command again"}
@@ -206,5 +211,9 @@ func (s *Site) read(ctx context.Context) (*record, *corev1.Secret, Login, error)
 		return nil, nil, Login{}, err
 	}
 	secret, err := s.secret(ctx)
-	return r, secret, loginOf(secret), err
+	now := loginOf(secret)
+	if err == nil && now.Username != "" {
+		err = qualified(now.Username)
+	}
+	return r, secret, now, err
 }

@@ -22,19 +22,21 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 	if now.Username == "" {
 		return &fault.Error{Reason: fault.NotFound, Op: "rotate the account of Secret", Subject: s.Namespace + "/" + s.Secret, Err: errors.New("there is none yet"), Hint: "make it: vdoctl users create"}
 	}
-	if err := s.begin(r, now, &want); err != nil {
+	a := account{named: want.Username != ""}
+	if err := s.begin(ctx, r, now, &want); err != nil {
 		return err
 	}
-	if !privileges.SameUser(now.Username, r.Next) {
-		if err := s.replace(ctx, r, secret, want); err != nil || s.DryRun {
-			return err
-		}
-	} else if err := s.heal(ctx, r, secret, now); err != nil {
+	a.Login, a.made = want, r.NextMade
+	if privileges.SameUser(now.Username, r.Next) {
+		err = s.heal(ctx, r, secret, now)
+	} else {
+		err = s.replace(ctx, r, secret, a)
+	}
+	if err != nil {
 		return err
 	}
 	if s.DryRun {
-		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
-		return nil
+		return s.ahead(r)
 	}
 	if err := s.switched(ctx, r); err != nil {
 		return err
@@ -43,56 +45,76 @@ func (s *Site) Rotate(ctx context.Context, want Login) error {
 }
 
 // begin decides which account comes next.
-func (s *Site) begin(r *record, now Login, want *Login) error {
+func (s *Site) begin(ctx context.Context, r *record, now Login, want *Login) error {
 	if r.Account == "" {
 		r.Account, r.Made = now.Username, false
 	}
+	is := func(name string) bool { return privileges.SameUser(now.Username, name) }
 	switch {
-	case r.Next != "" && want.Username != "" && !privileges.SameUser(want.Username, r.Next):
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %s", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate, without --principal")
-	case r.Next != "" && !privileges.SameUser(now.Username, r.Account) && !privileges.SameUser(now.Username, r.Next):
-		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
-	case r.Next == "" && !privileges.SameUser(now.Username, r.Account):
-		return s.conflict(fmt.Errorf("somebody put %s into it, and %s was made for it", now.Username, r.Account), "put that one back, or take away what was made for it: vdoctl users delete")
+	case r.Next == "" && !is(r.Account):
+		return s.exchanged(r.Account, now.Username)
 	case r.Next == "":
-		r.Next, r.NextMade = want.Username, want.Password == ""
-		if r.Next == "" {
-			r.Next = successor(now.Username)
+		if err := s.choose(ctx, r, *want); err != nil {
+			return err
 		}
-		if privileges.SameUser(r.Next, r.Account) {
-			return s.conflict(fmt.Errorf("%s is its account already", r.Next), "name another one: an account has one password, so that two are needed for a change without an interruption")
-		}
+	case want.Username != "" && !privileges.SameUser(want.Username, r.Next):
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, not by %q", r.Account, r.Next, want.Username), "finish that first: vdoctl users rotate, without --principal")
+	case !is(r.Account) && !is(r.Next):
+		return s.conflict(fmt.Errorf("account %s is being replaced by %s, and somebody put %s into it", r.Account, r.Next, now.Username), "put one of the two back with its password, and run it again")
 	}
 	want.Username = r.Next
-	if !r.NextMade && want.Password == "" && !privileges.SameUser(now.Username, r.Next) {
+	if !r.NextMade && want.Password == "" && !is(r.Next) {
 		return passwordless("rotate to account", r.Next)
 	}
-	return nil
+	return s.other(r, r.Account, r.Made)
+}
+
+// choose names the next account.
+func (s *Site) choose(ctx context.Context, r *record, want Login) error {
+	r.Next, r.NextMade = want.Username, want.Password == ""
+	switch {
+	case r.Next == "" && !r.NextMade:
+		return nameless("rotate to an account")
+	case r.Next == "" && r.Made:
+		r.Next = successor(r.Account)
+	case r.Next == "":
+		domain, err := s.Places[0].Domain(ctx)
+		if err != nil {
+			return err
+		}
+		if r.Next = s.DefaultName(domain); privileges.SameUser(r.Next, r.Account) {
+			r.Next = successor(r.Account)
+		}
+	case privileges.SameUser(r.Next, r.Account):
+		return s.conflict(fmt.Errorf("%s is its account already", r.Next), "name another one: an account has one password, so that two are needed for a change without an interruption")
+	}
+	return qualified(r.Next)
+}
+
+// ahead says in a dry run what follows when the next account is in the Secret.
+func (s *Site) ahead(r *record) error {
+	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
+	return s.each(func(p *Place) error {
+		if r.Made {
+			s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: r.Account, Account: r.Account})
+		}
+		return nil
+	})
 }
 
 // replace makes the next account ready, and puts it into the Secret.
-func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, want Login) error {
-	login, err := s.prepare(ctx, r, account{Login: want, made: r.NextMade})
+func (s *Site) replace(ctx context.Context, r *record, secret *corev1.Secret, a account) error {
+	login, err := s.prepare(ctx, r, a)
 	if err != nil {
 		return err
 	}
-	if s.DryRun {
-		if err := s.writeSecret(ctx, secret, login); err != nil {
+	if !s.DryRun {
+		if r.Templates, err = s.templates(ctx, r.Account); err != nil {
 			return err
 		}
-		s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + login.Username})
-		return s.each(func(p *Place) error {
-			if r.Made {
-				s.did(Change{VCenter: p.Name, Do: Remove, Kind: "account", Name: r.Account})
-			}
-			return nil
-		})
-	}
-	if r.Templates, err = s.templates(ctx, r.Account); err != nil {
-		return err
-	}
-	if err := s.writeRecord(ctx, r); err != nil {
-		return err
+		if err := s.writeRecord(ctx, r); err != nil {
+			return err
+		}
 	}
 	return s.writeSecret(ctx, secret, login)
 }
@@ -120,14 +142,14 @@ func (s *Site) heal(ctx context.Context, r *record, secret *corev1.Secret, now L
 
 // switched waits until nothing uses the account before.
 func (s *Site) switched(ctx context.Context, r *record) error {
-	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next})
+	s.did(Change{Do: Wait, Kind: "drivers", Name: "until all run with account " + r.Next, Account: r.Next})
 	return s.until(ctx, func() (string, error) { return s.behind(ctx, r) },
 		fmt.Sprintf("both accounts, %s and %s, work meanwhile; see why with vdoctl status, and run the same command again", r.Account, r.Next))
 }
 
 // retire takes away the account before, unless somebody else logs in with it.
 func (s *Site) retire(ctx context.Context, r *record) error {
-	if err := s.each(func(p *Place) error { return s.unused(ctx, p, r.Account) }); err != nil {
+	if err := s.quiet(ctx, r, r.Account, r.Made); err != nil {
 		return err
 	}
 	if err := s.each(func(p *Place) error { return s.takeAway(ctx, r, p, r.Account, r.Made) }); err != nil {

@@ -2,6 +2,7 @@ package privileges
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -17,6 +18,9 @@ type Object struct {
 type Existing struct {
 	Roles       map[string][]string   // privileges, by name
 	Permissions map[string]Permission // by path
+	// Effective are the privileges of the account, by path, through groups and inheritance
+	// too; of what is not there nothing is known.
+	Effective map[string][]string
 }
 
 // Permission is a role that an account has on an object.
@@ -54,6 +58,9 @@ type PlannedPermission struct {
 	State State  `json:"state"`
 	// Has is what the account has there of its own, where that is another one.
 	Has *Permission `json:"has,omitempty"`
+	// Loses are the privileges that the account would lose there: all that its own
+	// permission gives beyond this one, and what it has otherwise that drivers never need.
+	Loses []string `json:"loses,omitempty"`
 }
 
 // Plan is what an account needs in one vCenter.
@@ -128,12 +135,18 @@ func plannedRole(r Role, has Existing) PlannedRole {
 
 func plannedPermission(o Object, r Role, has Existing) PlannedPermission {
 	p := PlannedPermission{Path: o.Path, ID: o.ID, Permission: Permission{Role: r.Name, Propagate: r.Propagate}, State: Create}
-	if now, ok := has.Permissions[o.Path]; ok {
+	now, ok := has.Permissions[o.Path]
+	if ok && now == p.Permission {
 		p.State = Keep
-		if now != p.Permission {
-			p.State, p.Has = Change, &now
-		}
+		return p
 	}
+	lost := Beyond(everything, has.Effective[o.Path])
+	if ok {
+		p.State, p.Has = Change, &now
+		lost = append(lost, has.Roles[now.Role]...)
+	}
+	_, lost = Compare(lost, r.Privileges)
+	p.Loses = slices.Compact(lost)
 	return p
 }
 
@@ -153,6 +166,33 @@ func Compare(has, needed []string) (missing, tooMuch []string) {
 	slices.Sort(missing)
 	slices.Sort(tooMuch)
 	return missing, tooMuch
+}
+
+// Losses says what an account would lose by permissions: on the first of these objects, and
+// on how many more.
+func Losses(list []PlannedPermission) string {
+	if len(list) == 0 {
+		return ""
+	}
+	x, text := list[0], ""
+	if x.Has != nil {
+		text = " of its role " + x.Has.Role
+	}
+	text = strings.Join(x.Loses[:min(len(x.Loses), few)], ", ") + more(len(x.Loses)-few) + text + " on " + x.Path
+	if n := len(list) - 1; n > 0 {
+		text += fmt.Sprintf(", and on %d more objects", n)
+	}
+	return text
+}
+
+// few is how many privileges a message names.
+const few = 3
+
+func more(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n)
 }
 
 // DomainUser writes an account as DOMAIN\name, as vCenters name principals.

@@ -93,10 +93,16 @@ func Roles(f Features) []Role {
 	return out
 }
 
+// everything is all that the drivers may be asked for.
+var everything = Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}
+
+// IsDriverRole says whether a role is one of those that are made, whatever is asked for.
+func IsDriverRole(name string) bool { return slices.Contains(RoleNames(), name) }
+
 // RoleNames are the names of the roles that are made, whatever is asked for.
 func RoleNames() []string {
 	var out []string
-	for _, r := range Roles(Features{CPI: true, Block: true, File: true, Topology: true, Encryption: true}) {
+	for _, r := range Roles(everything) {
 		if !r.BuiltIn {
 			out = append(out, r.Name)
 		}

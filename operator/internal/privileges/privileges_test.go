@@ -66,6 +66,27 @@ func TestAPlanIsComparedWithWhatIsThere(t *testing.T) {
 	require.Equal(t, map[string]privileges.Permission{"/other": {Role: "Admin"}}, p.NotNeeded)
 }
 
+// The role that an account gets on an object takes the place of what it has there: of its
+// own permission all that is more, of groups and inheritance what drivers never need.
+func TestAPlanSaysWhatAnAccountWouldLose(t *testing.T) {
+	attach := "VirtualMachine.Config.AddRemoveDevice"
+	has := privileges.Existing{
+		Roles: map[string][]string{"Admin": {"Global.Licenses", "System.View", "Cns.Searchable"}, "vdo-csi-vm": {attach}, "vdo-csi-search": {"Cns.Searchable", "Global.Licenses"}},
+		Permissions: map[string]privileges.Permission{
+			"/": {Role: "vdo-csi-search"}, "/dc": {Role: "Admin", Propagate: true}, "/dc/c": {Role: "vdo-csi-vm"}, "/dc/vm/a": {Role: "ReadOnly"}},
+		Effective: map[string][]string{
+			"/": {"Global.Licenses"}, "/dc": {"Global.Licenses", "Cns.Searchable"}, "/dc/vm/a": {"Task.Create", attach, "System.Read"}, "/dc/datastore/ds": {attach}},
+	}
+	loses := map[string][]string{}
+	p := privileges.NewPlan(privileges.Features{Block: true}, "vdo", objects, false, has)
+	for _, x := range p.Permissions {
+		loses[x.Path] = x.Loses
+	}
+	require.Equal(t, map[string][]string{"/": nil, "/dc": {"Cns.Searchable", "Global.Licenses"}, "/dc/c": {attach}, "/dc/vm/a": {"Task.Create"}, "/dc/datastore/ds": nil}, loses)
+	require.Equal(t, "Cns.Searchable, Global.Licenses of its role Admin on /dc, and on 2 more objects", privileges.Losses([]privileges.PlannedPermission{p.Permissions[1], p.Permissions[2], p.Permissions[4]}))
+	require.Empty(t, privileges.Losses(nil))
+}
+
 func TestAccountsAreTheSameInBothForms(t *testing.T) {
 	require.Equal(t, `VSPHERE.LOCAL\vdo`, privileges.DomainUser("vdo@vsphere.local"))
 	require.True(t, privileges.SameUser("vdo@vsphere.local", `VSPHERE.LOCAL\VDO`))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
@@ -21,13 +22,14 @@ type Access struct {
 	Principal string // the account as DOMAIN\name
 	Objects   []privileges.Object
 	Existing  privileges.Existing
-	// Effective are the privileges of the account on the root, on what the nodes' VMs are
-	// in, and on datastores, by path; of the first 200 objects.
+	// Effective are the privileges of the principal on the root, on what the nodes' VMs are
+	// in, and on datastores, by path; of the first 200 objects. Of another one than logs in
+	// they are empty where the vCenter does not say: it may not be there yet.
 	Effective map[string][]string
 }
 
-// InspectAccess inspects, and reads in the same session the roles, the permissions of a
-// principal (default: of the account that logs in) and, for the latter, its privileges.
+// InspectAccess inspects, and reads in the same session the roles, and the permissions and
+// privileges of a principal (default: of the account that logs in).
 func InspectAccess(ctx context.Context, t Target, a Ask, principal string) (preflight.VCenter, Access) {
 	access := Access{Principal: principal}
 	found := inspect(ctx, t, a, func(ctx context.Context, i *inspection) error { return i.access(ctx, &access) })
@@ -51,12 +53,10 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 	if err := i.existing(ctx, a); err != nil {
 		return i.classify("read the roles and permissions of", err)
 	}
-	if !own {
-		return nil
-	}
-	if err := i.effective(ctx, a); err != nil {
+	if err := i.effective(ctx, a); err != nil && (own || !soap.IsSoapFault(err)) {
 		return i.classify("read the account's privileges in", err)
 	}
+	a.Existing.Effective = a.Effective
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (i *inspection) existing(ctx context.Context, a *Access) error {
 // effective reads all privileges of the account on the objects that it needs some on.
 func (i *inspection) effective(ctx context.Context, a *Access) error {
 	a.Effective = map[string][]string{}
-	return i.fetch(ctx, func(_ privileges.Kind, on string, has []string) {
+	return i.fetch(ctx, a.Principal, func(_ privileges.Kind, on string, has []string) {
 		a.Effective[on] = slices.Sorted(slices.Values(has))
 	})
 }
@@ -123,7 +123,7 @@ func (i *inspection) effective(ctx context.Context, a *Access) error {
 // root is not named again on what is below.
 func (i *inspection) excess(ctx context.Context) error {
 	var root []string
-	return i.fetch(ctx, func(k privileges.Kind, on string, has []string) {
+	return i.fetch(ctx, i.report.User, func(k privileges.Kind, on string, has []string) {
 		more := slices.DeleteFunc(privileges.Beyond(i.ask.Features, has), func(p string) bool { return slices.Contains(root, p) })
 		if k == privileges.Root {
 			root = more
@@ -134,9 +134,9 @@ func (i *inspection) excess(ctx context.Context) error {
 	})
 }
 
-// fetch reads all privileges of the account on the first objects of each kind that it needs
+// fetch reads all privileges of an account on the first objects of each kind that it needs
 // some on: maxEffective in all, in one call. The root comes first.
-func (i *inspection) fetch(ctx context.Context, each func(k privileges.Kind, on string, has []string)) error {
+func (i *inspection) fetch(ctx context.Context, account string, each func(k privileges.Kind, on string, has []string)) error {
 	kinds := map[types.ManagedObjectReference]privileges.Kind{}
 	var refs []types.ManagedObjectReference
 	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.Datastore, privileges.VM} {
@@ -148,7 +148,7 @@ func (i *inspection) fetch(ctx context.Context, each func(k privileges.Kind, on 
 		}
 	}
 	res, err := methods.FetchUserPrivilegeOnEntities(ctx, i.c, &types.FetchUserPrivilegeOnEntities{
-		This: *i.c.ServiceContent.AuthorizationManager, Entities: refs, UserName: i.report.User})
+		This: *i.c.ServiceContent.AuthorizationManager, Entities: refs, UserName: account})
 	if err != nil {
 		return err
 	}

@@ -164,6 +164,9 @@ func (a *Admin) Account(ctx context.Context, name string) (Account, error) {
 // local is the name without the domain, which has to be that of the vCenter's own accounts.
 func (d *directory) local(name string) (string, error) {
 	local, domain, _ := strings.Cut(name, "@")
+	if of, user, ok := strings.Cut(name, `\`); ok {
+		local, domain = user, of
+	}
 	if !strings.EqualFold(domain, d.domain) {
 		return "", fmt.Errorf("%w: accounts of %s are not its own, those of %s are", errNoDirectory, domain, d.domain)
 	}

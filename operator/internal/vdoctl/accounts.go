@@ -276,7 +276,7 @@ func siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, v con
 
 func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Target, ask vcenter.Ask) accounts.Place {
 	return accounts.Place{
-		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), VCenter: admin,
+		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
 			found, access := vcenter.InspectAccess(ctx, t, ask, principal)
 			if found.Err != nil {
@@ -339,6 +339,9 @@ func changeText(c accounts.Change, dry bool) string {
 	}
 	if c.VCenter != "" {
 		text += " in " + c.VCenter
+	}
+	if c.Account != "" && !strings.Contains(c.Name, c.Account) {
+		text += " for " + c.Account
 	}
 	if c.Note != "" {
 		text += " (" + c.Note + ")"

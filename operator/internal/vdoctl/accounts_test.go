@@ -84,7 +84,7 @@ func TestUsersAreMadeVerifiedAndTakenAway(t *testing.T) {
 
 	out, code = users("create")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "make     role vdo-csi-vm in west (VirtualMachine.Config.AddExistingDisk VirtualMachine.Config.AddRemoveDevice)")
+	require.Contains(t, out, "make     role vdo-csi-vm in west for "+account+" (VirtualMachine.Config.AddExistingDisk VirtualMachine.Config.AddRemoveDevice)")
 	s, err := secret()
 	require.NoError(t, err)
 	require.Equal(t, corev1.SecretTypeBasicAuth, s.Type)

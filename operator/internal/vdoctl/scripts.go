@@ -13,6 +13,17 @@ import (
 // single quotes a word for a POSIX shell.
 func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// headline says which vCenter and account it is about, and what that would lose.
+func headline(l *lines, p *usersPlan) {
+	l.printf("\n# %s: %s", p.VCenter, p.Principal)
+	if lost := p.lost(); lost != "" {
+		l.printf("# warning: %s", oneLine(lost))
+	}
+}
+
+// oneLine keeps a name from ending a comment.
+func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "\r", " "), "\n", " ") }
+
 // govcScript writes plans as a shell script. What is there as it has to be is left out, so
 // that it can be run again from a new plan; permissions that are not needed are named in
 // comments alone.
@@ -20,15 +31,14 @@ func govcScript(w io.Writer, plans []usersPlan) error {
 	l := &lines{w: w}
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions.\nset -eu")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		headline(l, &p)
 		l.printf("export GOVC_URL=%s", single(p.Server))
 		for _, r := range p.Roles {
-			all := strings.Join(r.Privileges, " ")
 			switch r.State {
 			case privileges.Create:
-				l.printf("govc role.create %s %s", r.Name, all)
+				l.printf("govc role.create %s %s", r.Name, strings.Join(r.Privileges, " "))
 			case privileges.Change:
-				l.printf("govc role.update %s %s", r.Name, all)
+				l.printf("govc role.update -a %s %s", r.Name, strings.Join(r.Add, " "))
 			}
 		}
 		for _, x := range p.Permissions {
@@ -37,7 +47,7 @@ func govcScript(w io.Writer, plans []usersPlan) error {
 			}
 		}
 		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
-			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(strings.ReplaceAll(path, "\n", " ")))
+			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(path)))
 		}
 	}
 	return l.err
@@ -51,7 +61,7 @@ func powercliScript(w io.Writer, plans []usersPlan) error {
 	l := &lines{w: w}
 	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
 	for _, p := range plans {
-		l.printf("\n# %s: %s", p.VCenter, p.Principal)
+		headline(l, &p)
 		l.printf("$vc = Connect-VIServer -Server %s", quotedPS(p.Server))
 		for _, r := range p.Roles {
 			switch r.State {

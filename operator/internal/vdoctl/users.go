@@ -223,11 +223,24 @@ func (o *usersOptions) planText(w io.Writer, plans []usersPlan) error {
 		l.err = cmp.Or(l.err, roles.Write(w))
 		l.printf("")
 		l.err = cmp.Or(l.err, permissions.Write(w))
+		if lost := p.lost(); lost != "" {
+			l.printf("%s: %s", o.paint(yellow, "warning"), lost)
+		}
 		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("not needed: %s on %s", p.NotNeeded[path].Role, path)
 		}
 	}
 	return l.err
+}
+
+// lost warns of what the account has beyond the plan, where the plan takes that away; "" for
+// nothing.
+func (p *usersPlan) lost() string {
+	cut := slices.DeleteFunc(slices.Clone(p.Permissions), func(x privileges.PlannedPermission) bool { return len(x.Loses) == 0 })
+	if len(cut) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("account %s has more than the drivers need, and would lose %s; plan for an account of the drivers alone: --principal NAME@DOMAIN", p.Principal, privileges.Losses(cut))
 }
 
 func difference(r privileges.PlannedRole) string {
@@ -258,6 +271,9 @@ func shownPermissions(list []privileges.PlannedPermission) [][]any {
 		state := string(x.State)
 		if x.Has != nil {
 			state += ", has " + x.Has.Role
+		}
+		if n := len(x.Loses); n > 0 {
+			state += fmt.Sprintf(", loses %d privileges", n)
 		}
 		out = append(out, []any{x.Path, x.Role, x.Propagate, state})
 	}
