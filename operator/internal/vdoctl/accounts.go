@@ -135,26 +135,32 @@ func (o *accountOptions) change(ctx context.Context, do func(context.Context, *a
 	if err != nil {
 		return err
 	}
-	list, closeAll, err := o.sites(ctx)
-	defer closeAll()
+	sites, err := o.sites(ctx)
+	defer sites.close()
 	if err != nil {
 		return err
 	}
+	list := sites.list
 	if len(list) > 1 && o.principal != "" {
 		return flags.Bad("--principal", o.principal, fmt.Errorf("the configuration has %d accounts", len(list)), "say which: --secret NAME")
 	}
 	all := func(s *accounts.Site) error { return do(ctx, s, login) }
 	if !o.dryRun && !o.yes {
-		ahead := *o
-		ahead.dryRun = true
-		if err := ahead.each(list, all); err != nil {
-			return err
-		}
-		if err := o.consent(ctx, o.consentFlags, "Do that?"); err != nil {
+		if err := o.agreed(ctx, list, all); err != nil {
 			return err
 		}
 	}
 	return o.each(list, all)
+}
+
+// agreed shows what would be done, and asks whether to do it.
+func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do func(*accounts.Site) error) error {
+	ahead := *o
+	ahead.dryRun = true
+	if err := ahead.each(list, do); err != nil {
+		return err
+	}
+	return o.consent(ctx, o.consentFlags, "Do that?")
 }
 
 // each does something for each account, and shows it.
@@ -192,62 +198,72 @@ func (o *accountOptions) account() (accounts.Login, error) {
 	return l, nil
 }
 
-// sites are the accounts of the configuration, with a session at each of their vCenters.
-func (o *accountOptions) sites(ctx context.Context) (out []*accounts.Site, closeAll func(), err error) {
-	var open []*vcenter.Admin
-	closeAll = func() {
-		for _, a := range open {
-			a.Close()
-		}
+// accountSites are the accounts of a configuration, and the sessions at their vCenters.
+type accountSites struct {
+	list []*accounts.Site
+	open []*vcenter.Admin
+}
+
+func (l *accountSites) close() {
+	for _, a := range l.open {
+		a.Close()
 	}
+}
+
+// sites are the accounts of the configuration, with a session at each of their vCenters.
+func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error) {
 	c, err := o.cluster.client()
 	if err != nil {
-		return nil, closeAll, err
+		return out, err
 	}
 	s, state, err := o.configuration(ctx, o.siteFlags, false)
 	if err = fault.Join(err, state.Err); err != nil {
-		return nil, closeAll, err
+		return out, err
 	}
 	s.preferAsked, s.ask = true, o.asker(o.app)
 	var system corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
-		return nil, closeAll, clusterFault("read namespace kube-system", err)
+		return out, clusterFault("read namespace kube-system", err)
 	}
 	var errs []error
 	for _, v := range s.vcenters {
-		if o.secret != "" && (v.config == nil || v.config.Spec.Credentials != o.secret) {
-			continue
+		if o.secret == "" || v.config != nil && v.config.Spec.Credentials == o.secret {
+			errs = append(errs, o.addTo(ctx, c, &out, v, configuration{s, state.Nodes}))
 		}
-		p, admin, err := o.open(ctx, &s, v, state.Nodes)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		open = append(open, admin)
-		at, err := siteFor(ctx, c, &out, v)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		at.Cluster, at.Wait, at.Places = string(system.UID), o.timeout, append(at.Places, p)
 	}
-	if len(errs) == 0 && len(out) == 0 {
-		errs = append(errs, &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration", Err: errors.New("no VsphereCloudConfig names the Secret"), Hint: "correct --secret, or apply a VsphereCloudConfig"})
+	for _, at := range out.list {
+		at.Cluster, at.Wait = string(system.UID), o.timeout
 	}
-	return out, closeAll, fault.Join(errs...)
+	err = fault.Join(errs...)
+	if err == nil && len(out.list) == 0 {
+		err = &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration", Err: errors.New("no VsphereCloudConfig names the Secret"), Hint: "correct --secret, or apply a VsphereCloudConfig"}
+	}
+	return out, err
 }
 
-// open logs in to a vCenter.
-func (o *accountOptions) open(ctx context.Context, s *site, v configured, nodes []preflight.Node) (accounts.Place, *vcenter.Admin, error) {
-	target, err := s.target(ctx, v)
+// addTo logs in to a vCenter, and adds it to the account of its Secret.
+func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountSites, v configured, in configuration) error {
+	target, err := in.site.target(ctx, v)
 	if err != nil {
-		return accounts.Place{}, nil, err
+		return err
+	}
+	at, err := siteFor(ctx, c, &l.list, v)
+	if err != nil {
+		return err
 	}
 	admin, err := vcenter.Open(ctx, target)
 	if err != nil {
-		return accounts.Place{}, nil, err
+		return err
 	}
-	return o.place(v, admin, target, vcenter.Ask{Nodes: nodes, Features: o.features(s, v)}), admin, nil
+	l.open = append(l.open, admin)
+	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: in.nodes, Features: o.features(&in.site, v)}))
+	return nil
+}
+
+// configuration is what the accounts are for.
+type configuration struct {
+	site  site
+	nodes []preflight.Node
 }
 
 // siteFor is the account of a vCenter's Secret: in the resource's namespace or, where it is
@@ -333,12 +349,14 @@ func changeText(c accounts.Change, dry bool) string {
 	if dry {
 		do = "would " + do
 	}
-	text := fmt.Sprintf("  %-8s %s %s", do, c.Kind, c.Name)
-	if c.On != "" {
-		text += " on " + c.On
+	if c.Kind == "account" || c.Kind == "drivers" {
+		c.Account = "" // their name says it
 	}
-	if c.VCenter != "" {
-		text += " in " + c.VCenter
+	text := fmt.Sprintf("  %-8s %s %s", do, c.Kind, c.Name)
+	for _, more := range []struct{ word, name string }{{"on", c.On}, {"in", c.VCenter}, {"for", c.Account}} {
+		if more.name != "" {
+			text += " " + more.word + " " + more.name
+		}
 	}
 	if c.Account != "" && !strings.Contains(c.Name, c.Account) {
 		text += " for " + c.Account

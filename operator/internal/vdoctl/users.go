@@ -136,21 +136,26 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 	}
 	var out []asked
 	for _, v := range s.vcenters {
-		target, err := s.target(ctx, v)
+		a, err := o.accessAt(ctx, &s, v, state.Nodes)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		a := asked{features: o.features(&s, v)}
-		a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: state.Nodes, Features: a.features}, o.principal)
-		if a.found.Err != nil {
-			errs = append(errs, a.found.Err)
-			continue
-		}
-		a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(target.Address(), ":443")
 		out = append(out, a)
 	}
 	return out, fault.Join(errs...)
+}
+
+// accessAt asks one vCenter.
+func (o *usersOptions) accessAt(ctx context.Context, s *site, v configured, nodes []preflight.Node) (asked, error) {
+	target, err := s.target(ctx, v)
+	if err != nil {
+		return asked{}, err
+	}
+	a := asked{features: o.features(s, v)}
+	a.found, a.access = vcenter.InspectAccess(ctx, target, vcenter.Ask{Nodes: nodes, Features: a.features}, o.principal)
+	a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(target.Address(), ":443")
+	return a, a.found.Err
 }
 
 // features are those that an account needs privileges for in a vCenter.
