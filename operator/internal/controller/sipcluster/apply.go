@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -17,6 +18,11 @@ func (p *pass) apply(ctx context.Context) error {
 	planned, err := p.plan(ctx)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(planned.Steps, plan.Step.Writes) {
+		if err := p.stillHeld(ctx); err != nil {
+			return err
+		}
 	}
 	for _, s := range planned.Steps {
 		if s.Object != nil && s.Err == nil {

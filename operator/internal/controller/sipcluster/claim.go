@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,8 +87,12 @@ func (p *pass) changes() bool {
 	return p.choice.Changes()
 }
 
-// claim puts the claim on all hosts that have none yet.
+// claim puts the claim on all hosts that have none yet, for a SIPCluster that is there: one that
+// is gone would never give them back.
 func (p *pass) claim(ctx context.Context) error {
+	if err := p.exists(ctx); err != nil {
+		return err
+	}
 	for i := range p.choice.Roles {
 		r := &p.choice.Roles[i]
 		for _, h := range append(append([]choose.Host{}, r.Keep...), r.Take...) {
@@ -99,6 +105,55 @@ func (p *pass) claim(ctx context.Context) error {
 				return because(airship.ReasonUnableToApplyLabels, err)
 			}
 			p.snapshot.hosts[h.Key()] = patched
+		}
+	}
+	return nil
+}
+
+// errStale is that a pass was decided on what is no longer so.
+var errStale = errors.New("it changed meanwhile")
+
+func stale(op, subject string) error {
+	return &fault.Error{Reason: fault.Conflict, Op: op, Subject: subject, Err: errStale}
+}
+
+// exists tells whether the SIPCluster is as the pass has it, to the API server itself.
+func (p *pass) exists(ctx context.Context) error {
+	now := &airship.SIPCluster{}
+	switch err := p.Reader.Get(ctx, p.key, now); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "SIPCluster " + p.key.String(), Err: err}
+	case now.UID == p.sip.UID && now.DeletionTimestamp.IsZero() && slices.Contains(now.Finalizers, airship.Finalizer):
+		return nil
+	}
+	return stale("claim hosts for", "SIPCluster "+p.key.String())
+}
+
+// stillHeld looks, where hosts came from the cache, whether the API server agrees that those
+// that services are about to lead to are held: the cache may be as old as a host's last holder.
+func (p *pass) stillHeld(ctx context.Context) error {
+	if p.snapshot.live {
+		return nil
+	}
+	held := map[types.NamespacedName]bool{}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(HostKind.GroupVersion().WithKind(HostKind.Kind + "List"))
+	err := pages(ctx, p.Reader, list, func() {
+		for i := range list.Items {
+			o := &list.Items[i]
+			h := choose.Host{Labels: o.Labels, Claim: o.Annotations[airship.AnnotationClaim]}
+			held[client.ObjectKeyFromObject(o)] = holds(p.key, h)
+		}
+	})
+	if err != nil {
+		return listFault(err)
+	}
+	for _, r := range p.choice.Roles {
+		for _, h := range p.held(r) {
+			if !held[h.Key()] {
+				return stale("lead services to", h.String())
+			}
 		}
 	}
 	return nil

@@ -31,9 +31,12 @@
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is
 //     False. BMC logins are not kept: a jump host has those that could be read.
-//   - A pass that changes no host reads them from the cache: an operator that does not know yet
-//     that it no longer leads may lead services to a host that was given away since, until its
-//     cache, or the next leader, catches up.
+//   - A pass that changes no host reads them from the cache. Before it changes a service it
+//     asks the API server whether the hosts that it leads to are held, so that neither an old
+//     cache nor an operator that does not know yet that it no longer leads hands a host, or its
+//     BMC login, to who had it before. What remains is the time between that answer and the
+//     write, as everywhere where a lease decides.
+//   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
 //   - An object is recorded before it is made, and leaves the record when it is gone.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //

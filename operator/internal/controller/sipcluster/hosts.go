@@ -37,6 +37,7 @@ type host struct {
 // snapshot is all hosts, as they were read at one time.
 type snapshot struct {
 	hosts map[types.NamespacedName]*host
+	live  bool // from the API server itself, in this pass
 }
 
 // list returns the hosts to choose from.
@@ -62,16 +63,23 @@ func (r *Reconciler) cached(ctx context.Context) (snapshot, error) {
 
 // live returns the hosts as the API server has them now.
 func (r *Reconciler) live(ctx context.Context) (snapshot, error) {
-	s := snapshot{hosts: map[types.NamespacedName]*host{}}
-	next := ""
-	for {
-		list := hostList()
-		if err := r.Reader.List(ctx, list, client.Limit(hostsPage), client.Continue(next)); err != nil {
-			return snapshot{}, listFault(err)
+	s := snapshot{hosts: map[types.NamespacedName]*host{}, live: true}
+	list := hostList()
+	if err := pages(ctx, r.Reader, list, func() { s.add(list) }); err != nil {
+		return snapshot{}, listFault(err)
+	}
+	return s, nil
+}
+
+// pages reads a list page after page, and calls each after each one.
+func pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
+	for next := ""; ; {
+		if err := c.List(ctx, list, client.Limit(hostsPage), client.Continue(next)); err != nil {
+			return err
 		}
-		s.add(list)
+		each()
 		if next = list.GetContinue(); next == "" {
-			return s, nil
+			return nil
 		}
 	}
 }

@@ -56,6 +56,9 @@ func (p *pass) run(ctx context.Context) error {
 		return err
 	}
 	infra := p.serve(ctx)
+	if errors.Is(infra, errStale) {
+		return infra
+	}
 	labels := p.label(ctx)
 	return errors.Join(labels, infra)
 }
@@ -65,8 +68,11 @@ func (p *pass) serve(ctx context.Context) error {
 	if err := p.records.load(ctx, p); err != nil {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
-	missing := p.render(ctx)
-	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, p.apply(ctx)))
+	missing, err := p.render(ctx), p.apply(ctx)
+	if errors.Is(err, errStale) {
+		return err // whatever else there is
+	}
+	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))
 }
 
 // cause is an error with the reason that it gives the condition Ready.

@@ -1,0 +1,93 @@
+package sipcluster
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// oldCache has the hosts as they were at one time.
+type oldCache struct {
+	client.Reader
+	hosts *unstructured.UnstructuredList
+}
+
+func (c oldCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	c.hosts.DeepCopyInto(list.(*unstructured.UnstructuredList)) //nolint:forcetypeassert,errcheck // of hosts
+	return nil
+}
+
+// cacheOfNow is a cache that gets nothing more from now on.
+func (w *world) cacheOfNow() client.Reader {
+	w.Helper()
+	c := oldCache{w, hostList()}
+	require.NoError(w, w.List(w.Context(), c.hosts, client.InNamespace(w.system)))
+	return c
+}
+
+// A host that was given back, and that another tenant has by now, gets no service of the one
+// before, however old the cache is that says that it is held.
+func TestAnOldCacheLeadsNowhere(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b")
+	const spec = `
+nodes: {Worker: {FLAVOR, count: {active: N}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	w.sip("t", replace(spec, "N", "2"))
+	r := w.operator(w)
+	w.settle(r, "t")
+	old := w.operator(w)
+	old.Hosts = w.cacheOfNow()
+
+	w.change("t", replace(spec, "N", "1"))
+	w.settle(r, "t")
+	require.Equal(t, []string{"a"}, names(w.claimed("t")))
+	w.sip("other", `nodes: {Worker: {FLAVOR, count: {active: 1}}}`)
+	w.settle(r, "other")
+	require.Equal(t, []string{"b"}, names(w.claimed("other")))
+
+	w.change("t", replace(spec, "N", "2")) // which the old cache says it has
+	before := w.writes.Load()
+	for range 3 {
+		require.NoError(t, w.pass(old, "t"))
+	}
+	require.Equal(t, before, w.writes.Load())
+	require.Equal(t, []string{"a=10.1.1.97"}, w.backends("t", services.LoadBalancerWorker))
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason)
+	require.Equal(t, []string{"b"}, names(w.claimed("other")))
+}
+
+// No host is claimed for a SIPCluster that is gone, or is another one of the same name: nobody
+// would give it back.
+func TestNothingIsClaimedForWhatIsGone(t *testing.T) {
+	w := start(t)
+	w.hosts("a")
+	const spec = `nodes: {Worker: {FLAVOR, count: {active: 1}}}`
+	s := w.sip("t", spec)
+	r := w.operator(w)
+	require.NoError(t, w.pass(r, "t")) // the finalizer
+	seen := w.get("t")
+	require.NoError(t, w.Delete(t.Context(), s))
+	for _, then := range []func(){
+		func() {}, // it is being deleted
+		func() { w.settle(r, "t") },
+		func() { w.sip("t", spec) },
+	} {
+		then()
+		_, err := r.Pass(t.Context(), seen.DeepCopy())
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+		require.Empty(t, w.bare("a").GetAnnotations()[airship.AnnotationClaim])
+	}
+	w.settle(r, "t")
+	require.Equal(t, choose.ClaimOf(client.ObjectKeyFromObject(seen), airship.RoleWorker), w.bare("a").GetAnnotations()[airship.AnnotationClaim])
+}
