@@ -142,7 +142,7 @@ func (e *extracted) fails(err error, reason choose.Reason, op, subject string) e
 		return err
 	}
 	if e.problem != nil {
-		return nil // the first counts
+		return nil //nolint:nilerr // the first counts
 	}
 	e.reason = reason
 	e.problem = &fault.Error{Reason: fault.ReasonOf(err), Op: op, Subject: subject, Err: err, Hint: fault.HintOf(err)}
