@@ -38,7 +38,7 @@ type Workload struct {
 	Helm    string // Helm release, or ""
 	// Observed tells whether the status is of the present spec.
 	Observed                    bool
-	Desired, Updated, Available int32 // Desired of a Deployment is what its spec says, whoever has set it
+	Desired, Updated, Available int32  // Desired of a Deployment is what its spec says, whoever has set it
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
 	generation                  string // of a DaemonSet's template

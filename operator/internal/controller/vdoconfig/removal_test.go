@@ -3,6 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -72,5 +74,44 @@ func TestARemovalThatCannotEndIsNotHurried(t *testing.T) {
 	w.ahead = time.Hour
 	require.Greater(t, again(), 30*time.Second, "and less and less often")
 	w.ahead = 0
+	w.change(held, func() { held.Finalizers = nil })
+}
+
+// What is being taken down is not ready, whatever was said of it before, and what is gone is
+// not spoken of.
+func TestWhatIsBeingRemovedIsSaid(t *testing.T) {
+	w, v := installed(t)
+	held := get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+	w.change(held, func() { held.Finalizers = []string{"example.org/backup"} })
+	t.Cleanup(func() { w.change(held, func() { held.Finalizers = nil }) })
+	w.change(v, func() { v.Spec.CloudProvider = nil })
+	said := func(name, typ string) bool {
+		w.look(v)
+		require.False(t, isTrue(v, "Ready"), describe(v))
+		d := driver(v, name)
+		if !strings.Contains(d.Message, "is being removed: ") {
+			return false
+		}
+		require.False(t, d.Ready)
+		require.Equal(t, "Removing", cond(t, v, typ).Reason)
+		require.Equal(t, metav1.ConditionFalse, cond(t, v, typ).Status)
+		return true
+	}
+	w.until("the cloud provider is said to be removed", func() bool { return said("cpi", "CPIReady") })
+	require.True(t, isTrue(v, "CSIReady"), describe(v))
+	require.True(t, driver(v, "csi").Ready)
+
+	require.NoError(t, w.Delete(t.Context(), v))
+	require.True(t, said("csi", "CSIReady"), describe(v))
+	require.True(t, said("cpi", "CPIReady"), describe(v))
+	require.Empty(t, v.Status.NodesReady)
+	w.until("the storage driver is gone", func() bool {
+		w.endNamespace("vmware-system-csi")
+		w.look(v)
+		return driver(v, "csi").Driver == ""
+	})
+	require.NotContains(t, describe(v), "CSIReady")
+	require.Contains(t, driver(v, "cpi").Message, "1 of its objects are left")
+	require.Equal(t, "Removing", cond(t, v, "CPIReady").Reason)
 	w.change(held, func() { held.Finalizers = nil })
 }

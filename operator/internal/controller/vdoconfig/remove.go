@@ -117,6 +117,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	removal := plan.Removal(p.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.inventory)), retainNetwork(p.config.Spec.OnDelete))
+	p.outcome.removal = &removal
 	wave := removal.Without(p.unseen(refused)).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
 		return false, err

@@ -69,7 +69,8 @@ type outcome struct {
 	done     map[inventory.Key]bool  // those objects
 	changes  map[change]int          // how many, by what and why
 	plan     *plan.Plan
-	foreseen *shown // what would be done without what holds it back, where something does
+	removal  *plan.Plan // of everything, of a VDOConfig that is being deleted
+	foreseen *shown     // what would be done without what holds it back, where something does
 	report   *assess.Report
 	notes    []string
 	drift    []v1alpha1.DriftStatus // that is not repaired; some of driftAll
@@ -115,6 +116,8 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Drivers = p.drivers(rep)
 		st.Nodes = nodes(rep)
 		st.NodesReady = fmt.Sprintf("%d/%d", rep.NodesReady, rep.NodesAll)
+	} else if p.outcome.removal != nil {
+		st.Drivers, st.Nodes, st.NodesReady = p.removedDrivers(st.Drivers), nil, ""
 	} else if p.outcome.applied != nil {
 		for i := range st.Drivers {
 			st.Drivers[i].Ready = false // nobody knows
@@ -154,6 +157,10 @@ func (p *result) drivers(rep *assess.Report) []v1alpha1.DriverStatus {
 	var all []v1alpha1.DriverStatus
 	for _, d := range inOrder {
 		h, judged := rep.Drivers[d]
+		if left := p.removing()[d]; left > 0 {
+			all = append(all, v1alpha1.DriverStatus{Driver: string(d), Version: p.inventory.Complete(d), Message: removingText(left)})
+			continue
+		}
 		if !judged && p.decision.version(d) == "" {
 			continue
 		}
@@ -371,6 +378,9 @@ func (p *result) certificateCondition() metav1.Condition {
 // any more where it could not; else it stays.
 func (p *result) partCondition(st *v1alpha1.VDOConfigStatus, d matrix.Driver, typ string) []metav1.Condition {
 	rep := p.outcome.report
+	if going := p.removingCondition(d, typ); going != nil {
+		return going
+	}
 	if rep == nil {
 		if err := p.outcome.applied; err != nil && meta.FindStatusCondition(st.Conditions, typ) != nil {
 			return []metav1.Condition{condition.Unseen(typ, "it could not be looked at", err)}
