@@ -13,6 +13,9 @@ var files embed.FS
 const (
 	// Image is what operator.yaml names in the place of the image's reference.
 	Image = "vdo-operator"
+	// AnnotationVersion of operator.yaml's Deployment is empty there: who installs a bundle's
+	// operator writes its release into it.
+	AnnotationVersion = "vdo.vmware.com/operator-version"
 	// AntreaRights is the manifest that only clusters need where the operator installs Antrea.
 	AntreaRights = "rbac-antrea.yaml"
 	// ClassesRights is the manifest that only clusters need where a VDOConfig asks for

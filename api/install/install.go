@@ -56,6 +56,7 @@ func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte,
 			continue
 		}
 		data, err := pinImages(c, r, c.Manifests[r.Path(f)], to.Repository)
+		data = versionLine.ReplaceAll(data, []byte(`${1}"`+r.Version.String()+`"`))
 		if err == nil && to.HostNetwork {
 			data, err = deploy.OnHostNetwork(data)
 		}
@@ -69,6 +70,8 @@ func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte,
 	}
 	return out.Bytes(), nil
 }
+
+var versionLine = regexp.MustCompile(`(?m)^(\s*` + regexp.QuoteMeta(deploy.AnnotationVersion) + `: )""`)
 
 var imageLine = regexp.MustCompile(`(?m)^(\s*(?:- )?image: )(\S+)$`)
 

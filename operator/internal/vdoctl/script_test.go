@@ -285,6 +285,7 @@ func TestStatusSaysWhatWaitsAndWhy(t *testing.T) {
 	for _, o := range []client.Object{vcc, vdo} {
 		require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(o), o))
 	}
+	(&shop{t: t, k: k, ns: ns}).operator(1)
 	vcc.Status.Conditions[0] = metav1.Condition{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}
 	require.NoError(t, k.Status().Update(ctx, vcc))
 	watching(t, c, ns, func() {

@@ -24,6 +24,7 @@ import (
 // its resources.
 type statusReport struct {
 	Ready      bool            `json:"ready"` // all of it
+	Operator   operatorStatus  `json:"operator"`
 	Bundles    []bundleStatus  `json:"bundles"`
 	VCenters   []vcenterStatus `json:"vcenters"`
 	Drivers    []driverStatus  `json:"drivers"`
@@ -87,10 +88,10 @@ func newStatusCommand(a *app) *cobra.Command {
 	o := &statusOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show bundle, trust, vCenters, drivers, nodes, and what waits for what",
-		Long: `Shows on one screen what the operator has found and done: the bundle and who signed
-it, the vCenters, the drivers and the nodes that are not well, and what waits, why, and
-what is to be done.`,
+		Short: "Show operator, bundle, trust, vCenters, drivers, nodes, and what waits for what",
+		Long: `Shows on one screen whether the operator runs, and what it has found and done: the
+bundle and who signed it, the vCenters, the drivers and the nodes that are not well, and
+what waits, why, and what is to be done.`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -166,6 +167,9 @@ func readStatus(ctx context.Context, c client.Reader, namespace string) (statusR
 			return r, clusterFault("read the status", err)
 		}
 	}
+	if err := r.operator(ctx, c, namespace); err != nil {
+		return r, err
+	}
 	for i := range bundles.Items {
 		r.bundle(&bundles.Items[i])
 	}
@@ -201,8 +205,16 @@ func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
 }
 
 func (r *statusReport) config(c *v1alpha1.VDOConfig) {
+	deleted := c.DeletionTimestamp != nil
 	for _, d := range c.Status.Drivers {
-		r.Drivers = append(r.Drivers, driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Message: d.Message})
+		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Message: d.Message}
+		if deleted && c.Status.ObservedGeneration < c.Generation {
+			s.Ready, s.Message = false, "the VDOConfig is being deleted, and what was seen of this is older"
+		}
+		r.Drivers = append(r.Drivers, s)
+	}
+	if deleted {
+		r.Waiting = append(r.Waiting, waiting{"VDOConfig " + c.Name, "Deleting", removalText(c)})
 	}
 	for _, n := range c.Status.Nodes {
 		r.Nodes = append(r.Nodes, nodeStatus{Name: n.Name, Driver: n.Driver, Message: n.Message})
@@ -213,6 +225,15 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 		r.Candidate = &candidate{*w, toDoOf(w)}
 	}
 	r.waits("VDOConfig "+c.Name, c.Generation, c.Status.ObservedGeneration, c.Status.Conditions)
+}
+
+// removalText says what becomes of the drivers of a VDOConfig that is being deleted.
+func removalText(c *v1alpha1.VDOConfig) string {
+	text := "it is being deleted since " + c.DeletionTimestamp.UTC().Format(time.RFC3339)
+	if c.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		return text + "; its drivers are left installed"
+	}
+	return text + ", and its drivers are taken down"
 }
 
 // waits notes each condition that is not well. Ready sums up the others, and is named only
@@ -258,6 +279,7 @@ func wellStatus(condition string) metav1.ConditionStatus {
 
 func (o *statusOptions) text(w io.Writer, r statusReport) error {
 	l := &lines{w: w}
+	l.printf("%s  %s", o.paint(bold, "operator"), o.ofOperator(r.Operator))
 	for _, b := range r.Bundles {
 		l.printf("%s  %s", o.paint(bold, "bundle"), strings.Join(o.ofBundle(b), ", "))
 	}

@@ -1,0 +1,142 @@
+package vdoctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+)
+
+// operatorStatus is how the operator itself fares: of its Deployment, and of the Lease by
+// which its replicas choose who works.
+type operatorStatus struct {
+	Installed bool       `json:"installed"`
+	Version   string     `json:"version,omitempty"` // of the bundle that it was installed from, else the image's tag or digest
+	Ready     string     `json:"ready,omitempty"`   // pods: "1/1"
+	Leader    string     `json:"leader,omitempty"`  // pod; "" while none leads, or where replicas elect none
+	Renewed   *time.Time `json:"renewed,omitempty"` // when that was last said
+	Unread    []string   `json:"unread,omitempty"`  // what of this may not be read
+}
+
+// operator reads how the operator fares. One that runs outside of the cluster has no
+// Deployment, and a leader. Who may not read that sees all the rest.
+func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace string) error {
+	object := "Deployment " + namespace + "/" + operatorDeployment
+	if err := r.unlessForbidden("Lease "+namespace+"/"+operatorDeployment, r.leader(ctx, c, namespace)); err != nil {
+		return err
+	}
+	var d appsv1.Deployment
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorDeployment}, &d); {
+	case apierrors.IsForbidden(err):
+		return r.unlessForbidden(object, err)
+	case isGone(err) && r.Operator.Leader == "":
+		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: vdoctl deploy BUNDLE"})
+		return nil
+	case isGone(err):
+		return nil
+	case err != nil:
+		return clusterFault("read "+object, err)
+	}
+	r.deployed(&d)
+	return nil
+}
+
+// unlessForbidden notes what may not be read, and returns any other error.
+func (r *statusReport) unlessForbidden(object string, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	r.Operator.Unread = append(r.Operator.Unread, object)
+	r.Waiting = append(r.Waiting, waiting{object, "Forbidden", "how the operator fares is not known: " + err.Error() + "; deploy/rbac-vdoctl.yaml has the rights that vdoctl needs"})
+	return nil
+}
+
+// deployed notes what its Deployment says.
+func (r *statusReport) deployed(d *appsv1.Deployment) {
+	object := "Deployment " + d.Namespace + "/" + d.Name
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	r.Operator.Installed, r.Operator.Version = true, operatorVersion(d)
+	r.Operator.Ready = fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
+	switch {
+	case want == 0:
+		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: kubectl -n " + d.Namespace + " scale deployment " + operatorDeployment + " --replicas=1"})
+	case d.Status.ReadyReplicas < want:
+		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: kubectl -n %s describe pods -l app.kubernetes.io/name=%s", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment)})
+	}
+}
+
+// leader notes who leads. Who is gone without a word is named until another one leads.
+func (r *statusReport) leader(ctx context.Context, c client.Reader, namespace string) error {
+	var l coordinationv1.Lease
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: operatorDeployment}, &l)
+	switch {
+	case isGone(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return err
+	case err != nil:
+		return clusterFault("read Lease "+namespace+"/"+operatorDeployment, err)
+	}
+	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+		return nil
+	}
+	r.Operator.Leader, _, _ = strings.Cut(*l.Spec.HolderIdentity, "_") // POD_UUID
+	if l.Spec.RenewTime != nil {
+		r.Operator.Renewed = &l.Spec.RenewTime.Time
+	}
+	return nil
+}
+
+// operatorVersion is the release that a bundle's operator is, or what its image is called.
+func operatorVersion(d *appsv1.Deployment) string {
+	if v := d.Annotations[deploy.AnnotationVersion]; v != "" {
+		return v
+	}
+	if len(d.Spec.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	ref, err := image.ParseReference(d.Spec.Template.Spec.Containers[0].Image)
+	switch {
+	case err != nil:
+		return ""
+	case ref.Tag() != "":
+		return ref.Tag()
+	}
+	digest := ref.Digest().String()
+	return digest[:min(len(digest), len("sha256:")+12)]
+}
+
+// ofOperator is the operator's line of the screen.
+func (o *statusOptions) ofOperator(s operatorStatus) string {
+	var out []string
+	switch {
+	case s.Installed:
+		out = append(out, dash(s.Version), s.Ready+" ready")
+	case len(s.Unread) > 0:
+		out = append(out, "not known")
+	default:
+		out = append(out, "not installed in this cluster")
+	}
+	if s.Leader == "" {
+		if s.Installed {
+			out = append(out, "none leads")
+		}
+		return strings.Join(out, ", ")
+	}
+	text := s.Leader + " leads"
+	if s.Renewed != nil && o.now().Sub(*s.Renewed) > time.Minute {
+		text += fmt.Sprintf(" (last said %s ago)", o.now().Sub(*s.Renewed).Round(time.Second))
+	}
+	return strings.Join(append(out, text), ", ")
+}

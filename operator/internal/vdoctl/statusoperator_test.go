@@ -1,0 +1,99 @@
+package vdoctl_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// operator makes the operator's Deployment, with pods that are ready.
+func (s *shop) operator(ready int32) *appsv1.Deployment {
+	s.t.Helper()
+	labels := map[string]string{"app": "vdo-operator"}
+	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator"), Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "operator", Image: "registry.site/vdo/operator:1.2.3"}}}}}}
+	require.NoError(s.t, s.k.Create(s.t.Context(), d))
+	d.Status.Replicas, d.Status.ReadyReplicas = 1, ready
+	require.NoError(s.t, s.k.Status().Update(s.t.Context(), d))
+	return d
+}
+
+// The operator's own state is on the screen: nothing else there is worth more than it.
+func TestStatusShowsTheOperator(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	out, code := s.run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "operator  not installed in this cluster\n")
+	require.Contains(t, out, "the operator is not installed: vdoctl deploy BUNDLE")
+
+	d := s.operator(0)
+	out, code = s.run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "operator  1.2.3, 0/1 ready, none leads\n")
+	require.Contains(t, out, "0 of 1 pods of the operator are ready")
+
+	holder, at := "vdo-operator-abc_0c2f", metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	require.NoError(t, s.k.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: s.meta("vdo-operator"), Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at}}))
+	d.Status.ReadyReplicas = 1
+	require.NoError(t, s.k.Status().Update(t.Context(), d))
+	patch := client.MergeFrom(d.DeepCopy())
+	d.Annotations = map[string]string{"vdo.vmware.com/operator-version": "1.2.4"}
+	require.NoError(t, s.k.Patch(t.Context(), d, patch))
+	out, _ = s.run("status")
+	require.Regexp(t, `operator  1\.2\.4, 1/1 ready, vdo-operator-abc leads \(last said 1h\d+m\d+s ago\)\n`, out)
+	require.NotContains(t, out, "Deployment")
+	out, _ = s.run("status", "-o", "json")
+	require.Contains(t, out, `"leader": "vdo-operator-abc"`)
+
+	patch = client.MergeFrom(d.DeepCopy())
+	d.Spec.Replicas = new(int32)
+	require.NoError(t, s.k.Patch(t.Context(), d, patch))
+	out, code = s.run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the operator is scaled to 0")
+}
+
+// Of a VDOConfig that is being deleted nothing is ready, whatever its status says still.
+func TestStatusSaysWhatIsBeingRemoved(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.operator(1)
+	v := &v1alpha1.VDOConfig{ObjectMeta: s.meta("vdo"), Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "east"}}}
+	v.Finalizers = []string{"vdo.vmware.com/drivers"}
+	require.NoError(t, s.k.Create(t.Context(), v))
+	t.Cleanup(func() {
+		require.NoError(t, s.k.Patch(context.Background(), v, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+	})
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Ready: true}}
+		st.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}}
+	})
+	require.Contains(t, s.ok("status"), "csi     3.5.1    -       true")
+
+	require.NoError(t, s.k.Delete(t.Context(), v))
+	out, code := s.run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "csi     3.5.1    -       false  the VDOConfig is being deleted")
+	require.Contains(t, out, "VDOConfig vdo (Deleting)")
+	require.Contains(t, out, ", and its drivers are taken down")
+
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Message: "is being removed: 9 of its objects are left"}}
+	})
+	out, code = s.run("status")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "is being removed: 9 of its objects are left")
+	require.Contains(t, out, "VDOConfig vdo (Deleting)")
+}
