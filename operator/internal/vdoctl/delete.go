@@ -103,7 +103,7 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	}
 	r, err := o.plan(ctx, c)
 	if err != nil {
-		return err
+		return fault.Join(o.showRefused(r), err)
 	}
 	if r.DryRun = o.dryRun; !o.dryRun && len(r.Stages) > 0 {
 		if err := o.removeAll(ctx, c, r); err != nil {
@@ -111,6 +111,17 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 		}
 	}
 	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+}
+
+// showRefused shows what would go, where something speaks against it.
+func (o *deleteOptions) showRefused(r removal) error {
+	if len(r.Stages) == 0 || o.format != flags.Text {
+		return nil
+	}
+	if _, err := fmt.Fprintln(o.err, "This is what was asked for; none of it was deleted:"); err != nil {
+		return err
+	}
+	return o.text(o.err, r)
 }
 
 // removeAll asks, and then removes stage after stage.
@@ -140,14 +151,14 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 
 // remove deletes the objects of a stage, and waits until they are gone.
 func (o *deleteOptions) remove(ctx context.Context, c client.Client, s stage) error {
-	if s.Name == stageDrivers && o.keepDrivers {
+	if s.Name == stageConfig {
 		if err := orphan(ctx, c, s.objects); err != nil {
 			return err
 		}
 	}
 	for _, x := range s.objects {
 		if err := client.IgnoreNotFound(c.Delete(ctx, x)); err != nil {
-			return changeFault("delete "+describeObject(x), err)
+			return clusterFault("delete "+describeObject(x), err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
@@ -209,7 +220,7 @@ func (o *deleteOptions) text(w io.Writer, r removal) error {
 	for _, x := range r.Stays {
 		l.printf("  %s", x)
 	}
-	if r.DryRun {
+	if r.DryRun && len(r.Stages) > 0 {
 		l.printf("Nothing was changed: --dry-run.")
 	}
 	return l.err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -175,6 +176,8 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	s := wholeCluster(t)
 	s.installs()
 	s.configured()
+	out := s.ok("delete", "--keep-drivers", "--dry-run")
+	require.Contains(t, out, "VDOConfig (the drivers stay installed)\n  VDOConfig vmware-system-vdo/vdo\n")
 	_, end := s.background("delete", "--keep-drivers", "--operator", "--yes")
 	require.Eventually(t, func() bool { return s.config().DeletionTimestamp != nil }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, v1alpha1.DeleteOrphan, s.config().Spec.OnDelete)
@@ -190,9 +193,39 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	out, code = s.run("delete", "--crds", "--yes")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "with them would go VsphereCloudConfig vmware-system-vdo/east")
+	s.besideTenants()
 	s.foreignGoes()
 	s.ok("delete", "--all", "--yes")
 	require.False(t, s.there(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
+}
+
+// besideTenants has what others keep of the operator's kinds in namespaces of their own: it
+// is not deleted, and keeps the kinds.
+func (s *shop) besideTenants() {
+	s.t.Helper()
+	ctx := s.t.Context()
+	at := metav1.ObjectMeta{Namespace: "tenants", Name: "theirs"}
+	tenant := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
+		"metadata": map[string]any{"namespace": "tenants", "name": "one"}}}
+	others := []client.Object{&v1alpha1.VDOConfig{ObjectMeta: at, Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "x"}}},
+		&v1alpha1.DriverBundle{ObjectMeta: at, Spec: v1alpha1.DriverBundleSpec{Reference: "registry.site/vdo:stable"}}, tenant}
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: at.Namespace}})
+	for _, o := range others {
+		s.create(o)
+	}
+	out, code := s.run("delete", "--all", "--yes")
+	require.Equal(s.t, 8, code, out)
+	for _, text := range []string{"none of it was deleted:\nconfiguration\n", "  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
+		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: vdoctl delete --drivers --configuration --operator"} {
+		require.Contains(s.t, out, text)
+	}
+	require.NotContains(s.t, out, "  VDOConfig tenants/theirs")
+	require.True(s.t, s.there(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east")}))
+	out = s.ok("delete", "--drivers", "--configuration", "--operator", "--dry-run")
+	require.NotContains(s.t, out, "tenants")
+	for _, o := range others {
+		require.NoError(s.t, s.k.Delete(ctx, o))
+	}
 }
 
 func TestDeleteSaysWhatItStillWaitsFor(t *testing.T) {

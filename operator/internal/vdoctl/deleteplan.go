@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ import (
 // The stages, in their order.
 const (
 	stageDrivers       = "drivers"
+	stageConfig        = "VDOConfig (the drivers stay installed)"
 	stageConfiguration = "configuration"
 	stageOperator      = "operator"
 	stageNamespaces    = "namespaces"
@@ -86,15 +86,20 @@ func within[T any, P interface {
 	return out
 }
 
-// plan says what is deleted, stage by stage, or why nothing is.
+// plan says what is deleted, stage by stage. What speaks against it is the error beside that.
 func (o *deleteOptions) plan(ctx context.Context, c client.Client) (removal, error) {
-	r, err := readResources(ctx, c)
+	all, err := readResources(ctx, c)
 	if err != nil {
 		return removal{}, err
 	}
-	if err := fault.Join(o.leftWithoutOperator(r), o.inUse(ctx, c), o.orphaned(r), o.accountsLeft(ctx, c), o.elsewhere(r)); err != nil {
-		return removal{}, err
-	}
+	own := all.in(o.cluster.namespace)
+	refused := fault.Join(o.leftWithoutOperator(own), o.inUse(ctx, c), o.orphaned(own), o.accountsLeft(ctx, c), o.kindsInUse(ctx, c, all))
+	out, err := o.stages(ctx, c, own)
+	return out, fault.Join(refused, err)
+}
+
+// stages are what is asked for and there, and what stays of it.
+func (o *deleteOptions) stages(ctx context.Context, c client.Client, r resources) (removal, error) {
 	out := removal{Stages: []stage{}}
 	for _, find := range []func(context.Context, client.Client, resources) ([]stage, error){o.driverStage, o.settingsStage, o.operatorStages, o.kindStage} {
 		stages, err := find(ctx, c, r)
@@ -131,7 +136,11 @@ func (o *deleteOptions) driverStage(_ context.Context, _ client.Client, r resour
 	if !o.drivers && !o.keepDrivers {
 		return nil, nil
 	}
-	return []stage{newStage(stageDrivers, pointers(r.configs))}, nil
+	name := stageDrivers
+	if o.keepDrivers {
+		name = stageConfig
+	}
+	return []stage{newStage(name, pointers(r.configs))}, nil
 }
 
 func (o *deleteOptions) settingsStage(ctx context.Context, c client.Client, r resources) ([]stage, error) {
@@ -195,29 +204,6 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 		Hint: "delete their claims first (kubectl get pv), or leave the drivers installed with --keep-drivers"}
 }
 
-// elsewhere refuses to delete kinds of which resources are left.
-func (o *deleteOptions) elsewhere(r resources) error {
-	if !o.crds {
-		return nil
-	}
-	var left []string
-	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
-		if !o.settings || x.GetNamespace() != o.cluster.namespace {
-			left = append(left, describeObject(x))
-		}
-	}
-	for _, x := range pointers(r.configs) {
-		if x.GetNamespace() != o.cluster.namespace {
-			left = append(left, describeObject(x))
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the CRDs", Err: fmt.Errorf("with them would go %s", strings.Join(left[:min(len(left), maxNamed)], ", ")),
-		Hint: "delete these too (--configuration; those of another namespace with -n), or keep a copy and delete them first"}
-}
-
 // named are the Secrets and ConfigMaps that resources name, and those with names of their own.
 type named struct{ secrets, configMaps map[string]bool }
 
@@ -248,10 +234,8 @@ func (o *deleteOptions) namedBy(ctx context.Context, c client.Client, r resource
 	n := named{map[string]bool{v1alpha1.DefaultPullSecretName: true}, map[string]bool{
 		v1alpha1.DefaultTrustName: true, v1alpha1.DefaultCAName: true, v1alpha1.LegacyMatrixName: true, v1alpha1.LegacyMatrixOtherName: true}}
 	for _, x := range slices.Concat(pointers(r.vcenters), pointers(r.bundles), pointers(r.compat)) {
-		if x.GetNamespace() == o.cluster.namespace {
-			n.by(x)
-			out = append(out, x)
-		}
+		n.by(x)
+		out = append(out, x)
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.secrets)) {
 		out = append(out, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.cluster.namespace, Name: name}})
@@ -340,7 +324,7 @@ func orphan(ctx context.Context, c client.Client, configs []client.Object) error
 	for _, x := range configs {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"onDelete":"Orphan"}}`))
 		if err := c.Patch(ctx, x, patch); client.IgnoreNotFound(err) != nil {
-			return changeFault("have the drivers stay", err)
+			return clusterFault("have the drivers stay", err)
 		}
 	}
 	return nil
