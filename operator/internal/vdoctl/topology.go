@@ -311,7 +311,7 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 func tagText(w io.Writer, list []tagReport) error {
 	l := &lines{w: w}
 	for _, r := range list {
-		if len(r.Steps) == 0 {
+		if len(r.Steps) == 0 && len(r.Problems) == 0 {
 			l.printf("%s: nothing to do", r.VCenter)
 		}
 		for _, s := range r.Steps {

@@ -98,6 +98,29 @@ func (o *vmsOptions) bindVMs(cmd *cobra.Command) {
 	o.outputFlags.bind(cmd)
 }
 
+// selected are the nodes that it is about, each of which has to be there.
+func (o *vmsOptions) selected(nodes []preflight.Node) ([]preflight.Node, error) {
+	if len(o.nodes) == 0 {
+		return nodes, nil
+	}
+	var names []string
+	for i := range nodes {
+		names = append(names, nodes[i].Name)
+	}
+	slices.Sort(names)
+	there := "the cluster has no nodes"
+	if len(names) > 0 {
+		there = "the nodes are " + shortList(names)
+	}
+	var errs []error
+	for _, n := range o.nodes {
+		if !slices.Contains(names, n) {
+			errs = append(errs, flags.Bad("--nodes", n, errors.New("there is no such node, or spec.excludedNodes leaves it out"), there))
+		}
+	}
+	return slices.DeleteFunc(nodes, func(n preflight.Node) bool { return !slices.Contains(o.nodes, n.Name) }), fault.Join(errs...)
+}
+
 // look gathers what there is of the nodes' VMs.
 func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, state preflight.Cluster) (vmsReport, error) {
 	list := inspect(ctx, s, nodes)
@@ -115,9 +138,6 @@ func (o *vmsOptions) look(ctx context.Context, s site, nodes []preflight.Node, s
 			errs = append(errs, flags.Bad("--nodes", n, errors.New("no VM is known behind a node of this name"), "see `vdoctl preflight --only node-vm`"))
 		}
 	}
-	if len(o.nodes) > 0 {
-		r.VMs = slices.DeleteFunc(r.VMs, func(m maintenance.Machine) bool { return !slices.Contains(o.nodes, m.Node) })
-	}
 	return r, fault.Join(errs...)
 }
 
@@ -129,8 +149,12 @@ func (o *vmsOptions) check(ctx context.Context) error {
 	if err = fault.Join(err, state.Err); err != nil {
 		return err
 	}
+	if state.Nodes, err = o.selected(state.Nodes); err != nil {
+		return err
+	}
 	r, failed := o.look(ctx, s, state.Nodes, state)
-	if err := fault.Join(failed, o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) })); err != nil {
+	text := func(w io.Writer) error { return o.checkText(w, r, failed == nil) }
+	if err := fault.Join(failed, o.print(o.out, r, text)); err != nil {
 		return err
 	}
 	if preflight.Worst(r.Results) >= preflight.BlockUpgrade {
@@ -139,8 +163,10 @@ func (o *vmsOptions) check(ctx context.Context) error {
 	return nil
 }
 
-func (o *vmsOptions) checkText(w io.Writer, r vmsReport) error {
-	if err := (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results}); err != nil {
+// checkText shows the results and, where all VMs were seen, what is to be done.
+func (o *vmsOptions) checkText(w io.Writer, r vmsReport, whole bool) error {
+	err := (&preflightOptions{app: o.app}).text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
+	if err != nil || !whole {
 		return err
 	}
 	return o.planText(w, r)
@@ -180,6 +206,9 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	}
 	s, state, err := o.configuration(ctx, o.siteFlags, false)
 	if err = fault.Join(err, state.Err); err != nil {
+		return err
+	}
+	if state.Nodes, err = o.selected(state.Nodes); err != nil {
 		return err
 	}
 	s.preferAsked, s.ask = true, o.asker(o.app)

@@ -79,8 +79,13 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 	out, code = fix("--drain")
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, "add --power-off")
-	out, code = fix("--nodes", "other")
-	require.Equal(t, 2, code, out)
+	for _, f := range []func(...string) (string, int){fix, func(args ...string) (string, int) { return run(append([]string{"check"}, args...)...) }} {
+		out, code = f("--nodes", "other,vm-node")
+		require.Equal(t, 2, code, out)
+		require.Equal(t, "error: read flag --nodes \"other\": there is no such node, or spec.excludedNodes leaves it out\nhint: the nodes are vm-node\n", out)
+	}
+	out, code = run("check", "--nodes", "vm-node")
+	require.Equal(t, 8, code, out)
 	out, code = fix("-o", "json")
 	require.Zero(t, code, out)
 	require.Contains(t, out, `"disk.EnableUUID"`)
