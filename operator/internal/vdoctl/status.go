@@ -91,7 +91,8 @@ func newStatusCommand(a *app) *cobra.Command {
 		Short: "Show operator, bundle, trust, vCenters, drivers, nodes, and what waits for what",
 		Long: `Shows on one screen whether the operator runs, and what it has found and done: the
 bundle and who signed it, the vCenters, the drivers and the nodes that are not well, and
-what waits, why, and what is to be done.`,
+what waits, why, and what is to be done. With --watch it is shown until Ctrl-C, which ends it
+with 0.`,
 		Args: flags.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
@@ -111,6 +112,15 @@ func (o *statusOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	err = o.show(ctx, c)
+	if o.watch && ctx.Err() != nil {
+		return nil // this is how watching ends
+	}
+	return err
+}
+
+// show shows the status, and with --watch each change of it.
+func (o *statusOptions) show(ctx context.Context, c client.Reader) error {
 	for last := []byte(nil); ; {
 		screen, ready, err := o.screen(ctx, c)
 		if err != nil {
