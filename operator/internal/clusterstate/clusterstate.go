@@ -11,7 +11,10 @@ package clusterstate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,16 +37,57 @@ func Fault(op string, err error) error {
 	case apierrors.IsUnauthorized(err):
 		f.Reason, f.Hint = fault.Unauthorized, "log in to the cluster anew: the kubeconfig's credentials are not accepted"
 	case apierrors.IsForbidden(err):
-		f.Reason, f.Hint = fault.Forbidden, "use an account that may read nodes, storage classes, and the operator's namespace"
+		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
 	case meta.IsNoMatchError(err):
 		f.Reason, f.Hint = fault.NotFound, "install the operator first, or check a file: --from-file site.yaml"
 		f.Err = errors.New("the operator's resources are not known to this cluster")
 	case apierrors.IsNotFound(err):
 		f.Reason = fault.NotFound
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):
 		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: kubectl cluster-info"
+		f.Err = notReached(err)
 	}
 	return f
+}
+
+// forbidden is how the API server says which right is missing.
+var forbidden = regexp.MustCompile(`cannot (\w+) resource "([^"]+)" in API group "([^"]*)"(?: in the namespace "([^"]+)")?`)
+
+// MissingRight says which right the account lacks, such as "get deployments.apps in namespace
+// kube-system", or "" where the error is about something else.
+func MissingRight(err error) string {
+	m := forbidden.FindStringSubmatch(err.Error())
+	switch {
+	case m == nil:
+		return ""
+	case m[4] == "":
+		m[4] = "in the whole cluster"
+	default:
+		m[4] = "in namespace " + m[4]
+	}
+	return m[1] + " " + strings.TrimSuffix(m[2]+"."+m[3], ".") + " " + m[4]
+}
+
+func hintOfRight(right string) string {
+	if right == "" {
+		return "use an account that may do this: kubectl auth can-i --list shows what yours may"
+	}
+	return "use an account with the right to " + right + ", or have a role with it bound to yours"
+}
+
+// notReached names the API server rather than the request that was on its way.
+func notReached(err error) error {
+	var request *url.Error
+	if !errors.As(err, &request) {
+		return err
+	}
+	at, bad := url.Parse(request.URL)
+	if bad != nil {
+		return err
+	}
+	return fmt.Errorf("the API server %s://%s is not reached: %w", at.Scheme, at.Host, request.Err)
 }
 
 // listPage is how many objects are asked for at once.

@@ -90,16 +90,6 @@ func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha
 	}
 }
 
-// changeFault tells the ways apart in which a change is refused.
-func changeFault(op string, err error) error {
-	out := clusterFault(op, err)
-	var f *fault.Error
-	if errors.As(out, &f) && f.Reason == fault.Forbidden {
-		f.Hint = "use an account that may change it: kubectl auth can-i --list -n " + operatorNamespace
-	}
-	return out
-}
-
 func dryRunPatch(yes bool) []client.PatchOption {
 	if yes {
 		return []client.PatchOption{client.DryRunAll}

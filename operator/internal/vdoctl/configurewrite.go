@@ -113,7 +113,7 @@ func (d *draft) apply(ctx context.Context, c client.Client, check bool) error {
 func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, check bool) error {
 	name := describeObject(x)
 	if err := d.readLate(ctx, c, x); err != nil {
-		return changeFault("write "+name, err)
+		return clusterFault("write "+name, err)
 	}
 	first, ok := d.before[name]
 	if !ok {
@@ -127,7 +127,7 @@ func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, 
 	case apierrors.IsConflict(err) || isGone(err):
 		return changedMeanwhile(name, err)
 	case err != nil:
-		return changeFault("write "+name, err)
+		return clusterFault("write "+name, err)
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (d *draft) create(ctx context.Context, c client.Client, x client.Object, ch
 	case apierrors.IsAlreadyExists(err):
 		return changedMeanwhile(describeObject(x), err)
 	case err != nil:
-		return changeFault("write "+describeObject(x), err)
+		return clusterFault("write "+describeObject(x), err)
 	}
 	return nil
 }

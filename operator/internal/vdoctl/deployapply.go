@@ -73,7 +73,7 @@ func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Obj
 		return "", &fault.Error{Reason: fault.Conflict, Op: "apply", Subject: describeObject(u), Err: errors.New(strings.ReplaceAll(err.Error(), "\n", " ")),
 			Hint: "see whether these fields are meant to be as they are; take them over with --force-conflicts"}
 	case err != nil:
-		return "", changeFault("apply "+describeObject(u), err)
+		return "", clusterFault("apply "+describeObject(u), err)
 	case o.dryRun && sameButBookkeeping(live, u), u.GetResourceVersion() == before:
 		return stateUnchanged, nil
 	}
@@ -102,7 +102,7 @@ func (o *deployOptions) create(ctx context.Context, c client.Client, x client.Ob
 	case apierrors.IsAlreadyExists(err):
 		return stateKept, nil
 	case err != nil && (!o.dryRun || !isGone(err)):
-		return "", changeFault("create "+describeObject(x), err)
+		return "", clusterFault("create "+describeObject(x), err)
 	}
 	return stateCreated, nil
 }

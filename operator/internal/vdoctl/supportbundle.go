@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +24,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -102,6 +105,9 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return clusterFault("reach the cluster", err)
 	}
+	if err := o.reachable(ctx, k); err != nil {
+		return err
+	}
 	x := &collection{app: o.app, client: c, logs: k, ns: o.cluster.namespace, tail: o.tail, hide: newRedactor()}
 	size, err := o.write(name, func(w *tar.Writer) error { return o.collect(ctx, x, cfg, w) })
 	if err != nil {
@@ -115,6 +121,16 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 		return &resultError{code: command.ExitIncomplete}
 	}
 	return nil
+}
+
+// reachable asks the cluster once: of one that does not answer, or refuses the login, there
+// is nothing to collect. Who may not read all of it collects what they may.
+func (o *supportOptions) reachable(ctx context.Context, k kubernetes.Interface) error {
+	_, err := k.CoreV1().Namespaces().Get(ctx, o.cluster.namespace, metav1.GetOptions{})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	return clusterFault("collect from the cluster", err)
 }
 
 // write makes the file beside its name, for nobody else to read, and names it once it is
@@ -248,6 +264,9 @@ func (x *collection) plain(w io.Writer) *app {
 // missed is miss, of what the archive is incomplete without.
 func (x *collection) missed(what string, err error) {
 	x.failed = true
+	if right := clusterstate.MissingRight(err); right != "" {
+		err = errors.New("no right to " + right)
+	}
 	x.miss(what, err)
 }
 

@@ -23,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -179,5 +180,58 @@ func (s *shop) reader() string {
 	}
 	file := filepath.Join(s.t.TempDir(), "kubeconfig")
 	require.NoError(s.t, clientcmd.WriteToFile(*config, file))
+	return file
+}
+
+// Of a cluster that does not answer, or refuses the login, there is one error and no file.
+func TestSupportBundleNeedsACluster(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		edit func(*clientcmdapi.Config)
+		code int
+		want string
+	}{
+		"away":    {func(c *clientcmdapi.Config) { c.Clusters["test"].Server = "https://127.0.0.1:1" }, 5, "the API server https://127.0.0.1:1 is not reached"},
+		"refused": {func(c *clientcmdapi.Config) { c.AuthInfos["user"].Token = "no-such" }, 6, "log in to the cluster anew"},
+	} {
+		as := &shop{t: t, k: s.k, ns: s.ns, conf: s.kubeconfig(c.edit)}
+		out, code := as.run("support-bundle", filepath.Join(dir, name))
+		require.Equal(t, c.code, code, out)
+		require.Contains(t, out, c.want)
+		require.Equal(t, 1, strings.Count(out, "error: "), out)
+		require.LessOrEqual(t, strings.Count(out, "\n"), 2, out)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// Who may not look is not told that nothing is there, but which rights are missing.
+func TestVersionSaysWhichRightsAreMissing(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	as := &shop{t: t, k: s.k, ns: s.ns, conf: s.kubeconfig(func(c *clientcmdapi.Config) { c.AuthInfos["user"].Impersonate = "bob" })}
+	out, code := as.run("version")
+	require.Equal(t, 6, code, out)
+	require.NotContains(t, out, "not installed")
+	require.Contains(t, out, "vdo-operator  not known, since it cannot be read\n")
+	require.Contains(t, out, "no right to get deployments.apps in namespace "+s.ns+", get ")
+	require.Equal(t, 1, strings.Count(out, "error: "), out)
+	require.Contains(t, s.ok("version"), "vdo-operator  not installed\n")
+	out, code = as.run("status")
+	require.Equal(t, 6, code, out)
+	require.Contains(t, out, "hint: use an account with the right to list driverbundles.vdo.vmware.com in namespace "+s.ns)
+}
+
+// kubeconfig is the cluster's, changed.
+func (s *shop) kubeconfig(edit func(*clientcmdapi.Config)) string {
+	s.t.Helper()
+	c, err := clientcmd.LoadFromFile(s.conf)
+	require.NoError(s.t, err)
+	edit(c)
+	file := filepath.Join(s.t.TempDir(), "kubeconfig")
+	require.NoError(s.t, clientcmd.WriteToFile(*c, file))
 	return file
 }

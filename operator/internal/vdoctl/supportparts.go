@@ -121,8 +121,19 @@ func (x *collection) kind(ctx context.Context, k collected, ns string) {
 		}
 	}, client.InNamespace(ns))
 	if err != nil && !isGone(err) {
-		x.missed(k.kind+"s "+ns, err)
+		x.missed(strings.TrimSpace(manyOf(k.kind)+" "+ns), err)
 	}
+}
+
+// manyOf is the plural of a kind.
+func manyOf(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s"):
+		return kind + "es"
+	case strings.HasSuffix(kind, "y"):
+		return strings.TrimSuffix(kind, "y") + "ies"
+	}
+	return kind + "s"
 }
 
 // takes tells whether an object of the kind is written.

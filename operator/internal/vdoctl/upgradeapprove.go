@@ -147,7 +147,7 @@ func unlessConflict(op string, err error) error {
 	if isConflict(err) {
 		return err
 	}
-	return changeFault(op, err)
+	return clusterFault(op, err)
 }
 
 func toDoAfter(c *v1alpha1.CandidateStatus) string {

@@ -262,7 +262,7 @@ func (o *rollbackOptions) apply(ctx context.Context, c client.Client, w *wayBack
 		}
 		patch := client.MergeFromWithOptions(x.before, client.MergeFromWithOptimisticLock{})
 		if err := c.Patch(ctx, x.object, patch, dryRunPatch(o.dryRun)...); err != nil {
-			f := changeFault("go back to "+w.to.Name, err)
+			f := clusterFault("go back to "+w.to.Name, err)
 			if isConflict(err) {
 				f = &fault.Error{Reason: fault.Conflict, Op: "go back to " + w.to.Name, Err: errors.New("somebody has changed the resource meanwhile"), Hint: "run the same command again"}
 			}

@@ -1,7 +1,9 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"maps"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 )
 
@@ -25,7 +28,9 @@ type versionReport struct {
 	Operator   string            `json:"operator,omitempty"` // its image
 	Drivers    map[string]string `json:"drivers,omitempty"`  // the image of each workload, by its name
 	VCenters   map[string]string `json:"vcenters,omitempty"` // as the operator last saw them
-	Unread     string            `json:"unread,omitempty"`   // why the cluster was not read
+	Unread     []string          `json:"unread,omitempty"`   // what could not be read, and why
+
+	operatorUnread bool
 }
 
 type versionOptions struct {
@@ -57,7 +62,9 @@ func (o *versionOptions) run(ctx context.Context) error {
 	var err error
 	if !o.clientOnly {
 		if err = o.observe(ctx, &r); err != nil {
-			r.Unread = err.Error()
+			for _, f := range fault.All(err) {
+				r.Unread = append(r.Unread, f.Error())
+			}
 		}
 	}
 	if err := o.print(o.out, r, r.text); err != nil {
@@ -87,24 +94,58 @@ func (o *versionOptions) observe(ctx context.Context, r *versionReport) error {
 	return r.observe(ctx, c, o.cluster.namespace)
 }
 
-// observe reads the images of workloads, and what the operator saw of the vCenters.
-func (r *versionReport) observe(ctx context.Context, c client.Reader, namespace string) (err error) {
-	if r.Operator, err = imageOf(ctx, c, "Deployment", namespace, "vdo-operator"); err != nil {
-		return clusterFault("read the operator's Deployment", err)
+// observe reads the images of workloads, and what the operator saw of the vCenters. What may
+// not be read hides nothing else.
+func (r *versionReport) observe(ctx context.Context, c client.Reader, namespace string) error {
+	var missed unreadable
+	var err error
+	if r.Operator, err = imageOf(ctx, c, "Deployment", namespace, operatorDeployment); err != nil {
+		r.operatorUnread = true
+		missed.note("read the operator's Deployment", err)
 	}
 	r.Drivers, r.VCenters = map[string]string{}, map[string]string{}
 	for _, p := range drivers.Places() {
 		image, err := imageOf(ctx, c, p.Kind, p.Namespace, p.Name)
-		if err != nil {
-			return clusterFault("read "+p.String(), err)
-		}
-		if image != "" {
+		switch {
+		case err != nil:
+			missed.note("read "+p.String(), err)
+		case image != "":
 			r.Drivers[p.Namespace+"/"+p.Name] = image
 		}
 	}
+	if err := r.vcenters(ctx, c, namespace); err != nil {
+		missed.note("read the status", err)
+	}
+	return missed.err()
+}
+
+// unreadable gathers what could not be read: rights that are missing are told together.
+type unreadable struct {
+	rights []string
+	errs   []error
+}
+
+func (u *unreadable) note(op string, err error) {
+	if right := clusterstate.MissingRight(err); right == "" {
+		u.errs = append(u.errs, clusterFault(op, err))
+	} else if !slices.Contains(u.rights, right) {
+		u.rights = append(u.rights, right)
+	}
+}
+
+func (u *unreadable) err() error {
+	if len(u.rights) > 0 {
+		u.errs = append(u.errs, &fault.Error{Reason: fault.Forbidden, Op: "read what runs", Err: errors.New("your account has no right to " + firstOf(u.rights)),
+			Hint: "have a role with these rights bound to it, or use another account"})
+	}
+	return fault.Join(u.errs...)
+}
+
+// vcenters notes what the operator saw of them. Where its kinds are not known there is nothing.
+func (r *versionReport) vcenters(ctx context.Context, c client.Reader, namespace string) error {
 	status, err := readStatus(ctx, c, namespace)
 	if fault.ReasonOf(err) == fault.NotFound {
-		return nil // the operator's kinds are not known here: there is nothing of theirs to show
+		return nil
 	}
 	for _, v := range status.VCenters {
 		if v.Version != "" {
@@ -132,16 +173,20 @@ func imageOf(ctx context.Context, c client.Reader, kind, namespace, name string)
 	return spec.Containers[0].Image, nil
 }
 
+// withoutOperator is what is said in place of the operator's image.
+func (r *versionReport) withoutOperator() string {
+	if r.operatorUnread {
+		return "not known, since it cannot be read"
+	}
+	return "not installed"
+}
+
 func (r *versionReport) text(w io.Writer) error {
 	t := command.NewTable()
 	t.Row("vdoctl", r.Client.String())
 	if r.Kubernetes != "" {
 		t.Row("kubernetes", r.Kubernetes)
-		operator := r.Operator
-		if operator == "" {
-			operator = "not installed"
-		}
-		t.Row("vdo-operator", operator)
+		t.Row("vdo-operator", cmp.Or(r.Operator, r.withoutOperator()))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Drivers)) {
 		t.Row(name, r.Drivers[name])
