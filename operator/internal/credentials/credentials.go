@@ -86,7 +86,7 @@ func account(ctx context.Context, c client.Reader, vcc *v1alpha1.VsphereCloudCon
 			return d, nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return source.Data{}, &fault.Error{Reason: fault.Internal, Op: "read Secret", Subject: ns + "/" + vcc.Spec.Credentials, Err: err}
+			return source.Data{}, unread("Secret", ns+"/"+vcc.Spec.Credentials, err)
 		}
 	}
 	return source.Data{}, &fault.Error{
@@ -131,5 +131,15 @@ func readFault(kind string, name client.ObjectKey, err error) error {
 			Reason: fault.NotFound, Op: "read " + kind, Subject: name.String(), Err: errors.New("it is not there"),
 			Hint: "create it with the CA certificates in PEM, or correct spec.ca"}
 	}
-	return &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: name.String(), Err: err}
+	return unread(kind, name.String(), err)
+}
+
+// unread is why something that may be there was not read. What is forbidden does not pass by
+// itself.
+func unread(kind, subject string, err error) error {
+	f := &fault.Error{Reason: fault.Internal, Op: "read " + kind, Subject: subject, Err: err}
+	if apierrors.IsForbidden(err) {
+		f.Reason, f.Hint = fault.Forbidden, "let the account read it: deploy/rbac.yaml has the operator's rights, deploy/rbac-vdoctl.yaml those that vdoctl needs"
+	}
+	return f
 }

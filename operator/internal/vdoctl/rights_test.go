@@ -1,0 +1,142 @@
+package vdoctl_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// grant applies the rights that vdoctl needs, with the test's namespace as the operator's.
+func (s *shop) grant() {
+	s.t.Helper()
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})
+	data := strings.ReplaceAll(readFile(s.t, filepath.Join("..", "..", "..", "deploy", "rbac-vdoctl.yaml")), "vmware-system-vdo", s.ns)
+	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(data)), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		err := dec.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		require.NoError(s.t, err)
+		require.NoError(s.t, s.k.Apply(s.t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("admin"), client.ForceOwnership))
+	}
+}
+
+// as is the shop as somebody of a group sees it, with the rights of that alone.
+func (s *shop) as(group string) *shop {
+	s.t.Helper()
+	config, err := clientcmd.LoadFromFile(s.conf)
+	require.NoError(s.t, err)
+	for _, user := range config.AuthInfos {
+		user.Impersonate, user.ImpersonateGroups = "somebody", []string{group, "system:authenticated"}
+	}
+	other := *s
+	other.conf = filepath.Join(s.t.TempDir(), "kubeconfig")
+	require.NoError(s.t, clientcmd.WriteToFile(*config, other.conf))
+	return &other
+}
+
+// siteToRead is a site with all that commands read: a vCenter that answers, drivers, an
+// upgrade that waits. It returns a file of the configuration and one of the password.
+func (s *shop) siteToRead() (file, password string) {
+	s.t.Helper()
+	east, _ := vcenters(s.t)
+	s.operator(1)
+	s.upgraded()
+	s.waits("r4-44444444", "csi@3.7.3", "NotApproved")
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}})
+	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}})
+	dir := s.t.TempDir()
+	file, password = filepath.Join(dir, "site.yaml"), filepath.Join(dir, "password")
+	both := strings.SplitN(site(east, east, ""), "---\n", 2)[1] + eastAlone
+	require.NoError(s.t, os.WriteFile(file, []byte(both), 0o600))
+	require.NoError(s.t, os.WriteFile(password, []byte(vcsim.Admin.Password+"\n"), 0o600))
+	return file, password
+}
+
+// Each command works under the rights that deploy/rbac-vdoctl.yaml gives for it, and what
+// is not given is named.
+func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
+	s := newShop(t)
+	s.grant()
+	file, password := s.siteToRead()
+	account := []string{"--username", vcsim.Admin.Username, "--password-file", password}
+	commands := map[string][]string{
+		"status": {"status"}, "version": {"version"}, "nodes": {"nodes", "check"}, "upgrade": {"upgrade", "list"},
+		"preflight of a file": append([]string{"preflight", "--from-file", file, "--only", "vcenter-account"}, account...),
+		"users plan":          append([]string{"users", "plan"}, account...),
+		"users verify":        append([]string{"users", "verify"}, account...),
+	}
+	withSecrets := map[string][]string{
+		"preflight": {"preflight", "--only", "vcenter-account"}, "users verify": {"users", "verify"},
+		"vms": {"vms", "check"}, "topology": {"topology", "check"},
+	}
+	unlimited := map[string]int{} // what is not well of the site is not about rights
+	for name, args := range commands {
+		_, unlimited[name] = s.run(args...)
+	}
+	for name, args := range withSecrets {
+		_, unlimited["with Secrets: "+name] = s.run(args...)
+	}
+	for name, code := range unlimited {
+		require.NotEqual(t, 2, code, "%s: used wrongly", name)
+	}
+	reader, admin, nobody := s.as("vdo-readers"), s.as("vdo-admins"), s.as("strangers")
+	for name, args := range commands {
+		out, code := reader.run(args...)
+		require.NotRegexp(t, "forbidden|no right", out, name)
+		require.Equal(t, unlimited[name], code, "%s: %s", name, out)
+		if !strings.Contains(name, "file") {
+			out, code = nobody.run(args...)
+			require.NotZero(t, code, "%s: %s", name, out)
+			require.Regexp(t, `User "somebody" cannot (list|get) resource "|your account has no right to get deployments.apps in namespace `, out, name)
+			require.Contains(t, out, "have a role with", name)
+		}
+	}
+	for name, args := range withSecrets {
+		out, code := admin.run(args...)
+		require.NotRegexp(t, "forbidden|no right", out, name)
+		require.Equal(t, unlimited["with Secrets: "+name], code, "%s: %s", name, out)
+		out, code = reader.run(args...)
+		require.NotZero(t, code, "%s: %s", name, out)
+		require.Contains(t, out, `secrets "vc" is forbidden`, name)
+	}
+	admin.ok("support-bundle", filepath.Join(t.TempDir(), "whole.tar.gz"))
+
+	part := filepath.Join(t.TempDir(), "part.tar.gz")
+	out, code := reader.run("support-bundle", part, "--no-preflight")
+	require.Equal(t, 9, code, out)
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, "forbidden") {
+			require.Contains(t, line, "Secrets of ", "nothing else is lacking")
+		}
+	}
+	require.Contains(t, out, "Secrets of kube-system")
+
+	out, code = reader.run("upgrade", "approve", "r4-44444444")
+	require.NotZero(t, code, out)
+	require.Contains(t, out, `vdoconfigs.vdo.vmware.com "vdo" is forbidden`)
+	admin.ok("upgrade", "approve", "r4-44444444")
+	admin.ok("configure", "--vcenter", "east", "--password-file", password, "--username", vcsim.Admin.Username, "--yes")
+	out = admin.ok("delete", "--drivers", "--configuration", "--yes", "--dry-run")
+	require.NotContains(t, out, "forbidden")
+	out, code = admin.run("delete", "--operator", "--keep-drivers", "--yes")
+	require.NotZero(t, code, out)
+	require.Contains(t, out, "forbidden", "the operator's rights are a cluster administrator's to take away")
+}
