@@ -28,6 +28,10 @@ const (
 	// AnnotationClaim on a BareMetalHost is ROLE NAMESPACE/NAME of the SIPCluster that
 	// holds it.
 	AnnotationClaim = "sip.airshipit.org/claimed-by"
+
+	// AnnotationAllowedNamespaces on a BareMetalHost names the namespaces, with commas between
+	// them, whose SIPClusters may take it. Without it those of all namespaces may; empty, none.
+	AnnotationAllowedNamespaces = "sip.airshipit.org/allowed-namespaces"
 )
 
 // Reasons of the condition Ready.

@@ -19,6 +19,10 @@ type SIPClusterStatus struct {
 	// +optional
 	// +listType=atomic
 	Hosts []HostStatus `json:"hosts,omitempty"`
+	// HostsOmitted is how many of those that are held have no room in hosts, where those with
+	// problems come first.
+	// +optional
+	HostsOmitted int32 `json:"hostsOmitted,omitempty"`
 	// Services that stand before them.
 	// +optional
 	// +listType=map

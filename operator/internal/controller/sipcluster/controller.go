@@ -90,6 +90,8 @@ type Reconciler struct {
 	// Cluster writes the services' objects; its Records are inventory.SIPClusters.
 	Cluster *cluster.Cluster
 	Options
+
+	networks networks
 }
 
 type object = *airship.SIPCluster

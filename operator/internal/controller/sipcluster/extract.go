@@ -47,23 +47,44 @@ func (p *pass) addresses(ctx context.Context, h *host, e *extracted) error {
 	if len(wanted) == 0 {
 		return nil
 	}
+	if by, _ := h.Holder(); by == (types.NamespacedName{}) {
+		if seen, found := p.networks.get(h, p.Now()); found && e.lead(seen.data, seen.err, wanted) != nil {
+			return e.fails(e.lead(seen.data, seen.err, wanted), choose.ReasonNetworkData, "read network data in", seen.subject)
+		}
+	}
 	data, subject, err := p.networkData(ctx, h)
-	if err == nil {
-		for _, id := range wanted {
-			var addresses []netip.Addr
-			if addresses, err = data.Addresses(id); err != nil {
-				break
-			}
+	switch fault.ReasonOf(err) {
+	case "", fault.NotFound, fault.InvalidInput:
+		p.networks.put(h, seenNetwork{data: data, subject: subject, err: err}, p.Now())
+	}
+	return e.fails(e.lead(data, err, wanted), choose.ReasonNetworkData, "read network data in", subject)
+}
+
+// lead takes from network data, if it could be read, the addresses that are wanted.
+func (e *extracted) lead(data netdata.Data, err error, wanted []string) error {
+	for _, id := range wanted {
+		if err != nil {
+			break
+		}
+		var addresses []netip.Addr
+		if addresses, err = data.Addresses(id); err == nil {
 			e.addresses[id] = addresses
 		}
 	}
-	return e.fails(err, choose.ReasonNetworkData, "read network data in", subject)
+	return err
 }
 
 // networkData reads the Secrets that a host names; the keys are those of Metal3.
 func (p *pass) networkData(ctx context.Context, h *host) (netdata.Data, string, error) {
 	if h.networkData.Name == "" && h.metaData.Name == "" {
 		return netdata.Data{}, h.String(), &fault.Error{Reason: fault.NotFound, Hint: "name a Secret with the host's networks in spec.networkData", Err: errors.New("it names no network data")}
+	}
+	for _, s := range []types.NamespacedName{h.networkData, h.metaData} {
+		// Who may write a host would have any namespace's Secrets read. Metal3 refuses it too.
+		if s.Name != "" && s.Namespace != h.Namespace {
+			return netdata.Data{}, h.String(), &fault.Error{Reason: fault.InvalidInput, Hint: "put the Secret beside the BareMetalHost, and leave the namespace out",
+				Err: fmt.Errorf("it names the Secret %s, of another namespace", s)}
+		}
 	}
 	subject := "Secret " + h.networkData.String()
 	network, err := p.document(ctx, h.networkData, "networkData")

@@ -3,6 +3,7 @@ package sipcluster
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -125,7 +126,7 @@ func readHost(o *unstructured.Unstructured) *host {
 	return &host{
 		Host: choose.Host{
 			Namespace: o.GetNamespace(), Name: o.GetName(), Labels: o.GetLabels(),
-			Claim: notes[airship.AnnotationClaim], Consumer: consumer(o),
+			Claim: notes[airship.AnnotationClaim], Allowed: allowed(notes), Consumer: consumer(o),
 			State: text("status", "provisioning", "state"), Operational: text("status", "operationalStatus"), ErrorType: text("status", "errorType"),
 			Paused: paused, Detached: detached, Deleting: !o.GetDeletionTimestamp().IsZero(),
 		},
@@ -133,6 +134,21 @@ func readHost(o *unstructured.Unstructured) *host {
 		networkData: secret("networkData"), metaData: secret("metaData"),
 		bmcAddress: text("spec", "bmc", "address"), bmcSecret: text("spec", "bmc", "credentialsName"), bmcInsecure: insecure,
 	}
+}
+
+// allowed are the namespaces that may take a host; nil for all.
+func allowed(notes map[string]string) []string {
+	text, found := notes[airship.AnnotationAllowedNamespaces]
+	if !found {
+		return nil
+	}
+	all := []string{}
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // consumer names what uses a host.
@@ -164,7 +180,7 @@ func TrimHost(o any) (any, error) {
 		}
 	}
 	notes := map[string]string{}
-	for _, key := range []string{airship.AnnotationClaim, annotationPaused, annotationDetached} {
+	for _, key := range []string{airship.AnnotationClaim, airship.AnnotationAllowedNamespaces, annotationPaused, annotationDetached} {
 		if v, found := u.GetAnnotations()[key]; found {
 			notes[key] = v
 		}

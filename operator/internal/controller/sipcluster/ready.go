@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
@@ -132,5 +133,5 @@ func (s state) endpoints() []string {
 }
 
 func (s state) status() airship.ServiceStatus {
-	return airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Endpoints: s.endpoints(), Image: s.Image, Message: s.message}
+	return airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Endpoints: s.endpoints(), Image: s.Image, Message: condition.Cut(s.message, maxMessage)}
 }

@@ -24,7 +24,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		return removing{err: because(airship.ReasonUnableToDecommission, err)}, nil
 	}
 	if left > 0 {
-		return removing{left: left}, nil
+		return removing{left: left, now: r.Now()}, nil
 	}
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }

@@ -2,6 +2,7 @@ package sipcluster
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,7 +99,7 @@ func (p *pass) outcome(err error) outcome {
 		o.ready = judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
 	}
 	if p.again {
-		o.next.AtMost = reconciler.Soon
+		o.next.AtMost = soon(p.sip, p.Now())
 	}
 	if at := p.rendered.RenewAt; !at.IsZero() {
 		if left := max(at.Sub(p.Now()), reconciler.Soon); o.next.AtMost == 0 || left < o.next.AtMost {
@@ -106,6 +107,20 @@ func (p *pass) outcome(err error) outcome {
 		}
 	}
 	return o
+}
+
+// maxSoon bounds the wait for what nothing tells of.
+const maxSoon = 30 * time.Second
+
+// soon is when to look again at what is under way: at once at first, and the later the longer
+// it takes. What never ends, such as the removal of an object that somebody's finalizer holds,
+// takes little time from others.
+func soon(sip object, now time.Time) time.Duration {
+	since := condition.Since(sip.Status.Conditions, v1alpha1.ConditionReconciling)
+	if since.IsZero() {
+		return reconciler.Soon
+	}
+	return min(max(now.Sub(since)/8, reconciler.Soon), maxSoon)
 }
 
 // status is all but the conditions.
@@ -142,10 +157,41 @@ func (p *pass) status() airship.SIPClusterStatus {
 		}
 	}
 	st.Held = int32(len(st.Hosts)) //nolint:gosec // as above
+	st.Hosts = fitting(st.Hosts, maxHosts)
+	st.HostsOmitted = st.Held - int32(len(st.Hosts)) //nolint:gosec // as above
 	for _, s := range p.states {
 		st.Services = append(st.Services, s.status())
 	}
 	return st
+}
+
+// maxHosts bounds what hosts take in a status, in bytes of JSON: etcd takes no more than 1.5 MB
+// of a resource, and each change is sent to who watches.
+const maxHosts = 256 << 10
+
+// fitting are as many hosts as have room, in their order; those that a person has to look at
+// go before the others.
+func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
+	keep := make([]bool, len(hosts))
+	for _, troubled := range []bool{true, false} {
+		for i, h := range hosts {
+			if (h.Problem != "") != troubled {
+				continue
+			}
+			data, err := json.Marshal(h)
+			if room -= len(data) + 1; err != nil || room < 0 {
+				break
+			}
+			keep[i] = true
+		}
+	}
+	var out []airship.HostStatus
+	for i, h := range hosts {
+		if keep[i] {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // hostAddresses are all that services use, each once.
@@ -221,7 +267,7 @@ func (p *pass) unfinished() string {
 
 func (p *pass) summary() string {
 	st := p.status()
-	text := fmt.Sprintf("%d hosts, %d services", len(st.Hosts), len(st.Services))
+	text := fmt.Sprintf("%d hosts, %d services", st.Held, len(st.Services))
 	var troubled []string
 	for _, h := range st.Hosts {
 		if h.Problem != "" {
@@ -252,6 +298,7 @@ func (o outcome) Next(object) reconciler.Next { return o.next }
 type removing struct {
 	left int
 	err  error
+	now  time.Time
 }
 
 // Record says what is left.
@@ -265,9 +312,9 @@ func (r removing) Record(sip object) {
 }
 
 // Next is soon, since what was deleted is gone soon; after a fault, as for any.
-func (r removing) Next(object) reconciler.Next {
+func (r removing) Next(sip object) reconciler.Next {
 	if r.err != nil {
 		return reconciler.Next{Interval: interval}
 	}
-	return reconciler.Next{AtMost: reconciler.Soon}
+	return reconciler.Next{AtMost: soon(sip, r.now)}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,13 +37,45 @@ import (
 // CacheOptions bound what a manager's cache keeps for this controller: of BareMetalHosts
 // what matters, and Deployments and Services that are ours alone.
 func CacheOptions() map[client.Object]cache.ByObject {
-	ours := cache.ByObject{Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
+	ours := cache.ByObject{
+		Namespaces: everywhere, Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy}), Transform: trimOurs,
+	}
 	return map[client.Object]cache.ByObject{
 		hostObject(types.NamespacedName{}): {Namespaces: everywhere, Transform: TrimHost},
 		&airship.SIPCluster{}:              {Namespaces: everywhere},
 		&appsv1.Deployment{}:               ours,
 		&corev1.Service{}:                  ours,
 	}
+}
+
+const (
+	// passTimeout bounds a pass, whatever one SIPCluster asks for: it is begun anew later, and
+	// later still where it is cut short again.
+	passTimeout = 2 * time.Minute
+	// settling is how long a free host's changes are gathered before those that lack hosts
+	// look at it: Metal3 writes to hosts often, and each would look at all hosts.
+	settling = 3 * time.Second
+)
+
+// trimOurs keeps of an object what says whose it is and that it changed: it is read anew where
+// more matters, and anybody may make large ones with our label.
+func trimOurs(o any) (any, error) {
+	trimmed := func(from metav1.ObjectMeta) metav1.ObjectMeta {
+		by := map[string]string{}
+		for _, key := range []string{render.LabelManagedBy, airship.LabelClusterNamespace, airship.LabelClusterName} {
+			if v, found := from.Labels[key]; found {
+				by[key] = v
+			}
+		}
+		return metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name, UID: from.UID, ResourceVersion: from.ResourceVersion, Labels: by}
+	}
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return &appsv1.Deployment{ObjectMeta: trimmed(o.ObjectMeta)}, nil
+	case *corev1.Service:
+		return &corev1.Service{ObjectMeta: trimmed(o.ObjectMeta)}, nil
+	}
+	return o, nil
 }
 
 var everywhere = map[string]cache.Config{metav1.NamespaceAll: {}}
@@ -71,11 +104,11 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		Named("sipcluster").
 		For(&airship.SIPCluster{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(hostObject(types.NamespacedName{}), handler.EnqueueRequestsFromMapFunc(users.ofHost), builder.WithPredicates(hostChanged())).
+		Watches(hostObject(types.NamespacedName{}), users.hosts(), builder.WithPredicates(hostChanged())).
 		Watches(&appsv1.Deployment{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofLabels), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(users.all), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: newTurns, ReconciliationTimeout: passTimeout}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
 }
 
@@ -97,17 +130,39 @@ func hostChanged() predicate.Predicate {
 // users finds the SIPClusters that a change concerns.
 type users struct{ client.Reader }
 
-// ofHost returns the holder of a host; of a free one all that lack hosts, and all that its
-// labels may have been meant for.
-func (u users) ofHost(ctx context.Context, o client.Object) []reconcile.Request {
+// hosts starts passes for changes of hosts: of its holder at once, of those that could take a
+// free one when its changes have settled.
+func (u users) hosts() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	changed := func(ctx context.Context, o client.Object, q queue) {
+		holder, takers := u.ofHost(ctx, o)
+		for _, r := range holder {
+			q.Add(r)
+		}
+		for _, r := range takers {
+			q.AddAfter(r, settling)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { changed(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			changed(ctx, e.ObjectOld, q) // who held it
+			changed(ctx, e.ObjectNew, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { changed(ctx, e.Object, q) },
+	}
+}
+
+// ofHost returns the holder of a host; of a free one all that could take it.
+func (u users) ofHost(ctx context.Context, o client.Object) (holder, takers []reconcile.Request) {
 	h, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	if by, _ := readHost(h).Holder(); by.Namespace != "" && by.Name != "" {
-		return []reconcile.Request{{NamespacedName: by}}
+		return []reconcile.Request{{NamespacedName: by}}, nil
 	}
-	return u.each(ctx, func(s object) bool { return len(s.Status.Missing) > 0 || replaces(s) })
+	return nil, u.each(ctx, func(s object) bool { return len(s.Status.Missing) > 0 || replaces(s) })
 }
 
 // replaces tells whether a free host could take the place of one that failed.
@@ -143,7 +198,8 @@ func (u users) each(ctx context.Context, wanted func(object) bool) []reconcile.R
 func ofLabels(_ context.Context, o client.Object) []reconcile.Request {
 	l := o.GetLabels()
 	by, _ := choose.Host{Labels: l}.Holder()
-	if by.Namespace == "" || by.Name == "" {
+	// Anybody may label objects of their own with another's name.
+	if by.Name == "" || by.Namespace != o.GetNamespace() {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: by}}

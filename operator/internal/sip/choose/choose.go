@@ -10,6 +10,8 @@
 //     labels name: see [Host.Holder]. What another one has is never taken.
 //   - What is held counts first, whatever has become of it or of the selector. So a cluster
 //     that has what it wants is satisfied, though no free host be left.
+//   - Whose hosts they are may say which namespaces' SIPClusters take one: see [Host].Allowed. What
+//     is held stays, whatever it says later.
 //   - A free host is taken where it matches the selector and no rule refuses it: see
 //     [Reason]. Order is by namespace and name; ControlPlane chooses before Worker.
 //   - For each value of the topologyKey a role has at most one host, those that are held
@@ -104,7 +106,7 @@ func Choose(cluster types.NamespacedName, nodes map[airship.Role]airship.NodeSet
 			errs = append(errs, selectorFault(role, err))
 			continue
 		}
-		d := decision{role: role, set: set, selector: selector, held: held[role], free: free, others: others}
+		d := decision{namespace: cluster.Namespace, role: role, set: set, selector: selector, held: held[role], free: free, others: others}
 		decided := d.decide()
 		free = without(free, decided.Take)
 		c.Roles = append(c.Roles, decided)
@@ -161,6 +163,7 @@ func without(hosts, taken []Host) []Host {
 
 // decision is what is decided on for one role.
 type decision struct {
+	namespace          string // of the SIPCluster
 	role               airship.Role
 	set                airship.NodeSet
 	selector           labels.Selector
@@ -195,7 +198,7 @@ func (d *decision) replace(r *Role, standby int) {
 			continue
 		}
 		stay := without(r.Keep, []Host{h})
-		rest := decision{role: d.role, set: d.set, selector: d.selector, free: without(d.free, r.Take)}
+		rest := decision{namespace: d.namespace, role: d.role, set: d.set, selector: d.selector, free: without(d.free, r.Take)}
 		taken, _ := rest.gather(1, append(slices.Clone(stay), r.Take...))
 		if len(taken) == 0 {
 			continue

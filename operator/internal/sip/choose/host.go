@@ -16,13 +16,16 @@ type Host struct {
 	Namespace, Name string
 	Labels          map[string]string
 	Claim           string // the annotation airship.AnnotationClaim
-	Consumer        string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
-	State           string // status.provisioning.state
-	Operational     string // status.operationalStatus
-	ErrorType       string // status.errorType
-	Paused          bool
-	Detached        bool
-	Deleting        bool
+	// Allowed are the namespaces whose SIPClusters may take it, the annotation
+	// airship.AnnotationAllowedNamespaces; nil for all.
+	Allowed     []string
+	Consumer    string // KIND NAMESPACE/NAME of spec.consumerRef; "" for none
+	State       string // status.provisioning.state
+	Operational string // status.operationalStatus
+	ErrorType   string // status.errorType
+	Paused      bool
+	Detached    bool
+	Deleting    bool
 	// Problem is what else is wrong with it, such as network data that cannot be read. It
 	// refuses a free host, and is told of one that is held.
 	Problem string

@@ -15,6 +15,7 @@ type Reason string
 const (
 	ReasonTaken       Reason = "belongs to another SIPCluster"
 	ReasonSelector    Reason = "labelSelector does not match"
+	ReasonNamespace   Reason = "is for SIPClusters of other namespaces"
 	ReasonDeleting    Reason = "is being deleted"
 	ReasonConsumer    Reason = "has a consumerRef"
 	ReasonPaused      Reason = "is paused"
@@ -41,6 +42,8 @@ func (d *decision) refuses(h Host) Reason {
 	switch {
 	case !d.selector.Matches(labels.Set(h.Labels)):
 		return ReasonSelector
+	case h.Allowed != nil && !slices.Contains(h.Allowed, d.namespace):
+		return ReasonNamespace
 	case h.Deleting:
 		return ReasonDeleting
 	case h.Consumer != "":
