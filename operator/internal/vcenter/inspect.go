@@ -12,6 +12,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
@@ -22,6 +23,8 @@ const pageSize = 1000
 
 // inspectTimeout bounds a whole inspection.
 const inspectTimeout = 5 * time.Minute
+
+var errStrange = errors.New("it gave an answer that cannot be understood")
 
 // Ask is what an inspection looks for.
 type Ask struct {
@@ -64,7 +67,15 @@ type inspection struct {
 	found  preflight.VCenter
 }
 
+// run reads all parts. What the library does not expect of an answer it panics over, which
+// would end the operator, and again after each start.
 func (i *inspection) run(ctx context.Context, more func(context.Context, *inspection) error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = &fault.Error{Reason: fault.Incompatible, Op: "inspect", Subject: i.Address(), Err: errStrange,
+				Hint: "see that a vCenter is behind this address, and nothing in between that changes its answers"}
+		}
+	}()
 	if err := i.valid(); err != nil {
 		return err
 	}

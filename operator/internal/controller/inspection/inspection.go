@@ -168,9 +168,15 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	}
 }
 
-// results asks cluster and vCenters.
-func (i *Inspector) results(ctx context.Context, q preflight.Question) []preflight.Result {
+// results asks cluster and vCenters. A run is beside the passes, where nobody else catches a
+// panic: it would end the operator, and its repairs, again after each start.
+func (i *Inspector) results(ctx context.Context, q preflight.Question) (results []preflight.Result) {
 	wants, uses := preflight.WantsOf(q.Spec)
+	defer func() {
+		if recover() != nil {
+			results = preflight.Check(preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: preflight.Cluster{Err: unexpected("check", "what was found")}})
+		}
+	}()
 	s := preflight.Snapshot{Now: i.Now(), Wants: wants, Cluster: clusterstate.Read(ctx, i.Reader, q.Spec.ExcludedNodes), VCenters: make([]preflight.VCenter, len(uses))}
 	var g errgroup.Group
 	g.SetLimit(sideBySide)

@@ -217,3 +217,38 @@ func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 	close(goOn)
 	s.ask(t, "one")
 }
+
+// What nobody expects of a vCenter ends neither the operator nor the way to the vCenter.
+func TestAnUnexpectedAnswerEndsNothing(t *testing.T) {
+	for name, answer := range map[string]func(string, vcenter.Ask) preflight.VCenter{
+		"before the login": func(string, vcenter.Ask) preflight.VCenter { panic("canary") },
+		"after the login": func(_ string, ask vcenter.Ask) preflight.VCenter {
+			ask.LoggedIn()
+			panic("canary")
+		},
+	} {
+		s := start(t, answer)
+		for _, id := range []string{"one", "two"} {
+			r := found(s.ask(t, id), "vcenter-connection", "a")
+			require.Equal(t, preflight.BlockInstall, r.Action, name)
+			require.Contains(t, r.Found, "does not expect", name)
+			require.NotContains(t, r.Found, "canary", name)
+		}
+		_, leave, err := s.Logins.Enter(t.Context(), logins.Question{Host: "a.site", Username: "vdo@site", Password: "canary"}, time.Now)
+		require.NoError(t, err, name)
+		leave()
+	}
+	s := start(t, loggedIn)
+	s.Reader = panics{s.Reader}
+	require.Contains(t, found(s.ask(t, "one"), "cluster", "").Found, "does not expect")
+}
+
+// panics reads no nodes.
+type panics struct{ client.Reader }
+
+func (p panics) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, nodes := list.(*corev1.NodeList); nodes {
+		panic("canary")
+	}
+	return p.Reader.List(ctx, list, opts...)
+}

@@ -3,6 +3,7 @@ package inspection
 import (
 	"context"
 	"errors"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,7 +19,12 @@ import (
 )
 
 // vcenter asks one vCenter, if its account was let in and is not known to be refused since.
-func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) preflight.VCenter {
+func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vcenter.Ask) (found preflight.VCenter) {
+	defer func() {
+		if recover() != nil {
+			found = preflight.VCenter{Server: name, Err: unexpected("inspect", "VsphereCloudConfig "+name)}
+		}
+	}()
 	var vcc v1alpha1.VsphereCloudConfig
 	if err := i.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &vcc); err != nil {
 		return preflight.VCenter{Server: name, Err: unread(name, err)}
@@ -50,6 +56,8 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 		leave()
 		return preflight.VCenter{Server: spec.VcIP, Username: account.Username, Err: known.Err}
 	}
+	leave = sync.OnceFunc(leave)
+	defer leave()
 	in := false
 	ask.LoggedIn = func() {
 		in = true
@@ -62,9 +70,14 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	}, ask)
 	if !in {
 		i.Logins.Learn(q, found.Err, i.Now())
-		leave()
 	}
 	return found
+}
+
+// unexpected is what is said of a panic: its text may quote what somebody else wrote.
+func unexpected(op, subject string) error {
+	return &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: errors.New("something came that this program does not expect"),
+		Hint: "report it with the operator's version; where one check is at fault, spec.preflight can turn it down"}
 }
 
 func unread(name string, err error) error {
