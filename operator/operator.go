@@ -95,7 +95,7 @@ type Options struct {
 // Run runs the operator until ctx is over. A fault at the start says what to do.
 func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	if o.OTLPEndpoint != "" {
-		stop, err := tracing.Start(ctx, tracing.Options{Endpoint: o.OTLPEndpoint, Version: o.Version, Namespace: o.Namespace})
+		stop, err := tracing.Start(ctx, tracing.Options{Endpoint: o.OTLPEndpoint, Version: o.Version, Namespace: o.Namespace, Log: o.Log})
 		if err != nil {
 			return err
 		}

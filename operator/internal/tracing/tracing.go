@@ -6,7 +6,9 @@
 // wrote. While tracing is off, [Span] does nothing but look whether it is.
 //
 // Login and certificates of the collector come from the variables of the OpenTelemetry
-// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like.
+// specification: OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and the like. Where
+// one of them cannot be read tracing is not begun. Their values are never printed, nor is what
+// the collector answers; that it takes no spans is logged once an hour.
 package tracing
 
 import (
@@ -18,6 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -33,6 +37,7 @@ type Options struct {
 	Endpoint  string // URL of the collector, such as https://otel.site.example:4318; required
 	Version   string // of the program
 	Namespace string // of the operator
+	Log       logr.Logger
 }
 
 // active is what spans are begun with, nil while tracing is off.
@@ -53,8 +58,14 @@ func Start(ctx context.Context, o Options) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	wrong := &complaints{}
+	otel.SetLogger(logr.New(wrong))
+	otel.SetErrorHandler(&unsent{log: o.Log})
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(to))
 	if err != nil {
+		return nil, bad(err)
+	}
+	if err := wrong.err(); err != nil {
 		return nil, bad(err)
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(resource.NewSchemaless(
