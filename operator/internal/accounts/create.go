@@ -154,8 +154,25 @@ func (s *Site) look(ctx context.Context, r *record, p *Place, a account, found *
 	if err := s.spare(r, p, a, &plan); err != nil {
 		return err
 	}
+	if err := try(ctx, p, a); err != nil {
+		return err
+	}
 	found.plan = &plan
 	return s.intend(ctx, r, p, &plan)
+}
+
+// try logs in with the password of an account that is made elsewhere, so that a wrong one is
+// known before anything is changed. That the account has no role yet is no fault.
+func try(ctx context.Context, p *Place, a account) error {
+	if a.made {
+		return nil
+	}
+	_, err := p.Verify(ctx, a.Login)
+	switch fault.ReasonOf(err) {
+	case fault.Unauthorized, fault.AccountLocked, fault.InvalidInput:
+		return err
+	}
+	return nil
 }
 
 // ours says whether an account is there. One that was not made here is a fault.
@@ -328,8 +345,8 @@ func (s *Site) verify(ctx context.Context, p *Place, l Login) error {
 			if err == nil {
 				err = fmt.Errorf("the vCenter says that it still lacks %s", strings.Join(missing, "; "))
 			}
-			return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + l.Username + " in", Subject: p.Server, Err: err,
-				Hint: "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"}
+			hint := "the Secret is not written; run the same command again, and see what overrules the permissions: vdoctl users plan"
+			return &fault.Error{Reason: fault.Incomplete, Op: "verify account " + l.Username + " in", Subject: p.Server, Err: err, Hint: cmp.Or(fault.HintOf(err), hint)}
 		}
 		if err := pause(ctx, poll); err != nil {
 			return err

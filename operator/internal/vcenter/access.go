@@ -2,6 +2,7 @@ package vcenter
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/vmware/govmomi/object"
@@ -61,27 +62,24 @@ func (i *inspection) access(ctx context.Context, a *Access) error {
 }
 
 // holdsVolumes says whether a datastore may be one for volumes: more than one of the hosts
-// that nodes run on mount it, or the only one there is. While no node is known, whether it
-// is in a configured datacenter.
+// that nodes run on mount it, or the only one of a cluster does, since a zone may be one
+// host. While no node is known, whether it is in a configured datacenter.
 func (i *inspection) holdsVolumes(r preflight.Ref) bool {
-	hosts := map[preflight.Ref]bool{}
+	at := slices.IndexFunc(i.found.Datastores, func(d preflight.Datastore) bool { return d.Ref == r })
+	hosts, mounting := map[preflight.Ref]map[preflight.Ref]bool{}, map[preflight.Ref]preflight.Ref{} // by cluster; clusters, by host
 	for n := range i.found.Machines {
-		hosts[i.found.Machines[n].Host] = true
-	}
-	if len(hosts) == 0 {
-		return i.inside(r)
-	}
-	mounted := 0
-	for n := range i.found.Datastores {
-		if d := &i.found.Datastores[n]; d.Ref == r {
-			for h := range hosts {
-				if d.Hosts[h] {
-					mounted++
-				}
-			}
+		host := i.found.Machines[n].Host
+		cluster := i.found.Objects[host].Parent
+		if hosts[cluster] == nil {
+			hosts[cluster] = map[preflight.Ref]bool{}
+		}
+		hosts[cluster][host] = true
+		if at >= 0 && i.found.Datastores[at].Hosts[host] {
+			mounting[host] = cluster
 		}
 	}
-	return mounted > 1 || mounted == 1 && len(hosts) == 1
+	alone := slices.ContainsFunc(slices.Collect(maps.Values(mounting)), func(cluster preflight.Ref) bool { return len(hosts[cluster]) == 1 })
+	return len(hosts) == 0 && i.inside(r) || len(mounting) > 1 || alone
 }
 
 func (i *inspection) existing(ctx context.Context, a *Access) error {

@@ -1,6 +1,7 @@
 package vcenter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,14 +27,24 @@ func QualifiedAccount(user string) bool { return preflight.QualifiedAccount(user
 func (t Target) valid() error {
 	var errs []error
 	for _, f := range []struct{ key, value string }{{"username", t.Username}, {"password", string(t.Password)}} {
-		if strings.TrimSpace(f.value) == "" {
-			errs = append(errs, &fault.Error{
-				Reason: fault.InvalidInput, Op: "log in to", Subject: t.Address(),
-				Err:  fmt.Errorf("the Secret's key %s is absent or empty", f.key),
-				Hint: "give the Secret that spec.credentials names the keys username and password"})
+		if strings.TrimSpace(f.value) != "" {
+			continue
 		}
+		empty := &fault.Error{
+			Reason: fault.InvalidInput, Op: "log in to", Subject: t.Address(),
+			Err:  fmt.Errorf("the Secret's key %s is absent or empty", f.key),
+			Hint: "give the Secret that spec.credentials names the keys username and password"}
+		if t.Given != "" {
+			empty.Err, empty.Hint = fmt.Errorf("the %s is empty", f.key), "correct "+t.Given
+		}
+		errs = append(errs, empty)
 	}
 	return fault.Join(errs...)
+}
+
+// given is what the account and its password are given by.
+func (t Target) given() string {
+	return cmp.Or(t.Given, "the Secret that spec.credentials names")
 }
 
 // classifyLogin tells the ways apart in which a login fails.
@@ -43,15 +54,15 @@ func (t Target) classifyLogin(err error) error {
 	case strings.Contains(strings.ToLower(text), "locked"):
 		f.Reason = fault.AccountLocked
 		f.Err = fmt.Errorf("the account %s is locked", t.Username)
-		f.Hint = "unlock it in the vCenter (or wait until the lock ends by itself), and put the right password into the Secret: every process that uses the old one locks it again"
+		f.Hint = "unlock it in the vCenter (or wait until the lock ends by itself), and put the right password into " + t.given() + ": every process that uses the old one locks it again"
 	case is[*types.InvalidLogin](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the vCenter refuses the user name or password of %s%s", t.Username, noDomain(t.Username))
-		f.Hint = "correct the Secret that spec.credentials names; it is not tried again before it changes, so that the account is not locked"
+		f.Hint = "correct " + t.given() + "; it is not tried again before it changes, so that the account is not locked"
 	case is[*types.PasswordExpired](err):
 		f.Reason = fault.Unauthorized
 		f.Err = fmt.Errorf("the password of %s is expired", t.Username)
-		f.Hint = "set a new password in the vCenter and put it into the Secret that spec.credentials names"
+		f.Hint = "set a new password in the vCenter and put it into " + t.given()
 	case is[*types.NoPermission](err):
 		f.Reason = fault.Forbidden
 		f.Err = fmt.Errorf("the account %s has no role in this vCenter", t.Username)

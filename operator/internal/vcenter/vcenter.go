@@ -46,6 +46,7 @@ type Target struct {
 	Port        int    // default 443
 	Username    string
 	Password    Password
+	Given       string // what the account and password are given by, for hints; default: the Secret that spec.credentials names
 	Trust       Trust
 	Datacenters []string      // paths of datacenters that have to be there; empty asks for none in particular
 	Timeout     time.Duration // of the whole check; default 30 s

@@ -12,13 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
@@ -33,6 +30,8 @@ type accountChanges struct {
 	Secret  string            `json:"secret"`
 	DryRun  bool              `json:"dryRun,omitempty"`
 	Changes []accounts.Change `json:"changes"`
+
+	failed bool
 }
 
 type accountOptions struct {
@@ -41,7 +40,9 @@ type accountOptions struct {
 	consentFlags
 
 	secret, passwordFrom string
-	timeout              time.Duration
+	// looked is what was found in each vCenter, by its name.
+	looked  map[string]asked
+	timeout time.Duration
 }
 
 const adminHelp = `
@@ -150,13 +151,23 @@ func (o *accountOptions) change(ctx context.Context, do func(context.Context, *a
 			return err
 		}
 	}
-	return o.each(list, all)
+	err = o.each(list, all)
+	if err == nil && len(o.looked) > 0 && o.secret == "" { // else nodes may be in the vCenters of other Secrets
+		o.warn(sites.nodes, slices.Collect(maps.Values(o.looked)))
+	}
+	return err
 }
 
-// agreed shows what would be done, and asks whether to do it.
+// agreed shows what would be done, and asks whether to do it. Standard output is for what is
+// done, where that is read by a program.
 func (o *accountOptions) agreed(ctx context.Context, list []*accounts.Site, do func(*accounts.Site) error) error {
 	ahead := *o
 	ahead.dryRun = true
+	if o.format != flags.Text {
+		beside := *o.app
+		beside.out = o.err
+		ahead.app, ahead.format = &beside, flags.Text
+	}
 	if err := ahead.each(list, do); err != nil {
 		return err
 	}
@@ -170,7 +181,9 @@ func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) err
 	for _, s := range list {
 		s.DryRun = o.dryRun
 		shown := o.show(s)
-		errs = append(errs, do(s))
+		err := do(s)
+		shown.failed = err != nil
+		errs = append(errs, err)
 		out = append(out, *shown)
 	}
 	if o.format == flags.Text {
@@ -179,6 +192,17 @@ func (o *accountOptions) each(list []*accounts.Site, do func(*accounts.Site) err
 		errs = append(errs, o.print(o.out, out, nil))
 	}
 	return fault.Join(errs...)
+}
+
+// givenBy says what the drivers' account comes from; "" for the Secret.
+func (o *accountOptions) givenBy() string {
+	if o.passwordFrom != "" {
+		return "--principal, or the password in --account-password-file " + fault.Quote(o.passwordFrom)
+	}
+	if _, set := o.getenv(accountPasswordEnv); set {
+		return "--principal, or the password in " + accountPasswordEnv
+	}
+	return ""
 }
 
 // account is what is said of the account that the drivers are to have.
@@ -198,115 +222,22 @@ func (o *accountOptions) account() (accounts.Login, error) {
 	return l, nil
 }
 
-// accountSites are the accounts of a configuration, and the sessions at their vCenters.
-type accountSites struct {
-	list []*accounts.Site
-	open []*vcenter.Admin
-}
-
-func (l *accountSites) close() {
-	for _, a := range l.open {
-		a.Close()
-	}
-}
-
-// sites are the accounts of the configuration, with a session at each of their vCenters.
-func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error) {
-	c, err := o.cluster.client()
-	if err != nil {
-		return out, err
-	}
-	s, state, err := o.configuration(ctx, o.siteFlags, false)
-	if err = fault.Join(err, state.Err); err != nil {
-		return out, err
-	}
-	s.preferAsked, s.ask = true, o.asker(o.app)
-	var system corev1.Namespace
-	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
-		return out, clusterFault("read namespace kube-system", err)
-	}
-	var errs []error
-	for _, v := range s.vcenters {
-		if o.secret == "" || v.config != nil && v.config.Spec.Credentials == o.secret {
-			errs = append(errs, o.addTo(ctx, c, &out, v, configuration{s, state.Nodes}))
-		}
-	}
-	for _, at := range out.list {
-		at.Cluster, at.Wait = string(system.UID), o.timeout
-	}
-	err = fault.Join(errs...)
-	if err == nil && len(out.list) == 0 {
-		err = &fault.Error{Reason: fault.NotFound, Op: "find the accounts of the configuration", Err: errors.New("no VsphereCloudConfig names the Secret"), Hint: "correct --secret, or apply a VsphereCloudConfig"}
-	}
-	return out, err
-}
-
-// addTo logs in to a vCenter, and adds it to the account of its Secret.
-func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountSites, v configured, in configuration) error {
-	target, err := in.site.target(ctx, v)
-	if err != nil {
-		return err
-	}
-	at, err := siteFor(ctx, c, &l.list, v)
-	if err != nil {
-		return err
-	}
-	admin, err := vcenter.Open(ctx, target)
-	if err != nil {
-		return err
-	}
-	l.open = append(l.open, admin)
-	at.Places = append(at.Places, o.place(v, admin, target, vcenter.Ask{Nodes: in.nodes, Features: o.features(&in.site, v)}))
-	return nil
-}
-
-// configuration is what the accounts are for.
-type configuration struct {
-	site  site
-	nodes []preflight.Node
-}
-
-// siteFor is the account of a vCenter's Secret: in the resource's namespace or, where it is
-// there, in kube-system.
-func siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, v configured) (*accounts.Site, error) {
-	name, ns := v.config.Spec.Credentials, v.config.Namespace
-	var there corev1.Secret
-	for _, at := range []string{credentials.Fallback, v.config.Namespace} {
-		err := c.Get(ctx, client.ObjectKey{Namespace: at, Name: name}, &there)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, clusterFault("read Secret "+at+"/"+name, err)
-		}
-		if err == nil {
-			ns = at
-		}
-	}
-	for _, s := range *list {
-		if s.Namespace == ns && s.Secret == name {
-			return s, nil
-		}
-	}
-	s := &accounts.Site{API: c, Namespace: ns, Secret: name}
-	*list = append(*list, s)
-	return s, nil
-}
-
 func (o *accountOptions) place(v configured, admin *vcenter.Admin, t vcenter.Target, ask vcenter.Ask) accounts.Place {
 	return accounts.Place{
 		Name: v.Name, Server: strings.TrimSuffix(t.Address(), ":443"), User: admin.User, VCenter: admin,
 		Plan: func(ctx context.Context, principal string) (privileges.Plan, error) {
-			found, access := vcenter.InspectAccess(ctx, t, ask, principal)
-			if found.Err != nil {
-				return privileges.Plan{}, found.Err
+			a := asked{features: ask.Features}
+			a.found, a.access = vcenter.InspectAccess(ctx, t, ask, principal)
+			a.found.Name, a.found.Server = v.Name, strings.TrimSuffix(t.Address(), ":443")
+			o.looked[v.Name] = a
+			if err := fault.Join(a.found.Err, a.noDatastore()); err != nil {
+				return privileges.Plan{}, err
 			}
-			objects := access.Objects
-			if o.folders {
-				objects = inFolders(objects)
-			}
-			return privileges.NewPlan(ask.Features, access.Principal, objects, o.folders, access.Existing), nil
+			return o.planOf(&a), nil
 		},
 		Verify: func(ctx context.Context, l accounts.Login) ([]string, error) {
 			as := t
-			as.Username, as.Password = l.Username, l.Password
+			as.Username, as.Password, as.Given = l.Username, l.Password, o.givenBy()
 			a := asked{features: ask.Features}
 			a.found, a.access = vcenter.InspectAccess(ctx, as, ask, "")
 			return missingOf(&a)
@@ -358,9 +289,6 @@ func changeText(c accounts.Change, dry bool) string {
 			text += " " + more.word + " " + more.name
 		}
 	}
-	if c.Account != "" && !strings.Contains(c.Name, c.Account) {
-		text += " for " + c.Account
-	}
 	if c.Note != "" {
 		text += " (" + c.Note + ")"
 	}
@@ -374,7 +302,7 @@ func (o *accountOptions) rest(list []accountChanges) error {
 		count := map[string]int{}
 		for _, c := range x.Changes {
 			if c.On != "" {
-				count[fmt.Sprintf("%s %s %s in %s", c.Do, c.Kind, c.Name, c.VCenter)]++
+				count[fmt.Sprintf("%s %s %s in %s for %s", c.Do, c.Kind, c.Name, c.VCenter, c.Account)]++
 			}
 		}
 		for _, what := range slices.Sorted(maps.Keys(count)) {
@@ -382,7 +310,7 @@ func (o *accountOptions) rest(list []accountChanges) error {
 				l.printf("  %s: on %d more", what, more)
 			}
 		}
-		if !slices.ContainsFunc(x.Changes, func(c accounts.Change) bool { return c.Do != accounts.Leave && c.Do != accounts.Wait }) {
+		if !x.failed && !slices.ContainsFunc(x.Changes, func(c accounts.Change) bool { return c.Do != accounts.Leave && c.Do != accounts.Wait }) {
 			l.printf("  nothing to do for %s", x.Secret)
 		}
 	}

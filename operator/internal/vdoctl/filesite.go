@@ -71,7 +71,7 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 		}
 	}
 	s := siteOf(read.config, read.vcenters, read)
-	s.ask = f.asker(a)
+	f.asks(a, &s)
 	return s, nil
 }
 
@@ -208,6 +208,19 @@ func (o *objects) add(object runtime.Object) error {
 		o.maps[client.ObjectKeyFromObject(object)] = object
 	}
 	return nil
+}
+
+// asks has the account of the flags used where a Secret is not there.
+func (f *siteFlags) asks(a *app, s *site) {
+	s.ask = f.asker(a)
+	password := "the password that you type"
+	if _, set := a.getenv(passwordEnv); set {
+		password = "the password in " + passwordEnv
+	}
+	if f.passwordFile != "" {
+		password = "the password in --password-file " + fault.Quote(f.passwordFile)
+	}
+	s.given = "--username, or " + password
 }
 
 // asker returns how an account is found whose Secret is not in the file: the flags and the

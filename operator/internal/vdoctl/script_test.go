@@ -134,11 +134,17 @@ func TestScripts(t *testing.T) {
 	c := control(t)
 	east, west := vcenters(t)
 	populate(t, clientOf(t, c), east)
+	east.SetPassword("k8s@corp.example", "Corp-canary#4")
+	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network", false))
+	require.NoError(t, clientOf(t, c).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "users"}}))
+	require.NoError(t, clientOf(t, c).Create(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
+		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}))
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ADMIN_KUBECONFIG", c.Kubeconfig())
 			env.Setenv("USERNAME", vcsim.Admin.Username)
+			env.Setenv("ADMINISTRATOR", vcsim.Administrator.Username)
 			env.Setenv("EAST", east.Address())
 			for name, data := range map[string]string{
 				"both.yaml": site(east, west, vcsim.Admin.Password) + bothVCenters, "east.yaml": site(east, west, vcsim.Admin.Password) + eastAlone,
@@ -147,7 +153,7 @@ func TestScripts(t *testing.T) {
       - {id: topology-category, action: Warn, reason: west is made ready on Monday}
       - {id: vcenter-excess, action: Disabled, reason: a lab}
 `,
-				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n",
+				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n", "admin": vcsim.Administrator.Password + "\n", "wrong": "canary-Wrong#3\n", "corp": "Corp-canary#4\n",
 				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
 			} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), []byte(data), 0o600); err != nil {

@@ -27,6 +27,8 @@ type site struct {
 	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
 	ask func(ctx context.Context, server string) (credentials.Credentials, error)
+	// given says what that account comes from.
+	given string
 	// preferAsked asks also where the Secret is there: somebody else logs in.
 	preferAsked bool
 }
@@ -99,7 +101,7 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 	if s.preferAsked || err != nil && s.ask != nil && read.Username == "" && isMissing(err) {
 		ca := read.CA
 		read, err = s.ask(ctx, spec.VcIP)
-		read.CA, read.Version = ca, ""
+		read.CA, read.Version, t.Given = ca, "", s.given
 	}
 	if err != nil {
 		return t, err

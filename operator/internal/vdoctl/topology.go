@@ -253,7 +253,8 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 	if err != nil {
 		return s, nil, err
 	}
-	s.preferAsked, s.ask = true, o.asker(o.app)
+	s.preferAsked = true
+	o.asks(o.app, &s)
 	if o.vcenter != "" {
 		s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.Name != o.vcenter })
 	}

@@ -121,7 +121,7 @@ type asked struct {
 
 // access asks each vCenter. One that cannot be asked is a fault beside what the others
 // answered.
-func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
+func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
 	}
@@ -132,9 +132,8 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 	errs := []error{state.Err}
 	s.preferAsked = o.username != ""
 	if s.preferAsked {
-		s.ask = o.asker(o.app)
+		o.asks(o.app, &s)
 	}
-	var out []asked
 	for _, v := range s.vcenters {
 		a, err := o.accessAt(ctx, &s, v, state.Nodes)
 		if err != nil {
@@ -142,6 +141,9 @@ func (o *usersOptions) access(ctx context.Context) ([]asked, error) {
 			continue
 		}
 		out = append(out, a)
+	}
+	if len(out) == len(s.vcenters) {
+		o.warn(state.Nodes, out)
 	}
 	return out, fault.Join(errs...)
 }
@@ -170,12 +172,10 @@ func (o *usersOptions) plan(ctx context.Context) error {
 	plans := make([]usersPlan, 0, len(list))
 	for i := range list {
 		a := &list[i]
-		objects := a.access.Objects
-		if o.folders {
-			objects = inFolders(objects)
+		plans = append(plans, usersPlan{VCenter: a.found.Name, Server: a.found.Server, Plan: o.planOf(a)})
+		if err := a.noDatastore(); err != nil {
+			o.warning(err)
 		}
-		plans = append(plans, usersPlan{VCenter: a.found.Name, Server: a.found.Server,
-			Plan: privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)})
 	}
 	if len(plans) == 0 && failed != nil {
 		return failed
@@ -188,6 +188,15 @@ func (o *usersOptions) plan(ctx context.Context) error {
 		write = func(w io.Writer) error { return powercliScript(w, plans) }
 	}
 	return fault.Join(failed, o.print(o.out, plans, write))
+}
+
+// planOf is what an account needs in a vCenter.
+func (o *usersOptions) planOf(a *asked) privileges.Plan {
+	objects := a.access.Objects
+	if o.folders {
+		objects = inFolders(objects)
+	}
+	return privileges.NewPlan(a.features, a.access.Principal, objects, o.folders, a.access.Existing)
 }
 
 // inFolders puts folders in the place of VMs. A VM that is in none stays.

@@ -211,7 +211,8 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	if state.Nodes, err = o.selected(state.Nodes); err != nil {
 		return err
 	}
-	s.preferAsked, s.ask = true, o.asker(o.app)
+	s.preferAsked = true
+	o.asks(o.app, &s)
 	r, err := o.look(ctx, s, state.Nodes, state)
 	if err != nil {
 		return err
