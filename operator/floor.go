@@ -1,16 +1,14 @@
 package operator
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 )
 
 const maxFloorFile = 1 << 20 // bytes of the policy, and of each file that it names
@@ -23,24 +21,7 @@ func readFloor(name string) (p *trust.Policy, id string, err error) {
 	if name == "" {
 		return nil, "", nil
 	}
-	data, err := readFloorFile(name)
-	if err != nil {
-		return nil, "", err
-	}
-	sum := sha256.New()
-	_, _ = sum.Write(data)
-	p, err = trust.ParsePolicy(name, data, func(path string) ([]byte, error) {
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(name), path)
-		}
-		file, err := readFloorFile(path)
-		_, _ = sum.Write(file)
-		return file, err
-	})
-	if err != nil {
-		return nil, "", &fault.Error{Reason: fault.InvalidInput, Op: "read --trust-floor", Err: err, Hint: fault.HintOf(err)}
-	}
-	return p, hex.EncodeToString(sum.Sum(nil)), nil
+	return driverbundle.ReadFloor(name, readFloorFile)
 }
 
 func readFloorFile(name string) ([]byte, error) {

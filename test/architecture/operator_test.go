@@ -42,3 +42,19 @@ func TestControllersHaveOneSkeleton(t *testing.T) {
 		}
 	}
 }
+
+// Who is no operator has nothing of a controller but by package preview, which writes nothing.
+func TestControllersAreTheOperatorsAlone(t *testing.T) {
+	const controllers = module + "/operator/internal/controller/"
+	for _, p := range list(t) {
+		from, _ := strings.CutPrefix(p.ImportPath, module+"/")
+		if isTesting(from) || from == "operator" || from == "operator/internal/preview" || strings.HasPrefix(p.ImportPath, controllers) {
+			continue
+		}
+		for _, imported := range p.Imports {
+			if imported != controllers+"condition" {
+				require.False(t, strings.HasPrefix(imported, controllers), "%s imports %s", from, imported)
+			}
+		}
+	}
+}

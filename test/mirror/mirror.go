@@ -175,6 +175,11 @@ releases:
 func (r *Repository) Push(t testing.TB, tag string, b Bundle) image.Digest {
 	t.Helper()
 	g, bytesOf := b.Build(t)
+	return r.push(t, tag, g, bytesOf)
+}
+
+func (r *Repository) push(t testing.TB, tag string, g *bundle.Graph, bytesOf bundles.Store) image.Digest {
+	t.Helper()
 	for _, d := range g.Blobs {
 		r.blob(t, bytesOf[d.Digest.String()], d.MediaType)
 	}

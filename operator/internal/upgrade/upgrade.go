@@ -229,6 +229,12 @@ func (f *Facts) runs(cur revision.Record, driver string) matrix.Version {
 	return runs
 }
 
+// NoWayBack says why a driver that was upgraded could not be gone back with, "" where it could.
+func NoWayBack(marks []OneWay, driver matrix.Driver, before, after matrix.Version) string {
+	f := Facts{OneWay: marks}
+	return f.oneWay(string(driver), before, after)
+}
+
 // oneWay says why a driver may not go from one version to a lower one, "" where it may.
 func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
 	for _, m := range f.OneWay {

@@ -82,7 +82,8 @@ func (*resultError) Error() string { return "see the result" }
 const exitCodesHelp = `Of results:
   8    preflight, nodes check: something blocks an installation or upgrade;
        users verify: a privilege is missing; status: something is not ready;
-       configure: somebody has changed meanwhile what it began with`
+       configure: somebody has changed meanwhile what it began with;
+       plan: it would be held back`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -126,7 +127,7 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 
 func (a *app) addCommands(root *cobra.Command) {
 	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
-	command.Add(root, "run", "While they run", newStatusCommand(a), newUpgradeCommand(a), newSupportBundleCommand(a))
+	command.Add(root, "run", "While they run", newStatusCommand(a), newPlanCommand(a), newUpgradeCommand(a), newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
 	root.AddCommand(newVersionCommand(a))
 	flags.Complete(root)

@@ -58,31 +58,40 @@ func lookAhead(q question, rules map[matrix.Driver]matrix.Rule, pins matrix.Pins
 
 func (q *question) targets() []target {
 	var all []target
-	minor := q.facts.Kubernetes.Minor().Next()
-	if v, err := matrix.ParseKubernetes(minor.String()); err == nil {
-		facts := q.facts
-		facts.Kubernetes = v
-		all = append(all, target{name: "Kubernetes " + minor.String(), facts: facts, covers: func(r matrix.Release) string {
-			if r.Driver == matrix.CPI || r.Kubernetes.Contains(minor) {
-				return ""
-			}
-			return "serves Kubernetes " + r.Kubernetes.String()
-		}})
+	if t, err := kubernetesTarget(q.facts, q.facts.Kubernetes.Minor().Next()); err == nil {
+		all = append(all, t)
 	}
 	for i, vc := range q.facts.VCenters {
 		for _, next := range following(vc.Version) {
-			facts := q.facts
-			facts.VCenters = slices.Clone(facts.VCenters)
-			facts.VCenters[i] = matrix.VCenter{Name: vc.Name, Version: next}
-			all = append(all, target{name: fmt.Sprintf("vCenter %s %s", vc.Name, next), facts: facts, covers: func(r matrix.Release) string {
-				if r.VSphere.Contains(next) {
-					return ""
-				}
-				return "serves vSphere " + r.VSphere.String()
-			}})
+			all = append(all, vCenterTarget(q.facts, i, next))
 		}
 	}
 	return all
+}
+
+// kubernetesTarget is an upgrade of Kubernetes to a minor.
+func kubernetesTarget(facts matrix.Facts, minor matrix.Minor) (target, error) {
+	v, err := matrix.ParseKubernetes(minor.String())
+	facts.Kubernetes = v
+	return target{name: "Kubernetes " + minor.String(), facts: facts, covers: func(r matrix.Release) string {
+		if r.Driver == matrix.CPI || r.Kubernetes.Contains(minor) {
+			return ""
+		}
+		return "serves Kubernetes " + r.Kubernetes.String()
+	}}, err
+}
+
+// vCenterTarget is an upgrade of one vCenter.
+func vCenterTarget(facts matrix.Facts, i int, to matrix.Version) target {
+	facts.VCenters = slices.Clone(facts.VCenters)
+	name := facts.VCenters[i].Name
+	facts.VCenters[i] = matrix.VCenter{Name: name, Version: to}
+	return target{name: fmt.Sprintf("vCenter %s %s", name, to), facts: facts, covers: func(r matrix.Release) string {
+		if r.VSphere.Contains(to) {
+			return ""
+		}
+		return "serves vSphere " + r.VSphere.String()
+	}}
 }
 
 // following are the next update and the next major version of vSphere.

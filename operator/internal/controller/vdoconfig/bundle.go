@@ -156,18 +156,24 @@ func (g *gatherer) verifiedBundle(b *v1alpha1.DriverBundle, policy string) bool 
 
 // findBundle returns the bundle named, or the only one there is.
 func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, error) {
+	return FindBundle(ctx, g.Client, g.config)
+}
+
+// FindBundle returns the DriverBundle that a VDOConfig names, or the only one there is.
+func FindBundle(ctx context.Context, c client.Reader, config *v1alpha1.VDOConfig) (*v1alpha1.DriverBundle, error) {
+	namespace := config.Namespace
 	var all v1alpha1.DriverBundleList
-	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
+	if err := c.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
 	}
-	if ref := g.config.Spec.Bundle; ref != nil {
+	if ref := config.Spec.Bundle; ref != nil {
 		for i := range all.Items {
 			if all.Items[i].Name == ref.Name {
 				return &all.Items[i], nil
 			}
 		}
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has no DriverBundle of that name", g.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle " + ref.Name, Err: fmt.Errorf("namespace %s has no DriverBundle of that name", namespace),
 			Hint: "correct spec.bundle.name, or create the DriverBundle",
 		}
 	}
@@ -176,7 +182,7 @@ func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, erro
 		return &all.Items[0], nil
 	case 0:
 		return nil, &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has no DriverBundle", g.name.Namespace),
+			Reason: fault.NotFound, Op: "find", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has no DriverBundle", namespace),
 			Hint: "create a DriverBundle whose spec.reference is the bundle in the mirror",
 		}
 	}
@@ -186,7 +192,7 @@ func (g *gatherer) findBundle(ctx context.Context) (*v1alpha1.DriverBundle, erro
 	}
 	slices.Sort(names)
 	return nil, &fault.Error{
-		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has %d: %s", g.name.Namespace, len(names), few(names)),
+		Reason: fault.InvalidInput, Op: "choose", Subject: "DriverBundle", Err: fmt.Errorf("namespace %s has %d: %s", namespace, len(names), few(names)),
 		Hint: "name one in spec.bundle.name",
 	}
 }

@@ -12,7 +12,8 @@
 //	assess.go   judges the drivers, after what was changed
 //	status.go   all of it → status; pure. Package reconciler writes it
 //
-// Removal is in remove.go. A pass never waits: where a stage has to be healthy before the
+// Removal is in remove.go. What a pass would do in another site is in preview.go, which does
+// nothing, and in route.go, which is pure: for who plans an upgrade. A pass never waits: where a stage has to be healthy before the
 // next one, the pass ends, and what it waits for starts another one.
 //
 // # What is never at stake

@@ -13,6 +13,11 @@ import (
 
 func ask(t *testing.T, kubernetes, bundle string, edit func(*question)) decision {
 	t.Helper()
+	return decide(questionTo(t, kubernetes, bundle, edit))
+}
+
+func questionTo(t *testing.T, kubernetes, bundle string, edit func(*question)) question {
+	t.Helper()
 	doc, err := matrix.Parse("default", matrix.Default())
 	require.NoError(t, err)
 	version, err := matrix.ParseKubernetes(kubernetes)
@@ -31,7 +36,7 @@ func ask(t *testing.T, kubernetes, bundle string, edit func(*question)) decision
 	if edit != nil {
 		edit(&q)
 	}
-	return decide(q)
+	return q
 }
 
 func split(s string) []string {

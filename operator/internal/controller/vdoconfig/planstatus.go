@@ -30,8 +30,11 @@ type shown struct {
 	held     string                 // why the rest is not done now
 }
 
-// status is the plan for a person: pure.
-func (s shown) status() *v1alpha1.PlanStatus {
+// status is the plan for a person, as far as a status has room: pure.
+func (s shown) status() *v1alpha1.PlanStatus { return s.within(maxPlanSteps, maxPlanBytes) }
+
+// within is the plan with so many steps at most, in so many bytes: pure.
+func (s shown) within(steps, bytes int) *v1alpha1.PlanStatus {
 	st := &v1alpha1.PlanStatus{Held: condition.Cut(s.held, maxPlanHeld)}
 	if s.decision.from != nil {
 		st.Bundle = s.decision.from.reference()
@@ -60,16 +63,15 @@ func (s shown) status() *v1alpha1.PlanStatus {
 		st.Actions = append(st.Actions, v1alpha1.PlanCount{Action: string(action), Count: n})
 	}
 	slices.SortFunc(st.Actions, func(a, b v1alpha1.PlanCount) int { return cmp.Compare(a.Action, b.Action) })
-	st.Steps, st.Omitted = planSteps(todo)
+	st.Steps, st.Omitted = planSteps(todo, steps, bytes)
 	return st
 }
 
 // planSteps lists as many steps as there is room for, and counts the others.
-func planSteps(todo []plan.Step) (listed []v1alpha1.PlanStep, omitted int) {
+func planSteps(todo []plan.Step, steps, room int) (listed []v1alpha1.PlanStep, omitted int) {
 	slices.SortStableFunc(todo, func(a, b plan.Step) int {
 		return cmp.Or(slices.Index(inOrder, a.Driver)-slices.Index(inOrder, b.Driver), a.Compare(b.Key))
 	})
-	room := maxPlanBytes
 	for i, s := range todo {
 		step := v1alpha1.PlanStep{
 			Action: string(s.Action), Driver: string(s.Driver), Kind: s.Kind, Namespace: s.Namespace, Name: s.Name,
@@ -79,7 +81,7 @@ func planSteps(todo []plan.Step) (listed []v1alpha1.PlanStep, omitted int) {
 			step.Cause = ""
 		}
 		room -= size(step)
-		if i == maxPlanSteps || room < 0 {
+		if i == steps || room < 0 {
 			return listed, len(todo) - i
 		}
 		listed = append(listed, step)

@@ -113,13 +113,18 @@ func (s *site) stranded(b *opened) []matrix.ReleaseID {
 	return all
 }
 
-// choose decides from a bundle; drivers at fault are left as they are.
-func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
-	q := question{
+// questionOf is what is asked of a bundle's matrix.
+func (s *site) questionOf(b *opened, hold error) question {
+	return question{
 		spec: s.config.Spec, manual: !s.revisions.approved && manual(&s.config.Spec, b.source), hold: hold, holds: s.holds(), document: b.matrix, available: available(b.contents.Lock),
 		refused: s.unlisted(b),
 		facts:   matrix.Facts{Kubernetes: s.kubernetes.version, VCenters: s.versions, Distribution: s.distribution, Installed: s.installed},
 	}
+}
+
+// choose decides from a bundle; drivers at fault are left as they are.
+func (s *site) choose(b *opened, hold error, faults map[matrix.Driver]error) decision {
+	q := s.questionOf(b, hold)
 	d := decide(q).with(s.retained, q)
 	d.from = b
 	for driver, why := range faults {

@@ -24,7 +24,9 @@ type site struct {
 	// those are as they were last asked for.
 	spec   v1alpha1.VDOConfigSpec
 	frozen string // why nothing but repairs is done, besides what is found
-	now    time.Time
+	// program that makes the passes, where that is not this one: "" for this one.
+	program string
+	now     time.Time
 
 	inventory inventory.Inventory
 	// retained are drivers that are not asked for any more and serve volumes.

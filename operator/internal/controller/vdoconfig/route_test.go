@@ -1,0 +1,114 @@
+package vdoconfig
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// routed is the way of a site on Kubernetes 1.33 and vCenter 8.0.3 to what is assumed, one line
+// for each thing that is done or lacks.
+func routed(t *testing.T, bundle string, a Assume, edit func(*question)) ([]string, *router) {
+	t.Helper()
+	q := questionTo(t, "1.33", bundle, edit)
+	rules, pins, err := policies(q.spec)
+	require.NoError(t, err)
+	upgrades, err := a.upgrades(&site{kubernetes: kubernetes{version: q.facts.Kubernetes}, versions: q.facts.VCenters})
+	require.NoError(t, err)
+	way := &router{question: q, rules: rules, pins: pins, oneWay: []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.7.3")}, Why: "it moves volumes"}}}
+	var out []string
+	for _, h := range way.route(upgrades) {
+		if h.To != "" {
+			out = append(out, h.To)
+		}
+		for _, why := range h.Lacks {
+			out = append(out, "lacks "+why)
+		}
+		for _, m := range h.Moves {
+			line := fmt.Sprintf("%s %s->%s", m.Driver, m.From, m.To)
+			if m.OneWay != "" {
+				line += " one way"
+			}
+			out = append(out, line)
+		}
+	}
+	return out, way
+}
+
+func TestRoute(t *testing.T) {
+	pair := func(q *question) {
+		q.facts.Installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.SnapshotController: mustVersion("8.2.0"), matrix.CSI: mustVersion("3.5.1")}
+	}
+	pinned := func(q *question) {
+		pair(q)
+		q.spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
+	}
+	minor := matrix.Minor{Major: 1, Minor: 34}
+	nine := map[string]matrix.Version{"": mustVersion("9.0.0")}
+	for name, c := range map[string]struct {
+		bundle string
+		assume Assume
+		edit   func(*question)
+		want   []string // each the beginning of a line
+	}{
+		"as it is":                            {pair133, Assume{}, pair, nil},
+		"a newer release":                     {both, Assume{}, pair, []string{"csi 3.5.1->3.7.3 one way"}},
+		"nothing is installed":                {pair133, Assume{}, nil, []string{"cpi ->1.33.1", "snapshot-controller ->8.2.0", "csi ->3.5.1"}},
+		"storage first, then the cloud after": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
+		"the bundle lacks the cloud provider": {both, Assume{Kubernetes: minor}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "lacks the bundle has no drivers for it: cpi@1.34."}},
+		"a pin keeps what does not serve it": {both + " cpi@1.34.0", Assume{Kubernetes: minor}, pinned, []string{"Kubernetes 1.34",
+			"lacks csi@3.5.1 is installed and serves Kubernetes 1.31 to 1.33: upgrade it first; csi@3.7.3 of the bundle serves before and after: pin it first", "lacks the bundle has no drivers for it"}},
+		"the matrix has what the bundle lacks": {pair133 + " cpi@1.34.0", Assume{Kubernetes: minor}, pair, []string{"Kubernetes 1.34",
+			"lacks csi@3.5.1 is installed and serves", "lacks the bundle has no drivers for it"}},
+		"vCenters come first": {both + " cpi@1.34.0", Assume{Kubernetes: minor, VCenters: nine}, pair, []string{"csi 3.5.1->3.7.3", "vCenter vc 9.0.0", "Kubernetes 1.34", "cpi 1.33.1->1.34.0"}},
+		"minor after minor":   {both + " cpi@1.34.0", Assume{Kubernetes: minor.Next()}, pair, []string{"csi 3.5.1->3.7.3", "Kubernetes 1.34", "cpi 1.33.1->1.34.0", "Kubernetes 1.35", "lacks "}},
+		"no release fits now": {"cpi@1.34.0 csi@3.7.3 snapshot-controller@8.2.0", Assume{}, pair, []string{"lacks "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _ := routed(t, c.bundle, c.assume, c.edit)
+			require.Len(t, got, len(c.want), "%s", strings.Join(got, "\n"))
+			for i, want := range c.want {
+				require.True(t, strings.HasPrefix(got[i], want), "%q does not begin with %q", got[i], want)
+			}
+		})
+	}
+}
+
+func TestWhatIsAssumedIsLaterThanWhatIsThere(t *testing.T) {
+	s := &site{kubernetes: kubernetes{version: mustVersion("1.33.4")}, versions: []matrix.VCenter{{Name: "vc", Version: mustVersion("8.0.3")}}}
+	for hint, a := range map[string]Assume{
+		"of 1.33 already":                     {Kubernetes: matrix.Minor{Major: 1, Minor: 32}},
+		"the cluster is of 1.33":              {Kubernetes: matrix.Minor{Major: 1, Minor: 99}},
+		"vCenter vc is of 8.0.3 already":      {VCenters: map[string]matrix.Version{"": mustVersion("7.0.3")}},
+		"no vCenter that drivers use has tha": {VCenters: map[string]matrix.Version{"vd": mustVersion("9.0.0")}},
+	} {
+		_, err := a.upgrades(s)
+		require.ErrorContains(t, err, hint)
+	}
+	all, err := Assume{Kubernetes: matrix.Minor{Major: 1, Minor: 33}, VCenters: map[string]matrix.Version{"vc": mustVersion("8.0.3")}}.upgrades(s)
+	require.NoError(t, err)
+	require.Empty(t, all, "it is there already")
+	_, err = Assume{VCenters: map[string]matrix.Version{"": mustVersion("9.0.0")}}.upgrades(&site{kubernetes: s.kubernetes})
+	require.ErrorContains(t, err, "the version is known")
+}
+
+func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
+	_, way := routed(t, pair133, Assume{Kubernetes: matrix.Minor{Major: 1, Minor: 34}, VCenters: map[string]matrix.Version{"": mustVersion("9.0.0")}}, nil)
+	b := holding(t, "sha256:new", "csi@3.7.3")
+	require.Equal(t, []string{
+		"vdo-bundle lock --drivers cpi,snapshot-controller,csi --k8s 1.33-1.34 --vsphere 9.0.0 -o lock.yaml",
+		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
+		"vdo-bundle push drivers.tar mirror.site/vdo:TAG",
+	}, way.fetching(b, matrix.Minor{Major: 1, Minor: 33}))
+	b.contents.Lock.Platforms = []image.Platform{{OS: "linux", Architecture: "amd64"}}
+	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "ghcr.example/vdo-operator:v1.2.3"}}, bundle.Release{Driver: matrix.HAProxy})
+	require.Contains(t, way.fetching(b, matrix.Minor{Major: 1, Minor: 34})[0], "--k8s 1.34 --vsphere 9.0.0 --operator ghcr.example/vdo-operator:v1.2.3 --services sip --platform linux/amd64 -o")
+}

@@ -1,0 +1,178 @@
+// Package preview makes the operator's passes over a cluster without changing it: what a
+// bundle, or an upgrade of Kubernetes or of a vCenter, would mean is found out by the code that
+// would do it.
+//
+//	p, err := preview.Make(ctx, preview.Options{Config: cfg, Config…}, preview.Wish{Reference: "registry.site/vdo:2"})
+//
+// A pass over the DriverBundle (package driverbundle) resolves, verifies and accepts, or
+// refuses, the bundle that is asked about as if the reference were the DriverBundle's: the
+// same trust policies, the operator's own floor, the same freshness. What it accepts is kept
+// in memory, by the digest that was verified, and nowhere else. A pass over the VDOConfig
+// (package vdoconfig) then plans from it.
+//
+// Of the operator's Deployment is read how it was started: its --trust-floor and its
+// --plain-http. Checks of cluster and vCenters are not made: what the operator found last is
+// in status.preflight.
+//
+// Nothing is written. That is seen to below everything else: a request that is neither a read
+// nor a dry run does not leave this program.
+package preview
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
+)
+
+type (
+	// Preview is what would happen, and what would hold it back.
+	Preview = vdoconfig.Preview
+	// Assume is what is taken for granted of a site.
+	Assume = vdoconfig.Assume
+	// Move is a driver's way from one release to another.
+	Move = vdoconfig.Move
+	// Driver is what becomes of one.
+	Driver = vdoconfig.PreviewDriver
+)
+
+// Options of Make; all are required.
+type Options struct {
+	Config    *rest.Config
+	Namespace string // the operator's
+	Now       func() time.Time
+	UserAgent string // of requests to the mirror
+}
+
+// Wish is what is asked about. The zero value is the site as it is.
+type Wish struct {
+	Assume
+
+	Reference string // of a bundle in the mirror; "": the accepted one
+}
+
+// Make makes a preview for a VDOConfig as it is in the cluster. Errors are faults: of the mirror
+// and of a bundle that would not be accepted among them.
+func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*Preview, error) {
+	e, err := newEdges(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	own := e.client
+	if w.Reference != "" {
+		b, err := e.candidate(ctx, config, w.Reference)
+		if err != nil {
+			return nil, err
+		}
+		own = instead{e.client, b}
+	}
+	r := &vdoconfig.Reconciler{
+		Client: own, Reader: own, Store: e.kept, Trust: e.bundles, Recorder: silent{}, Now: o.Now, Checks: found{},
+		Cluster: &cluster.Cluster{Client: e.client, Reader: e.client, Versions: e.versions, Ask: cluster.Asking(e.config), TrustFloor: e.bundles.FloorID},
+	}
+	return r.Preview(ctx, config, w.Assume)
+}
+
+// edges are what passes read through.
+type edges struct {
+	config   *rest.Config
+	client   client.Client
+	versions discovery.DiscoveryInterface
+	kept     *kept
+	bundles  *driverbundle.Reconciler
+}
+
+func newEdges(ctx context.Context, o Options) (*edges, error) {
+	e := &edges{config: rest.CopyConfig(o.Config)}
+	e.config.Wrap(readsOnly)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	unreached := func(err error) error {
+		return &fault.Error{Reason: fault.Unreachable, Op: "reach the cluster", Err: err, Hint: "see that the kubeconfig names it and that it answers"}
+	}
+	var err error
+	if e.client, err = client.New(e.config, client.Options{Scheme: scheme}); err != nil {
+		return nil, unreached(err)
+	}
+	if e.versions, err = discovery.NewDiscoveryClientForConfig(e.config); err != nil {
+		return nil, unreached(err)
+	}
+	how, err := howStarted(ctx, e.client, o.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	s := store.New(store.Options{Client: e.client, PlainHTTP: how.plainHTTP, UserAgent: o.UserAgent})
+	e.kept = newKept(s)
+	e.bundles = &driverbundle.Reconciler{Reader: e.client, Options: driverbundle.Options{
+		Namespace: o.Namespace, Open: e.kept.open, Store: e.kept, Now: o.Now, Floor: how.floor, FloorID: how.floorID,
+	}}
+	return e, nil
+}
+
+// candidate is the DriverBundle of a VDOConfig as it would be if its reference were another
+// one and had just been looked at.
+func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, reference string) (*v1alpha1.DriverBundle, error) {
+	was, err := vdoconfig.FindBundle(ctx, e.client, config)
+	if err != nil {
+		return nil, err
+	}
+	b := was.DeepCopy()
+	b.Spec.Reference, b.Spec.Versions, b.Spec.Suspend = reference, "", false
+	out, err := e.bundles.Pass(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	out.Record(b)
+	if ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+		why := "it was not looked at"
+		reason := fault.Internal
+		if ready != nil {
+			why, reason = ready.Message, fault.Reason(ready.Reason)
+		}
+		return nil, &fault.Error{Reason: reason, Op: "take", Subject: reference + " for DriverBundle " + b.Name, Err: errors.New(why)}
+	}
+	return b, nil
+}
+
+// readsOnly lets nothing through that writes.
+func readsOnly(next http.RoundTripper) http.RoundTripper { return readOnly{next} }
+
+type readOnly struct{ next http.RoundTripper }
+
+func (r readOnly) RoundTrip(req *http.Request) (*http.Response, error) {
+	read := req.Method == http.MethodGet || req.Method == http.MethodHead
+	if !read && req.URL.Query().Get("dryRun") != metav1.DryRunAll {
+		return nil, &fault.Error{Reason: fault.Internal, Op: "preview", Subject: req.Method + " " + req.URL.Path, Err: errors.New("a preview writes nothing")}
+	}
+	return r.next.RoundTrip(req)
+}
+
+// silent tells nobody of what would happen.
+type silent struct{}
+
+func (silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
+
+// found are the checks that the operator made: they are in the status.
+type found struct{}
+
+func (found) Look(preflight.Question) *preflight.Answer { return nil }

@@ -1,0 +1,324 @@
+package vdoctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
+)
+
+// planReport is what plan prints.
+type planReport struct {
+	// GoesOn is set where nothing would hold it back.
+	GoesOn bool `json:"goesOn"`
+	*preview.Preview
+}
+
+type planOptions struct {
+	*app
+	outputFlags
+
+	kubernetes string
+	vSphere    []string
+	bundle     string
+}
+
+func newPlanCommand(a *app) *cobra.Command {
+	o := &planOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what an upgrade of Kubernetes, of vCenter or of the bundle would mean",
+		Long: `Shows, before anything is touched, what an upgrade of Kubernetes, of a vCenter or of the
+bundle would mean for the drivers of this cluster: which release of each would be chosen
+and why, what the running ones do not serve any more, in which order what is upgraded,
+what cannot be gone back from, what would hold it back, what the bundle lacks and how it
+is fetched, and object by object what would change.
+
+It is found out by what the operator does itself, with its trust policy. A bundle that is
+named is read from the mirror and verified; one that the operator would refuse is refused.
+Nothing is changed: the API server is asked for reads and dry runs alone. What the
+operator's checks of cluster and vCenters found last is taken from the status; to make
+them now: vdoctl preflight.`,
+		Example: `  vdoctl plan
+  vdoctl plan --k8s 1.35
+  vdoctl plan --k8s 1.35 --vsphere 9.0
+  vdoctl plan --vsphere east=9.0 -o json | jq .route
+  vdoctl plan --bundle registry.site/vdo/drivers:2`,
+		Args: flags.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
+		fl.StringVar(&o.kubernetes, "k8s", "", "Kubernetes `VERSION` to upgrade to, such as 1.35")
+		fl.StringSliceVar(&o.vSphere, "vsphere", nil, "`VERSION` of all vCenters after an upgrade, such as 9.0, or NAME=VERSION of one VsphereCloudConfig's, with commas")
+		fl.StringVar(&o.bundle, "bundle", "", "`REFERENCE` of a bundle in the mirror (default: the accepted one)")
+	})
+	o.outputFlags.bind(cmd)
+	return cmd
+}
+
+func (o *planOptions) run(ctx context.Context) error {
+	wish, err := o.wish()
+	if err != nil {
+		return err
+	}
+	p, err := o.preview(ctx, wish)
+	if err != nil {
+		return err
+	}
+	r := planReport{GoesOn: goesOn(p), Preview: p}
+	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {
+		return err
+	}
+	if !r.GoesOn {
+		return &resultError{code: command.ExitRefused}
+	}
+	return nil
+}
+
+func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.Preview, error) {
+	cfg, err := o.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := o.cluster.client()
+	if err != nil {
+		return nil, err
+	}
+	config, err := theConfig(ctx, c, o.cluster.namespace)
+	if err != nil {
+		return nil, err
+	}
+	return preview.Make(ctx, preview.Options{Config: cfg, Namespace: o.cluster.namespace, Now: o.now, UserAgent: "vdoctl/" + o.build.Version}, config, wish)
+}
+
+// wish reads the flags, and reports all that is wrong with them.
+func (o *planOptions) wish() (w preview.Wish, err error) {
+	var errs [3]error
+	if w.Reference = o.bundle; o.kubernetes != "" {
+		w.Kubernetes, errs[0] = matrix.ParseMinor(o.kubernetes)
+	}
+	if errs[0] != nil {
+		errs[0] = flags.Bad("--k8s", o.kubernetes, errors.New("not a minor version of Kubernetes"), "write it as 1.35")
+	}
+	w.VCenters, errs[1] = readVSphere(o.vSphere)
+	if _, bad := image.ParseReference(o.bundle); o.bundle != "" && (bad != nil || isFile(o.bundle)) {
+		errs[2] = flags.Bad("--bundle", o.bundle, errors.New("not a registry reference"), "push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
+	}
+	return w, fault.Join(errs[:]...)
+}
+
+// readVSphere reads versions of vCenters, by name; "" is for those not named.
+func readVSphere(values []string) (map[string]matrix.Version, error) {
+	var all map[string]matrix.Version
+	var errs []error
+	for _, s := range values {
+		name, v, err := readVCenter(s)
+		if _, twice := all[name]; twice {
+			err = flags.Bad("--vsphere", s, errors.New("there is another one for the same vCenter"), "give one version for each")
+		}
+		if errs = append(errs, err); all == nil {
+			all = map[string]matrix.Version{}
+		}
+		all[name] = v
+	}
+	return all, fault.Join(errs...)
+}
+
+// readVCenter reads VERSION or NAME=VERSION.
+func readVCenter(s string) (name string, v matrix.Version, err error) {
+	name, text, named := strings.Cut(s, "=")
+	if !named {
+		name, text = "", s
+	}
+	if named && name == "" {
+		return "", v, flags.Bad("--vsphere", s, errors.New("it names no vCenter"), "write NAME=9.0")
+	}
+	if v, err = matrix.ParseVSphere(text); err != nil {
+		return name, v, flags.Bad("--vsphere", s, errors.New("not a version of vSphere"), "write 9.0, 8.0.3 or 8.0U3, or NAME=9.0")
+	}
+	return name, v, nil
+}
+
+// goesOn tells whether nothing holds a preview back.
+func goesOn(p *preview.Preview) bool {
+	for _, h := range p.Route {
+		if len(h.Lacks) > 0 {
+			return false
+		}
+	}
+	return len(p.Held) == 0
+}
+
+func (o *planOptions) text(w io.Writer, r planReport) error {
+	l := &lines{w: w}
+	o.head(l, r)
+	if l.err == nil && len(r.Drivers) > 0 {
+		l.err = driversTable(r.Drivers).Write(w)
+	}
+	o.aboutDrivers(l, r)
+	o.route(l, r)
+	o.heldBack(l, r)
+	o.ahead(l, r)
+	o.objects(l, r)
+	if r.GoesOn {
+		l.printf("\n%s", o.paint(green, "nothing would hold it back"))
+	} else {
+		l.printf("\n%s", o.paint(red, "it would be held back"))
+	}
+	return l.err
+}
+
+// head says what is there now.
+func (o *planOptions) head(l *lines, r planReport) {
+	signed := ""
+	if len(r.Signers) > 0 {
+		signed = ", signed by " + strings.Join(r.Signers, " and ")
+	}
+	l.printf("%s  %s%s", o.paint(bold, "bundle"), shortBundle(r.Bundle), signed)
+	is := []string{"Kubernetes " + r.Kubernetes}
+	for _, vc := range r.VCenters {
+		is = append(is, "vCenter "+vc.Name+" "+vc.Version)
+	}
+	l.printf("%s     %s\n", o.paint(bold, "now"), strings.Join(is, ", "))
+}
+
+func driversTable(all []preview.Driver) command.Table {
+	t := command.NewTable("DRIVER", "RUNNING", "CHOSEN")
+	for _, d := range all {
+		t.Row(string(d.Driver), dash(d.Running), dash(d.Chosen))
+	}
+	return t
+}
+
+func (o *planOptions) aboutDrivers(l *lines, r planReport) {
+	for _, d := range r.Drivers {
+		for _, why := range d.Unsupported {
+			l.block(fmt.Sprintf("%s@%s becomes unsupported", d.Driver, d.Running), why)
+		}
+		if len(d.Why) > 0 && d.Chosen != d.Running {
+			l.block(fmt.Sprintf("%s@%s", d.Driver, d.Chosen), strings.Join(d.Why, "; "))
+		}
+		if d.Withdrawn != "" {
+			l.block(fmt.Sprintf("%s@%s is withdrawn", d.Driver, d.Running), d.Withdrawn)
+		}
+		if d.OneWay != "" {
+			l.block(string(d.Driver)+" cannot be gone back with", d.OneWay)
+		}
+	}
+}
+
+// route shows what is done, one after the other.
+func (o *planOptions) route(l *lines, r planReport) {
+	l.printf("\n%s", o.paint(bold, "order"))
+	n := 0
+	step := func(text string) {
+		n++
+		l.printf("  %d. %s", n, text)
+	}
+	for _, h := range r.Route {
+		if h.To != "" {
+			step("you upgrade to " + h.To)
+		}
+		for _, why := range h.Lacks {
+			l.block("   "+o.paint(red, "not yet"), why)
+		}
+		if len(h.Moves) > 0 {
+			step("the operator: " + strings.Join(movesOf(h.Moves), ", ") + waitsFor(h.To))
+		}
+	}
+	if n == 0 {
+		l.printf("  nothing is to be done")
+	}
+}
+
+func waitsFor(to string) string {
+	if to == "" {
+		return ""
+	}
+	return ", once all of it is of one version"
+}
+
+func movesOf(moves []preview.Move) []string {
+	var out []string
+	for _, m := range moves {
+		if m.From == "" {
+			out = append(out, fmt.Sprintf("installs %s@%s", m.Driver, m.To))
+		} else {
+			out = append(out, fmt.Sprintf("%s@%s to %s", m.Driver, m.From, m.To))
+		}
+	}
+	return out
+}
+
+func (o *planOptions) heldBack(l *lines, r planReport) {
+	if len(r.Held) > 0 {
+		l.printf("\n%s", o.paint(yellow, "held back"))
+	}
+	for _, h := range r.Held {
+		of := ""
+		if h.Driver != "" {
+			of = " of " + h.Driver
+		}
+		l.block(h.Reason+of, h.Message)
+		if h.Do != "" {
+			l.block("  do", h.Do)
+		}
+	}
+}
+
+// ahead shows what later versions lack, how what is lacking is fetched, and what else is worth
+// knowing.
+func (o *planOptions) ahead(l *lines, r planReport) {
+	if len(r.Ahead) > 0 && len(r.Route) == 1 {
+		l.printf("\n%s", o.paint(bold, "ahead"))
+		for _, why := range r.Ahead {
+			l.block("next", why)
+		}
+	}
+	if len(r.Fetch) > 0 {
+		l.printf("\n%s, on a connected host but for the last", o.paint(bold, "fetch"))
+	}
+	for _, command := range r.Fetch {
+		l.printf("  %s", command)
+	}
+	if len(r.Warnings) > 0 {
+		l.printf("")
+	}
+	for _, text := range r.Warnings {
+		l.block("note", text)
+	}
+}
+
+// objects shows what would be done with each, where something would.
+func (o *planOptions) objects(l *lines, r planReport) {
+	if r.Plan == nil {
+		return
+	}
+	var counts []string
+	for _, a := range r.Plan.Actions {
+		counts = append(counts, fmt.Sprintf("%d %s", a.Count, a.Action))
+	}
+	l.printf("\n%s  %s", o.paint(bold, "objects"), strings.Join(counts, ", "))
+	for _, s := range r.Plan.Steps {
+		name := s.Name
+		if s.Namespace != "" {
+			name = s.Namespace + "/" + s.Name
+		}
+		why := ""
+		if s.Reason != "" {
+			why = ": " + strings.ReplaceAll(s.Reason, "\n", "; ")
+		}
+		l.printf("  %-8s %s %s%s", s.Action, s.Kind, name, why)
+	}
+}
