@@ -31,7 +31,7 @@ import (
 
 // serve registers the metrics with those of the controllers. Call the function returned
 // when the operator has ended. Of several operators in a process the first one's are served.
-func serve(m *metrics.Meter, several bool) (end func(), err error) {
+func serve(m prometheus.Collector, several bool) (end func(), err error) {
 	err = ctrlmetrics.Registry.Register(m)
 	if taken := (prometheus.AlreadyRegisteredError{}); several && errors.As(err, &taken) {
 		return func() {}, nil

@@ -53,8 +53,14 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
+	meter := sipcluster.NewMeter(mgr.GetCache(), o.Version)
+	unregister, err := serve(meter, o.SeveralInProcess)
+	if err != nil {
+		return fmt.Errorf("set up metrics: %w", err)
+	}
+	defer unregister()
 	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
-		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy,
+		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy, Meter: meter,
 		Bundles: &sipcluster.Accepted{
 			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,

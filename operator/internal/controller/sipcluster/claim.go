@@ -42,6 +42,7 @@ func (p *pass) gather(ctx context.Context) error {
 		if err = p.claim(ctx); fault.ReasonOf(err) != fault.Conflict {
 			return err
 		}
+		p.Meter.claimLost()
 	}
 	return err
 }

@@ -115,9 +115,11 @@ func TestWhoHearsOfAHost(t *testing.T) {
 		tell func(context.Context, queueOf)
 		want map[string]time.Duration
 	}{
-		"free":       {func(ctx context.Context, q queueOf) { h.Create(ctx, event.CreateEvent{Object: free}, q) }, map[string]time.Duration{"t/lacks": settling, "t/failed": settling}},
-		"held":       {func(ctx context.Context, q queueOf) { h.Delete(ctx, event.DeleteEvent{Object: held}, q) }, map[string]time.Duration{"t/content": 0}},
-		"given back": {func(ctx context.Context, q queueOf) { h.Update(ctx, event.UpdateEvent{ObjectOld: held, ObjectNew: free}, q) }, map[string]time.Duration{"t/content": 0, "t/lacks": settling, "t/failed": settling}},
+		"free": {func(ctx context.Context, q queueOf) { h.Create(ctx, event.CreateEvent{Object: free}, q) }, map[string]time.Duration{"t/lacks": settling, "t/failed": settling}},
+		"held": {func(ctx context.Context, q queueOf) { h.Delete(ctx, event.DeleteEvent{Object: held}, q) }, map[string]time.Duration{"t/content": 0}},
+		"given back": {func(ctx context.Context, q queueOf) {
+			h.Update(ctx, event.UpdateEvent{ObjectOld: held, ObjectNew: free}, q)
+		}, map[string]time.Duration{"t/content": 0, "t/lacks": settling, "t/failed": settling}},
 	} {
 		q := queueOf{added: map[string]time.Duration{}}
 		c.tell(t.Context(), q)

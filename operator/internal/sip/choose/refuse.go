@@ -44,6 +44,19 @@ func (d *decision) refuses(h Host) Reason {
 		return ReasonSelector
 	case h.Allowed != nil && !slices.Contains(h.Allowed, d.namespace):
 		return ReasonNamespace
+	}
+	if unfit := h.Unfit(); unfit != "" {
+		return unfit
+	}
+	if h.Problem != "" {
+		return h.ProblemReason
+	}
+	return ""
+}
+
+// Unfit says why a host cannot be taken by anybody, or "".
+func (h Host) Unfit() Reason {
+	switch {
 	case h.Deleting:
 		return ReasonDeleting
 	case h.Consumer != "":
@@ -56,8 +69,6 @@ func (d *decision) refuses(h Host) Reason {
 		return ReasonState
 	case h.Operational != "OK" || h.ErrorType != "":
 		return ReasonOperational
-	case h.Problem != "":
-		return h.ProblemReason
 	}
 	return ""
 }
