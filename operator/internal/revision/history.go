@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // History is all revisions of a VDOConfig that are remembered, by number. The zero value
@@ -195,6 +197,16 @@ func (h History) WithGate(g Gate) History {
 		return h
 	}
 	rec.Gate = &g
+	return h.with(rec)
+}
+
+// WithImageNames notes how pods name the images of the revision in force.
+func (h History) WithImageNames(names v1alpha1.ImageNames) History {
+	rec, ok := h.InForce()
+	if !ok || rec.ImageNames == names {
+		return h
+	}
+	rec.ImageNames = names
 	return h.with(rec)
 }
 

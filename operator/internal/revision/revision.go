@@ -40,6 +40,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // Outcome is what became of a revision.
@@ -121,6 +123,9 @@ type Record struct {
 	Attempt Attempt `json:"attempt,omitzero"`
 	// Canary is set of an upgrade that chosen nodes have first.
 	Canary *Canary `json:"canary,omitempty"`
+	// ImageNames is how pods were last told to name its images. It is no part of the seal:
+	// what runs is said by the images' digests.
+	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
 	// Gate is how far it has come, while it is Progressing.
 	Gate *Gate `json:"gate,omitempty"`
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
@@ -54,7 +55,9 @@ func (g *gatherer) openAccepted(ctx context.Context, b *v1alpha1.DriverBundle) (
 			Hint: "what is installed stays; push a newer bundle, or consent to this one by spec.acceptOlder of the DriverBundle",
 		})
 	}
-	o, err := g.open(ctx, b)
+	source := b.DeepCopy()
+	source.Spec.ImageNames = g.imageNames(b, b.Status.Repository+"@"+b.Status.Digest)
+	o, err := g.open(ctx, source)
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +89,7 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	}
 	last := &v1alpha1.DriverBundle{}
 	last.Namespace, last.Name, last.Spec.Reference = g.name.Namespace, g.sourceName(reference, b), reference
-	last.Spec.ImageNames = g.inventory.Memory().ImageNames
-	if b != nil {
-		last.Spec.ImageNames = b.Spec.ImageNames
-	}
+	last.Spec.ImageNames = g.imageNames(b, reference)
 	var all v1alpha1.DriverBundleList
 	if err := g.Client.List(ctx, &all, client.InNamespace(g.name.Namespace)); err != nil {
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "DriverBundles", Err: err}
@@ -98,6 +98,7 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	for i := range all.Items {
 		if st := &all.Items[i].Status; st.Digest == digest && st.Repository == repository {
 			accepted, last = true, all.Items[i].DeepCopy()
+			last.Spec.ImageNames = g.imageNames(&all.Items[i], reference)
 		}
 	}
 	last.Status.Digest, last.Status.Repository = digest, repository
@@ -107,6 +108,28 @@ func (g *gatherer) openLastBut(ctx context.Context, b *v1alpha1.DriverBundle) (*
 	}
 	o.recalled = !accepted
 	return o, nil
+}
+
+// imageNames is how pods name the images of a bundle: as the DriverBundle says while it refers
+// to the bundle's repository, whose layout it speaks of; else as they were last named when
+// that was in force. To another mirror images may have been pushed another way.
+func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.ImageNames {
+	repository, _, _ := strings.Cut(bundle, "@")
+	if b != nil {
+		if ref, err := image.ParseReference(b.Spec.Reference); err == nil && ref.Repository() == repository {
+			return b.Spec.ImageNames
+		}
+	}
+	memory := g.inventory.Memory()
+	if memory.Bundle == bundle {
+		return memory.ImageNames
+	}
+	for _, r := range slices.Backward(memory.Revisions.Records) {
+		if r.Bundle == bundle {
+			return r.ImageNames
+		}
+	}
+	return memory.ImageNames
 }
 
 // sourceName is the name of the DriverBundle that what is installed came from, by which its

@@ -155,11 +155,12 @@ func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
 func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1.DriverBundle, error) {
 	b := &v1alpha1.DriverBundle{}
 	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, rec.Source, rec.Bundle
-	b.Spec.ImageNames = g.bundle.source.Spec.ImageNames
+	b.Spec.ImageNames = g.imageNames(g.bundle.source, rec.Bundle)
 	var there v1alpha1.DriverBundle
 	switch err := g.Client.Get(ctx, client.ObjectKeyFromObject(b), &there); {
 	case err == nil:
 		b = there.DeepCopy()
+		b.Spec.ImageNames = g.imageNames(&there, rec.Bundle)
 	case !apierrors.IsNotFound(err):
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + rec.Source, Err: err}
 	}

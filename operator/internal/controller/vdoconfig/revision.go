@@ -319,6 +319,9 @@ func (s *site) begun(r rendering) revision.History {
 	case u.kept == nil && u.verdict.Action == upgrade.Proceed && u.candidate != nil:
 		h = h.Seal(*u.candidate, s.at0(), s.hash) // it is what was accepted
 	}
+	if cur, ok := h.InForce(); ok && r.decision.from != nil && r.decision.from.reference() == cur.Bundle {
+		h = h.WithImageNames(r.decision.from.source.Spec.ImageNames)
+	}
 	return h.Bounded(historyLimit(&s.config.Spec))
 }
 

@@ -133,3 +133,37 @@ func (g *gatherer) adopted() {
 	memory.Revisions = revision.History{}.Adopt(rev, complete, revision.Beginning{Now: g.at0()})
 	g.inventory = g.inventory.WithMemory(memory)
 }
+
+// What is gone back to is named as it was when it was in force, whatever the layout of the
+// mirror that is used since; where it is the same mirror, as that is said to be now.
+func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, c := range map[string]struct {
+		reference, bundle string
+		want              v1alpha1.ImageNames
+	}{
+		"another mirror":     {"new.site/vdo:2", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesPaths},
+		"the same mirror":    {"mirror.site/vdo:2", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesUpstream},
+		"what runs":          {"new.site/vdo:2", "mirror.site/vdo@sha256:last", v1alpha1.ImageNamesRepository},
+		"nobody knows it":    {"new.site/vdo:2", "mirror.site/vdo@sha256:none", v1alpha1.ImageNamesRepository},
+		"not to be made out": {"://", "mirror.site/vdo@sha256:old", v1alpha1.ImageNamesPaths},
+	} {
+		g, _ := withRevision(t, "key")
+		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Reference: c.reference, ImageNames: v1alpha1.ImageNamesUpstream}}
+		b.Namespace, b.Name = "ns", "site"
+		g.name.Namespace = "ns"
+		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build()}
+		memory := g.inventory.Memory()
+		memory.ImageNames = v1alpha1.ImageNamesRepository
+		memory.Revisions = revision.History{}.Begin(revision.Revision{Bundle: "mirror.site/vdo@sha256:old"}, revision.Beginning{Now: g.at0()}).
+			WithImageNames(v1alpha1.ImageNamesPaths).Begin(revision.Revision{Bundle: memory.Bundle}, revision.Beginning{Now: g.at0()})
+		g.inventory = g.inventory.WithMemory(memory)
+		for _, source := range []string{"site", "gone"} {
+			g.bundle.source = b
+			got, err := g.sourceOf(t.Context(), revision.Record{Revision: revision.Revision{Bundle: c.bundle, Source: source}})
+			require.NoError(t, err, name)
+			require.Equal(t, c.want, got.Spec.ImageNames, "%s, %s", name, source)
+		}
+	}
+}
