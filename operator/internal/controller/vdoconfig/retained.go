@@ -151,7 +151,8 @@ func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
 	return g.Trust.Trusted(ctx, b)
 }
 
-// sourceOf returns the DriverBundle of a revision, as it was when that was accepted.
+// sourceOf returns the DriverBundle of a revision, as it was when that was accepted. Where it
+// is gone, the trust policies of the one that the site has now count.
 func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1.DriverBundle, error) {
 	b := &v1alpha1.DriverBundle{}
 	b.Namespace, b.Name, b.Spec.Reference = g.name.Namespace, rec.Source, rec.Bundle
@@ -163,6 +164,15 @@ func (g *gatherer) sourceOf(ctx context.Context, rec revision.Record) (*v1alpha1
 		b.Spec.ImageNames = g.imageNames(&there, rec.Bundle)
 	case !apierrors.IsNotFound(err):
 		return nil, &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "DriverBundle " + rec.Source, Err: err}
+	default:
+		// The inventory names it: who writes that must not choose by whose policy it is judged.
+		site, err := g.findBundle(ctx)
+		if err != nil && fault.ReasonOf(err) != fault.NotFound {
+			return nil, err
+		}
+		if site != nil {
+			b.Spec.Trust, b.Spec.MatrixTrust = site.Spec.Trust, site.Spec.MatrixTrust
+		}
 	}
 	b.Status.Repository, b.Status.Digest, _ = strings.Cut(rec.Bundle, "@")
 	b.Status.AcceptedAt = timeOf(rec.Made)

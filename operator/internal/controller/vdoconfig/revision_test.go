@@ -167,3 +167,34 @@ func TestImagesOfAnEarlierRevisionAreNamedAsTheyWere(t *testing.T) {
 		}
 	}
 }
+
+// defaults trusts what names no policy of its own: as the ConfigMap vdo-trust does that
+// somebody who writes ConfigMaps has made.
+type defaults struct{}
+
+func (defaults) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
+	if b.Spec.Trust == nil {
+		return nil
+	}
+	return because(fault.Untrusted)
+}
+
+// Who writes the inventory does not choose the policy that its bundle is held against by
+// naming a DriverBundle that is not there.
+func TestAForgedSourceChoosesNoPolicy(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	for name, policy := range map[string]*v1alpha1.TrustPolicy{"of the DriverBundle": {Threshold: 2}, "by default": nil} {
+		g, _ := withRevision(t, "key")
+		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Trust: policy}}
+		b.Namespace, b.Name = "ns", "site"
+		g.name.Namespace = "ns"
+		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build(), Trust: defaults{}}
+		g.revisions.history = revision.History{}.Begin(revision.Revision{Bundle: g.last.reference(), Source: "ghost", Releases: []string{"csi@3.5.1"}},
+			revision.Beginning{Now: g.at0(), Key: []byte("forged")})
+		g.last.recalled, g.last.source.Name = true, "ghost"
+		g.prove(t.Context())
+		require.Equal(t, policy != nil, g.last.unproven != "", name)
+		require.Equal(t, policy != nil, g.untrusted(g.last) != "", name)
+	}
+}
