@@ -76,11 +76,13 @@ func (s *Site) behind(ctx context.Context, r *record) (string, error) {
 }
 
 // unverified says which vCenter the operator has not tried the Secret with yet. Where it
-// has never looked, and no driver is there, nobody waits for it.
+// has never looked or cannot, since the configuration is in a file alone, and no driver is
+// there, nobody waits for it.
 func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed bool) (string, error) {
 	for i := range s.Places {
 		var vcc v1alpha1.VsphereCloudConfig
-		if err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Places[i].Name}, &vcc); err != nil {
+		err := s.API.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Places[i].Name}, &vcc)
+		if client.IgnoreNotFound(err) != nil {
 			return "", err
 		}
 		if vcc.Status.ObservedGeneration == 0 && !installed {
@@ -91,6 +93,9 @@ func (s *Site) unverified(ctx context.Context, secret *corev1.Secret, installed 
 			continue
 		}
 		why := "the operator has not logged in with it to " + s.Places[i].Name
+		if err != nil {
+			why += ": there is no VsphereCloudConfig of that name in " + s.Namespace
+		}
 		if ready := meta.FindStatusCondition(vcc.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != "True" {
 			why += ": " + ready.Message
 		}
