@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -64,7 +65,7 @@ func (o *accountOptions) addTo(ctx context.Context, c client.Client, l *accountS
 	if err != nil {
 		return err
 	}
-	at, err := siteFor(ctx, c, &l.list, v)
+	at, err := o.siteFor(ctx, c, &l.list, v)
 	if err != nil {
 		return err
 	}
@@ -85,10 +86,10 @@ type configuration struct {
 
 // siteFor is the account of a vCenter's Secret: in the resource's namespace or, where it is
 // there, in kube-system.
-func siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, v configured) (*accounts.Site, error) {
-	name, ns := v.config.Spec.Credentials, v.config.Namespace
+func (o *accountOptions) siteFor(ctx context.Context, c client.Client, list *[]*accounts.Site, v configured) (*accounts.Site, error) {
+	name, ns := v.config.Spec.Credentials, cmp.Or(v.config.Namespace, o.cluster.namespace) // a file need not name it
 	var there corev1.Secret
-	for _, at := range []string{credentials.Fallback, v.config.Namespace} {
+	for _, at := range []string{credentials.Fallback, ns} {
 		err := c.Get(ctx, client.ObjectKey{Namespace: at, Name: name}, &there)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, clusterFault("read Secret "+at+"/"+name, err)

@@ -335,6 +335,9 @@ func verified(a *asked) usersVerification {
 			delete(a.access.Effective, object.Path) // an object may be of two kinds
 		}
 	}
+	for _, m := range slices.Concat(v.Missing, v.TooMuch) {
+		slices.Sort(m.Objects)
+	}
 	return v
 }
 
