@@ -20,8 +20,10 @@ type Question struct {
 	Spec *v1alpha1.VDOConfigSpec
 	// Pass is one that a person asked for and that was not made yet; "" for none.
 	Pass string
-	// Known is when the status says that it was answered; zero where it does not.
-	Known time.Time
+	// Known is when the status says that it was answered; zero where it does not. KeptBack is
+	// set where the answer kept something back.
+	Known    time.Time
+	KeptBack bool
 }
 
 // Place is where a vCenter is, and whether its account was let in.

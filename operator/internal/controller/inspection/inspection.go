@@ -124,23 +124,27 @@ func (s *state) due(q preflight.Question, now time.Time) bool {
 	if q.Pass != "" && q.Pass != s.pass {
 		return true
 	}
-	at, wait := q.Known, preflight.Interval(q.Spec)
-	if s.answer != nil {
-		if s.answer.Question != q.ID {
-			return true
-		}
-		at, wait = s.answer.At, s.wait(q.Spec)
+	at, failed := q.Known, s.failed
+	switch {
+	case s.answer != nil && s.answer.Question != q.ID:
+		return true
+	case s.answer != nil:
+		at = s.answer.At
+	case q.KeptBack:
+		failed = max(failed, 1) // how often is not known after a restart
 	}
+	wait := pause(q.Spec, failed)
 	return at.IsZero() || at.After(now) || now.Sub(at) >= time.Duration(logins.Tolerance*float64(wait))
 }
 
-// wait is the time between the last run and the next one.
-func (s *state) wait(spec *v1alpha1.VDOConfigSpec) time.Duration {
-	if s.failed == 0 {
+// pause is the time between the last run and the next one, after so many in a row that kept
+// something back.
+func pause(spec *v1alpha1.VDOConfigSpec, failed int) time.Duration {
+	if failed == 0 {
 		return preflight.Interval(spec)
 	}
 	d := firstRetry
-	for range s.failed - 1 {
+	for range failed - 1 {
 		d = min(2*d, preflight.LastRetry)
 	}
 	return min(d, preflight.Interval(spec))

@@ -46,6 +46,8 @@ func TestWhenAQuestionIsAskedAgain(t *testing.T) {
 		"never asked":                         {s: &state{}, due: true},
 		"known from the status":               {s: &state{}, q: preflight.Question{Known: begin.Add(-20 * time.Minute)}},
 		"known from the status, and old":      {s: &state{}, q: preflight.Question{Known: begin.Add(-30 * time.Minute)}, due: true},
+		"kept back by the status":             {s: &state{}, q: preflight.Question{Known: begin.Add(-time.Minute), KeptBack: true}, due: true},
+		"kept back by the status, just now":   {s: &state{}, q: preflight.Question{Known: begin.Add(-30 * time.Second), KeptBack: true}},
 		"another question":                    {s: answered(0, 0), q: preflight.Question{ID: "other"}, due: true},
 		"just answered":                       {s: answered(time.Minute, 0)},
 		"the interval is over":                {s: answered(30*time.Minute, 0), due: true},

@@ -71,7 +71,7 @@ func (g *gatherer) question() preflight.Question {
 		q.Pass = pass
 	}
 	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
-		q.Known = st.CheckedAt.Time
+		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
 	}
 	return q
 }

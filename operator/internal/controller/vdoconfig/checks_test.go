@@ -229,3 +229,18 @@ func TestTheConditionOfChecks(t *testing.T) {
 	require.Nil(t, (&result{}).preflightCondition(), "a pass that did not get so far says nothing")
 	require.Equal(t, fault.Refused, fault.ReasonOf(preflight.Gate(results)[matrix.CSI].Err))
 }
+
+// After a restart of the operator the status alone tells that something is kept back, and so
+// that it is looked at again soon.
+func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
+	for action, want := range map[preflight.Action]bool{preflight.Warn: false, preflight.BlockUpgrade: true, preflight.BlockInstall: true} {
+		g := &gatherer{site: *withCSI(t)}
+		q := g.question()
+		require.False(t, q.KeptBack)
+		at := metav1.NewTime(g.now)
+		g.config.Status.Preflight = &v1alpha1.PreflightStatus{Question: q.ID, CheckedAt: &at, Results: []v1alpha1.PreflightResult{{ID: "vm-disk-uuid", Action: action.String()}}}
+		require.Equal(t, want, g.question().KeptBack, action)
+		g.config.Status.Preflight.Question = "another"
+		require.False(t, g.question().KeptBack, action)
+	}
+}
