@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -16,8 +18,10 @@ const AnswerTimeout = 75 * time.Second
 var errNoAnswer = errors.New("the API server took the request and did not answer it in time")
 
 // Answered bounds how long requests wait for their answers, so that a proxy that takes
-// them and does not pass them on holds no pass for ever. Watches are not bounded: they
-// stay open as long as nothing happens. limit 0: [AnswerTimeout].
+// them and does not pass them on holds no pass for ever, nor has a cache stay as it is. A
+// watch has to begin to be answered in that time; it ends when it was asked to
+// (timeoutSeconds), and is ended where as much time again has passed after that. limit 0:
+// [AnswerTimeout].
 func Answered(next http.RoundTripper, limit time.Duration) http.RoundTripper {
 	if limit == 0 {
 		limit = AnswerTimeout
@@ -31,18 +35,31 @@ type answered struct {
 }
 
 func (a *answered) RoundTrip(req *http.Request) (*http.Response, error) {
-	if q := req.URL.Query(); q.Get("watch") == "true" || q.Get("follow") == "true" {
-		return a.next.RoundTrip(req)
-	}
-	ctx, cancel := context.WithTimeoutCause(req.Context(), a.limit, errNoAnswer)
+	ctx, end := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(a.limit, func() { end(errNoAnswer) })
+	cancel := func() { timer.Stop(); end(nil) }
 	resp, err := a.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		err = told(ctx, err)
 		cancel()
 		return nil, err
 	}
+	if q := req.URL.Query(); q.Get("watch") == "true" || q.Get("follow") == "true" {
+		if timer.Stop(); lasts(q) > 0 {
+			timer.Reset(lasts(q) + a.limit)
+		}
+	}
 	resp.Body = &answeredBody{ReadCloser: resp.Body, ctx: ctx, cancel: cancel}
 	return resp, nil
+}
+
+// lasts is how long a watch is asked for, 0 for as long as there is no end.
+func lasts(q url.Values) time.Duration {
+	seconds, err := strconv.ParseUint(q.Get("timeoutSeconds"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // told returns why a request ended, where that was the time.

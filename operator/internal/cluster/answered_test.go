@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
@@ -69,4 +71,40 @@ func TestNoRequestWaitsForEver(t *testing.T) {
 	defer w.Stop()
 	event := <-w.ResultChan()
 	require.IsType(t, &corev1.ConfigMap{}, event.Object)
+}
+
+// A watch that nobody answers, or that lasts longer than it was asked for, ends: what is kept
+// by it would stay as it is.
+func TestNoWatchWaitsForEver(t *testing.T) {
+	const limit = time.Second
+	gone := make(chan struct{})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if req.URL.Query().Get("timeoutSeconds") != "" {
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // of package http
+		}
+		select {
+		case <-req.Context().Done():
+		case <-gone:
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	t.Cleanup(func() { close(gone) })
+	cfg := &rest.Config{Host: proxy.URL}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return cluster.Answered(next, limit) })
+	kinds := meta.NewDefaultRESTMapper(nil)
+	kinds.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme, Mapper: kinds})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	_, err = c.Watch(ctx, &corev1.ConfigMapList{})
+	require.ErrorContains(t, err, "did not answer it in time")
+
+	w, err := c.Watch(ctx, &corev1.ConfigMapList{}, &client.ListOptions{Raw: &metav1.ListOptions{TimeoutSeconds: ptr.To(int64(1))}})
+	require.NoError(t, err)
+	defer w.Stop()
+	for range w.ResultChan() {
+	}
+	require.NoError(t, ctx.Err(), "it goes on")
 }
