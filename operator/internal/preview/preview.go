@@ -76,7 +76,7 @@ func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*
 	}
 	own := e.client
 	if w.Reference != "" {
-		b, err := e.candidate(ctx, config, w.Reference)
+		_, b, err := e.candidate(ctx, config, w.Reference)
 		if err != nil {
 			return nil, err
 		}
@@ -87,6 +87,16 @@ func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*
 		Cluster: &cluster.Cluster{Client: e.client, Reader: e.client, Versions: e.versions, Ask: cluster.Asking(e.config), TrustFloor: e.bundles.FloorID},
 	}
 	return r.Preview(ctx, config, w.Assume)
+}
+
+// Candidate verifies a bundle in the mirror as the operator would for the DriverBundle of a
+// VDOConfig, and returns that as it is and as it would be. Errors are faults, as those of Make.
+func Candidate(ctx context.Context, o Options, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
+	e, err := newEdges(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.candidate(ctx, config, reference)
 }
 
 // edges are what passes read through.
@@ -129,29 +139,27 @@ func newEdges(ctx context.Context, o Options) (*edges, error) {
 	return e, nil
 }
 
-// candidate is the DriverBundle of a VDOConfig as it would be if its reference were another
-// one and had just been looked at.
-func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, reference string) (*v1alpha1.DriverBundle, error) {
-	was, err := vdoconfig.FindBundle(ctx, e.client, config)
-	if err != nil {
-		return nil, err
+// candidate is the DriverBundle of a VDOConfig as it is, and as it would be if its reference were
+// another one and had just been looked at.
+func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, reference string) (is, would *v1alpha1.DriverBundle, err error) {
+	if is, err = vdoconfig.FindBundle(ctx, e.client, config); err != nil {
+		return nil, nil, err
 	}
-	b := was.DeepCopy()
-	b.Spec.Reference, b.Spec.Versions, b.Spec.Suspend = reference, "", false
-	out, err := e.bundles.Pass(ctx, b)
+	would = is.DeepCopy()
+	would.Spec.Reference, would.Spec.Versions, would.Spec.Suspend = reference, "", false
+	out, err := e.bundles.Pass(ctx, would)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	out.Record(b)
-	if ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
-		why := "it was not looked at"
-		reason := fault.Internal
+	out.Record(would)
+	if ready := meta.FindStatusCondition(would.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Status != metav1.ConditionTrue {
+		why, reason := "it was not looked at", fault.Internal
 		if ready != nil {
 			why, reason = ready.Message, fault.Reason(ready.Reason)
 		}
-		return nil, &fault.Error{Reason: reason, Op: "take", Subject: reference + " for DriverBundle " + b.Name, Err: errors.New(why)}
+		return nil, nil, &fault.Error{Reason: reason, Op: "take", Subject: reference + " for DriverBundle " + is.Name, Err: errors.New(why)}
 	}
-	return b, nil
+	return is, would, nil
 }
 
 // readsOnly lets nothing through that writes.

@@ -93,3 +93,11 @@ func wrapped(text string, width int) []string {
 	}
 	return out
 }
+
+// dash stands for nothing in a table.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -161,7 +162,7 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	o := operate(t)
 	before := o.everything()
 	o.plansForLaterVersions()
-	second := o.sign("2", mirror.Drivers{Serial: 2, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3"}})
+	second := o.sign("2", mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "cpi@1.34.0", "snapshot-controller@8.2.0", "csi@3.5.1", "csi@3.7.3"}})
 	o.plansForABundle(second)
 	o.refusesWhatTheOperatorRefuses()
 	now := o.everything()
@@ -171,7 +172,9 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	require.Len(t, now, len(before), "a plan writes nothing")
 	o.holdsToTheFloor(second)
 	o.isHeldByChecks(second)
+	o.followsANewerMatrix()
 	o.foretells(second)
+	o.followsThePredecessorsResource(second, o.sign("5", mirror.Drivers{Serial: 5, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}))
 }
 
 func (o *operated) plansForLaterVersions() {
@@ -296,6 +299,15 @@ func (o *operated) isHeldByChecks(reference string) {
 	require.NotEmpty(t, p.Plan.Steps, "what would be done without is shown")
 	_, code = o.plan()
 	require.Zero(t, code, "nothing would be done that it could hold back")
+	out, _ := o.run("status")
+	require.Regexp(t, `(?m)^checks  \d+ passed, at 20.*$`, out)
+	require.Contains(t, out, "block vm-disk-uuid in site on "+vms[0].Path)
+	require.Contains(t, out, "\n        do drain the node, power the VM off, then: govc vm.change -vm\n           '"+vms[0].Path+"' -e disk.enableUUID=TRUE")
+	out, _ = o.run("status", "-o", "json")
+	var report struct{ Preflight v1alpha1.PreflightStatus }
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Equal(t, "BlockInstall", report.Preflight.Verdict)
+	require.Contains(t, report.Preflight.Results[0].Remedy, "disk.enableUUID=TRUE")
 	checked(true)
 }
 
@@ -323,7 +335,71 @@ func (o *operated) foretells(reference string) {
 	// What is older than what was accepted is refused.
 	out, code := o.run("plan", "--bundle", o.repo.Reference("1"))
 	require.Equal(t, 3, code, out)
+	require.Contains(t, out, "serial 1 is lower than 3")
+}
+
+// A newer matrix comes with a bundle that the operator accepts, and in no other way.
+func (o *operated) followsANewerMatrix() {
+	t := o.t
+	same := o.sign("matrix", mirror.Drivers{Serial: 2, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
+	for tag, code := range map[string]int{"unsigned": 3, "strange": 3, "absent": 4} {
+		out, is := o.run("matrix", "set", o.repo.Reference(tag), "--yes")
+		require.Equal(t, code, is, out)
+	}
+	require.Equal(t, o.repo.Reference("1"), o.driverBundle().Spec.Reference)
+	out, code := o.run("matrix", "set", same)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "there is no terminal to ask for consent")
+	out = o.ok("matrix", "set", same, "--dry-run")
+	require.Contains(t, out, "spec.reference: "+o.repo.Reference("1")+" -> "+same)
+	require.Contains(t, out, "matrix: serial 1 -> serial 2, expires 2099-01-01, signed by vdo")
+	require.Equal(t, o.repo.Reference("1"), o.driverBundle().Spec.Reference)
+
+	o.ok("update", "compatibility-matrix", "oci://"+same, "--yes")
+	o.until("followed", func(_ *v1alpha1.VDOConfig, b *v1alpha1.DriverBundle) bool { return b.Status.HighestSerial == 2 })
+	was := o.driverBundle().ResourceVersion
+	require.Contains(t, o.ok("matrix", "set", same, "--yes"), "it follows that bundle already: serial 2")
+	require.Equal(t, was, o.driverBundle().ResourceVersion)
+	out, code = o.run("matrix", "set", o.repo.Reference("1"), "--yes")
+	require.Equal(t, 3, code, out)
 	require.Contains(t, out, "serial 1 is lower than 2")
+}
+
+// The predecessor's resource says which bundle is followed, where the DriverBundle is made of
+// it.
+func (o *operated) followsThePredecessorsResource(from, to string) {
+	t := o.t
+	o.patch(&v1alpha1.VDOConfig{ObjectMeta: o.meta("site")}, `{"spec":{"bundle":{"name":"`+v1alpha1.LegacyMatrixName+`"}}}`)
+	for kind, x := range map[string]client.Object{
+		"ConfigMap":           &corev1.ConfigMap{ObjectMeta: o.meta(v1alpha1.LegacyMatrixName), Data: map[string]string{"versionConfigURL": "oci://" + from}},
+		"CompatibilityConfig": &v1alpha1.CompatibilityConfig{ObjectMeta: o.meta("old"), Spec: v1alpha1.CompatibilityConfigSpec{MatrixURL: "oci://" + from}},
+	} {
+		made := &v1alpha1.DriverBundle{ObjectMeta: o.meta(v1alpha1.LegacyMatrixName)}
+		follows := func(reference string) {
+			o.until(kind+" to be followed", func(*v1alpha1.VDOConfig, *v1alpha1.DriverBundle) bool {
+				err := o.k.Get(t.Context(), client.ObjectKeyFromObject(made), made)
+				owner := metav1.GetControllerOf(made)
+				return err == nil && owner != nil && owner.Kind == kind && made.Spec.Reference == reference
+			})
+		}
+		require.NoError(t, o.k.Create(t.Context(), x))
+		follows(from)
+		out := o.ok("matrix", "set", to, "--dry-run")
+		require.Contains(t, out, kind+" "+o.ns+"/"+x.GetName()+": ")
+		o.ok("matrix", "set", to, "--yes")
+		follows(to)
+		require.NoError(t, o.k.Delete(t.Context(), x))
+		o.until(kind+" to be gone", func(*v1alpha1.VDOConfig, *v1alpha1.DriverBundle) bool {
+			return apierrors.IsNotFound(o.k.Get(t.Context(), client.ObjectKeyFromObject(made), made))
+		})
+	}
+}
+
+func (o *operated) driverBundle() *v1alpha1.DriverBundle {
+	o.t.Helper()
+	var b v1alpha1.DriverBundle
+	require.NoError(o.t, o.k.Get(o.t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &b))
+	return &b
 }
 
 func (o *operated) patch(x client.Object, merge string) {

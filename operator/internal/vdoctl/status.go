@@ -37,6 +37,8 @@ type statusReport struct {
 	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
 	SIPClusters []sipStatus `json:"sipClusters,omitempty"`
 	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
+	// Preflight is what the operator's checks of cluster and vCenters found last.
+	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
 }
 
 type bundleStatus struct {
@@ -229,6 +231,7 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	for _, n := range c.Status.Nodes {
 		r.Nodes = append(r.Nodes, nodeStatus{Name: n.Name, Driver: n.Driver, Message: n.Message})
 	}
+	r.Preflight = c.Status.Preflight
 	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
 	r.Pending = append(r.Pending, c.Status.Pending...)
 	if w := c.Status.Candidate; w != nil {
@@ -303,6 +306,7 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 		}
 	}
 	o.nodes(l, r)
+	o.checks(l, r.Preflight)
 	if c := r.Candidate; c != nil {
 		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
 		l.block("why", c.Message)
@@ -387,11 +391,4 @@ func (o *statusOptions) drivers(r statusReport) command.Table {
 		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.Message)
 	}
 	return t
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

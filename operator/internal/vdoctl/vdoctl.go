@@ -127,9 +127,9 @@ func (a *app) showPlugin(cmd *cobra.Command) {
 
 func (a *app) addCommands(root *cobra.Command) {
 	command.Add(root, "before", "Before drivers are installed", newPreflightCommand(a), newNodesCommand(a), newUsersCommand(a), newTopologyCommand(a), newVMsCommand(a))
-	command.Add(root, "run", "While they run", newStatusCommand(a), newPlanCommand(a), newUpgradeCommand(a), newSupportBundleCommand(a))
+	command.Add(root, "run", "While they run", newStatusCommand(a), newPlanCommand(a), newUpgradeCommand(a), newMatrixCommand(a), newSupportBundleCommand(a))
 	command.Add(root, "change", "Install and remove", newDeployCommand(a), newConfigureCommand(a), newDeleteCommand(a))
-	root.AddCommand(newVersionCommand(a))
+	root.AddCommand(newVersionCommand(a), newUpdateCommand(a))
 	flags.Complete(root)
 }
 

@@ -1,0 +1,67 @@
+package vdoctl
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+)
+
+// checks shows what the operator's checks of cluster and vCenters found last: what blocks,
+// what warns, and how it is put right. Findings do not say whether everything is ready: what
+// is held back for their sake waits, and is shown there.
+func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus) {
+	if p == nil {
+		return
+	}
+	at := ""
+	if p.CheckedAt != nil {
+		at = ", at " + p.CheckedAt.UTC().Format(time.RFC3339)
+	}
+	l.printf("\n%s  %s%s", o.paint(bold, "checks"), command.Plural(p.Passed, "passed", "passed"), at)
+	for i := range p.Results {
+		r := &p.Results[i]
+		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
+		label := "do"
+		for _, line := range wrapped(r.Remedy, width) {
+			l.printf("%s%s %s", indent, label, line)
+			label = "  "
+		}
+	}
+	if p.Omitted > 0 {
+		l.printf("  and %d more: vdoctl preflight", p.Omitted)
+	}
+}
+
+// checkWord is what a finding does.
+func (o *statusOptions) checkWord(action string) string {
+	var a preflight.Action
+	switch err := a.UnmarshalText([]byte(action)); {
+	case err != nil: // Disabled
+		return "off  "
+	case a >= preflight.BlockUpgrade:
+		return o.paint(red, "block")
+	case a == preflight.Warn:
+		return o.paint(yellow, "warn ")
+	}
+	return "pass "
+}
+
+// of is where a finding is, on which objects.
+func of(r *v1alpha1.PreflightResult) string {
+	text := ""
+	if r.VCenter != "" {
+		text = " in " + r.VCenter
+	}
+	if len(r.Objects) == 0 {
+		return text
+	}
+	text += " on " + r.Objects[0]
+	if more := r.Count - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
