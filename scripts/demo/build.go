@@ -46,7 +46,7 @@ func (d *demo) buildRest(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	operator := background(func() error {
-		return d.restStatus.builder(true).Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./scripts/demo/site")
+		return d.restStatus.builder(true).Project(ctx, binDir(), "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl", "./scripts/demo/site")
 	})
 	_, err := d.restStatus.builder(true).Ensure(ctx, controlPlane...)
 	if err != nil {

@@ -164,6 +164,10 @@ func TestKeptDemoEndsUnderItsClients(t *testing.T) {
 	kubeconfig := r.await(`export KUBECONFIG=(\S+)`)
 	waits, connected := make(chan error, 1), make(chan struct{})
 	go func() { waits <- waitForUpdates(t.Context(), address, ca, sync.OnceFunc(func() { close(connected) })) }()
+	vdoctl := exec.CommandContext(t.Context(), filepath.Join(strings.Split(r.await(`export PATH=(\S+):\$PATH`), ":")[0], "vdoctl"), "status")
+	vdoctl.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	shown, _ := vdoctl.CombinedOutput() // its exit code says how the demo's site fares
+	require.Contains(t, string(shown), " leads\n", "the operator runs")
 	kubectl := toolchain.Path(t, "kubectl")
 	watch := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", kubeconfig, "get", "nodes", "--watch")
 	stdout, err := watch.StdoutPipe()

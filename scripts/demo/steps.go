@@ -132,7 +132,7 @@ func (d *demo) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := append(words("--kubeconfig "+kubeconfig+" --namespace "+namespace), "--leader-elect=false",
+	args := append(words("--kubeconfig "+kubeconfig+" --namespace "+namespace), "--leader-elect",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "127.0.0.1:0")
 	d.out.command(shell.CommandLine("vdo-operator", args) + " &")
 	return d.start(ctx, program{name: "vdo-operator", args: args, env: d.isolated.Env})
@@ -236,6 +236,7 @@ func (d *demo) wait(ctx context.Context) error {
 	d.out.say("vCenter  %s, CA %s", d.site.VCenter, d.path("site/vcenter-ca.crt"))
 	d.out.say("operator log %s", d.path("vdo-operator.log"))
 	d.out.say("kubectl -n %s get driverbundles,vspherecloudconfigs,vdoconfigs", namespace)
+	d.out.say("vdoctl status")
 	<-ctx.Done()
 	return nil
 }

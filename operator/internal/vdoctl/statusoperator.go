@@ -38,7 +38,7 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	case apierrors.IsForbidden(err):
 		return r.unlessForbidden(object, err)
 	case isGone(err) && r.Operator.Leader == "":
-		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: vdoctl deploy BUNDLE"})
+		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: vdoctl deploy BUNDLE; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
 		return nil
 	case isGone(err):
 		return nil
