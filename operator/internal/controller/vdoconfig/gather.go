@@ -77,10 +77,11 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 // are not asked for any more: the storage driver goes only as the deletion of the
 // VDOConfig would let it. Those are cared for as they were last asked for.
 func (g *gatherer) settle(ctx context.Context) error {
-	var err error
-	if g.inventory, err = g.Cluster.LoadInventory(ctx, g.name); err != nil {
+	inv, err := g.Cluster.LoadInventory(ctx, g.name)
+	if err = fault.Join(err, replayed(g.config, inv)); err != nil {
 		return err
 	}
+	g.inventory = inv
 	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
 	if onDelete := g.config.Spec.OnDelete; !slices.Contains(gone, matrix.CSI) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
 		return nil

@@ -152,6 +152,9 @@ const maxRevisions = 12
 
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	h := p.inventory.Memory().Revisions
+	if len(h.Records) == 0 || p.site.revisions.doubted {
+		return // the inventory is lost, or not believed: what was known of it stays
+	}
 	st.Revision, st.Revisions = "", nil
 	if cur, ok := h.InForce(); ok {
 		st.Revision = cur.Name()

@@ -54,7 +54,7 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool)
 			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New(why), Hint: "set " + strings.TrimSuffix(why, " is set") + " to false"}
 	}
 	inv, err := p.Cluster.LoadInventory(ctx, p.name)
-	if err != nil {
+	if err = fault.Join(err, replayed(p.config, inv)); err != nil {
 		return false, err
 	}
 	if p.inventory = inv; other != nil {

@@ -30,7 +30,14 @@ func (g *gatherer) suits(ctx context.Context, rec revision.Record) (bool, error)
 }
 
 // keep has a revision be in force: it is opened as its digest says, if it was accepted.
+// One that the status does not know as the one in force has to be trusted still.
 func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
+	if was := g.config.Status.Revision; was != "" && was != rec.Name() {
+		if err := g.trusts(ctx, rec); err != nil {
+			g.revisions.doubted = true
+			return fault.Join(&fault.Error{Reason: fault.Untrusted, Op: "open", Subject: "revision " + rec.Name(), Err: errOtherInForce, Hint: "it is not installed from"}, err)
+		}
+	}
 	o, err := g.openRevision(ctx, rec)
 	if err != nil {
 		return err

@@ -29,6 +29,9 @@ type revisions struct {
 	kept *revision.Record
 	from *opened // that kept is read from
 	why  string
+	// doubted is set where the inventory has another revision in force than the status, and
+	// that is not trusted now.
+	doubted bool
 }
 
 // gatherRevisions decides whether what was chosen may take the place of what is in force,
@@ -81,9 +84,9 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 		r.why = fmt.Sprintf("revision %s is in force", cur.Name())
 	}
 	if err != nil {
+		r.why += "; it cannot be read: " + fault.Text(err)
 		g.unkept = &fault.Error{Reason: fault.Refused, Op: "upgrade", Subject: "drivers", Err: errors.New(r.why)}
 		g.bundleHeld = true
-		r.why += "; it cannot be read: " + fault.Text(err)
 	}
 	return nil
 }
@@ -121,6 +124,7 @@ func sameVersions(a, b revision.Revision) bool {
 // runs. That is sealed only once its bundle is trusted: the inventory alone names it.
 func (g *gatherer) historyOf(ctx context.Context) revision.History {
 	h := g.inventory.Memory().Revisions
+	h.Last = max(h.Last, highestRevision(&g.config.Status)) // of an inventory that was lost
 	cur, known := h.InForce()
 	if g.inventory.Len() == 0 || (known && cur.Seal != "") {
 		return h
