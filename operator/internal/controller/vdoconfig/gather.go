@@ -82,8 +82,8 @@ func (g *gatherer) settle(ctx context.Context) error {
 		return err
 	}
 	g.inventory = inv
-	gone := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) })
-	if onDelete := g.config.Spec.OnDelete; !slices.Contains(gone, matrix.CSI) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
+	gone, lost := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) }), g.lost()
+	if onDelete := g.config.Spec.OnDelete; (!lost && !slices.Contains(gone, matrix.CSI)) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
 		return nil
 	}
 	volumes, attachments, err := g.Cluster.Volumes(ctx)
@@ -91,6 +91,9 @@ func (g *gatherer) settle(ctx context.Context) error {
 		return err
 	}
 	g.volumes = volumesFault(volumes, attachments)
+	if lost {
+		return lostFault(g.volumes)
+	}
 	for _, d := range []matrix.Driver{matrix.SnapshotController, matrix.CSI} {
 		if slices.Contains(gone, d) {
 			g.retained = append(g.retained, d)

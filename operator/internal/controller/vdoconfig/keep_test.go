@@ -205,6 +205,37 @@ func TestADriverThatServesVolumesIsShownAndRepaired(t *testing.T) {
 	require.True(t, isTrue(v, "Reconciling"))
 }
 
+// Where the inventory is lost nobody knows how it was asked for: nothing is touched, and it is
+// said what to do, which is enough.
+func TestADriverThatServesVolumesIsNotForgottenWithTheInventory(t *testing.T) {
+	w, v := installed(t)
+	w.volume()
+	provider := v.Spec.StorageProvider.DeepCopy()
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.look(v)
+	require.Equal(t, "Refused", cond(t, v, "Ready").Reason)
+	for _, name := range []string{inventory.VDOConfigs.ConfigMap(v.Name), inventory.VDOConfigs.Copy(v.Name)} {
+		require.NoError(t, w.Delete(t.Context(), get(w, &corev1.ConfigMap{}, w.ns, name)))
+	}
+	w.writes = 0
+	for range 3 {
+		w.look(v)
+	}
+	require.Zero(t, w.writes)
+	require.Contains(t, cond(t, v, "Ready").Message, "put spec.storageProvider back as it was")
+	require.Contains(t, cond(t, v, "Ready").Message, "1 PersistentVolumes")
+	require.False(t, isTrue(v, "Ready"))
+	require.Equal(t, "3.5.1", driver(v, "csi").Version)
+
+	w.change(v, func() { v.Spec.StorageProvider = provider })
+	w.ready(v)
+	require.True(t, w.inventory(v).Has("csi"))
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.look(v)
+	require.Equal(t, "Refused", cond(t, v, "Ready").Reason, describe(v))
+	require.True(t, isTrue(v, "CSIReady"), describe(v))
+}
+
 func TestAnInvalidFieldKeepsWhatRunsAndRepairsIt(t *testing.T) {
 	w, v := installed(t)
 	conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data

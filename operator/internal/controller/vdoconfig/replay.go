@@ -26,7 +26,7 @@ func replayed(config *v1alpha1.VDOConfig, inv inventory.Inventory) error {
 	names := inventory.VDOConfigs
 	return &fault.Error{
 		Reason: fault.Untrusted, Op: "read", Subject: "ConfigMap " + config.Namespace + "/" + names.ConfigMap(config.Name),
-		Err: fmt.Errorf("it is older than the status: it knows of %d revisions, the status of %d", inv.Memory().Revisions.Last, known),
+		Err:  fmt.Errorf("it is older than the status: it knows of %d revisions, the status of %d", inv.Memory().Revisions.Last, known),
 		Hint: fmt.Sprintf("nothing is changed by it: put back the one that was there, or, where a backup was restored on purpose, delete it and %s, and what is installed is taken over again", names.Copy(config.Name)),
 	}
 }

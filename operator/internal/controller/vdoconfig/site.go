@@ -135,9 +135,14 @@ func (s *site) runs(d matrix.Driver) bool {
 
 // unasked are the drivers that are installed and not asked for.
 func (s *site) unasked() []matrix.Driver {
-	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	wanted := asked(rules)
+	wanted := s.wanted()
 	return slices.DeleteFunc(s.inventory.Drivers(), func(d matrix.Driver) bool { return slices.Contains(wanted, d) })
+}
+
+// wanted are the drivers that are asked for.
+func (s *site) wanted() []matrix.Driver {
+	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
+	return asked(rules)
 }
 
 // remembered is the spec with the providers and settings of pods that drivers were last
