@@ -83,11 +83,12 @@ func (c *Cluster) DropRevisions(ctx context.Context, of types.NamespacedName, bu
 	for _, name := range but {
 		keep[revision.ConfigMapName(of.Name, name)] = true
 	}
-	var all corev1.ConfigMapList
+	all := metav1.PartialObjectMetadataList{} // what is in them is for nobody to read here
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 	if err := c.Reader.List(ctx, &all, client.InNamespace(of.Namespace), client.MatchingLabels(revision.LabelsOf(of.Name))); err != nil {
 		return classify("list", "revisions of "+of.String(), err)
 	}
-	gone := slices.DeleteFunc(all.Items, func(cm corev1.ConfigMap) bool { return keep[cm.Name] })
+	gone := slices.DeleteFunc(all.Items, func(cm metav1.PartialObjectMetadata) bool { return keep[cm.Name] })
 	for i := range gone {
 		if err := c.deleteAsRead(ctx, &gone[i]); err != nil {
 			return revisionFault("delete", &gone[i], err)
@@ -103,9 +104,9 @@ func (c *Cluster) deleteAsRead(ctx context.Context, o client.Object) error {
 	return client.IgnoreNotFound(c.Client.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version}))
 }
 
-func revisionFault(op string, cm *corev1.ConfigMap, err error) error {
+func revisionFault(op string, cm client.Object, err error) error {
 	if err == nil {
 		return nil
 	}
-	return classify(op, "ConfigMap "+cm.Namespace+"/"+cm.Name, err)
+	return classify(op, "ConfigMap "+cm.GetNamespace()+"/"+cm.GetName(), err)
 }

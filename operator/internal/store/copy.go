@@ -181,7 +181,7 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 		out = append(out, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: b.Namespace,
-				Name:      fmt.Sprintf("vdo-bundle-%s-%s-%d", copyLabels(b)[labelCopy], d.Hex()[:16], i),
+				Name:      partName(b, d, i),
 				Labels:    digestLabels(b, d),
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
@@ -258,11 +258,7 @@ func same(want, got *corev1.ConfigMap) bool {
 // readCopy reads the copy of a digest. Its root is the digest; the rest is for the
 // readers of the blobs to verify.
 func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) (*held, error) {
-	var list corev1.ConfigMapList
-	if err := s.opts.Reader.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingLabels(digestLabels(b, d))); err != nil {
-		return nil, copyFault("read", b, err)
-	}
-	packed, err := joinParts(list.Items)
+	packed, err := s.readParts(ctx, b, d)
 	if err != nil {
 		return nil, copyFault("read", b, err)
 	}
@@ -276,30 +272,39 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 	return h, nil
 }
 
-// joinParts puts the parts together: each number once, none missing.
-func joinParts(items []corev1.ConfigMap) ([]byte, error) {
-	if len(items) == 0 {
-		return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
-	}
-	if len(items) > maxParts {
-		return nil, &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
-	}
-	number := func(i int) int {
-		n, err := strconv.Atoi(items[i].Annotations[annotationPart])
-		if err != nil {
-			return -1
-		}
-		return n
-	}
-	sort.Slice(items, func(i, j int) bool { return number(i) < number(j) })
+// readParts reads the parts one by one, by their names: what else has their labels, which
+// anybody can set who may make ConfigMaps, is neither read nor in the way.
+func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) ([]byte, error) {
 	var packed []byte
-	for i := range items {
-		if number(i) != i || items[i].Annotations[annotationParts] != strconv.Itoa(len(items)) {
-			return nil, &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
+	for i, n := 0, 1; i < n; i++ {
+		var part corev1.ConfigMap
+		switch err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: partName(b, d, i)}, &part); {
+		case apierrors.IsNotFound(err) && i == 0:
+			return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
+		case apierrors.IsNotFound(err):
+			return nil, incomplete()
+		case err != nil:
+			return nil, err
 		}
-		packed = append(packed, items[i].BinaryData[partKey]...)
+		all, err := strconv.Atoi(part.Annotations[annotationParts])
+		switch {
+		case i > 0 && all != n, err != nil, all < 1, part.Annotations[annotationPart] != strconv.Itoa(i), part.Labels[labelDigest] != d.Hex()[:63]:
+			return nil, incomplete()
+		case all > maxParts:
+			return nil, &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
+		}
+		n, packed = all, append(packed, part.BinaryData[partKey]...)
 	}
 	return packed, nil
+}
+
+func incomplete() error {
+	return &fault.Error{Reason: fault.Incomplete, Err: errors.New("not all of its parts are there")}
+}
+
+// partName is the name of the ConfigMap with a part of a copy.
+func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
+	return fmt.Sprintf("vdo-bundle-%s-%s-%d", copyLabels(b)[labelCopy], d.Hex()[:16], i)
 }
 
 func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {

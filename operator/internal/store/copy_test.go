@@ -1,13 +1,47 @@
 package store
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
+
+// Parts are read by their names: what somebody else has made with their labels is not in the
+// way, and a part that is gone is missed.
+func TestPartsAreReadByTheirNames(t *testing.T) {
+	s := New(Options{Client: fake.NewClientBuilder().Build()})
+	b := &v1alpha1.DriverBundle{}
+	b.Namespace, b.Name, b.UID = "ns", "site", "uid"
+	d := image.DigestOf([]byte("root"))
+	packed := bytes.Repeat([]byte("0123456789abcde\n"), 3*partSize/16-7)
+	require.NoError(t, s.writeCopy(t.Context(), b, d, packed))
+	for i, forged := range parts(b, d, packed) {
+		forged.Name = "forged-" + string(rune('a'+i))
+		forged.BinaryData[partKey] = []byte("forged")
+		require.NoError(t, s.opts.Client.Create(t.Context(), forged))
+	}
+	got, err := s.readParts(t.Context(), b, d)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(packed, got))
+
+	var second corev1.ConfigMap
+	second.Namespace, second.Name = "ns", partName(b, d, 1)
+	require.NoError(t, s.opts.Client.Delete(t.Context(), &second))
+	_, err = s.readParts(t.Context(), b, d)
+	require.Equal(t, fault.Incomplete, fault.ReasonOf(err), "%v", err)
+	_, err = s.readParts(t.Context(), b, image.DigestOf([]byte("another")))
+	require.Equal(t, fault.NotFound, fault.ReasonOf(err), "%v", err)
+}
 
 func TestTheStreamIsTheSameForTheSameBlobsAndReadsBack(t *testing.T) {
 	blobs := map[digest.Digest][]byte{}

@@ -37,7 +37,8 @@
 //	vdo.vmware.com/copy: HASH         of the DriverBundle's name
 //	vdo.vmware.com/digest: HEX63      the first 63 digits of the root digest
 //
-// and the annotations vdo.vmware.com/part: "0" and vdo.vmware.com/parts: "2". The
+// the annotations vdo.vmware.com/part: "0" and vdo.vmware.com/parts: "2", and the name
+// vdo-bundle-HASH-HEX16-PART, by which it is read. The
 // copy is not trusted: it is verified from the root digest each time it is read, and
 // a copy that fails is as good as none. Copies of bundles that were accepted before stay
 // while a revision that was installed from them is retained (package revision); the rest
