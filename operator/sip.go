@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/sipcluster"
@@ -53,6 +54,10 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
 	}
+	openShift, err := serves(ctx, cfg, "security.openshift.io/v1")
+	if err != nil {
+		return err
+	}
 	meter := sipcluster.NewMeter(mgr.GetCache(), o.Version)
 	unregister, err := serve(meter, o.SeveralInProcess)
 	if err != nil {
@@ -60,7 +65,7 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	defer unregister()
 	err = sipcluster.SetupWithManager(mgr, sipcluster.Options{
-		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy, Meter: meter,
+		Namespace: o.Namespace, BMCProxy: o.SIP.BMCProxy, Meter: meter, AssignsUsers: openShift,
 		Bundles: &sipcluster.Accepted{
 			Reader: mgr.GetClient(), Secrets: mgr.GetAPIReader(), Namespace: o.Namespace, Store: bundles,
 			FloorID: o.TrustFloorID, AllowOther: o.SIP.AllowOtherImages,
@@ -75,6 +80,15 @@ func runSIP(ctx context.Context, cfg *rest.Config, o Options) error {
 	}
 	o.Log.Info("stopped")
 	return nil
+}
+
+// serves tells whether the API server has a group of kinds.
+func serves(ctx context.Context, cfg *rest.Config, group string) (bool, error) {
+	err := reachable(ctx, cfg, group, "")
+	if fault.ReasonOf(err) == fault.NotFound {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // sipCache bounds what is watched: in the operator's namespace what a DriverBundle needs, and

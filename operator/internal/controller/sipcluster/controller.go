@@ -69,9 +69,11 @@ type Options struct {
 	BMCProxy string
 	// AskJumpHost asks a jump host at HOST:PORT which files are in force; default: over HTTP.
 	AskJumpHost func(ctx context.Context, address string) (string, error)
-	Meter       *Meter           // nil: nothing is counted
-	Now         func() time.Time // default time.Now
-	Rand        io.Reader        // default crypto/rand.Reader
+	// AssignsUsers is that the cluster gives pods their users: see [services.Input].
+	AssignsUsers bool
+	Meter        *Meter           // nil: nothing is counted
+	Now          func() time.Time // default time.Now
+	Rand         io.Reader        // default crypto/rand.Reader
 }
 
 // Bundles gives the bundle that services run from.

@@ -17,9 +17,18 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// An operator that is killed after any of its writes, while it creates, grows, shrinks,
-// replaces or deletes, leaves what the next one makes whole: no host is held that is not
-// wanted, none is labelled twice, and after a deletion nothing is left.
+// step is one change of a SIPCluster, and what holds when it is carried out.
+type step struct {
+	name, spec      string // "": it is deleted
+	breaks          string // a host that fails
+	controlPlane, n int    // held in the end
+}
+
+// An operator that is killed after any of its writes, while it creates, replaces, grows,
+// shrinks or deletes, leaves what the next one makes whole: no host is held that is not
+// wanted, none is labelled twice, and after a deletion nothing is left. In the nth round each
+// change is made by an operator that is killed after its nth write, until one was made whole:
+// each change begins where the one before ended.
 func TestKilledAfterEveryWrite(t *testing.T) {
 	const spec = `
 nodes:
@@ -28,36 +37,62 @@ nodes:
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `
 	of := func(cp, workers string) string { return replace(replace(spec, "CP", cp), "WORKERS", workers) }
-	for name, c := range map[string]struct {
-		before, after   string
-		break1          string // a host that fails
-		controlPlane, n int    // held in the end
-	}{
-		"create":  {after: of("1", "1"), controlPlane: 1, n: 3},
-		"grow":    {before: of("1", "1"), after: of("2", "2"), controlPlane: 2, n: 5},
-		"shrink":  {before: of("2", "2"), after: of("1", "0"), controlPlane: 1, n: 2},
-		"replace": {before: of("1", "1"), after: of("1", "1"), break1: "b", controlPlane: 1, n: 3},
-		"delete":  {before: of("1", "1")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := start(t)
-			w.hosts("a", "b", "c", "d", "e", "f")
-			for n := 1; ; n++ {
-				if w.killOnce(n, c.before, c.after, c.break1) {
-					require.Greater(t, n, 3, "it was never killed")
-					return
-				}
-				if c.after != "" {
-					role := w.labelled("t")
-					require.Len(t, role, c.n, "killed after write %d", n)
-					require.Equal(t, role, w.claimed("t"), "killed after write %d", n)
-					require.Equal(t, c.controlPlane, count(role, string(airship.RoleControlPlane)))
-					require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-				}
-				w.clear()
-			}
-		})
+	steps := []step{
+		{name: "create", spec: of("1", "1"), controlPlane: 1, n: 3},
+		{name: "replace", spec: of("1", "1"), breaks: "b", controlPlane: 1, n: 3},
+		{name: "grow", spec: of("2", "2"), controlPlane: 2, n: 5},
+		{name: "shrink", spec: of("1", "0"), controlPlane: 1, n: 2},
+		{name: "delete"},
 	}
+	w := start(t)
+	w.hosts("a", "b", "c", "d", "e", "f")
+	lived := map[string]int{} // the write after which a step was no more cut short
+	for n := 1; len(lived) < len(steps); n++ {
+		for _, s := range steps {
+			w.begin(s)
+			switch {
+			case lived[s.name] > 0:
+				w.settle(w.operator(w), "t")
+			case w.killOnce(n):
+				lived[s.name] = n
+			}
+			w.holdsAfter(s, n)
+		}
+		w.mends("b")
+	}
+	for name, n := range lived {
+		require.Greater(t, n, 3, "%s was never killed", name)
+	}
+}
+
+// begin has a step asked for.
+func (w *world) begin(s step) {
+	w.Helper()
+	switch now := w.find("t"); {
+	case now == nil:
+		w.sip("t", s.spec)
+	case s.spec == "":
+		require.NoError(w, w.Delete(w.Context(), now))
+	default:
+		w.change("t", s.spec)
+	}
+	if s.breaks != "" {
+		w.breaks(s.breaks)
+	}
+}
+
+// holdsAfter sees that a step is carried out.
+func (w *world) holdsAfter(s step, n int) {
+	w.Helper()
+	if s.spec == "" {
+		w.gone("t")
+		return
+	}
+	role := w.labelled("t")
+	require.Len(w, role, s.n, "%s, killed after write %d", s.name, n)
+	require.Equal(w, role, w.claimed("t"), "%s, killed after write %d", s.name, n)
+	require.Equal(w, s.controlPlane, count(role, string(airship.RoleControlPlane)))
+	require.Equal(w, airship.ReasonSucceeded, w.ready("t").Reason)
 }
 
 func count(roles map[string]string, role string) int {
@@ -70,55 +105,23 @@ func count(roles map[string]string, role string) int {
 	return n
 }
 
-// killOnce brings a SIPCluster from one spec to the other by an operator that is killed
-// after its nth write and by one that goes on, and tells whether the first lived to the end.
-func (w *world) killOnce(n int, before, after, broken string) (lived bool) {
+// killOnce carries out what was begun by an operator that is killed after its nth write and by
+// one that goes on, and tells whether the first lived to the end.
+func (w *world) killOnce(n int) (lived bool) {
 	w.Helper()
-	whole := w.operator(w)
-	if before == "" {
-		w.sip("t", after)
-	} else {
-		s := w.sip("t", before)
-		w.settle(whole, "t")
-		if after == "" {
-			require.NoError(w, w.Delete(w.Context(), s))
-		} else {
-			w.change("t", after)
-		}
-	}
-	if broken != "" {
-		w.breaks(broken)
-	}
 	c, alive := w.killed(n)
 	mortal := w.operator(c)
 	for range 12 {
+		before := w.writes.Load()
 		err := w.pass(mortal, "t")
 		require.True(w, err == nil || errors.Is(err, errKilled), "%v", err)
-		w.play()
-		if !alive() {
+		if !w.play() && w.writes.Load() == before || !alive() {
 			break
 		}
 	}
 	lived = alive()
-	w.settle(whole, "t")
-	if after == "" {
-		w.gone("t")
-	}
+	w.settle(w.operator(w), "t")
 	return lived
-}
-
-// clear makes the hosts free and fit again.
-func (w *world) clear() {
-	w.Helper()
-	s := w.find("t")
-	if s != nil {
-		require.NoError(w, w.Delete(w.Context(), s))
-		w.settle(w.operator(w), "t")
-	}
-	w.gone("t")
-	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		w.mends(name)
-	}
 }
 
 // counting notes each write of an operator.

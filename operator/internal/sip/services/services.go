@@ -64,8 +64,12 @@ type Input struct {
 	PullSecret []byte
 	// BMCProxy is the operator's, for jump hosts that ask for a proxy and name none.
 	BMCProxy string
-	Now      time.Time
-	Rand     io.Reader // of keys; as crypto/rand.Reader
+	// AssignsUsers is that the cluster gives pods users and groups of the namespace's range and
+	// refuses others, as OpenShift's restricted-v2 does. Else pods name one: images name theirs
+	// by a word, which the kubelet cannot tell from root.
+	AssignsUsers bool
+	Now          time.Time
+	Rand         io.Reader // of keys; as crypto/rand.Reader
 }
 
 // Images resolves images.

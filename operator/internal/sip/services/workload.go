@@ -28,6 +28,7 @@ const (
 // workload is what the services differ in.
 type workload struct {
 	kind          Kind
+	assigned      bool // the cluster says which user it runs as
 	name, image   string
 	replicas      int32
 	command       []string // empty for the image's
@@ -117,6 +118,9 @@ func (w workload) pod() corev1.PodSpec {
 		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
 			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: w.selector(),
 		}},
+	}
+	if w.assigned {
+		spec.SecurityContext.RunAsUser, spec.SecurityContext.RunAsGroup, spec.SecurityContext.FSGroup = nil, nil, nil
 	}
 	if w.pullSecret != "" {
 		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: w.pullSecret}}
