@@ -82,7 +82,9 @@ func TestAnAccountThatHasMoreIsNotCutDown(t *testing.T) {
 		{"who is logged in", func() {}, admin, "it is the account that you are logged in with"},
 		{"who is logged in, by the other name", func() {}, accounts.Login{Username: `VSPHERE.LOCAL\Administrator`, Password: admin.Password}, "it is the account that you are logged in with"},
 		{"an administrator by a group", func() {}, corpLogin, "on /, and on "},
-		{"one with a role of its own", func() { grant("site", "Cns.Searchable", "Datastore.FileManagement", "VirtualMachine.Interact.PowerOff") }, corpLogin, "Datastore.FileManagement, VirtualMachine.Interact.PowerOff of its role site on /"},
+		{"one with a role of its own", func() {
+			grant("site", "Cns.Searchable", "Datastore.FileManagement", "VirtualMachine.Interact.PowerOff")
+		}, corpLogin, "Datastore.FileManagement, VirtualMachine.Interact.PowerOff of its role site on /"},
 		{"an administrator", func() { grant("Admin") }, corpLogin, "of its role Admin on /"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,7 +49,9 @@ func TestUsersNameKnownErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(admin, []byte(vcsim.Administrator.Password), 0o600))
 	verify, plan := []string{"verify"}, []string{"plan"}
 	create := []string{"create", "--dry-run", "--username", vcsim.Administrator.Username, "--password-file", admin}
-	at := func(port int, rest string) string { return fmt.Sprintf("{vcIp: 127.0.0.1, port: %d, credentials: vc%s}", port, rest) }
+	at := func(port int, rest string) string {
+		return fmt.Sprintf("{vcIp: 127.0.0.1, port: %d, credentials: vc%s}", port, rest)
+	}
 	pinned := `, thumbprint: "` + v.SHA256 + `"`
 	for _, x := range []usersCase{
 		{name: "1 a wrong password", account: &vcsim.Account{Username: limited.Username, Password: "wrong-canary"}, run: verify, code: 6,
