@@ -151,11 +151,12 @@ func (d *demo) growTenant(ctx context.Context) error {
 	)
 }
 
-// failedHost asks for a worker on standby, and then breaks one.
+// failedHost asks for a worker on standby, and then breaks one. A host is given back once the
+// jump host says that it leads there no more, which one that KWOK plays does not: it goes before.
 func (d *demo) failedHost(ctx context.Context) error {
 	d.out.heading("SIP: a host fails, and one that is free takes its place")
 	return d.sequence(ctx, d.isolated,
-		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}}}}`),
+		words(`kubectl -n tenants patch sipcluster tenant-1 --type=merge -p {"spec":{"nodes":{"Worker":{"count":{"standby":1}}},"services":{"jumpHost":null}}}`),
 		held(5), sipReady,
 		words(`kubectl -n metal3 patch baremetalhost worker-1 --type=merge -p {"status":{"operationalStatus":"error","errorType":"power_management_error"}}`),
 		words("kubectl -n metal3 wait --for=jsonpath={.metadata.labels.sip\\.airshipit\\.org/cluster-name}=tenant-1 baremetalhost/worker-4 --timeout=120s"),
