@@ -136,14 +136,16 @@ func TestScripts(t *testing.T) {
 	populate(t, clientOf(t, c), east)
 	east.SetPassword("k8s@corp.example", "Corp-canary#4")
 	require.NoError(t, east.Grant(t.Context(), "k8s@corp.example", "seeing", "/lab/network", false))
-	require.NoError(t, clientOf(t, c).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "users"}}))
-	require.NoError(t, clientOf(t, c).Create(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "users", Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
+	users := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "users-"}}
+	require.NoError(t, clientOf(t, c).Create(t.Context(), users))
+	require.NoError(t, clientOf(t, c).Create(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: users.Name, Name: "east"}, Spec: v1alpha1.VsphereCloudConfigSpec{
 		VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}}))
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true, UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ADMIN_KUBECONFIG", c.Kubeconfig())
 			env.Setenv("USERNAME", vcsim.Admin.Username)
+			env.Setenv("USERS", users.Name)
 			env.Setenv("ADMINISTRATOR", vcsim.Administrator.Username)
 			env.Setenv("EAST", east.Address())
 			for name, data := range map[string]string{
