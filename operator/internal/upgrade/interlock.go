@@ -12,7 +12,8 @@ import (
 
 const (
 	// draining is for how long a node that was cordoned counts as being emptied; longer than
-	// that it is kept out of use, which may be for weeks.
+	// that it is kept out of use, which may be for weeks. A time that is as much ahead of ours
+	// says nothing: whoever may change nodes has written it.
 	draining = time.Hour
 	// settling is how long a vCenter counts as being upgraded after its version changed: its
 	// services start one after the other.
@@ -44,7 +45,7 @@ func NodesChange(nodes []Node, now time.Time) string {
 			continue
 		}
 		cordoned = append(cordoned, n.Name)
-		if !n.Since.IsZero() && now.Sub(n.Since) < draining {
+		if since := now.Sub(n.Since); !n.Since.IsZero() && since > -draining && since < draining {
 			lately = append(lately, n.Name)
 		}
 	}

@@ -30,6 +30,8 @@ func TestNodesThatChangeAreWaitedFor(t *testing.T) {
 		"two patches, one is cordoned": {nodes: []upgrade.Node{cordoned(node("a", "v1.33.1"), 9*time.Hour), node("b", "v1.33.4")}, want: "nodes are being upgraded: kubelets are of v1.33.1 (1 node), v1.33.4 (1 node)"},
 		"cordoned lately":              {nodes: []upgrade.Node{cordoned(node("b", "v1.33.1"), time.Minute), cordoned(node("a", "v1.33.1"), time.Minute)}, want: "nodes are being emptied: a, b"},
 		"cordoned long ago":            {nodes: []upgrade.Node{cordoned(node("a", "v1.33.1"), 2*time.Hour), node("b", "v1.33.1")}},
+		"cordoned just ahead of us":    {nodes: []upgrade.Node{cordoned(node("a", "v1.33.1"), -time.Minute)}, want: "nodes are being emptied: a"},
+		"cordoned in a far future":     {nodes: []upgrade.Node{cordoned(node("a", "v1.33.1"), -24*365*time.Hour)}},
 		"cordoned, nobody knows when":  {nodes: []upgrade.Node{unknown}},
 		"kubelets of no version":       {nodes: []upgrade.Node{node("a", "kwok-v0.7.0"), node("b", "v1.33.1"), node("c", "")}},
 	} {
