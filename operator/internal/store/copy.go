@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -322,16 +323,19 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
 	if err := s.opts.Reader.List(ctx, list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
 		return copyFault("list", b, err)
 	}
-	keep, err := s.retained(ctx, b.Namespace)
+	keep, owners, err := s.retained(ctx, b.Namespace)
 	if err != nil {
 		return copyFault("list", b, err)
+	}
+	owned := func(o metav1.Object) bool {
+		return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return owners[r.UID] })
 	}
 	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
 		keep[d.Hex()[:63]] = true
 	}
 	var errs []error
 	for i := range list.Items {
-		if !keep[list.Items[i].Labels[labelDigest]] {
+		if !keep[list.Items[i].Labels[labelDigest]] && !owned(&list.Items[i]) {
 			uid := client.Preconditions{UID: &list.Items[i].UID}
 			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &list.Items[i], uid)))
 		}
@@ -343,32 +347,40 @@ func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
 }
 
 // maxRetained is how many bundles' copies are retained for revisions: that many revisions
-// a VDOConfig retains at most. Of more, which somebody else has made, the newest count.
+// a VDOConfig retains at most. Of more, which somebody else has made, the newest count, and
+// those that own a copy already.
 const maxRetained = 12
 
 // retained are the digests, as labels have them, of the bundles that revisions were
-// installed from.
-func (s *Store) retained(ctx context.Context, namespace string) (map[string]bool, error) {
+// installed from, and the revisions, which may own copies.
+func (s *Store) retained(ctx context.Context, namespace string) (digests map[string]bool, owners map[types.UID]bool, err error) {
 	all, err := s.revisions(ctx, namespace, client.HasLabels{revision.LabelDigest})
-	keep := map[string]bool{}
+	digests, owners = map[string]bool{}, map[types.UID]bool{}
 	for i := range all {
-		keep[all[i].Labels[revision.LabelDigest]] = true
+		owners[all[i].UID] = true
 	}
-	return keep, err
+	for _, o := range newest(all) {
+		digests[o.Labels[revision.LabelDigest]] = true
+	}
+	return digests, owners, err
 }
 
-// revisions are the newest ConfigMaps of revisions, of the bundle that the labels say.
+// revisions are the ConfigMaps of revisions, of the bundle that the labels say.
 func (s *Store) revisions(ctx context.Context, namespace string, labels client.ListOption) ([]metav1.PartialObjectMetadata, error) {
 	list := configMaps()
-	if err := s.opts.Reader.List(ctx, list, client.InNamespace(namespace), labels); err != nil {
-		return nil, err
-	}
-	sort.Slice(list.Items, func(i, j int) bool { return list.Items[j].CreationTimestamp.Before(&list.Items[i].CreationTimestamp) })
+	err := s.opts.Reader.List(ctx, list, client.InNamespace(namespace), labels)
+	return list.Items, err
+}
+
+// newest are the newest revisions, of maxRetained bundles.
+func newest(all []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	all = slices.Clone(all)
+	sort.SliceStable(all, func(i, j int) bool { return all[j].CreationTimestamp.Before(&all[i].CreationTimestamp) })
 	seen := map[string]bool{}
-	return slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool {
+	return slices.DeleteFunc(all, func(o metav1.PartialObjectMetadata) bool {
 		seen[o.Labels[revision.LabelDigest]] = seen[o.Labels[revision.LabelDigest]] || len(seen) < maxRetained
 		return !seen[o.Labels[revision.LabelDigest]]
-	}), nil
+	})
 }
 
 // configMaps is a list of what ConfigMaps are, without what is in them.
