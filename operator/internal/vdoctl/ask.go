@@ -72,6 +72,31 @@ func (a *app) line(ctx context.Context) (string, error) {
 	}
 }
 
+// hiddenLine reads a line that is not shown, until a signal ends the wait; the terminal shows
+// what is typed again after it.
+func (a *app) hiddenLine(ctx context.Context) ([]byte, error) {
+	terminal := int(a.in.Fd())
+	before, err := term.GetState(terminal)
+	if err != nil {
+		return nil, err
+	}
+	type read struct {
+		line []byte
+		err  error
+	}
+	came := make(chan read, 1)
+	go func() { // ends with the program, which a signal ends next
+		line, err := term.ReadPassword(terminal)
+		came <- read{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, errors.Join(ctx.Err(), term.Restore(terminal, before))
+	case r := <-came:
+		return r.line, r.err
+	}
+}
+
 // theConfig returns the VDOConfig of the namespace.
 func theConfig(ctx context.Context, c client.Reader, namespace string) (*v1alpha1.VDOConfig, error) {
 	var list v1alpha1.VDOConfigList

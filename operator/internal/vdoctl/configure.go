@@ -3,8 +3,8 @@ package vdoctl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,11 +14,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// configuration is what configure prints.
+// configurationReport is what configure prints.
 type configurationReport struct {
-	Changes []string `json:"changes"` // "Kind name: field: value"; passwords as (hidden)
-	DryRun  bool     `json:"dryRun,omitempty"`
-	Message string   `json:"message"`
+	Changes []changedObject `json:"changes"`
+	DryRun  bool            `json:"dryRun,omitempty"`
+	Message string          `json:"message"`
 }
 
 type configureOptions struct {
@@ -30,22 +30,25 @@ type configureOptions struct {
 	file, passwordFile, write string
 	noCheck                   bool
 	given                     func(flag string) bool
-	prompts                   prompter // nil where nobody can be asked
+	kept                      map[string]bool // flags whose answers the configuration has already
+	seen                      []string        // datacenters that the account sees
+	prompts                   prompter        // nil where nobody can be asked
 }
 
 func newConfigureCommand(a *app) *cobra.Command {
-	o := &configureOptions{app: a}
+	o := &configureOptions{app: a, kept: map[string]bool{}}
 	cmd := &cobra.Command{
 		Use: "configure", Short: "Say which drivers, which bundle and which vCenter; or change that",
 		Long: `Makes the configuration of a site, or changes the one that is there: the bundle, a vCenter
-with its account, and the drivers. On a terminal it asks for what no flag gives, and offers
-what is there; each answer about the vCenter is tried at the vCenter, and a wrong address,
-certificate, password or datacenter is asked for again. Then it shows what changes, has the
-API server check it, and asks before it writes. What somebody else has changed since it was
-read is not undone: it ends with 8, and begins with what is there when it is run again. Run it once for each vCenter (--vcenter).
+with its account, and the drivers. Run it once for each vCenter (--vcenter).
 
-With --write the resources are written to a file, for GitOps, and nothing to the cluster. No
-password is in it: it goes to a Secret of the name that is told.`,
+On a terminal it asks for what no flag gives, and offers what is there. It logs in to the
+vCenter with the answers; a wrong address, certificate, password or datacenter is asked for
+again. Then it shows what changes, has the API server check it, and asks before it writes.
+What somebody else has changed meanwhile is not undone: it ends with 8; run it again.
+
+With --write the resources are written to a file, for GitOps, and nothing to the cluster.
+The password is not in it. It belongs into a Secret, whose name is told.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter west --write site.yaml
@@ -86,7 +89,7 @@ func (o *configureOptions) run(ctx context.Context) error {
 		return err
 	}
 	o.offer(d)
-	if err := o.askAll(ctx, d); err != nil {
+	if err := o.answer(ctx, c, d); err != nil {
 		return err
 	}
 	if o.certificate == byCA {
@@ -121,89 +124,158 @@ func (o *configureOptions) reach() (client.Client, error) {
 
 // deliver shows what changes, has it checked, asks, and writes.
 func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draft) error {
-	r := configurationReport{Changes: d.changes(), DryRun: o.dryRun, Message: "all is as asked already"}
+	r := configurationReport{Changes: d.changes(), DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
 	if len(r.Changes) == 0 {
-		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r, true) })
 	}
 	if err := d.apply(ctx, c, true); err != nil {
 		return err
 	}
-	r.Message = "watch it with `vdoctl status --watch`"
-	if !o.dryRun {
-		if !o.yes {
-			if err := o.text(o.err, configurationReport{Changes: r.Changes}); err != nil {
-				return err
-			}
-		}
-		if err := o.consent(ctx, o.consentFlags, "Write this to the cluster?"); err != nil {
-			return err
-		}
-		// Checked again, so that what was changed meanwhile is found before the first write.
-		if err := d.apply(ctx, c, true); err != nil {
-			return err
-		}
-		if err := d.apply(ctx, c, false); err != nil {
+	if r.Message = "Nothing was changed: --dry-run."; !o.dryRun {
+		r.Message = "Written. Watch it with `vdoctl status --watch`."
+		if err := o.writeAll(ctx, c, d, r); err != nil {
 			return err
 		}
 	}
-	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) })
+	return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r, o.yes || o.dryRun) })
 }
 
-func (o *configureOptions) text(w io.Writer, r configurationReport) error {
+// writeAll shows what changes, asks, and writes it.
+func (o *configureOptions) writeAll(ctx context.Context, c client.Client, d *draft, r configurationReport) error {
+	if !o.yes {
+		if err := o.text(o.err, configurationReport{Changes: r.Changes}, true); err != nil {
+			return err
+		}
+	}
+	if err := o.consent(ctx, o.consentFlags, "Write this to the cluster?"); err != nil {
+		return err
+	}
+	// Checked again, so that what was changed meanwhile is found before the first write.
+	if err := d.apply(ctx, c, true); err != nil {
+		return err
+	}
+	return d.apply(ctx, c, false)
+}
+
+// text shows what changes, where that was not shown before the question, and the message.
+func (o *configureOptions) text(w io.Writer, r configurationReport, changes bool) error {
 	l := &lines{w: w}
 	for _, c := range r.Changes {
-		l.printf("%s", c)
+		if changes {
+			c.text(l, o.app)
+		}
 	}
-	switch {
-	case r.DryRun && len(r.Changes) > 0:
-		l.printf("Nothing was changed: --dry-run.")
-	case r.Message != "":
+	if r.Message != "" {
 		l.printf("%s", r.Message)
 	}
 	return l.err
 }
 
-// askAll asks for what no flag gives, and tries the answers about the vCenter.
-func (o *configureOptions) askAll(ctx context.Context, d *draft) error {
-	if o.prompts != nil {
-		for _, f := range o.fields() {
-			if o.given(f.flag) || f.needed != nil && !f.needed() {
-				continue
-			}
-			if err := o.ask(ctx, f); err != nil {
+// answer finds all answers: flags, what is there, and, on a terminal, a person's. The vCenter
+// is tried as soon as there is an account, and again with the datacenters.
+func (o *configureOptions) answer(ctx context.Context, c client.Client, d *draft) error {
+	if o.prompts == nil {
+		return o.withoutPrompts(ctx, c, d)
+	}
+	if err := o.valid(o.given); err != nil {
+		return err
+	}
+	for _, f := range o.fields() {
+		if o.isOpen(f) {
+			if err := o.ask(ctx, f, false); err != nil {
 				return err
 			}
 		}
+		if err := o.after(ctx, c, d, f.flag); err != nil {
+			return err
+		}
 	}
-	if err := o.valid(); err != nil {
+	return o.valid(func(string) bool { return true })
+}
+
+// isOpen tells whether a question is to be asked: a thumbprint or a CA that is given says how
+// the certificate is checked.
+func (o *configureOptions) isOpen(f field) bool {
+	said := f.flag == "certificate" && (o.given("thumbprint") || o.given("vcenter-ca-file"))
+	return !said && !o.given(f.flag) && (f.needed == nil || f.needed())
+}
+
+// after does what an answer makes possible.
+func (o *configureOptions) after(ctx context.Context, c client.Client, d *draft, flag string) error {
+	switch {
+	case flag == "vcenter":
+		return o.chosen(ctx, c, d)
+	case flag == "username":
+		if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
+			return err
+		}
+		return o.tryVCenter(ctx, d, nil)
+	case flag == "datacenters" && o.datacenters != "" && !o.noCheck:
+		return o.tryVCenter(ctx, d, splitList(o.datacenters))
+	}
+	return nil
+}
+
+// withoutPrompts takes flags and what is there, and says all at once that is missing.
+func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, d *draft) error {
+	if err := o.chosen(ctx, c, d); err != nil {
+		return err
+	}
+	if err := o.valid(func(string) bool { return true }); err != nil {
 		return err
 	}
 	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
 		return err
 	}
-	return o.tryVCenter(ctx, d)
+	return o.tryVCenter(ctx, d, splitList(o.datacenters))
 }
 
-// valid holds all answers against what they have to be, and reports all that is wrong.
-func (o *configureOptions) valid() error {
+// valid holds answers against what they have to be, and reports all that is wrong.
+func (o *configureOptions) valid(of func(flag string) bool) error {
 	var errs []error
 	for _, f := range o.fields() {
-		if f.needed != nil && !f.needed() || f.valid == nil {
+		if !of(f.flag) || f.needed != nil && !f.needed() || f.valid == nil {
 			continue
 		}
 		if err := f.valid(strings.TrimSpace(*f.to)); err != nil {
-			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, f.usage))
+			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, "--"+f.flag+" takes "+strings.ReplaceAll(f.usage, "`", "")))
 		}
 	}
 	return fault.Join(errs...)
 }
 
-func (o *configureOptions) ask(ctx context.Context, f field) error {
-	answer, err := o.prompts.ask(ctx, question{title: f.title, help: strings.ReplaceAll(f.usage, "`", ""), value: *f.to, choices: f.choices, valid: f.valid})
+// ask asks a question. again says that its answer was refused, and is not to be taken as it is.
+func (o *configureOptions) ask(ctx context.Context, f field, again bool) error {
+	help := []string{f.help}
+	if f.flag == "datacenters" && len(o.seen) > 0 {
+		help = append(help, "the account sees "+firstOf(o.seen))
+	}
+	if !again {
+		help = append(help, o.onEnter(f))
+	}
+	help = slices.DeleteFunc(help, func(s string) bool { return s == "" })
+	answer, err := o.prompts.ask(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, choices: f.choices, valid: f.valid})
 	if err == nil {
 		*f.to = strings.TrimSpace(answer)
 	}
 	return err
+}
+
+// onEnter says what Enter alone means.
+func (o *configureOptions) onEnter(f field) string {
+	it := "it"
+	if len(f.choices) > 0 {
+		it = *f.to
+	}
+	switch {
+	case *f.to != "" && o.kept[f.flag]:
+		return "Enter keeps " + it
+	case *f.to != "":
+		return "Enter takes " + it
+	case f.valid == nil || f.valid("") == nil:
+		return "Enter for none"
+	}
+	return ""
 }
 
 var errNoPassword = errors.New("there is no password")
@@ -211,6 +283,7 @@ var errNoPassword = errors.New("there is no password")
 // readPassword finds the account's password: a file, the environment, the Secret that is
 // there for the same user, or a prompt. again asks anew.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft, again bool) error {
+	has := d.user == o.username && d.password != ""
 	switch p, inEnv := o.getenv(passwordEnv); {
 	case again && o.prompts != nil:
 	case o.passwordFile != "":
@@ -220,7 +293,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	case inEnv:
 		o.password = p
 		return nil
-	case d.user == o.username && d.password != "":
+	case has && o.prompts == nil:
 		o.password = d.password
 		return nil
 	case o.prompts == nil && o.write != "" && o.noCheck:
@@ -229,7 +302,13 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username, Err: errNoPassword,
 			Hint: "name a file with --password-file, or set " + passwordEnv}
 	}
-	answer, err := o.prompts.ask(ctx, question{title: fmt.Sprintf("Password of %s", o.username), secret: true, valid: required})
-	o.password = answer
+	q := question{title: "Password of " + o.username, secret: true, valid: required}
+	if has && !again {
+		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
+	}
+	answer, err := o.prompts.ask(ctx, q)
+	if o.password = answer; answer == "" {
+		o.password = d.password
+	}
 	return err
 }

@@ -44,7 +44,8 @@ func TestConfigureByFlags(t *testing.T) {
 		code  int
 		text  string
 	}{
-		"--datacenters": {"/no/such", 4, "/no/such"}, "--thumbprint": {"AA:" + east.SHA256[3:], 5, "thumbprint"},
+		"--datacenters": {"/no/such", 4, "hint: correct --datacenters"}, "--thumbprint": {"AA:" + east.SHA256[3:], 5, "set --thumbprint to the new one"}, "--port": {"1", 5, "hint: correct --server and --port"},
+		"--vcenter": {"A B", 2, "not a name of a resource"}, "--vcenter-ca-file": {"/dev/null", 2, "there is no such file"},
 		"--region-category": {"k8s-region", 2, `--zone-category "": it is needed`}, "--zone-category": {"k8s-zone", 2, "zones need regions"}, "--drivers": {"none", 2, "not one of both, csi, cpi"},
 	} {
 		out, code = s.run(append(all[:len(all):len(all)], flag, want.value, "--yes", "--dry-run")...)
@@ -54,6 +55,7 @@ func TestConfigureByFlags(t *testing.T) {
 	out, code = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...)
 	require.Equal(t, 6, code, out)
 	require.NotContains(t, out, "canary")
+	require.Contains(t, out, "hint: correct --username, or its password: --password-file")
 	var none v1alpha1.VDOConfigList
 	require.NoError(t, s.k.List(t.Context(), &none, client.InNamespace(s.ns)))
 	require.Empty(t, none.Items, "nothing was written")

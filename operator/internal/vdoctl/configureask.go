@@ -1,20 +1,21 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/charmbracelet/huh"
+	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
 // answers are what is asked for.
@@ -22,6 +23,7 @@ type answers struct {
 	bundle, vcenter, server, port, certificate, thumbprint, caFile string
 	username, password, datacenters, drivers, region, zone         string
 	upgrade                                                        string
+	several                                                        bool // the storage driver has vCenters besides this one
 }
 
 // How a vCenter's certificate is checked.
@@ -34,34 +36,38 @@ const bothDrivers, csiAlone, cpiAlone = "both", "csi", "cpi"
 
 // field is one question: a flag, and what is asked where the flag is not given.
 type field struct {
-	flag, title, usage, standard string
-	to                           *string
-	choices                      []string
-	valid                        func(string) error
-	needed                       func() bool // nil: always
+	flag, title, help, usage, standard string
+	to                                 *string
+	choices                            []string
+	valid                              func(string) error
+	needed                             func() bool // nil: always
 }
 
 func (a *answers) fields() []field {
 	return []field{
-		{flag: "bundle", title: "Bundle in the mirror", usage: "`REGISTRY/REPO:TAG` of the bundle in the site's mirror", to: &a.bundle, valid: isReference},
-		{flag: "drivers", title: "Which drivers", usage: "which drivers (`WHICH`): both, csi or cpi", standard: bothDrivers, to: &a.drivers, choices: []string{bothDrivers, csiAlone, cpiAlone}, valid: oneOf(bothDrivers, csiAlone, cpiAlone)},
-		{flag: "vcenter", title: "Name for the vCenter", usage: "`NAME` of the vCenter's resource", standard: "vcenter", to: &a.vcenter, valid: required},
-		{flag: "server", title: "Address of the vCenter", usage: "`HOST` name or IP address of the vCenter, without https:// and port", to: &a.server, valid: isHost},
+		{flag: "bundle", title: "Bundle in the mirror", help: "REGISTRY/REPO:TAG, as it was pushed", usage: "`REGISTRY/REPO:TAG` of the bundle in the site's mirror", to: &a.bundle, valid: isReference},
+		{flag: "drivers", title: "Which drivers", help: "csi: storage; cpi: cloud provider", usage: "which drivers (`WHICH`): both, csi or cpi", standard: bothDrivers, to: &a.drivers, choices: []string{bothDrivers, csiAlone, cpiAlone}, valid: oneOf(bothDrivers, csiAlone, cpiAlone)},
+		{flag: "vcenter", title: "Name for the vCenter", help: "its name in the cluster; a new one adds a vCenter", usage: "`NAME` of the vCenter's resource; a new one adds a vCenter", standard: "vcenter", to: &a.vcenter, valid: isName},
+		{flag: "server", title: "Address of the vCenter", help: "host name or IP address, without https:// and port", usage: "`HOST` name or IP address of the vCenter, without https:// and port", to: &a.server, valid: isHost},
 		{flag: "port", title: "Port of its API", usage: "`PORT` of its API", standard: "443", to: &a.port, valid: isPort},
-		{flag: "certificate", title: "How its certificate is checked", usage: "`HOW` its certificate is checked: system, thumbprint or ca-file", standard: bySystem, to: &a.certificate, choices: []string{bySystem, byThumbprint, byCA}, valid: oneOf(bySystem, byThumbprint, byCA)},
-		{flag: "thumbprint", title: "Thumbprint of its certificate", usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate", to: &a.thumbprint, valid: required, needed: func() bool { return a.certificate == byThumbprint }},
-		{flag: "vcenter-ca-file", title: "File with its authority's certificate", usage: "PEM `FILE` of the authority that signed its certificate", to: &a.caFile, valid: isFileThere, needed: func() bool { return a.certificate == byCA && a.caFile != keptCA }},
-		{flag: "username", title: "Account of the drivers", usage: "`NAME@DOMAIN` of the vCenter's account", to: &a.username, valid: required},
-		{flag: "datacenters", title: "Datacenters, with commas", usage: "inventory `PATHS` of datacenters, with commas; none for all", to: &a.datacenters},
-		{flag: "region-category", title: "Tag category of regions", usage: "`CATEGORY` of tags of regions; none without topology", to: &a.region, valid: a.withZone},
+		{flag: "certificate", title: "How its certificate is checked", help: "system: by public authorities; thumbprint: it is this very one; ca-file: by your authority's certificate", usage: "`HOW` its certificate is checked: system, thumbprint or ca-file", standard: bySystem, to: &a.certificate, choices: []string{bySystem, byThumbprint, byCA}, valid: oneOf(bySystem, byThumbprint, byCA)},
+		{flag: "thumbprint", title: "Thumbprint of its certificate", help: "SHA-1 or SHA-256, in hex pairs with colons", usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate", to: &a.thumbprint, valid: isThumbprint, needed: func() bool { return a.certificate == byThumbprint }},
+		{flag: "vcenter-ca-file", title: "File with its authority's certificate", help: "PEM", usage: "PEM `FILE` of the authority that signed its certificate", to: &a.caFile, valid: isFileThere, needed: func() bool { return a.certificate == byCA && a.caFile != keptCA }},
+		{flag: "username", title: "Account of the drivers", help: "NAME@DOMAIN; `vdoctl users` makes one with the least privileges", usage: "`NAME@DOMAIN` of the vCenter's account", to: &a.username, valid: required},
+		{flag: "datacenters", title: "Datacenters, with commas", help: "inventory paths; none for all", usage: "inventory `PATHS` of datacenters, with commas; none for all", to: &a.datacenters},
+		{flag: "region-category", title: "Tag category of regions", help: "for clusters with zones", usage: "`CATEGORY` of tags of regions; none without topology", to: &a.region, valid: a.withZone},
 		{flag: "zone-category", title: "Tag category of zones", usage: "`CATEGORY` of tags of zones; together with regions", to: &a.zone, valid: required, needed: func() bool { return a.region != "" }},
-		{flag: "upgrade", title: "Upgrades", usage: "Automatic, or Manual (`HOW`): each one waits for consent", standard: "Automatic", to: &a.upgrade, choices: []string{"Automatic", "Manual"}, valid: oneOf("Automatic", "Manual")},
+		{flag: "upgrade", title: "Upgrades", help: "Manual: each one waits for consent", usage: "Automatic, or Manual (`HOW`): each one waits for consent", standard: "Automatic", to: &a.upgrade, choices: []string{"Automatic", "Manual"}, valid: oneOf("Automatic", "Manual")},
 	}
 }
 
-// withZone refuses zones without regions; that regions need zones is asked by the next field.
+// withZone refuses zones without regions, and several vCenters without either; that regions
+// need zones is asked by the next field.
 func (a *answers) withZone(region string) error {
-	if region == "" && a.zone != "" {
+	switch {
+	case region == "" && a.several && a.drivers != cpiAlone:
+		return errors.New("the storage driver needs regions and zones where it has several vCenters")
+	case region == "" && a.zone != "":
 		return errors.New("zones need regions: give both categories, or none")
 	}
 	return nil
@@ -78,8 +84,31 @@ func isReference(s string) error {
 	if err := required(s); err != nil {
 		return err
 	}
-	_, err := image.ParseReference(s)
-	return err
+	if _, err := image.ParseReference(s); err != nil {
+		return err
+	}
+	if !strings.Contains(s, "/") {
+		return errors.New("the registry is missing: write REGISTRY/REPO:TAG")
+	}
+	return nil
+}
+
+// isName tells whether a resource may have this name.
+func isName(s string) error {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		return errors.New("not a name of a resource: write lower-case letters, digits and -")
+	}
+	return nil
+}
+
+// thumbprint is what the resource takes.
+var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}[0-9A-Fa-f]{2}$|^([0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}$`)
+
+func isThumbprint(s string) error {
+	if !thumbprint.MatchString(s) {
+		return errors.New("not 20 (SHA-1) or 32 (SHA-256) pairs of hex digits with colons between them")
+	}
+	return nil
 }
 
 func isHost(s string) error {
@@ -112,87 +141,6 @@ func oneOf(choices ...string) func(string) error {
 		}
 		return fmt.Errorf("not one of %s", strings.Join(choices, ", "))
 	}
-}
-
-// tryVCenter tries the answers at the vCenter, and asks again for what is wrong.
-func (o *configureOptions) tryVCenter(ctx context.Context, d *draft) error {
-	for {
-		target, err := o.target(d)
-		if err != nil {
-			return err
-		}
-		p := o.progress()
-		p.show("asking " + target.Address())
-		report, err := vcenter.Check(ctx, target)
-		p.end()
-		if err == nil {
-			if o.prompts != nil {
-				_, _ = fmt.Fprintf(o.err, "vCenter %s answers: version %s, user %s\n", target.Address(), report.Version, report.User)
-			}
-			return nil
-		}
-		if o.prompts == nil || ctx.Err() != nil {
-			return err
-		}
-		command.Report(o.err, err, false)
-		if err := o.askAgain(ctx, d, fault.ReasonOf(err)); err != nil {
-			return err
-		}
-	}
-}
-
-// askAgain asks for the answers that a refusal is about.
-func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
-	again := map[string]bool{"server": true, "port": true}
-	switch why {
-	case fault.CertificateInvalid:
-		again = map[string]bool{"certificate": true, "thumbprint": true, "vcenter-ca-file": true}
-		if o.caFile == keptCA {
-			o.caFile = ""
-		}
-	case fault.Unauthorized, fault.Forbidden, fault.AccountLocked:
-		again = map[string]bool{"username": true}
-	case fault.NotFound:
-		again = map[string]bool{"datacenters": true}
-	}
-	for _, f := range o.fields() {
-		if !again[f.flag] || f.needed != nil && !f.needed() {
-			continue
-		}
-		if err := o.ask(ctx, f); err != nil {
-			return err
-		}
-	}
-	if again["username"] {
-		return o.readPassword(ctx, d, true)
-	}
-	return nil
-}
-
-// target is the vCenter as the answers have it.
-func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
-	port, _ := strconv.Atoi(o.port) // it was checked
-	t := vcenter.Target{Host: o.server, Port: port, Username: o.username, Password: vcenter.Password(o.password), Datacenters: splitList(o.datacenters)}
-	switch o.certificate {
-	case byThumbprint:
-		t.Trust.Thumbprint = o.thumbprint
-	case byCA:
-		ca, err := o.authority(d)
-		t.Trust.CA = ca
-		return t, err
-	}
-	return t, nil
-}
-
-// keptCA stands for the certificate that the resource has already.
-const keptCA = "(as it is)"
-
-// authority is the PEM of the vCenter's authority.
-func (o *configureOptions) authority(d *draft) ([]byte, error) {
-	if o.caFile == keptCA {
-		return d.ca, nil
-	}
-	return o.read(o.caFile)
 }
 
 // splitList parts a list that was typed with commas.
@@ -230,7 +178,7 @@ func (t *terminalPrompts) ask(ctx context.Context, q question) (string, error) {
 	answer := q.value
 	var f huh.Field
 	if len(q.choices) > 0 {
-		f = huh.NewSelect[string]().Title(q.title).Options(huh.NewOptions(q.choices...)...).Value(&answer)
+		f = huh.NewSelect[string]().Title(q.title).Description(q.help).Options(huh.NewOptions(q.choices...)...).Value(&answer)
 	} else {
 		input := huh.NewInput().Title(q.title).Description(q.help).Value(&answer)
 		if q.valid != nil {
@@ -248,8 +196,11 @@ func (t *terminalPrompts) ask(ctx context.Context, q question) (string, error) {
 		}
 		return "", err
 	}
-	if shown := answer; t.out != nil && !t.accessible {
-		if q.secret {
+	if shown := cmp.Or(strings.TrimSpace(answer), "none"); t.out != nil && !t.accessible {
+		switch {
+		case q.secret && answer == "":
+			shown = "(kept)"
+		case q.secret:
 			shown = "(hidden)"
 		}
 		_, _ = fmt.Fprintf(t.out, "%s: %s\n", q.title, shown)
@@ -262,5 +213,12 @@ func plainError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(cut(fault.Text(err), width))
+	var f *fault.Error
+	if errors.As(err, &f) && f.Err != nil {
+		err = f.Err
+	}
+	return errors.New(cut(err.Error(), maxAnswer))
 }
+
+// maxAnswer is how much is said of a wrong answer, in letters.
+const maxAnswer = 200

@@ -33,6 +33,7 @@ type draft struct {
 
 	user, password string                   // of the Secret that is there
 	ca             []byte                   // the vCenter's authority
+	reader         client.Reader            // of Secrets and ConfigMaps; nil where there is none
 	before         map[string]client.Object // by describeObject; what was there
 	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
 }
@@ -40,7 +41,9 @@ type draft struct {
 // begin reads what there is: a file, or the cluster.
 func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, error) {
 	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, read: map[string]bool{}}
-	var reader client.Reader = c
+	if c != nil {
+		d.reader = c
+	}
 	if o.file != "" {
 		data, err := o.read(o.file)
 		if err != nil {
@@ -50,17 +53,35 @@ func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, 
 		if err != nil {
 			return nil, err
 		}
-		d.config, d.vcenters, d.bundle, reader = read.config, read.vcenters, read.bundle, read
+		d.config, d.vcenters, d.bundle, d.reader = read.config, read.vcenters, read.bundle, read
 	}
 	if c != nil {
 		if err := d.readCluster(ctx, c, o.file == ""); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.choose(ctx, o, reader); err != nil || c == nil {
-		return d, err
+	d.makeMissing()
+	if !o.given("vcenter") && len(d.vcenters) > 0 {
+		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
 	}
-	return d, d.readOwn(ctx, c)
+	return d, nil
+}
+
+// chosen reads what belongs to the vCenter that is meant, and offers it.
+func (o *configureOptions) chosen(ctx context.Context, c client.Client, d *draft) error {
+	if err := d.choose(ctx, o.vcenter); err != nil {
+		return err
+	}
+	if c != nil {
+		if err := d.readOwn(ctx, c); err != nil {
+			return err
+		}
+	}
+	if s := d.config.Spec.StorageProvider; s != nil {
+		o.several = slices.ContainsFunc(append(slices.Clone(s.VsphereCloudConfigs), s.VsphereCloudConfig), func(name string) bool { return name != "" && name != o.vcenter })
+	}
+	o.offerVCenter(d)
+	return nil
 }
 
 // readOwn reads the vCenter's Secret and CA, as they are before anything is asked.
@@ -112,31 +133,35 @@ func (d *draft) beginWith(r resources) {
 	}
 }
 
-// choose takes the vCenter that is meant, with its account, and makes what is not there.
-func (d *draft) choose(ctx context.Context, o *configureOptions, reader client.Reader) error {
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: d.namespace, Name: name} }
+func (d *draft) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: d.namespace, Name: name}
+}
+
+// makeMissing makes what is not there.
+func (d *draft) makeMissing() {
 	if d.config == nil {
-		d.config = &v1alpha1.VDOConfig{ObjectMeta: meta("vdo")}
+		d.config = &v1alpha1.VDOConfig{ObjectMeta: d.meta("vdo")}
 	}
 	if d.bundle == nil {
-		d.bundle = &v1alpha1.DriverBundle{ObjectMeta: meta("drivers")}
+		d.bundle = &v1alpha1.DriverBundle{ObjectMeta: d.meta("drivers")}
 	}
-	if !o.given("vcenter") && len(d.vcenters) > 0 {
-		o.vcenter = d.vcenters[0].Name
-	}
+}
+
+// choose takes the vCenter that is meant, with its account, or makes it.
+func (d *draft) choose(ctx context.Context, name string) error {
 	for i := range d.vcenters {
-		if d.vcenters[i].Name == o.vcenter {
+		if d.vcenters[i].Name == name {
 			d.vcenter = &d.vcenters[i]
 		}
 	}
 	if d.vcenter == nil {
-		d.vcenter = &v1alpha1.VsphereCloudConfig{ObjectMeta: meta(o.vcenter)}
+		d.vcenter = &v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)}
 		return nil
 	}
-	if reader == nil {
+	if d.reader == nil {
 		return nil
 	}
-	read, err := credentials.Read(ctx, reader, d.vcenter)
+	read, err := credentials.Read(ctx, d.reader, d.vcenter)
 	if err != nil && !isMissing(err) {
 		return err
 	}
@@ -144,46 +169,54 @@ func (d *draft) choose(ctx context.Context, o *configureOptions, reader client.R
 	return nil
 }
 
-// offer takes what is there for answers that no flag gives.
-func (o *configureOptions) offer(d *draft) {
-	set := func(flag string, to *string, value string) {
-		if value != "" && !o.given(flag) {
-			*to = value
-		}
-	}
-	v := &d.vcenter.Spec
-	set("bundle", &o.bundle, d.bundle.Spec.Reference)
-	set("server", &o.server, v.VcIP)
-	if v.Port > 0 {
-		set("port", &o.port, strconv.Itoa(int(v.Port)))
-	}
-	set("thumbprint", &o.thumbprint, v.Thumbprint)
-	set("username", &o.username, d.user)
-	set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
-	set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
-	if t := d.topology(); t != nil {
-		set("region-category", &o.region, t.Region)
-		set("zone-category", &o.zone, t.Zone)
-	}
-	o.offerCertificate(v, set)
-	cloud, storage := len(render.CloudVCenters(d.config.Spec.CloudProvider)) > 0, d.config.Spec.StorageProvider != nil
-	switch {
-	case cloud && !storage:
-		set("drivers", &o.drivers, cpiAlone)
-	case storage && !cloud:
-		set("drivers", &o.drivers, csiAlone)
+// set takes what is there for an answer that no flag gives.
+func (o *configureOptions) set(flag string, to *string, value string) {
+	if value != "" && !o.given(flag) {
+		*to, o.kept[flag] = value, true
 	}
 }
 
-func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec, set func(string, *string, string)) {
+// offer takes what is there of the bundle and the drivers.
+func (o *configureOptions) offer(d *draft) {
+	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
+	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
+	if t := d.topology(); t != nil {
+		o.set("region-category", &o.region, t.Region)
+		o.set("zone-category", &o.zone, t.Zone)
+	}
+	cloud, storage := len(render.CloudVCenters(d.config.Spec.CloudProvider)) > 0, d.config.Spec.StorageProvider != nil
+	switch {
+	case cloud && !storage:
+		o.set("drivers", &o.drivers, cpiAlone)
+	case storage && !cloud:
+		o.set("drivers", &o.drivers, csiAlone)
+	case storage:
+		o.set("drivers", &o.drivers, bothDrivers)
+	}
+}
+
+// offerVCenter takes what is there of the vCenter.
+func (o *configureOptions) offerVCenter(d *draft) {
+	v := &d.vcenter.Spec
+	o.set("server", &o.server, v.VcIP)
+	if v.Port > 0 {
+		o.set("port", &o.port, strconv.Itoa(int(v.Port)))
+	}
+	o.set("thumbprint", &o.thumbprint, v.Thumbprint)
+	o.set("username", &o.username, d.user)
+	o.set("datacenters", &o.datacenters, strings.Join(v.DatacenterNames(), ","))
+	o.offerCertificate(v)
+}
+
+func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec) {
 	switch {
 	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
-		set("certificate", &o.certificate, byThumbprint)
+		o.set("certificate", &o.certificate, byThumbprint)
 	case o.given("vcenter-ca-file"):
-		set("certificate", &o.certificate, byCA)
+		o.set("certificate", &o.certificate, byCA)
 	case v.CA != nil:
-		set("certificate", &o.certificate, byCA)
-		set("vcenter-ca-file", &o.caFile, keptCA)
+		o.set("certificate", &o.certificate, byCA)
+		o.set("vcenter-ca-file", &o.caFile, keptCA)
 	}
 }
 

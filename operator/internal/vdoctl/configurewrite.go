@@ -34,24 +34,76 @@ func (d *draft) objects() []client.Object {
 	return append(out, d.bundle, d.vcenter, d.config)
 }
 
-// changes are the fields that differ from what is there.
-func (d *draft) changes() []string {
-	var out []string
+// changedObject is a resource that is made or changed, with the fields that differ.
+type changedObject struct {
+	Object string         `json:"object"` // Kind namespace/name
+	New    bool           `json:"new,omitempty"`
+	Fields []changedField `json:"fields"`
+}
+
+// changedField is what a field was and is; a password is (hidden).
+type changedField struct {
+	Field string `json:"field"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to,omitempty"`
+}
+
+func (c changedObject) text(l *lines, a *app) {
+	was := "changed"
+	if c.New {
+		was = "new"
+	}
+	l.printf("%s (%s)", a.paint(bold, c.Object), was)
+	for _, f := range c.Fields {
+		switch {
+		case f.From == "":
+			l.printf("  %s: %s", f.Field, f.To)
+		case f.To == "":
+			l.printf("  %s: %s -> none", f.Field, f.From)
+		default:
+			l.printf("  %s: %s -> %s", f.Field, f.From, f.To)
+		}
+	}
+}
+
+// changes are the objects that differ from what is there.
+func (d *draft) changes() []changedObject {
+	var out []changedObject
 	for _, x := range d.objects() {
-		name := describeObject(x)
+		old, there := d.before[describeObject(x)]
+		c := changedObject{Object: describeObject(x), New: !there}
 		if s, ok := x.(*corev1.Secret); ok {
-			out = append(out, fmt.Sprintf("%s: username: %s", name, s.Data[corev1.BasicAuthUsernameKey]), name+": password: (hidden)")
-			continue
+			c.Fields = d.changedAccount(s)
+		} else {
+			c.Fields = changedFields(old, x)
 		}
-		was, is := map[string]string{}, map[string]string{}
-		if old, ok := d.before[name]; ok {
-			flatten("", specOf(old), was)
+		if len(c.Fields) > 0 {
+			out = append(out, c)
 		}
-		flatten("", specOf(x), is)
-		for _, path := range union(was, is) {
-			if was[path] != is[path] {
-				out = append(out, fmt.Sprintf("%s: %s: %s -> %s", name, path, dash(was[path]), dash(is[path])))
-			}
+	}
+	return out
+}
+
+func (d *draft) changedAccount(s *corev1.Secret) (out []changedField) {
+	if user := string(s.Data[corev1.BasicAuthUsernameKey]); user != d.user {
+		out = append(out, changedField{"username", d.user, user})
+	}
+	if string(s.Data[corev1.BasicAuthPasswordKey]) != d.password {
+		out = append(out, changedField{"password", "", "(hidden)"})
+	}
+	return out
+}
+
+// changedFields are the fields in which an object differs from what it was, if it was.
+func changedFields(old, x client.Object) (out []changedField) {
+	was, is := map[string]string{}, map[string]string{}
+	if old != nil {
+		flatten("", specOf(old), was)
+	}
+	flatten("", specOf(x), is)
+	for _, path := range union(was, is) {
+		if was[path] != is[path] {
+			out = append(out, changedField{path, was[path], is[path]})
 		}
 	}
 	return out
@@ -82,6 +134,9 @@ func specOf(x client.Object) any {
 	return map[string]any{"data": u["data"]}
 }
 
+// maxValue is what is shown of a value: a thumbprint, not a certificate.
+const maxValue = 100
+
 // flatten notes each leaf of a document by its path.
 func flatten(path string, node any, into map[string]string) {
 	switch node := node.(type) {
@@ -94,7 +149,7 @@ func flatten(path string, node any, into map[string]string) {
 		into[path] = string(data)
 	case nil:
 	default:
-		into[path] = cut(fmt.Sprint(node), width)
+		into[path] = cut(fmt.Sprint(node), maxValue)
 	}
 }
 

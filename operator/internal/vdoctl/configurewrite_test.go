@@ -56,12 +56,13 @@ func TestConfigureDoesNotUndoWhatSomebodyElseChanged(t *testing.T) {
 // drafted are the answers of a person about what is there.
 func drafted(t *testing.T, c client.Client) *draft {
 	t.Helper()
-	o := &configureOptions{app: &app{}, given: func(string) bool { return false }}
+	o := &configureOptions{app: &app{}, given: func(string) bool { return false }, kept: map[string]bool{}}
 	o.cluster.namespace = operatorNamespace
 	o.vcenter = "west"
 	d, err := o.begin(t.Context(), c)
 	require.NoError(t, err)
 	o.offer(d)
+	require.NoError(t, o.chosen(t.Context(), c, d))
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
 	require.NoError(t, d.take(&o.answers))
 	return d

@@ -227,7 +227,7 @@ func (f *siteFlags) asks(a *app, s *site) {
 // environment, then the terminal. It is asked for once.
 func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Credentials, error) {
 	var known *credentials.Credentials
-	return func(_ context.Context, server string) (credentials.Credentials, error) {
+	return func(ctx context.Context, server string) (credentials.Credentials, error) {
 		if known != nil {
 			return *known, nil
 		}
@@ -235,7 +235,7 @@ func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Cre
 			return credentials.Credentials{}, &fault.Error{Reason: fault.NotFound, Op: "read the credentials of", Subject: server,
 				Err: errors.New("its Secret is not in the file"), Hint: "put the Secret into the file, or give --username and --password-file, " + passwordEnv + " or a terminal"}
 		}
-		password, err := f.password(a)
+		password, err := f.password(ctx, a)
 		if err != nil {
 			return credentials.Credentials{}, err
 		}
@@ -244,7 +244,7 @@ func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Cre
 	}
 }
 
-func (f *siteFlags) password(a *app) ([]byte, error) {
+func (f *siteFlags) password(ctx context.Context, a *app) ([]byte, error) {
 	if f.passwordFile != "" {
 		data, err := a.read(f.passwordFile)
 		return bytes.TrimRight(data, "\r\n"), err
@@ -257,5 +257,5 @@ func (f *siteFlags) password(a *app) ([]byte, error) {
 	}
 	_, _ = fmt.Fprintf(a.err, "Password of %s: ", f.username)
 	defer func() { _, _ = fmt.Fprintln(a.err) }()
-	return term.ReadPassword(int(a.in.Fd()))
+	return a.hiddenLine(ctx)
 }

@@ -1,6 +1,7 @@
 package vdoctl_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -43,7 +48,7 @@ func (s *shop) open(args ...string) *terminal {
 		line += " '" + a + "'"
 	}
 	script := filepath.Join(dir, "run.sh")
-	require.NoError(s.t, os.WriteFile(script, fmt.Appendf(nil, "export KUBECONFIG='%s'\n%s\necho $? > '%s.new'; mv '%s.new' '%s'; sleep 600\n", s.conf, line, term.status, term.status, term.status), 0o600))
+	require.NoError(s.t, os.WriteFile(script, fmt.Appendf(nil, "trap : INT\nexport KUBECONFIG='%s'\n%s\necho $? > '%s.new'; mv '%s.new' '%s'; sleep 600\n", s.conf, line, term.status, term.status, term.status), 0o600))
 	cmd := exec.CommandContext(s.t.Context(), tmux, "-S", term.socket, "-f", os.DevNull, "new-session", "-d", "-x", "150", "-y", "50", "sh", script)
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, string(out))
@@ -112,7 +117,7 @@ func (w *terminal) ends() string {
 func TestConfigureOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	east, _ := vcenters(t)
+	east, west := vcenters(t)
 	w := s.open("configure")
 	w.answers("Bundle in the mirror", "not a reference!")
 	w.sees("* ")
@@ -125,24 +130,28 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.answers("Port of its API", portOf(east))
 	w.accepts("How its certificate is checked")
 	w.answers("Account of the drivers", vcsim.Admin.Username)
-	w.answers("Datacenters, with commas", "/no/such")
-	w.accepts("Tag category of regions")
-	w.accepts("Upgrades")
 	w.answers("Password of "+vcsim.Admin.Username, "canary-wrong")
 
-	// The certificate is of nobody's authority: by thumbprint then, first a wrong one.
-	w.sees("error: connect")
+	// The certificate is of nobody's authority: by thumbprint then, first none and a wrong one.
+	w.sees("hint: give the authority's certificate in a file (ca-file), or set the thumbprint")
 	w.sees(prompt + "How its certificate is checked")
 	w.tmux("send-keys", "Down", "Enter")
+	w.answers("Thumbprint of its certificate", "AA:BB")
+	w.sees("* not 20 (SHA-1) or 32 (SHA-256) pairs")
 	w.answers("Thumbprint of its certificate", "AA:"+east.SHA256[3:])
 	w.accepts("How its certificate is checked")
 	w.answers("Thumbprint of its certificate", east.SHA256)
 	// The password.
 	w.accepts("Account of the drivers")
 	w.answers("Password of "+vcsim.Admin.Username, vcsim.Admin.Password)
-	// The datacenter.
-	w.answers("Datacenters, with commas", "/site/prod/east")
 	w.sees("answers: version")
+	// The datacenter.
+	w.sees("the account sees /lab, /site/prod/east, /site/west")
+	w.answers("Datacenters, with commas", "/no/such")
+	w.sees("hint: correct the datacenters")
+	w.answers("Datacenters, with commas", "/site/prod/east")
+	w.accepts("Tag category of regions")
+	w.accepts("Upgrades")
 	w.sees("Write this to the cluster? [y/N]")
 	require.NotContains(t, w.screen(), "canary")
 	require.NotContains(t, w.screen(), vcsim.Admin.Password)
@@ -153,14 +162,112 @@ func TestConfigureOnATerminal(t *testing.T) {
 	require.Equal(t, []string{"/site/prod/east"}, s.vcenter("vcenter").Spec.Datacenters)
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
 
-	// Again: what is there is offered, and Ctrl-C changes nothing.
+	// Again: what is there is kept, and Ctrl-C changes nothing.
 	w = s.open("configure")
+	w.sees("REGISTRY/REPO:TAG, as it was pushed; Enter keeps it")
 	w.sees("registry.site/vdo/drivers:1")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
+	w = s.open("configure")
+	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API", "How its certificate is checked", "Thumbprint of its certificate",
+		"Account of the drivers", "Password of " + vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades"} {
+		w.accepts(question)
+	}
+	require.Equal(t, "0", w.ends(), w.screen())
+	require.Contains(t, w.screen(), "Nothing to change")
+
+	// Another vCenter has a resource and an account of its own.
+	w = s.open("configure", "--thumbprint", west.SHA256, "--port", portOf(west))
+	w.accepts("Bundle in the mirror")
+	w.accepts("Which drivers")
+	w.answers("Name for the vCenter", "West!")
+	w.sees("* not a name of a resource")
+	w.answers("Name for the vCenter", "west")
+	w.answers("Address of the vCenter", west.Host)
+	w.answers("Account of the drivers", "administrator@vsphere.local")
+	w.answers("Password of administrator@vsphere.local", vcsim.Administrator.Password)
+	w.accepts("Datacenters, with commas")
+	w.accepts("Tag category of regions")
+	w.sees("* the storage driver needs regions and zones where it has several vCenters")
+	w.answers("Tag category of regions", "k8s-region")
+	w.accepts("Tag category of zones")
+	w.sees("* it is needed")
+	w.answers("Tag category of zones", "k8s-zone")
+	w.accepts("Upgrades")
+	w.sees("Secret " + s.ns + "/west-account (new)")
+	w.types("y")
+	require.Equal(t, "0", w.ends(), w.screen())
+	require.Equal(t, "west-account", s.vcenter("west").Spec.Credentials)
+	require.Equal(t, int32(east.Port), s.vcenter("vcenter").Spec.Port)
+	first := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
+	require.True(t, s.there(first))
+	require.Equal(t, vcsim.Admin.Username, string(first.Data["username"]))
 	w = s.open("delete", "--drivers")
 	w.sees("Delete these? [y/N]")
 	w.types("n")
 	require.Equal(t, "8", w.ends(), w.screen())
 	require.Nil(t, s.config().DeletionTimestamp)
+}
+
+// The prompts for an administrator's password and for consent, answered wrongly, with no, with
+// Ctrl-C, and rightly.
+func TestUsersAndVMsOnATerminal(t *testing.T) {
+	s := newShop(t)
+	v := vcsim.Start(t, vcsim.Options{Machines: 1})
+	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("west"), Spec: v1alpha1.VsphereCloudConfigSpec{
+		VcIP: v.Host, Port: int32(v.Port), Credentials: "vc", Thumbprint: v.SHA256, Datacenters: []string{"site/west"}}})
+	vms, err := v.VMs(t.Context(), "/site/west")
+	require.NoError(t, err)
+	require.NoError(t, v.Ready(vms[0].Path, "terminal-node"))
+	require.NoError(t, v.SetDiskUUID(vms[0].Path, false))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "terminal-node"}}
+	require.NoError(t, s.k.Create(t.Context(), node))
+	t.Cleanup(func() { require.NoError(t, s.k.Delete(context.Background(), node)) })
+	node.Status.NodeInfo.SystemUUID = vms[0].UUID
+	require.NoError(t, s.k.Status().Update(t.Context(), node))
+	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
+
+	for _, c := range []struct {
+		command         []string
+		question, ahead string
+	}{
+		{[]string{"users", "create"}, "Do that? [y/N]", "would make account vdo-"},
+		{[]string{"vms", "fix", "--power-off"}, "Shut these VMs down, one after another? [y/N]", "terminal-node (" + vms[0].Path + "): disk.EnableUUID, with the VM off"},
+	} {
+		open := func(password string) *terminal {
+			w := s.open(append(c.command, "--username", vcsim.Administrator.Username)...)
+			w.sees("Password of " + vcsim.Administrator.Username + ":")
+			if password != "" {
+				w.types(password)
+			}
+			return w
+		}
+		w := open("")
+		w.tmux("send-keys", "C-c")
+		require.Equal(t, "130", w.ends(), w.screen())
+		w = open("canary-wrong")
+		require.Equal(t, "6", w.ends(), w.screen())
+		require.Contains(t, w.screen(), "hint: correct --username, or its password: --password-file")
+		require.NotContains(t, w.screen(), "canary")
+
+		w = open(vcsim.Administrator.Password)
+		w.sees(c.question)
+		require.Contains(t, w.screen(), c.ahead)
+		w.types("perhaps")
+		w.sees("Answer with y or n.")
+		w.types("n")
+		require.Equal(t, "8", w.ends(), w.screen())
+		require.Contains(t, w.screen(), "nothing was changed")
+		require.NotContains(t, w.screen(), vcsim.Administrator.Password)
+		require.False(t, s.there(secret))
+	}
+
+	w := s.open("users", "create", "--username", vcsim.Administrator.Username)
+	w.sees("Password of " + vcsim.Administrator.Username + ":")
+	w.types(vcsim.Administrator.Password)
+	w.sees("Do that? [y/N]")
+	w.types("y")
+	require.Equal(t, "0", w.ends(), w.screen())
+	require.True(t, s.there(secret))
+	require.NotContains(t, w.screen(), string(secret.Data["password"]))
 }

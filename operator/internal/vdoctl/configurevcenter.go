@@ -1,0 +1,125 @@
+package vdoctl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
+)
+
+// tryVCenter tries the answers at the vCenter, and asks again for what is wrong.
+func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters []string) error {
+	for {
+		target, err := o.target(d)
+		if err != nil {
+			return err
+		}
+		target.Datacenters = datacenters
+		p := o.progress()
+		p.show("asking " + target.Address())
+		report, err := vcenter.Check(ctx, target)
+		p.end()
+		if o.seen = report.Datacenters; err == nil {
+			if o.prompts != nil && len(datacenters) == 0 {
+				_, _ = fmt.Fprintf(o.err, "vCenter %s answers: version %s, user %s\n", target.Address(), report.Version, report.User)
+			}
+			return nil
+		}
+		err = o.inWords(err)
+		if o.prompts == nil || ctx.Err() != nil {
+			return err
+		}
+		command.Report(o.err, err, false)
+		if err := o.askAgain(ctx, d, fault.ReasonOf(err)); err != nil {
+			return err
+		}
+		if len(datacenters) > 0 {
+			datacenters = splitList(o.datacenters)
+		}
+	}
+}
+
+// askAgain asks for the answers that a refusal is about.
+func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Reason) error {
+	again := map[string]bool{"server": true, "port": true}
+	switch why {
+	case fault.CertificateInvalid:
+		again = map[string]bool{"certificate": true, "thumbprint": true, "vcenter-ca-file": true}
+		if o.caFile == keptCA {
+			o.caFile = ""
+		}
+	case fault.Unauthorized, fault.Forbidden, fault.AccountLocked:
+		again = map[string]bool{"username": true}
+	case fault.NotFound:
+		again = map[string]bool{"datacenters": true}
+	}
+	for _, f := range o.fields() {
+		if !again[f.flag] || f.needed != nil && !f.needed() {
+			continue
+		}
+		if err := o.ask(ctx, f, true); err != nil {
+			return err
+		}
+	}
+	if again["username"] {
+		return o.readPassword(ctx, d, true)
+	}
+	return nil
+}
+
+// target is the vCenter as the answers have it.
+func (o *configureOptions) target(d *draft) (vcenter.Target, error) {
+	port, _ := strconv.Atoi(o.port) // it was checked
+	t := vcenter.Target{Host: o.server, Port: port, Username: o.username, Password: vcenter.Password(o.password), Given: loginFlags}
+	switch o.certificate {
+	case byThumbprint:
+		t.Trust.Thumbprint = o.thumbprint
+	case byCA:
+		ca, err := o.authority(d)
+		t.Trust.CA = ca
+		return t, err
+	}
+	return t, nil
+}
+
+// keptCA stands for the certificate that the resource has already.
+const keptCA = "(as it is)"
+
+// authority is the PEM of the vCenter's authority.
+func (o *configureOptions) authority(d *draft) ([]byte, error) {
+	if o.caFile == keptCA {
+		return d.ca, nil
+	}
+	return o.read(o.caFile)
+}
+
+// loginFlags are what the account is given by.
+const loginFlags = "--username, or its password: --password-file, " + passwordEnv + " or the prompt"
+
+// notTried is what is said of a login that a resource's Secret has, and is not true of flags.
+const notTried = "; it is not tried again before it changes, so that the account is not locked"
+
+// The fields of resources that hints are about: as flags, and as questions.
+var (
+	asFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters", "the key that spec.ca names", "the file that --vcenter-ca-file names",
+		"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint", "this pod", "this machine", notTried, "")
+	asQuestions = strings.NewReplacer("spec.vcIp", "the address", "spec.port", "the port", "spec.datacenters", "the datacenters", "the key that spec.ca names", "the file",
+		"with spec.ca", "in a file (ca-file)", "spec.ca", "ca-file", "spec.thumbprint", "the thumbprint", "this pod", "this machine", loginFlags, "the account, or its password", notTried, "")
+)
+
+// inWords has the hints of a fault name what was given here: the resources whose fields they
+// are about may not be there yet.
+func (o *configureOptions) inWords(err error) error {
+	words := asFlags
+	if o.prompts != nil {
+		words = asQuestions
+	}
+	for _, f := range fault.All(err) {
+		f.Hint = words.Replace(f.Hint)
+	}
+	return err
+}
