@@ -116,7 +116,7 @@ func (o *statusOptions) run(ctx context.Context) error {
 	}
 	err = o.show(ctx, c)
 	if o.watch && ctx.Err() != nil {
-		return nil // this is how watching ends
+		return nil //nolint:nilerr // this is how watching ends
 	}
 	return err
 }
