@@ -247,7 +247,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 		require.Equal(t, "130", w.ends(), w.screen())
 		w = open("canary-wrong")
 		require.Equal(t, "6", w.ends(), w.screen())
-		require.Contains(t, w.screen(), "hint: correct --username, or its password: --password-file")
+		require.Contains(t, w.screen(), "hint: correct --username, or the password that you type")
 		require.NotContains(t, w.screen(), "canary")
 
 		w = open(vcsim.Administrator.Password)
