@@ -10,6 +10,7 @@
 //	apply.go     plan (package plan), record (package inventory), apply
 //	ready.go     assess: which services are rolled out
 //	label.go     label what is held, give back what leaves
+//	proof.go     which pods still lead to what leaves: see that first
 //	status.go    the outcome, in one status write
 //
 // # What holds whatever happens
@@ -39,6 +40,8 @@
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
 //   - An object is recorded before it is made, and leaves the record when it is gone.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
+//   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
+//     waiting for more than one pass of his.
 //
 // What is interrupted anywhere is taken up by the next pass from what is on the cluster.
 package sipcluster
