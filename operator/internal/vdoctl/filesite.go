@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -35,6 +36,7 @@ const passwordEnv = "VDO_VCENTER_PASSWORD" //nolint:gosec // a name
 // siteFlags say where the configuration is.
 type siteFlags struct {
 	file, username, passwordFile string
+	typedFor                     []string // servers that a password that was typed goes to
 }
 
 func (f *siteFlags) bind(fl *pflag.FlagSet) {
@@ -229,13 +231,14 @@ func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Cre
 	var known *credentials.Credentials
 	return func(ctx context.Context, server string) (credentials.Credentials, error) {
 		if known != nil {
+			f.alsoAt(a, server)
 			return *known, nil
 		}
 		if f.username == "" {
 			return credentials.Credentials{}, &fault.Error{Reason: fault.NotFound, Op: "read the credentials of", Subject: server,
 				Err: errors.New("its Secret is not in the file"), Hint: "put the Secret into the file, or give --username and --password-file, " + passwordEnv + " or a terminal"}
 		}
-		password, err := f.password(ctx, a)
+		password, err := f.password(ctx, a, server)
 		if err != nil {
 			return credentials.Credentials{}, err
 		}
@@ -244,7 +247,9 @@ func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Cre
 	}
 }
 
-func (f *siteFlags) password(ctx context.Context, a *app) ([]byte, error) {
+// password returns the account's. Who types it sees where it goes: the server's name is
+// in a resource that somebody else may have written.
+func (f *siteFlags) password(ctx context.Context, a *app, server string) ([]byte, error) {
 	if f.passwordFile != "" {
 		data, err := a.read(f.passwordFile)
 		return bytes.TrimRight(data, "\r\n"), err
@@ -255,7 +260,16 @@ func (f *siteFlags) password(ctx context.Context, a *app) ([]byte, error) {
 	if a.in == nil || !term.IsTerminal(int(a.in.Fd())) {
 		return nil, flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"), "name a file with --password-file, or set "+passwordEnv)
 	}
-	_, _ = fmt.Fprintf(a.err, "Password of %s: ", f.username)
+	f.typedFor = []string{server}
+	_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
 	defer func() { _, _ = fmt.Fprintln(a.err) }()
 	return a.hiddenLine(ctx)
+}
+
+// alsoAt tells of each further server that a typed password goes to.
+func (f *siteFlags) alsoAt(a *app, server string) {
+	if len(f.typedFor) > 0 && !slices.Contains(f.typedFor, server) {
+		f.typedFor = append(f.typedFor, server)
+		_, _ = fmt.Fprintf(a.err, "The same password is used at %q.\n", server)
+	}
 }

@@ -236,7 +236,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 	} {
 		open := func(password string) *terminal {
 			w := s.open(append(c.command, "--username", vcsim.Administrator.Username)...)
-			w.sees("Password of " + vcsim.Administrator.Username + ":")
+			w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
 			if password != "" {
 				w.types(password)
 			}
@@ -263,7 +263,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 	}
 
 	w := s.open("users", "create", "--username", vcsim.Administrator.Username)
-	w.sees("Password of " + vcsim.Administrator.Username + ":")
+	w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
 	w.types(vcsim.Administrator.Password)
 	w.sees("Do that? [y/N]")
 	w.types("y")
