@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -116,9 +115,9 @@ func (r Result) gravity() int {
 
 // fault is a finding as an error that a person can act on.
 func (r Result) fault() error {
-	what := strings.ReplaceAll(r.Found, "\n", "; ")
+	what := oneLine(r.Found)
 	if named := r.Named(); named != "" {
-		what += ": " + named
+		what += ": " + oneLine(named)
 	}
 	subject := string(r.ID)
 	if r.On != "" {

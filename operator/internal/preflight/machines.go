@@ -29,7 +29,7 @@ func each(s *Snapshot, what func(behind) (string, Action), remedy string) []foun
 	var out []found
 	for _, b := range s.nodesMachines() {
 		if text, action := what(b); text != "" {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.MachinePath(b.machine) + " (node " + b.node.Name + ")", what: text, action: action, remedy: remedy})
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.MachinePath(b.machine), of: "node " + b.node.Name, what: text, action: action, remedy: remedy})
 		}
 	}
 	return out

@@ -57,6 +57,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -135,6 +136,7 @@ type Result struct {
 type found struct {
 	on     string
 	object string
+	of     string // what is said of it in brackets
 	what   string
 	action Action
 	remedy string // {} stands for the first object
@@ -235,10 +237,11 @@ func grouped(list []found) [][]found {
 func (c check) result(group []found) Result {
 	first := group[0]
 	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: c.why}
-	names := make([]string, 0, len(group))
+	names, bare := make([]string, 0, len(group)), map[string]string{}
 	for _, f := range group {
 		if f.object != "" {
-			names = append(names, f.object)
+			names = append(names, f.named())
+			bare[f.named()] = f.object
 		}
 		if f.what != first.what {
 			r.Found = first.what + ", and others of the kind"
@@ -250,16 +253,29 @@ func (c check) result(group []found) Result {
 	r.Objects = names[:min(len(names), MaxObjects)]
 	object := ""
 	if len(names) > 0 {
-		object = names[0]
+		object = bare[names[0]]
 	}
-	r.Remedy = strings.ReplaceAll(first.remedy, "{}", bare(object))
+	r.Remedy = remedy(first.remedy, object)
 	return r
 }
 
-// bare is an object without what is said of it in brackets.
-func bare(object string) string {
-	before, _, _ := strings.Cut(object, " (")
-	return before
+// named is the object with what is said of it.
+func (f found) named() string {
+	if f.of == "" {
+		return f.object
+	}
+	return f.object + " (" + f.of + ")"
+}
+
+// remedy writes an object's name into a remedy, whose commands people copy into a shell:
+// who may name a VM has nothing run there.
+func remedy(text, object string) string {
+	quoted := fault.Quote(object)
+	word := quoted
+	if !strings.HasSuffix(word, "'") {
+		word = "'" + word + "'"
+	}
+	return strings.NewReplacer("'{}'", word, "{}", quoted).Replace(text)
 }
 
 func severity(a Action) Severity {

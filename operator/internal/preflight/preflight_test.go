@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
@@ -264,6 +266,35 @@ func TestOutputIsBounded(t *testing.T) {
 	data, err := json.Marshal(results)
 	require.NoError(t, err)
 	require.Less(t, len(data), 32_000)
+}
+
+// Who may name a VM has nothing run where a remedy is copied into a shell, and nothing
+// moved on a terminal that shows a status.
+func TestNamesAreTextAlone(t *testing.T) {
+	s := healthy()
+	m := &s.VCenters[0].Machines[1]
+	m.DiskUUID, m.Name = false, "it's (1); reboot"
+	path := s.VCenters[0].MachinePath(m)
+	require.Contains(t, path, m.Name)
+	find := func() preflight.Result {
+		results := preflight.Check(s)
+		i := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "vm-disk-uuid" })
+		return results[i]
+	}
+	r := find()
+	require.Equal(t, []string{path + " (node node-1)"}, r.Objects)
+	require.Contains(t, r.Remedy, `govc vm.change -vm '`+strings.ReplaceAll(path, "'", `'\''`)+`' -e disk.enableUUID=TRUE`)
+
+	m.Name = "a\x1b[2Jb\u202ec\n"
+	r = find()
+	st := preflight.Status([]preflight.Result{r})
+	data, err := json.Marshal(st)
+	require.NoError(t, err)
+	for _, text := range []string{string(data), preflight.Gate([]preflight.Result{r})[matrix.CSI].Err.Error()} {
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, `\u001b`)
+		require.NotContains(t, text, "\u202e")
+	}
 }
 
 func TestUUIDsInBothByteOrders(t *testing.T) {

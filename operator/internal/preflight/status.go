@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -113,9 +114,20 @@ func Listed(st *v1alpha1.PreflightStatus) []Result {
 	return out
 }
 
+// oneLine puts a text on one line. What a vCenter says is shown on terminals: it moves no
+// cursor there and turns no direction of writing.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ReplaceAll(s, "\n", "; "))
+}
+
 // cut cuts a text to some bytes at a character's border, saying so, and puts it on one line.
 func cut(s string, limit int) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\n", "; "), "\uFFFD")
+	s = oneLine(s)
 	if len(s) <= limit {
 		return s
 	}

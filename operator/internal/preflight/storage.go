@@ -96,12 +96,12 @@ func storageClasses(s *Snapshot) []found {
 		out = append(out, v.unread(Policies, "give the account StorageProfile.View on the vCenter's root")...)
 		for _, c := range s.Cluster.StorageClasses {
 			if c.Policy != "" && v.Failed[Policies] == nil && !slices.Contains(v.Policies, c.Policy) {
-				out = append(out, found{on: v.Name, object: c.Name + " (" + c.Policy + ")", action: Warn,
+				out = append(out, found{on: v.Name, object: c.Name, of: c.Policy, action: Warn,
 					what:   "StorageClasses name a storage policy that the vCenter does not have",
 					remedy: "make it: vSphere Client > Policies and Profiles > VM Storage Policies; or correct the class's parameter storagepolicyname"})
 			}
 			if c.DatastoreURL != "" && !v.hasDatastore(c.DatastoreURL) && len(s.readable()) == 1 {
-				out = append(out, found{on: v.Name, object: c.Name + " (" + c.DatastoreURL + ")", action: Warn,
+				out = append(out, found{on: v.Name, object: c.Name, of: c.DatastoreURL, action: Warn,
 					what: "StorageClasses name a datastore that the vCenter does not have", remedy: "correct the class's parameter datastoreurl: govc datastore.info shows URLs"})
 			}
 		}
@@ -192,7 +192,7 @@ func tags(s *Snapshot) []found {
 			continue
 		}
 		if without, drivers := s.untagged(b); len(without) > 0 {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host) + " (node " + b.node.Name + ")", action: BlockInstall, drivers: drivers,
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "node " + b.node.Name, action: BlockInstall, drivers: drivers,
 				what:   "no tag of " + strings.Join(without, ", ") + " on the node's host, nor on what it is in",
 				remedy: "tag the host, its cluster or its datacenter: govc tags.attach TAG '{}'"})
 		}

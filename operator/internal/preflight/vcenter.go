@@ -106,7 +106,7 @@ func versions(s *Snapshot) []found {
 	for i := range s.VCenters {
 		if v := &s.VCenters[i]; v.Err == nil && v.UsedByCSI && older(v.Version, 7, 0) {
 			out = append(out, found{
-				on: v.Name, object: v.Server + " (" + v.Version + ")", action: Warn,
+				on: v.Name, object: v.Server, of: v.Version, action: Warn,
 				what:   "the storage driver from 3.2 on does not start with a vCenter 6.7, nor beside one",
 				remedy: "upgrade the vCenter to 7.0 U3 or later, or pin csi to 3.1 in spec.drivers"})
 		}
@@ -214,7 +214,7 @@ func hostVersions(s *Snapshot) []found {
 	for _, b := range s.nodesMachines() {
 		host := b.vcenter.Objects[b.machine.Host]
 		if minor(host.Version) != "" && minor(host.Version) != minor(b.vcenter.Version) {
-			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host) + " (ESXi " + host.Version + ")", action: Warn,
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "ESXi " + host.Version, action: Warn,
 				what:   "hosts have another release than their vCenter " + b.vcenter.Version,
 				remedy: "upgrade the hosts: vSphere Client > Lifecycle Manager"})
 		}

@@ -84,7 +84,7 @@ func checkFileShareClusters(p *v1alpha1.StorageProvider, kept bool) error {
 		}
 		for _, id := range c.Clusters {
 			if !clusterID.MatchString(id) {
-				errs = append(errs, badSpec(field, fmt.Sprintf("write its managed object id, such as domain-c8: `govc find -i / -type c -name %q` shows it", id), "%q is not the id of a cluster", id))
+				errs = append(errs, badSpec(field, fmt.Sprintf("write its managed object id, such as domain-c8: `govc find -i / -type c -name %s` shows it", fault.Quote(id)), "%q is not the id of a cluster", id))
 			}
 		}
 	}
