@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,4 +60,25 @@ func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
 		&fault.Error{Op: "a", Hint: same}, &fault.Error{Op: "b", Hint: same}, errors.Join(&fault.Error{Op: "c", Err: errors.New("two\nlines")}),
 	), false)
 	require.Equal(t, "error: a\nerror: b\nhint: log in\nerror: c: two\n  lines\n", out.String())
+}
+
+// What a registry, a vCenter or a medium says moves nothing on a terminal: a message that
+// takes itself away, or a name that turns the rest of a line around, is seen.
+func TestWhatOthersSayIsTextAlone(t *testing.T) {
+	const hostile = "a\x1b[2K\rok\x1b]0;title\x07\u202e\u009b2Jz\xff"
+	var errs, table bytes.Buffer
+	Report(&errs, &fault.Error{Reason: fault.Refused, Op: "pull", Subject: "site/" + hostile, Err: errors.New(hostile), Hint: hostile}, false)
+	rows := NewTable("NAME", "STATE")
+	rows.Row(hostile, "\x1b[32mready\x1b[0m")
+	require.NoError(t, rows.Write(&table))
+	require.Contains(t, table.String(), "\x1b[32mready\x1b[0m", "colours stay")
+	text := errs.String() + strings.NewReplacer("\x1b[32m", "", "\x1b[0m", "").Replace(table.String()) + Line("%s", hostile)
+	require.Equal(t, text, strings.Map(func(r rune) rune {
+		if r != '\n' && (unicode.IsControl(r) || r == '\u202e') {
+			return -1
+		}
+		return r
+	}, text))
+	require.Equal(t, 5, strings.Count(text, "a\ufffd[2K\ufffdok"), text)
+	require.Equal(t, "two\tcolumns\nand a line", Printable("two\tcolumns\nand a line"))
 }

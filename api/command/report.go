@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -59,7 +58,7 @@ func reportJSON(w io.Writer, err error, problems []problem) {
 }
 
 func say(w io.Writer, format string, args ...any) {
-	_, _ = fmt.Fprintf(w, format+"\n", args...) // nobody is left to hear of it
+	_, _ = io.WriteString(w, Line(format, args...)) // nobody is left to hear of it
 }
 
 // independent parts an error into its independent problems.

@@ -1,7 +1,9 @@
 package command
 
 import (
+	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -25,8 +27,17 @@ func NewTable(header ...any) Table {
 	return Table{t}
 }
 
-// Row adds a row.
-func (t Table) Row(cells ...any) { t.AppendRow(cells) }
+// Row adds a row. Cells are numbers, or what fmt writes of them, made printable before the
+// table is laid out, which acts on carriage returns.
+func (t Table) Row(cells ...any) {
+	row := make(table.Row, len(cells))
+	for i, c := range cells {
+		if row[i] = c; !reflect.ValueOf(c).CanInt() && c != nil {
+			row[i] = Printable(fmt.Sprint(c))
+		}
+	}
+	t.AppendRow(row)
+}
 
 // Write writes it; one without rows and header is nothing.
 func (t Table) Write(w io.Writer) error {

@@ -11,7 +11,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -129,7 +128,7 @@ func (a *app) deliver(to string, data []byte, what string) error {
 }
 
 func (a *app) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.err, format+"\n", args...) // nobody is left to hear of it
+	_, _ = io.WriteString(a.err, command.Line(format, args...)) // nobody is left to hear of it
 }
 
 func (a *app) root() *cobra.Command {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -115,7 +116,7 @@ func (o *listOptions) print(l *list.Listing) error {
 	}
 	errs := []error{t.Write(o.out)}
 	if len(l.Others) > 0 {
-		_, err := fmt.Fprintf(o.out, "\nnot bundles: %s\n", strings.Join(l.Others, " "))
+		_, err := io.WriteString(o.out, command.Line("\nnot bundles: %s", strings.Join(l.Others, " ")))
 		errs = append(errs, err)
 	}
 	for _, digest := range l.Broken {

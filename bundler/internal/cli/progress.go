@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -123,7 +122,7 @@ func (l *lines) Say(line string) {
 }
 
 func (l *lines) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(l.out, format+"\n", args...) // nobody is left to hear of it
+	_, _ = io.WriteString(l.out, command.Line(format, args...)) // nobody is left to hear of it
 }
 
 func (l *lines) end() {}
@@ -191,7 +190,7 @@ func (b *bars) print(line string) {
 	if b.container != nil {
 		w = b.container
 	}
-	_, _ = fmt.Fprintln(w, line) // nobody is left to hear of it
+	_, _ = io.WriteString(w, command.Line("%s", line)) // nobody is left to hear of it
 }
 
 // finish ends the bar of a phase, as far as it came.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/accounts"
@@ -269,7 +271,7 @@ func (o *accountOptions) show(s *accounts.Site) *accountChanges {
 		kind := c
 		kind.On, kind.Note = "", ""
 		if count[kind]++; o.format == flags.Text && (c.On == "" || count[kind] <= maxShown) {
-			_, _ = fmt.Fprintln(o.out, changeText(c, o.dryRun))
+			_, _ = io.WriteString(o.out, command.Line("%s", changeText(c, o.dryRun)))
 		}
 	}
 	return out

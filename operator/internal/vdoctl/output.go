@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"fmt"
 	"io"
 	"strings"
 
@@ -69,7 +68,7 @@ type lines struct {
 
 func (l *lines) printf(format string, args ...any) {
 	if l.err == nil {
-		_, l.err = fmt.Fprintf(l.w, format+"\n", args...)
+		_, l.err = io.WriteString(l.w, command.Line(format, args...))
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/mattn/go-isatty"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 )
 
 // progress tells what is waited for: on a terminal in one line that is written over,
@@ -28,16 +30,16 @@ func (p *progress) show(text string) {
 	}
 	p.last = text
 	if p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(text, width))
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), width))
 		return
 	}
-	_, _ = fmt.Fprintln(p.w, text)
+	_, _ = io.WriteString(p.w, command.Line("%s", text))
 }
 
 // done says what has come about, in a line that stays.
 func (p *progress) done(text string) {
 	p.end()
-	_, _ = fmt.Fprintln(p.w, text)
+	_, _ = io.WriteString(p.w, command.Line("%s", text))
 }
 
 // end takes the line away.

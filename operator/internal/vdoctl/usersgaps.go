@@ -2,10 +2,11 @@ package vdoctl
 
 import (
 	"errors"
-	"fmt"
+	"io"
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -48,8 +49,8 @@ func (o *usersOptions) warn(nodes []preflight.Node, list []asked) {
 }
 
 func (o *usersOptions) warning(err error) {
-	_, _ = fmt.Fprintf(o.err, "%s: %v\n", o.paint(yellow, "warning"), err)
+	_, _ = io.WriteString(o.err, command.Line("%s: %v", o.paint(yellow, "warning"), err))
 	if hint := fault.HintOf(err); hint != "" {
-		_, _ = fmt.Fprintf(o.err, "hint: %s\n", hint)
+		_, _ = io.WriteString(o.err, command.Line("hint: %s", hint))
 	}
 }

@@ -3,7 +3,6 @@ package vdoctl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -234,7 +233,7 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 	run := maintenance.Run{
 		API: c, Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout,
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
-		Progress: func(node, text string) { _, _ = fmt.Fprintf(o.err, "%s: %s\n", node, text) },
+		Progress: func(node, text string) { _, _ = io.WriteString(o.err, command.Line("%s: %s", node, text)) },
 	}
 	return run.Nodes(ctx, list)
 }

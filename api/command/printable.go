@@ -1,0 +1,46 @@
+package command
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// coloured is a word that a program here coloured: colours may reach a terminal.
+var coloured = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Printable is a text as a terminal may get it. Names and messages come from registries,
+// vCenters and media that others have: what would move the cursor, take lines away or turn
+// the direction of writing is shown as U+FFFD. Line breaks, tabs and colours stay.
+func Printable(text string) string {
+	if !strings.ContainsFunc(text, moves) && utf8.ValidString(text) {
+		return text
+	}
+	var b strings.Builder
+	at := 0
+	for _, colour := range coloured.FindAllStringIndex(text, -1) {
+		b.WriteString(strings.Map(shown, text[at:colour[0]]))
+		b.WriteString(text[colour[0]:colour[1]])
+		at = colour[1]
+	}
+	b.WriteString(strings.Map(shown, text[at:]))
+	return b.String()
+}
+
+// Line is a printable line.
+func Line(format string, args ...any) string {
+	return Printable(fmt.Sprintf(format, args...)) + "\n"
+}
+
+func moves(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+}
+
+func shown(r rune) rune {
+	if moves(r) {
+		return utf8.RuneError
+	}
+	return r
+}
