@@ -147,6 +147,8 @@ func (e *edges) candidate(ctx context.Context, config *v1alpha1.VDOConfig, refer
 	}
 	would = is.DeepCopy()
 	would.Spec.Reference, would.Spec.Versions, would.Spec.Suspend = reference, "", false
+	// What was accepted before stays Ready for a while where a mirror is away.
+	would.Status.Conditions = nil
 	out, err := e.bundles.Pass(ctx, would)
 	if err != nil {
 		return nil, nil, err

@@ -242,7 +242,17 @@ func (o *operated) refusesWhatTheOperatorRefuses() {
 		require.Equal(o.t, want.code, code, out)
 		require.Contains(o.t, out, want.says)
 	}
+	// The operator leaves what it accepted Ready while a mirror is away: that says nothing of this one.
+	require.True(o.t, meta.IsStatusConditionTrue(o.driverBundle().Status.Conditions, v1alpha1.ConditionReady))
+	for _, command := range [][]string{{"plan", "--bundle"}, {"matrix", "set", "--yes"}} {
+		out, code := o.run(append(command, awayMirror)...)
+		require.Equal(o.t, 5, code, out)
+		require.Contains(o.t, out, "connection refused")
+	}
+	require.NotEqual(o.t, awayMirror, o.driverBundle().Spec.Reference)
 }
+
+const awayMirror = "127.0.0.1:1/vdo/drivers:1"
 
 // The operator's own floor is read from its Deployment, and holds here too.
 func (o *operated) holdsToTheFloor(reference string) {

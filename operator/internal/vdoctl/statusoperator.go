@@ -135,6 +135,9 @@ func (o *statusOptions) ofOperator(s operatorStatus) string {
 		return strings.Join(out, ", ")
 	}
 	text := s.Leader + " leads"
+	if !s.Installed {
+		text = "one runs beside it: " + text
+	}
 	if s.Renewed != nil && o.now().Sub(*s.Renewed) > time.Minute {
 		text += fmt.Sprintf(" (last said %s ago)", o.now().Sub(*s.Renewed).Round(time.Second))
 	}

@@ -167,7 +167,7 @@ func (a Assume) upgrades(s *site) ([]onward, error) {
 	for name := range a.VCenters {
 		if !known[name] {
 			return bad("vCenter "+name, errors.New("no vCenter that drivers use has that name and a version that is known"),
-				"name one of "+strings.Join(slices.Sorted(maps.Keys(known)), " "))
+				"name one of "+strings.TrimSpace(strings.Join(slices.Sorted(maps.Keys(known)), " ")))
 		}
 	}
 	if a.VCenters != nil && len(s.versions) == 0 {
