@@ -55,6 +55,12 @@ type PreflightStatus struct {
 	// Question identifies the configuration that was checked.
 	// +optional
 	Question string `json:"question,omitempty"`
+	// HandledReconcileAt is the value of the annotation
+	// reconcile.vdo.vmware.com/requestedAt that was there when what is found here was last
+	// looked for. The status' own handledReconcileAt tells of the pass, which does not wait
+	// for the checks that it asks for.
+	// +optional
+	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 	// Verdict is the gravest action.
 	// +optional
 	Verdict string `json:"verdict,omitempty"`

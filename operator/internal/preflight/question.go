@@ -18,8 +18,9 @@ type Question struct {
 	// ID identifies what is asked: see [NewQuestion].
 	ID   string
 	Spec *v1alpha1.VDOConfigSpec
-	// Pass is one that a person asked for and that was not made yet; "" for none.
-	Pass string
+	// Pass is the one that a person asked for last, "" for none, and Handled the one that was
+	// asked for last when the status' answer was looked for.
+	Pass, Handled string
 	// Known is when the status says that it was answered; zero where it does not. KeptBack is
 	// set where the answer kept something back.
 	Known    time.Time
@@ -31,6 +32,9 @@ type Place struct {
 	Name, Where string
 	Proven      bool
 }
+
+// Asked says whether a person asked for a pass that was not answered yet.
+func (q *Question) Asked() bool { return q.Pass != "" && q.Pass != q.Handled }
 
 // NewQuestion identifies a question by all that its answer depends on and that a person
 // configures. What vCenters and nodes are like is found out anew at an interval.
@@ -50,6 +54,7 @@ func NewQuestion(of types.NamespacedName, spec *v1alpha1.VDOConfigSpec, places [
 // Answer is what was found.
 type Answer struct {
 	Question string // its ID
+	Pass     string // the one that was asked for when it was begun
 	At       time.Time
 	Results  []Result // before the configuration turns any down
 }

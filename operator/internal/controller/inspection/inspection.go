@@ -4,10 +4,12 @@
 //	answer := inspector.Look(question) // the last answer; what is due is begun
 //
 // A run reads the cluster once and each vCenter in one session, side by side. It is due
-// where the question is another one, where a person asks for a pass, and at the interval of
-// spec.preflight; while something is kept back, or could not be read, after a minute, two,
-// four, up to ten. There is one run at a time for a VDOConfig. When it ends a pass is asked
-// for ([Inspector.Answered]). Of what was read nothing is kept but the results.
+// where the question is another one, where a person asks for a pass (until the status has
+// what was found for that one: an operator that ended meanwhile looks after its start), and
+// at the interval of spec.preflight; while something is kept back, or could not be read,
+// after a minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it
+// ends a pass is asked for ([Inspector.Answered]). Of what was read nothing is kept but the
+// results.
 //
 // A vCenter is logged in to only with what its VsphereCloudConfig was let in with, and
 // through the operator's one memory of logins (package logins): a password that was refused
@@ -121,7 +123,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 // due says whether a question is to be asked now. After a restart of the operator the
 // status tells when it was answered.
 func (s *state) due(q preflight.Question, now time.Time) bool {
-	if q.Pass != "" && q.Pass != s.pass {
+	if q.Asked() && q.Pass != s.pass {
 		return true
 	}
 	at, failed := q.Known, s.failed
@@ -159,7 +161,7 @@ func (i *Inspector) run(ctx context.Context, q preflight.Question, s *state) {
 	i.mu.Lock()
 	s.running = false
 	if ctx.Err() == nil { // nothing was found out by a run that the operator's end cut short
-		s.answer = &preflight.Answer{Question: q.ID, At: i.Now().Truncate(time.Second), Results: results}
+		s.answer = &preflight.Answer{Question: q.ID, Pass: q.Pass, At: i.Now().Truncate(time.Second), Results: results}
 		if s.failed++; preflight.Worst(preflight.Turned(results, q.Spec.Preflight)) < preflight.BlockUpgrade {
 			s.failed = 0
 		}

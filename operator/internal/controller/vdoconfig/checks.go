@@ -67,10 +67,9 @@ func (g *gatherer) question() preflight.Question {
 		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
 	}
 	q := preflight.NewQuestion(g.name, &g.config.Spec, places)
-	if pass := g.config.Annotations[v1alpha1.AnnotationRequestedAt]; pass != g.config.Status.HandledReconcileAt {
-		q.Pass = pass
-	}
+	q.Pass = g.config.Annotations[v1alpha1.AnnotationRequestedAt]
 	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
+		q.Handled = st.HandledReconcileAt
 		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
 	}
 	return q
@@ -84,7 +83,7 @@ func settled(was *v1alpha1.PreflightStatus, q preflight.Question, a *preflight.A
 	switch {
 	case a != nil && a.Question == q.ID:
 		c.status = preflight.Status(preflight.Turned(a.Results, q.Spec.Preflight))
-		c.status.Question, c.status.CheckedAt = q.ID, &metav1.Time{Time: a.At}
+		c.status.Question, c.status.CheckedAt, c.status.HandledReconcileAt = q.ID, &metav1.Time{Time: a.At}, a.Pass
 	case was == nil || was.Question != q.ID:
 		c.pending = true
 		return c

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,19 +22,72 @@ import (
 // checking has the site's vCenter be a simulated one, for what is checked.
 func checking(t *testing.T, w *world, vc *vcsim.VCenter) *inspection.Inspector {
 	t.Helper()
-	i := inspection.New(inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{},
+	i, kill := inspecting(t, inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{},
 		Inspect: func(ctx context.Context, target vcenter.Target, ask vcenter.Ask) preflight.VCenter {
 			return vcenter.Inspect(ctx, vcenter.Target{Host: vc.Host, Port: vc.Port, Username: target.Username, Password: vcenter.Password(vcsim.Admin.Password),
 				Trust: vcenter.Trust{CA: vc.CA}}, ask)
 		}})
+	t.Cleanup(kill)
+	return i
+}
+
+// inspecting starts an inspector, which kill ends as the operator's end does.
+func inspecting(t *testing.T, o inspection.Options) (i *inspection.Inspector, kill func()) {
+	t.Helper()
+	i = inspection.New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- i.Start(ctx) }()
-	t.Cleanup(func() {
+	return i, func() {
 		cancel()
 		require.NoError(t, <-ended)
-	})
-	return i
+	}
+}
+
+// A person who asks for the checks anew gets them, whenever the operator ends: the pass that
+// was asked for is over before they are.
+func TestChecksThatWereAskedForAreMadeAfterARestart(t *testing.T) {
+	w, v := installed(t)
+	asked := make(chan context.Context, 100)
+	begin := time.Now()
+	answering := func(hang bool) inspection.Options {
+		return inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
+			Inspect: func(ctx context.Context, _ vcenter.Target, ask vcenter.Ask) preflight.VCenter {
+				ask.LoggedIn()
+				if asked <- ctx; hang {
+					<-ctx.Done()
+				}
+				return preflight.VCenter{Version: "8.0.3", Objects: map[preflight.Ref]preflight.Object{}}
+			}}
+	}
+	handled := func(value string) func() bool {
+		return func() bool { st := w.look(v).Status.Preflight; return st != nil && st.HandledReconcileAt == value }
+	}
+	annotate := func(value string) {
+		w.change(v, func() { metav1.SetMetaDataAnnotation(&v.ObjectMeta, v1alpha1.AnnotationRequestedAt, value) })
+	}
+	inspector, kill := inspecting(t, answering(false))
+	w.r.Checks = inspector
+	annotate("first")
+	w.until("checked", handled("first"))
+	require.Len(t, asked, 1)
+	kill()
+
+	inspector, kill = inspecting(t, answering(true))
+	w.r.Checks = inspector
+	annotate("again")
+	require.Equal(t, "again", w.look(v).Status.HandledReconcileAt, "the pass waits for no checks")
+	w.until("a check is on its way", func() bool { return len(asked) == 2 })
+	require.Equal(t, "first", w.look(v).Status.Preflight.HandledReconcileAt)
+	kill()
+
+	inspector, kill = inspecting(t, answering(false))
+	t.Cleanup(kill)
+	w.r.Checks = inspector
+	w.until("what was asked for is checked", handled("again"))
+	require.Len(t, asked, 3)
+	w.look(v)
+	require.Len(t, asked, 3, "nothing else is asked for")
 }
 
 func storageConfiguration(w *world) (conf string, controller int64) {
