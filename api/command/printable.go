@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 // coloured is a word that a program here coloured: colours may reach a terminal.
@@ -35,7 +36,7 @@ func Line(format string, args ...any) string {
 }
 
 func moves(r rune) bool {
-	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+	return r != '\n' && r != '\t' && fault.Control(r)
 }
 
 func shown(r rune) rune {
