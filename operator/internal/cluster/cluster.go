@@ -46,8 +46,7 @@ const (
 	// FieldManager is the name that everything is written under.
 	FieldManager = "vdo-operator"
 
-	parallel = 8   // requests at once
-	pageSize = 500 // objects a page
+	parallel = 8 // requests at once
 )
 
 // Versioner tells the API server's version: a discovery client.

@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // Observe reads what is needed to judge drivers and nodes. Workloads are read at the
@@ -56,23 +57,14 @@ func (c *Cluster) Serves(kind schema.GroupKind) bool {
 	return err == nil
 }
 
-// each lists page by page; page is called with the list filled, and empties it where
-// it keeps items: the next page would be decoded over them.
+// each lists page by page; page is called with the list filled. What is no kind of the
+// cluster's has no objects.
 func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList, page func(), opts ...client.ListOption) error {
-	next := ""
-	for {
-		options := append([]client.ListOption{client.Limit(pageSize), client.Continue(next)}, opts...)
-		if err := c.Reader.List(ctx, list, options...); err != nil {
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				return nil
-			}
-			return classify("list", what, err)
-		}
-		page()
-		if next = list.GetContinue(); next == "" {
-			return nil
-		}
+	err := pages.Each(ctx, c.Reader, list, page, opts...)
+	if err == nil || meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil
 	}
+	return classify("list", what, err)
 }
 
 func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
@@ -85,7 +77,6 @@ func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
 		for i := range list.Items {
 			o.Nodes = append(o.Nodes, *trimNode(&list.Items[i]))
 		}
-		list.Items = nil
 	})
 }
 
@@ -99,7 +90,6 @@ func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
 		for i := range list.Items {
 			o.CSINodes = append(o.CSINodes, *trimCSINode(&list.Items[i]))
 		}
-		list.Items = nil
 	})
 }
 
@@ -250,7 +240,6 @@ func (c *Cluster) podsOf(ctx context.Context, o *assess.Observed, w assess.Workl
 		for i := range list.Items {
 			o.Pods = append(o.Pods, *trimPod(&list.Items[i]))
 		}
-		list.Items = nil
 	}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
 }
 
@@ -258,7 +247,6 @@ func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace stri
 	var list corev1.EventList
 	return c.each(ctx, "events in "+namespace, &list, func() {
 		o.Events = append(o.Events, list.Items...)
-		list.Items = nil
 	},
 		client.InNamespace(namespace), client.MatchingFields{"reason": "FailedCreate"})
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -90,9 +91,6 @@ func notReached(err error) error {
 	return fmt.Errorf("the API server %s://%s is not reached: %w", at.Scheme, at.Host, request.Err)
 }
 
-// listPage is how many objects are asked for at once.
-const listPage = 500
-
 // Read reads what the checks look at; that it could not be read is in the result. Nodes
 // with one of the labels of excluded are not on vSphere, and left out.
 func Read(ctx context.Context, c client.Reader, excluded map[string]string) preflight.Cluster {
@@ -110,7 +108,7 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 		return out, err
 	}
 	var nodes corev1.NodeList
-	if err := Pages(ctx, c, &nodes, func() {
+	if err := pages.Each(ctx, c, &nodes, func() {
 		for i := range nodes.Items {
 			if n := &nodes.Items[i]; !has(n.Labels, excluded) {
 				out.Nodes = append(out.Nodes, node(n, registered))
@@ -156,25 +154,11 @@ func has(labels, any map[string]string) bool {
 	return false
 }
 
-// Pages reads a list page after page, and calls each after each one; in limits it to a
-// namespace, or to what has a label.
-func Pages(ctx context.Context, c client.Reader, list client.ObjectList, each func(), in ...client.ListOption) error {
-	for token := ""; ; {
-		if err := c.List(ctx, list, append(in[:len(in):len(in)], client.Limit(listPage), client.Continue(token))...); err != nil {
-			return err
-		}
-		each()
-		if token = list.GetContinue(); token == "" {
-			return nil
-		}
-	}
-}
-
 // csiNodes are the topology keys of the storage driver, by the nodes that it is registered on.
 func csiNodes(ctx context.Context, c client.Reader) (map[string][]string, error) {
 	out := map[string][]string{}
 	var list storagev1.CSINodeList
-	err := Pages(ctx, c, &list, func() {
+	err := pages.Each(ctx, c, &list, func() {
 		for i := range list.Items {
 			for _, d := range list.Items[i].Spec.Drivers {
 				if d.Name == drivers.CSIDriver {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -130,7 +130,7 @@ func (o *deleteOptions) foreign(ctx context.Context, c client.Reader, ns string,
 func (o *deleteOptions) foreignOf(ctx context.Context, c client.Reader, kind schema.GroupVersionKind, ns string, planned map[string]bool) (out []string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	err = clusterstate.Pages(ctx, c, list, func() {
+	err = pages.Each(ctx, c, list, func() {
 		for i := range list.Items {
 			x := &list.Items[i]
 			x.SetGroupVersionKind(kind)

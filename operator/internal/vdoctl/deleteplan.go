@@ -20,8 +20,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // The stages, in their order.
@@ -187,7 +187,7 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	}
 	var volumes []string
 	var list corev1.PersistentVolumeList
-	if err := clusterstate.Pages(ctx, c, &list, func() {
+	if err := pages.Each(ctx, c, &list, func() {
 		for i := range list.Items {
 			if s := list.Items[i].Spec; s.CSI != nil && s.CSI.Driver == drivers.CSIDriver || s.VsphereVolume != nil {
 				volumes = append(volumes, list.Items[i].Name)

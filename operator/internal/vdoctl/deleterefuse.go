@@ -14,7 +14,7 @@ import (
 	airshipv1 "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // orphaned refuses to remove drivers that the operator was told to leave: the VDOConfig would
@@ -74,7 +74,7 @@ func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, all res
 func tenantClusters(ctx context.Context, c client.Reader) (out []string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(airshipv1.GroupVersion.WithKind("SIPClusterList"))
-	err = clusterstate.Pages(ctx, c, list, func() {
+	err = pages.Each(ctx, c, list, func() {
 		for i := range list.Items {
 			out = append(out, "SIPCluster "+list.Items[i].Namespace+"/"+list.Items[i].Name)
 		}

@@ -12,7 +12,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // sipStatus is one tenant cluster. Tenants write it in the end, so that none of it says
@@ -32,7 +32,7 @@ type sipStatus struct {
 // who asks may not see them.
 func (r *statusReport) tenants(ctx context.Context, c client.Reader) error {
 	var list airship.SIPClusterList
-	err := clusterstate.Pages(ctx, c, &list, func() {
+	err := pages.Each(ctx, c, &list, func() {
 		for i := range list.Items {
 			r.SIPClusters = append(r.SIPClusters, sipOf(&list.Items[i]))
 		}

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 )
 
 // namespaces are the operator's and those of drivers.
@@ -30,7 +30,7 @@ func (x *collection) secrets(ctx context.Context) bool {
 	known := true
 	for _, ns := range x.namespaces() {
 		var list corev1.SecretList
-		if err := clusterstate.Pages(ctx, x.client, &list, func() {
+		if err := pages.Each(ctx, x.client, &list, func() {
 			for i := range list.Items {
 				x.secret(&list.Items[i])
 			}
@@ -112,7 +112,7 @@ func (x *collection) kind(ctx context.Context, k collected, ns string) {
 	if ns == "" {
 		dir = "resources/cluster/" + k.kind + "/"
 	}
-	err := clusterstate.Pages(ctx, x.client, list, func() {
+	err := pages.Each(ctx, x.client, list, func() {
 		for i := range list.Items {
 			if u := &list.Items[i]; k.takes(u) {
 				x.hide.withoutSecrets(u)

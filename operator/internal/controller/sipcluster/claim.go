@@ -15,6 +15,7 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
@@ -140,7 +141,7 @@ func (p *pass) stillHeld(ctx context.Context) error {
 	held := map[types.NamespacedName]bool{}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(HostKind.GroupVersion().WithKind(HostKind.Kind + "List"))
-	err := pages(ctx, p.Reader, list, func() {
+	err := pages.Each(ctx, p.Reader, list, func() {
 		for i := range list.Items {
 			o := &list.Items[i]
 			h := choose.Host{Labels: o.Labels, Claim: o.Annotations[airship.AnnotationClaim]}

@@ -12,6 +12,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 )
 
@@ -22,8 +23,6 @@ var HostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", 
 const (
 	annotationPaused   = "baremetalhost.metal3.io/paused"
 	annotationDetached = "baremetalhost.metal3.io/detached"
-
-	hostsPage = 500
 )
 
 // host is a BareMetalHost as far as it matters here.
@@ -66,23 +65,10 @@ func (r *Reconciler) cached(ctx context.Context) (snapshot, error) {
 func (r *Reconciler) live(ctx context.Context) (snapshot, error) {
 	s := snapshot{hosts: map[types.NamespacedName]*host{}, live: true}
 	list := hostList()
-	if err := pages(ctx, r.Reader, list, func() { s.add(list) }); err != nil {
+	if err := pages.Each(ctx, r.Reader, list, func() { s.add(list) }); err != nil {
 		return snapshot{}, listFault(err)
 	}
 	return s, nil
-}
-
-// pages reads a list page after page, and calls each after each one.
-func pages(ctx context.Context, c client.Reader, list client.ObjectList, each func()) error {
-	for next := ""; ; {
-		if err := c.List(ctx, list, client.Limit(hostsPage), client.Continue(next)); err != nil {
-			return err
-		}
-		each()
-		if next = list.GetContinue(); next == "" {
-			return nil
-		}
-	}
 }
 
 func (s snapshot) add(list *unstructured.UnstructuredList) {

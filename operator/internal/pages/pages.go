@@ -1,0 +1,40 @@
+// Package pages reads lists from the API server page by page, so that thousands of objects
+// are neither asked for nor held at once:
+//
+//	var list corev1.NodeList
+//	err := pages.Each(ctx, reader, &list, func() {
+//		for i := range list.Items { … }
+//	})
+//
+// What was kept of a page stays as it was: the next one is not decoded over it. Errors are
+// the reader's, as they are.
+package pages
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Size is how many objects a page has at most.
+const Size = 500
+
+// Each reads a list page by page, and calls each after every one with the list filled; opts
+// limit it to a namespace, or to what has a label.
+func Each(ctx context.Context, c client.Reader, list client.ObjectList, each func(), opts ...client.ListOption) error {
+	for token := ""; ; {
+		if err := c.List(ctx, list, append(opts[:len(opts):len(opts)], client.Limit(Size), client.Continue(token))...); err != nil {
+			return err
+		}
+		each()
+		if token = list.GetContinue(); token == "" {
+			return nil
+		}
+		list.SetContinue("") // a decoder leaves what the last page does not name
+		if err := meta.SetList(list, []runtime.Object{}); err != nil {
+			return err
+		}
+	}
+}
