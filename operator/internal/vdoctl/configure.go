@@ -78,7 +78,7 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 
 func (o *configureOptions) run(ctx context.Context) error {
 	if o.interactive() && !o.yes && o.file != "-" {
-		o.prompts = &terminalPrompts{in: o.in, out: o.err, accessible: o.wantsLines()}
+		o.prompts = &terminalPrompts{o.app}
 	}
 	c, err := o.reach()
 	if err != nil {
@@ -104,13 +104,6 @@ func (o *configureOptions) run(ctx context.Context) error {
 		return o.writeFile(d)
 	}
 	return o.deliver(ctx, c, d)
-}
-
-// wantsLines tells whether the terminal cannot draw, or somebody listens to it.
-func (o *configureOptions) wantsLines() bool {
-	term, _ := o.getenv("TERM")
-	_, accessible := o.getenv("ACCESSIBLE")
-	return accessible || term == "dumb" || term == ""
 }
 
 // reach is the cluster; nil where nothing is read of it or written to it.
@@ -247,35 +240,42 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 // ask asks a question. again says that its answer was refused, and is not to be taken as it is.
 func (o *configureOptions) ask(ctx context.Context, f field, again bool) error {
 	help := []string{f.help}
+	if len(f.choices) > 0 {
+		help = append(help, "one of "+strings.Join(f.choices, ", "))
+	}
 	if f.flag == "datacenters" && len(o.seen) > 0 {
 		help = append(help, "the account sees "+firstOf(o.seen))
 	}
 	if !again {
 		help = append(help, o.onEnter(f))
+	} else if *f.to != "" {
+		help = append(help, "Enter tries it again")
 	}
 	help = slices.DeleteFunc(help, func(s string) bool { return s == "" })
-	answer, err := o.prompts.ask(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, choices: f.choices, valid: f.valid})
+	answer, err := o.prompts.ask(ctx, question{title: f.title, help: strings.Join(help, "; "), value: *f.to, valid: f.valid})
 	if err == nil {
 		*f.to = strings.TrimSpace(answer)
 	}
 	return err
 }
 
-// onEnter says what Enter alone means.
+// onEnter says what Enter alone means, and how what is offered is declined.
 func (o *configureOptions) onEnter(f field) string {
-	it := "it"
-	if len(f.choices) > 0 {
-		it = *f.to
-	}
+	none := f.valid == nil || f.valid("") == nil
 	switch {
-	case *f.to != "" && o.kept[f.flag]:
-		return "Enter keeps " + it
-	case *f.to != "":
-		return "Enter takes " + it
-	case f.valid == nil || f.valid("") == nil:
+	case *f.to == "" && none:
 		return "Enter for none"
+	case *f.to == "":
+		return ""
 	}
-	return ""
+	text := "Enter takes " + *f.to
+	if o.kept[f.flag] {
+		text = "Enter keeps " + *f.to
+	}
+	if none {
+		text += ", " + noAnswer + " is for none"
+	}
+	return text
 }
 
 var errNoPassword = errors.New("there is no password")

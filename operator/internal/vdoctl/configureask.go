@@ -1,20 +1,16 @@
 package vdoctl
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/charmbracelet/huh"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 )
 
@@ -134,10 +130,8 @@ func isFileThere(s string) error {
 
 func oneOf(choices ...string) func(string) error {
 	return func(s string) error {
-		for _, c := range choices {
-			if s == c {
-				return nil
-			}
+		if slices.Contains(choices, s) {
+			return nil
 		}
 		return fmt.Errorf("not one of %s", strings.Join(choices, ", "))
 	}
@@ -153,72 +147,3 @@ func splitList(s string) []string {
 	}
 	return out
 }
-
-// question is what is asked on a terminal.
-type question struct {
-	title, help, value string
-	secret             bool
-	choices            []string
-	valid              func(string) error
-}
-
-// prompter asks a person.
-type prompter interface {
-	ask(ctx context.Context, q question) (string, error)
-}
-
-// terminalPrompts asks on a terminal: drawn, or line by line.
-type terminalPrompts struct {
-	in         io.Reader
-	out        io.Writer
-	accessible bool
-}
-
-func (t *terminalPrompts) ask(ctx context.Context, q question) (string, error) {
-	answer := q.value
-	var f huh.Field
-	if len(q.choices) > 0 {
-		f = huh.NewSelect[string]().Title(q.title).Description(q.help).Options(huh.NewOptions(q.choices...)...).Value(&answer)
-	} else {
-		input := huh.NewInput().Title(q.title).Description(q.help).Value(&answer)
-		if q.valid != nil {
-			input = input.Validate(func(s string) error { return plainError(q.valid(strings.TrimSpace(s))) })
-		}
-		if q.secret {
-			input = input.EchoMode(huh.EchoModePassword)
-		}
-		f = input
-	}
-	form := huh.NewForm(huh.NewGroup(f)).WithInput(t.in).WithOutput(t.out).WithAccessible(t.accessible).WithShowHelp(false)
-	if err := form.RunWithContext(ctx); err != nil {
-		if errors.Is(err, huh.ErrUserAborted) {
-			return "", &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Err: errors.New("nothing was changed"), Hint: "run the same command again"}
-		}
-		return "", err
-	}
-	if shown := cmp.Or(strings.TrimSpace(answer), "none"); t.out != nil && !t.accessible {
-		switch {
-		case q.secret && answer == "":
-			shown = "(kept)"
-		case q.secret:
-			shown = "(hidden)"
-		}
-		_, _ = fmt.Fprintf(t.out, "%s: %s\n", q.title, shown)
-	}
-	return answer, nil
-}
-
-// plainError is what is wrong, in one line.
-func plainError(err error) error {
-	if err == nil {
-		return nil
-	}
-	var f *fault.Error
-	if errors.As(err, &f) && f.Err != nil {
-		err = f.Err
-	}
-	return errors.New(cut(err.Error(), maxAnswer))
-}
-
-// maxAnswer is how much is said of a wrong answer, in letters.
-const maxAnswer = 200

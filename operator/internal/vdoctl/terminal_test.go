@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,24 +79,30 @@ func (w *terminal) sees(text string) {
 	}
 }
 
-// prompt is how the question that is asked now is drawn; one that was answered is not.
-const prompt = "┃ "
+// asks waits until a question is the last that is on the screen, and nothing is typed yet.
+func (w *terminal) asks(question string) {
+	w.t.Helper()
+	prompt := regexp.MustCompile(`(?:^|\n)` + regexp.QuoteMeta(question) + `(?: \[[^\n]*\])?:\s*$`)
+	deadline := time.Now().Add(2 * time.Minute)
+	for !prompt.MatchString(w.screen()) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%q is not asked:\n%s", question, w.screen())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
 
 // answers waits until a question is asked, and types in place of what is offered.
 func (w *terminal) answers(question, text string) {
 	w.t.Helper()
-	w.sees(prompt + question)
-	w.tmux("send-keys", "C-u")
-	if text != "" {
-		w.tmux("send-keys", "-l", text)
-	}
-	w.tmux("send-keys", "Enter")
+	w.asks(question)
+	w.types(text)
 }
 
 // accepts takes what is offered.
 func (w *terminal) accepts(question string) {
 	w.t.Helper()
-	w.sees(prompt + question)
+	w.asks(question)
 	w.tmux("send-keys", "Enter")
 }
 
@@ -134,8 +141,9 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 	// The certificate is of nobody's authority: by thumbprint then, first none and a wrong one.
 	w.sees("hint: give the authority's certificate in a file (ca-file), or set the thumbprint")
-	w.sees(prompt + "How its certificate is checked")
-	w.tmux("send-keys", "Down", "Enter")
+	w.answers("How its certificate is checked", "pinned")
+	w.sees("* not one of system, thumbprint, ca-file")
+	w.answers("How its certificate is checked", "thumbprint")
 	w.answers("Thumbprint of its certificate", "AA:BB")
 	w.sees("* not 20 (SHA-1) or 32 (SHA-256) pairs")
 	w.answers("Thumbprint of its certificate", "AA:"+east.SHA256[3:])
@@ -164,10 +172,15 @@ func TestConfigureOnATerminal(t *testing.T) {
 
 	// Again: what is there is kept, and Ctrl-C changes nothing.
 	w = s.open("configure")
-	w.sees("REGISTRY/REPO:TAG, as it was pushed; Enter keeps it")
-	w.sees("registry.site/vdo/drivers:1")
+	w.sees("REGISTRY/REPO:TAG, as it was pushed; Enter keeps registry.site/vdo/drivers:1")
+	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
+	w = s.open("configure")
+	w.asks("Bundle in the mirror")
+	w.tmux("send-keys", "C-d")
+	require.Equal(t, "130", w.ends(), w.screen())
+	require.Contains(t, w.screen(), "error: interrupted: nothing was changed")
 	w = s.open("configure")
 	for _, question := range []string{"Bundle in the mirror", "Which drivers", "Name for the vCenter", "Address of the vCenter", "Port of its API", "How its certificate is checked", "Thumbprint of its certificate",
 		"Account of the drivers", "Password of " + vcsim.Admin.Username, "Datacenters, with commas", "Tag category of regions", "Upgrades"} {
