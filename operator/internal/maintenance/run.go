@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,13 +60,9 @@ func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 	if err != nil {
 		return err
 	}
-	for node := range started {
-		if !slices.ContainsFunc(list, func(m Machine) bool { return m.Node == node }) {
-			return &fault.Error{Reason: fault.Refused, Op: "begin", Err: fmt.Errorf("node %s was begun and is not among those that it is about", node), Hint: "finish that first: run it for " + node + " too"}
-		}
+	if list, err = pending(list, started); err != nil {
+		return err
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !started[m.Node] })
-	slices.SortStableFunc(list, func(a, b Machine) int { return rank(started[b.Node]) - rank(started[a.Node]) })
 	for _, m := range list {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -75,6 +72,27 @@ func (r *Run) Nodes(ctx context.Context, list []Machine) error {
 		}
 	}
 	return nil
+}
+
+// Pending are the VMs that [Run.Nodes] would work on, in its order: those whose node was begun,
+// also where nothing is left to be changed with the VM off, and those where something is.
+func (r *Run) Pending(ctx context.Context, list []Machine) ([]Machine, error) {
+	started, err := r.begun(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pending(list, started)
+}
+
+func pending(list []Machine, started map[string]bool) ([]Machine, error) {
+	for _, node := range slices.Sorted(maps.Keys(started)) {
+		if !slices.ContainsFunc(list, func(m Machine) bool { return m.Node == node }) {
+			return nil, &fault.Error{Reason: fault.Refused, Op: "begin", Err: fmt.Errorf("node %s was begun and is not among those that it is about", node), Hint: "finish that first: run it for " + node + " too"}
+		}
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(m Machine) bool { return len(m.Off) == 0 && !started[m.Node] })
+	slices.SortStableFunc(list, func(a, b Machine) int { return rank(started[b.Node]) - rank(started[a.Node]) })
+	return list, nil
 }
 
 // begun are the nodes that work was begun on.

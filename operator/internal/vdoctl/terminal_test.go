@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
@@ -115,8 +116,16 @@ func (w *terminal) types(text string) {
 
 func (w *terminal) ends() string {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { _, err := os.Stat(w.status); return err == nil }, 2*time.Minute, 100*time.Millisecond, w.t.Name())
-	return strings.TrimSpace(readFile(w.t, w.status))
+	deadline := time.Now().Add(2 * time.Minute)
+	for {
+		if _, err := os.Stat(w.status); err == nil {
+			return strings.TrimSpace(readFile(w.t, w.status))
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("it does not end:\n%s", w.screen())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 // Somebody without a manual answers wrongly wherever there is a way to, and is asked again
@@ -206,6 +215,8 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.accepts("Tag category of zones")
 	w.sees("* it is needed")
 	w.answers("Tag category of zones", "k8s-zone")
+	w.answers("Upgrades", "-")
+	w.sees("* not one of Automatic, Manual")
 	w.accepts("Upgrades")
 	w.sees("Secret " + s.ns + "/west-account (new)")
 	w.types("y")
@@ -237,6 +248,7 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 	require.NoError(t, s.k.Create(t.Context(), node))
 	t.Cleanup(func() { require.NoError(t, s.k.Delete(context.Background(), node)) })
 	node.Status.NodeInfo.SystemUUID = vms[0].UUID
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	require.NoError(t, s.k.Status().Update(t.Context(), node))
 	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
 
@@ -283,4 +295,24 @@ func TestUsersAndVMsOnATerminal(t *testing.T) {
 	require.Equal(t, "0", w.ends(), w.screen())
 	require.True(t, s.there(secret))
 	require.NotContains(t, w.screen(), string(secret.Data["password"]))
+
+	// With yes the VM is put right, and the same command has nothing more to do.
+	fix := func() *terminal {
+		w := s.open("vms", "fix", "--power-off", "--drain", "--username", vcsim.Administrator.Username)
+		w.sees("Password of " + vcsim.Administrator.Username + " at \"127.0.0.1\":")
+		w.types(vcsim.Administrator.Password)
+		return w
+	}
+	w = fix()
+	w.sees("Shut these VMs down, one after another? [y/N]")
+	w.types("y")
+	require.Equal(t, "0", w.ends(), w.screen())
+	for _, done := range []string{"cordoned", "shutting down " + vms[0].Path, "setting disk.EnableUUID of " + vms[0].Path, "powering on " + vms[0].Path, "uncordoned", "done"} {
+		require.Contains(t, w.screen(), "\nterminal-node: "+done)
+	}
+	w = fix()
+	require.Equal(t, "0", w.ends(), w.screen())
+	require.Contains(t, w.screen(), "no VM has to be powered off")
+	require.NoError(t, s.k.Get(t.Context(), client.ObjectKeyFromObject(node), node))
+	require.False(t, node.Spec.Unschedulable)
 }

@@ -219,12 +219,10 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.planText(w, r) }); err != nil || !o.powerOff || o.dryRun {
 		return err
 	}
-	if err := o.consent(ctx, o.consentFlags, "Shut these VMs down, one after another?"); err != nil {
-		return err
-	}
 	return o.work(ctx, &s, r.VMs)
 }
 
+// work asks and works, where there is something to be done.
 func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machine) error {
 	c, err := o.cluster.client()
 	if err != nil {
@@ -235,7 +233,22 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
 		Progress: func(node, text string) { _, _ = io.WriteString(o.err, command.Line("%s: %s", node, text)) },
 	}
+	pending, err := run.Pending(ctx, list)
+	if err != nil || len(pending) == 0 {
+		return err
+	}
+	if err := o.consent(ctx, o.consentFlags, fixQuestion(pending)); err != nil {
+		return err
+	}
 	return run.Nodes(ctx, list)
+}
+
+// fixQuestion asks for what is done to the VMs.
+func fixQuestion(pending []maintenance.Machine) string {
+	if slices.ContainsFunc(pending, func(m maintenance.Machine) bool { return len(m.Off) > 0 }) {
+		return "Shut these VMs down, one after another?"
+	}
+	return "Go on with node " + pending[0].Node + ", which an earlier run has begun?"
 }
 
 func openVMs(ctx context.Context, s *site, name string) (maintenance.VMs, func(), error) {
