@@ -113,6 +113,8 @@ type Site struct {
 	DryRun bool
 	// Wait bounds each wait; Poll is how often is looked. Defaults: 15 minutes, 2 seconds.
 	Wait, Poll time.Duration
+
+	nodes nodes
 }
 
 // Change is one thing that is done.

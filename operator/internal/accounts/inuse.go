@@ -253,7 +253,7 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (s
 	if err != nil {
 		return "", err
 	}
-	nodes, err := s.addresses(ctx)
+	nodes, err := s.nodes.addresses(ctx, s.API, time.Now())
 	if err != nil {
 		return "", err
 	}
@@ -265,23 +265,6 @@ func (s *Site) inUse(ctx context.Context, p *Place, account string, own bool) (s
 		return fmt.Sprintf("account %s is in use in %s, by %q from %q, idle for %s", account, p.Server, x.Agent, x.Address, idle.Round(time.Second)), nil
 	}
 	return "", nil
-}
-
-// addresses are those of the cluster's nodes.
-func (s *Site) addresses(ctx context.Context) (map[string]bool, error) {
-	var nodes corev1.NodeList
-	if err := s.API.List(ctx, &nodes); err != nil {
-		return nil, &fault.Error{Reason: reasonOf(err), Op: "read the nodes", Err: err}
-	}
-	out := map[string]bool{}
-	for i := range nodes.Items {
-		for _, a := range nodes.Items[i].Status.Addresses {
-			if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
-				out[a.Address] = true
-			}
-		}
-	}
-	return out, nil
 }
 
 // resettable refuses to give an account another password while something logs in with the
