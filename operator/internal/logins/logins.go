@@ -20,7 +20,14 @@
 //     up to [Guard]. An address that let it in after the first refusal is not delayed: there
 //     the password is right, and what is right locks nothing. Once one of those refuses it,
 //     all are delayed again;
-//   - another account, or another password, is tried at once.
+//   - what may be one account counts as one. A name without a domain is one of the vCenter's
+//     default domain; DOMAIN\name has a short name that an administrator chose; name@domain
+//     may have a suffix that is no domain: nothing tells which of them name the same before a
+//     login. So with the same password, names whose part for the user is the same, in any
+//     letter case, are one account at all addresses ([account]), and a name that is only
+//     written in another case or notation is the same login ([spelled]). Where whoever was
+//     refused as one name asks as another one, a person has corrected it, and it is tried;
+//   - another user, or another password, is tried at once.
 //
 // It is memory of one process: what it holds tells nothing about a password.
 package logins
@@ -115,10 +122,10 @@ type refusal struct {
 
 // account is one with one password, wherever it is used.
 type account struct {
-	at       time.Time       // of the last refusal
-	where    string          // its address
-	refusing map[string]bool // addresses whose last answer was no
-	letIn    map[string]bool // addresses whose last answer was yes
+	at       time.Time        // of the last refusal
+	where    string           // its address
+	refusing map[place]string // who was told no last
+	letIn    map[place]bool   // whose last answer was yes
 }
 
 // Enter waits until nobody else asks the vCenter, nor uses the account and password, or ctx
@@ -153,7 +160,7 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 	if a == nil || q.asked() {
 		return nil
 	}
-	delay := a.delay(q.address())
+	delay := a.delay(q)
 	if delay == 0 || over(a.at, delay, now) {
 		return nil
 	}
@@ -170,11 +177,12 @@ func over(begun time.Time, wait time.Duration, now time.Time) bool {
 	return begun.After(now) || now.Sub(begun) >= time.Duration(Tolerance*float64(wait))
 }
 
-// delay is how long the account is left alone at an address after the last refusal
-// anywhere. One that refused it before comes after those that it was not tried at yet.
-func (a *account) delay(address string) time.Duration {
-	again := a.refusing[address]
-	if a.letIn[address] || again && len(a.refusing) == 1 {
+// delay is how long the account is left alone at a place after the last refusal anywhere.
+// One that refused it before comes after those that it was not tried at yet.
+func (a *account) delay(q Question) time.Duration {
+	_, again := a.refusing[q.place()]
+	others := len(a.refusing) - a.corrected(q)
+	if a.letIn[q.place()] || others == 0 || again && len(a.refusing) == 1 {
 		return 0
 	}
 	d := FirstDelay
@@ -185,6 +193,17 @@ func (a *account) delay(address string) time.Duration {
 		d += FirstDelay
 	}
 	return d
+}
+
+// corrected counts the names that the address refused to whoever asks now: it has one name
+// at a time.
+func (a *account) corrected(q Question) (n int) {
+	for p, asker := range a.refusing {
+		if p.address == q.address() && asker == q.Asker {
+			n++
+		}
+	}
+	return n
 }
 
 // Learn keeps the answer to a login. One that is neither yes nor a refusal leaves what is
@@ -199,8 +218,10 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 	case err == nil:
 		delete(l.refusals, of)
 		if a := l.accounts[same]; a != nil {
-			a.letIn[q.address()] = true
-			delete(a.refusing, q.address())
+			a.letIn[q.place()] = true
+			maps.DeleteFunc(a.refusing, func(p place, asker string) bool {
+				return p == q.place() || p.address == q.address() && asker == q.Asker
+			})
 		}
 	case Refusing(err):
 		passes := map[string]string{}
@@ -208,22 +229,23 @@ func (l *Logins) Learn(q Question, err error, now time.Time) {
 		passes[q.Asker] = q.Pass
 		l.refusals[of] = refusal{err: err, at: at, passes: passes}
 		if l.accounts[same] == nil {
-			l.accounts[same] = &account{letIn: map[string]bool{}, refusing: map[string]bool{}}
+			l.accounts[same] = &account{letIn: map[place]bool{}, refusing: map[place]string{}}
 		}
-		l.accounts[same].refuse(q.address(), at)
+		l.accounts[same].refuse(q, at)
 	}
 }
 
 // refuse notes a refusal. Where the password was right before, it may have been changed at
 // every vCenter that let it in.
-func (a *account) refuse(where string, at time.Time) {
-	a.at, a.where, a.refusing[where] = at, where, true
-	if a.letIn[where] {
+func (a *account) refuse(q Question, at time.Time) {
+	a.at, a.where, a.refusing[q.place()] = at, q.address(), q.Asker
+	if a.letIn[q.place()] {
 		clear(a.letIn)
 	}
 }
 
-// forget drops what has no effect any more. An account that nobody refuses is none, and one that is refused is remembered for longer than its longest delay, so that one that goes on
+// forget drops what has no effect any more. An account that nobody refuses is none, and one
+// that is refused is remembered for longer than its longest delay, so that one that goes on
 // being refused goes on being delayed.
 func (l *Logins) forget(now time.Time) {
 	if l.refusals == nil {
@@ -240,11 +262,11 @@ func Refusing(err error) bool { return Refusal(fault.ReasonOf(err)) }
 func Refusal(r fault.Reason) bool { return r == fault.Unauthorized || r == fault.AccountLocked }
 
 func (l *Logins) login(q Question) hash {
-	return l.sum("login", q.address(), q.Username, q.Password, q.Trust)
+	return l.sum("login", q.address(), spelled(q.Username), q.Password, q.Trust)
 }
 
 func (l *Logins) account(q Question) hash {
-	return l.sum("account", strings.ToLower(q.Username), q.Password)
+	return l.sum("account", user(q.Username), q.Password)
 }
 
 func (l *Logins) sum(parts ...string) hash {
