@@ -2,6 +2,8 @@ package vdoctl
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -40,17 +42,38 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	rules.ExplicitPath = f.kubeconfig
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
 	if err != nil {
-		why := err
-		if clientcmd.IsEmptyConfig(err) {
-			why = errors.New("there is no kubeconfig")
-		}
-		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: why,
-			Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
+		return nil, f.unread(rules, err)
 	}
 	cfg.Timeout, cfg.QPS, cfg.Burst = requestTimeout, 50, 100
 	cfg.WarningHandler = rest.NoWarnings{}
 	return cfg, nil
 }
+
+// unread is why the kubeconfig cannot be used. A file or a context that was named and is not
+// there is not found, as everywhere; what cannot be understood is bad input.
+func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err error) error {
+	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
+		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		out.Reason, out.Err = fault.NotFound, errors.New("no such file")
+	case errors.Is(err, os.ErrPermission):
+		out.Reason, out.Err = fault.Storage, errors.New("permission denied")
+	case f.lacksContext(rules):
+		out.Reason, out.Err = fault.NotFound, fmt.Errorf("it has no context %q", f.context)
+	case clientcmd.IsEmptyConfig(err):
+		out.Err = errors.New("there is no kubeconfig")
+	}
+	return out
+}
+
+func (f *clusterFlags) lacksContext(rules *clientcmd.ClientConfigLoadingRules) bool {
+	read, err := rules.Load()
+	return err == nil && f.context != "" && len(read.Contexts) > 0 && read.Contexts[f.context] == nil
+}
+
+// isNamed tells whether flags say which cluster is meant: then it is not gone on without.
+func (f *clusterFlags) isNamed() bool { return f.kubeconfig != "" || f.context != "" }
 
 // client reads from the cluster.
 func (f *clusterFlags) client() (client.Client, error) {

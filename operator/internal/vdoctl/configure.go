@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -109,7 +110,7 @@ func (o *configureOptions) run(ctx context.Context) error {
 // reach is the cluster; nil where nothing is read of it or written to it.
 func (o *configureOptions) reach() (client.Client, error) {
 	c, err := o.cluster.client()
-	if err != nil && o.write != "" {
+	if err != nil && o.write != "" && !o.cluster.isNamed() {
 		return nil, nil //nolint:nilerr // a file needs no cluster
 	}
 	return c, err
@@ -170,7 +171,7 @@ func (o *configureOptions) answer(ctx context.Context, c client.Client, d *draft
 	if o.prompts == nil {
 		return o.withoutPrompts(ctx, c, d)
 	}
-	if err := o.valid(o.given); err != nil {
+	if err := fault.Join(o.oneCheck(), o.valid(o.given)); err != nil {
 		return err
 	}
 	for _, f := range o.fields() {
@@ -214,7 +215,7 @@ func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, 
 	if err := o.chosen(ctx, c, d); err != nil {
 		return err
 	}
-	if err := o.valid(func(string) bool { return true }); err != nil {
+	if err := fault.Join(o.oneCheck(), o.valid(func(string) bool { return true })); err != nil {
 		return err
 	}
 	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
@@ -235,6 +236,22 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 		}
 	}
 	return fault.Join(errs...)
+}
+
+// oneCheck refuses flags that say of a vCenter's certificate that it is checked in two ways:
+// one of them would be passed over.
+func (o *configureOptions) oneCheck() error {
+	how := ""
+	for _, f := range []struct{ flag, means string }{{"certificate", o.certificate}, {"thumbprint", byThumbprint}, {"vcenter-ca-file", byCA}} {
+		switch {
+		case !o.given(f.flag):
+		case how == "":
+			how = f.means
+		case how != f.means:
+			return flags.Bad("--"+f.flag, "", fmt.Errorf("by the other flags its certificate is checked by %s", how), "give one of --thumbprint and --vcenter-ca-file, or neither with --certificate system")
+		}
+	}
+	return nil
 }
 
 // ask asks a question. again says that its answer was refused, and is not to be taken as it is.

@@ -52,6 +52,11 @@ func TestConfigureByFlags(t *testing.T) {
 		require.Equal(t, want.code, code, "%s\n%s", flag, out)
 		require.Contains(t, out, want.text)
 	}
+	for _, pair := range [][]string{{"--vcenter-ca-file", all[12]}, {"--certificate", "system"}, {"--certificate", "ca-file", "--vcenter-ca-file", all[12]}} {
+		out, code = s.run(append(all[:len(all):len(all)], append(pair, "--yes", "--dry-run")...)...)
+		require.Equal(t, 2, code, out)
+		require.Contains(t, out, "give one of --thumbprint and --vcenter-ca-file")
+	}
 	out, code = s.run(append(answersFor(t, east, "canary-wrong"), "--yes")...)
 	require.Equal(t, 6, code, out)
 	require.NotContains(t, out, "canary")

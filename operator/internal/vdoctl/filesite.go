@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -12,17 +11,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
@@ -41,12 +32,12 @@ type siteFlags struct {
 
 func (f *siteFlags) bind(fl *pflag.FlagSet) {
 	fl.StringVarP(&f.file, "from-file", "f", "", "`FILE` with the VDOConfig, VsphereCloudConfigs and, where it has them, Secrets and ConfigMaps; - for standard input (default: what is in the cluster)")
-	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` of the vCenters' account, where its Secret is not in the file")
+	fl.StringVar(&f.username, "username", "", "`NAME@DOMAIN` to log in with, in place of the Secrets' accounts of the file")
 	fl.StringVar(&f.passwordFile, "password-file", "", "`FILE` with its password (else "+passwordEnv+", or a prompt)")
 }
 
-// effective refuses flags without an effect. The account is used where it is not in the
-// file, or, with instead, in the place of the Secret's.
+// effective refuses flags without an effect. The account takes the place of the Secrets' in
+// the file, and, with instead, of those in the cluster.
 func (f *siteFlags) effective(instead bool) error {
 	switch {
 	case f.passwordFile != "" && f.username == "":
@@ -73,6 +64,7 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 		}
 	}
 	s := siteOf(read.config, read.vcenters, read)
+	s.preferAsked = f.username != ""
 	f.asks(a, &s)
 	return s, nil
 }
@@ -103,113 +95,6 @@ func fileFault(name string, err error) error {
 		f.Reason, f.Err = fault.NotFound, errors.New("no such file")
 	}
 	return f
-}
-
-// objects are what a file holds. It is a reader of the Secrets and ConfigMaps among them.
-type objects struct {
-	client.Reader
-
-	config   *v1alpha1.VDOConfig
-	bundle   *v1alpha1.DriverBundle
-	vcenters []v1alpha1.VsphereCloudConfig
-	secrets  map[client.ObjectKey]*corev1.Secret
-	maps     map[client.ObjectKey]*corev1.ConfigMap
-}
-
-// Get finds a Secret or ConfigMap.
-func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	switch into := into.(type) {
-	case *corev1.Secret:
-		if s, ok := o.secrets[key]; ok {
-			s.DeepCopyInto(into)
-			return nil
-		}
-	case *corev1.ConfigMap:
-		if m, ok := o.maps[key]; ok {
-			m.DeepCopyInto(into)
-			return nil
-		}
-	}
-	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
-}
-
-// parseSite reads YAML or JSON documents. What is of no interest here is passed over; a
-// field that is not known is an error, since a slip would go unseen.
-func parseSite(name string, data []byte) (*objects, error) {
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
-	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = out.decode(decoder, doc)
-		}
-		if err != nil {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: "correct the file: kubectl apply --dry-run=server -f FILE says more"}
-		}
-	}
-	if out.config == nil && len(out.vcenters) == 0 {
-		return nil, &fault.Error{Reason: fault.NotFound, Op: "read", Subject: name, Err: errors.New("it has neither a VDOConfig nor a VsphereCloudConfig"),
-			Hint: "name the file that you would apply; deploy/samples has examples"}
-	}
-	return out, nil
-}
-
-// decode reads one document.
-func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
-	if blank(doc) {
-		return nil
-	}
-	object, _, err := decoder.Decode(doc, nil, nil)
-	if runtime.IsNotRegisteredError(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return o.add(object)
-}
-
-// blank says whether a document has nothing, or comments only.
-func blank(doc []byte) bool {
-	for line := range bytes.Lines(doc) {
-		if l := bytes.TrimSpace(line); len(l) > 0 && l[0] != '#' && !bytes.Equal(l, []byte("---")) {
-			return false
-		}
-	}
-	return true
-}
-
-func (o *objects) add(object runtime.Object) error {
-	switch object := object.(type) {
-	case *v1alpha1.VDOConfig:
-		if o.config != nil {
-			return errors.New("a second VDOConfig: a cluster has one")
-		}
-		o.config = object
-	case *v1alpha1.DriverBundle:
-		o.bundle = object
-	case *v1alpha1.VsphereCloudConfig:
-		o.vcenters = append(o.vcenters, *object)
-	case *corev1.Secret:
-		if object.Data == nil {
-			object.Data = map[string][]byte{}
-		}
-		for k, v := range object.StringData {
-			object.Data[k] = []byte(v)
-		}
-		o.secrets[client.ObjectKeyFromObject(object)] = object
-	case *corev1.ConfigMap:
-		o.maps[client.ObjectKeyFromObject(object)] = object
-	}
-	return nil
 }
 
 // asks has the account of the flags used where a Secret is not there.

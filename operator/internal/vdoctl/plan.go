@@ -59,7 +59,7 @@ them now: vdoctl preflight.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	flags.Group(cmd, flags.Selection, func(fl *pflag.FlagSet) {
-		fl.StringVar(&o.kubernetes, "k8s", "", "Kubernetes `VERSION` to upgrade to, such as 1.35")
+		fl.StringVar(&o.kubernetes, "k8s", "", "Kubernetes `VERSION` to upgrade to, such as 1.35 or v1.35.2; the minor version counts")
 		fl.StringSliceVar(&o.vSphere, "vsphere", nil, "`VERSION` of all vCenters after an upgrade, such as 9.0, or NAME=VERSION of one VsphereCloudConfig's, with commas")
 		fl.StringVar(&o.bundle, "bundle", "", "`REFERENCE` of a bundle in the mirror (default: the accepted one)")
 	})
@@ -106,10 +106,10 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 func (o *planOptions) wish() (w preview.Wish, err error) {
 	var errs [3]error
 	if w.Reference = o.bundle; o.kubernetes != "" {
-		w.Kubernetes, errs[0] = matrix.ParseMinor(o.kubernetes)
-	}
-	if errs[0] != nil {
-		errs[0] = flags.Bad("--k8s", o.kubernetes, errors.New("not a minor version of Kubernetes"), "write it as 1.35")
+		v, bad := matrix.ParseKubernetes(o.kubernetes)
+		if w.Kubernetes = v.Minor(); bad != nil {
+			errs[0] = flags.Bad("--k8s", o.kubernetes, errors.New("not a version of Kubernetes"), "write it as 1.35, or as v1.35.2, of which the minor version counts")
+		}
 	}
 	w.VCenters, errs[1] = readVSphere(o.vSphere)
 	if _, bad := image.ParseReference(o.bundle); o.bundle != "" && (bad != nil || isFile(o.bundle)) {

@@ -206,7 +206,7 @@ func (o *operated) plansForLaterVersions() {
 
 func (o *operated) plansForABundle(reference string) {
 	t := o.t
-	p, code := o.plan("--k8s", "1.34", "--vsphere", "9.0", "--bundle", reference)
+	p, code := o.plan("--k8s", "v1.34.2", "--vsphere", "9.0", "--bundle", reference)
 	require.Zero(t, code, "%+v", p)
 	var order []string
 	for _, h := range p.Route {

@@ -121,10 +121,12 @@ func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (prefligh
 func (a *app) configuration(ctx context.Context, f siteFlags, noCluster bool) (site, preflight.Cluster, error) {
 	c, clusterErr := a.cluster.client()
 	var s site
-	var err error
-	if f.file != "" {
+	err := clusterErr
+	switch {
+	case clusterErr != nil && !noCluster && (f.file == "" || a.cluster.isNamed()):
+	case f.file != "":
 		s, err = f.fileSite(a)
-	} else if err = clusterErr; err == nil {
+	case err == nil:
 		s, err = clusterSite(ctx, c, a.cluster.namespace)
 	}
 	switch {

@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -124,6 +125,9 @@ type asked struct {
 func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
+	}
+	if o.principal != "" && !preflight.QualifiedAccount(o.principal) {
+		return nil, flags.Bad("--principal", o.principal, errors.New("it has no domain, or characters that the drivers do not accept"), "write NAME@DOMAIN, such as drivers@vsphere.local")
 	}
 	s, state, err := o.configuration(ctx, o.siteFlags, false)
 	if err != nil {

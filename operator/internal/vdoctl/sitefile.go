@@ -1,0 +1,181 @@
+package vdoctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// objects are what a file holds. It is a reader of the Secrets and ConfigMaps among them.
+type objects struct {
+	client.Reader
+
+	config   *v1alpha1.VDOConfig
+	bundle   *v1alpha1.DriverBundle
+	vcenters []v1alpha1.VsphereCloudConfig
+	secrets  map[client.ObjectKey]*corev1.Secret
+	maps     map[client.ObjectKey]*corev1.ConfigMap
+	kinds    []string // of all documents
+}
+
+// Get finds a Secret or ConfigMap.
+func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *corev1.Secret:
+		if s, ok := o.secrets[key]; ok {
+			s.DeepCopyInto(into)
+			return nil
+		}
+	case *corev1.ConfigMap:
+		if m, ok := o.maps[key]; ok {
+			m.DeepCopyInto(into)
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+// parseSite reads YAML or JSON documents. What is of no interest here is passed over; a
+// field that is not known is an error, since a slip would go unseen.
+func parseSite(name string, data []byte) (*objects, error) {
+	if found := otherFile(data); found != "" {
+		return nil, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = out.decode(decoder, doc)
+		}
+		if err != nil {
+			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: "correct the file: kubectl apply --dry-run=server -f FILE says more"}
+		}
+	}
+	if out.config == nil && len(out.vcenters) == 0 {
+		return nil, notASite(name, fault.NotFound, "it has neither a VDOConfig nor a VsphereCloudConfig"+out.others())
+	}
+	return out, nil
+}
+
+// decode reads one document.
+func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
+	if blank(doc) {
+		return nil
+	}
+	object, _, err := decoder.Decode(doc, nil, nil)
+	var of metav1.TypeMeta
+	if yaml.Unmarshal(doc, &of) == nil && of.Kind != "" {
+		o.kinds = append(o.kinds, of.Kind)
+	}
+	switch {
+	case runtime.IsNotRegisteredError(err):
+		return nil
+	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
+		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
+	}
+	if err != nil {
+		return err
+	}
+	return o.add(object)
+}
+
+// blank says whether a document has nothing, or comments only.
+func blank(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		if l := bytes.TrimSpace(line); len(l) > 0 && l[0] != '#' && !bytes.Equal(l, []byte("---")) {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *objects) add(object runtime.Object) error {
+	switch object := object.(type) {
+	case *v1alpha1.VDOConfig:
+		if o.config != nil {
+			return errors.New("a second VDOConfig: a cluster has one")
+		}
+		o.config = object
+	case *v1alpha1.DriverBundle:
+		o.bundle = object
+	case *v1alpha1.VsphereCloudConfig:
+		o.vcenters = append(o.vcenters, *object)
+	case *corev1.Secret:
+		if object.Data == nil {
+			object.Data = map[string][]byte{}
+		}
+		for k, v := range object.StringData {
+			object.Data[k] = []byte(v)
+		}
+		o.secrets[client.ObjectKeyFromObject(object)] = object
+	case *corev1.ConfigMap:
+		o.maps[client.ObjectKeyFromObject(object)] = object
+	}
+	return nil
+}
+
+// otherFile says what a file is that is no YAML of resources, where its beginning tells; "" where
+// it may be one. Keys, bundles and site files lie in one folder, and are mixed up.
+func otherFile(data []byte) string {
+	const tarMagic = 257 // POSIX: where a tar's header says "ustar"
+	if block, _ := pem.Decode(data); block != nil {
+		return "a PEM file (" + block.Type + ")"
+	}
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return "empty"
+	case bytes.HasPrefix(data, []byte("\x1f\x8b")):
+		return "compressed by gzip"
+	case len(data) > tarMagic && bytes.HasPrefix(data[tarMagic:], []byte("ustar")):
+		return "a tar, such as a bundle"
+	case bytes.ContainsRune(data, 0):
+		return "a binary file"
+	}
+	var text string
+	if yaml.Unmarshal(data, &text) == nil && text != "" {
+		return "plain text"
+	}
+	return ""
+}
+
+// notASite says what kind of file was expected, and what was found.
+func notASite(name string, reason fault.Reason, found string) error {
+	return &fault.Error{Reason: reason, Op: "read", Subject: name, Err: errors.New(found),
+		Hint: "name a YAML file with the VDOConfig and VsphereCloudConfigs that you would apply: `vdoctl configure --write site.yaml` writes one, deploy/samples has examples"}
+}
+
+// others are the kinds that a file without a configuration has.
+func (o *objects) others() string {
+	slices.Sort(o.kinds)
+	if kinds := slices.Compact(o.kinds); len(kinds) > 0 {
+		return ": it has " + shortList(kinds)
+	}
+	return ""
+}
