@@ -134,7 +134,30 @@ type CanaryStatus struct {
 	// HealthySince is when all of them were first seen well.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
+	// Others are nodes that are not chosen and have the new pods already, by name, the first
+	// of OtherNodes: Kubernetes makes a pod that is missing from the newest template.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Others []CanaryNode `json:"others,omitempty"`
+	// OtherNodes is how many nodes that are not chosen have the new pods already.
+	// +optional
+	OtherNodes int `json:"otherNodes,omitempty"`
 }
+
+// CanaryNode is a node that has the new pods though it is not chosen.
+type CanaryNode struct {
+	Name string `json:"name"`
+	// Reason is Joined of a node that came meanwhile, or PodReplaced of one whose pod was
+	// deleted, and not by the operator.
+	Reason string `json:"reason"`
+}
+
+// Why a node has the new pods though it is not chosen.
+const (
+	CanaryJoined      = "Joined"
+	CanaryPodReplaced = "PodReplaced"
+)
 
 // RevisionStatus is one revision that is remembered.
 type RevisionStatus struct {

@@ -24,6 +24,8 @@ type Canaries struct {
 	Replace *Canary
 	// Why is what they lack, "" where all of them that are ready have ready new pods.
 	Why string
+	// Others are nodes that are not chosen and have a new pod nevertheless, by name.
+	Others []Other
 }
 
 // Canary is the pod of the node plugin on a chosen node.
@@ -85,6 +87,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 		}
 		busy = true
 	}
+	c.Others = o.others(c.Nodes)
 	slices.Sort(c.Nodes)
 	slices.Sort(c.Missing)
 	if busy || !o.heldBack() {

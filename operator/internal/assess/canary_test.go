@@ -2,6 +2,7 @@ package assess_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -97,4 +98,47 @@ func TestCanaries(t *testing.T) {
 			require.Equal(t, []string{c.replace, "p-" + c.replace, "uid-" + c.replace}, []string{got.Replace.Node, got.Replace.Name, string(got.Replace.UID)})
 		})
 	}
+}
+
+// A node that has a new pod and is not chosen has joined, or its pod was deleted.
+func TestNodesThatHaveNewPodsBesideTheChosenOnes(t *testing.T) {
+	const old, next = "1", "2"
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	o := assess.Observed{DaemonSets: []appsv1.DaemonSet{daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.7.3", 3, 0, 3)}}
+	o.DaemonSets[0].Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: next}
+	for _, n := range []struct {
+		name, generation  string
+		node, pod         time.Duration // how long they are there
+		chosen, ends, bad bool
+	}{
+		{name: "z-joined", generation: next, node: 10 * time.Minute, pod: 10*time.Minute - time.Second},
+		{name: "joined-not-ready", generation: next, node: time.Minute, pod: time.Minute, bad: true},
+		{name: "deleted", generation: next, node: 48 * time.Hour, pod: 20 * time.Minute},
+		{name: "joined-before-and-deleted", generation: next, node: time.Hour, pod: 20 * time.Minute},
+		{name: "deleted-soon-after-it-joined", generation: next, node: 25 * time.Hour, pod: 25*time.Hour - time.Minute},
+		{name: "of-before", generation: old, node: 48 * time.Hour, pod: 24 * time.Hour},
+		{name: "ends", generation: next, node: 48 * time.Hour, pod: time.Hour, ends: true},
+		{name: "chosen", generation: next, node: 48 * time.Hour, pod: time.Hour, chosen: true},
+	} {
+		made := node(n.name, true, false)
+		made.CreationTimestamp = ago(n.node)
+		if n.chosen {
+			made.Labels["role"] = "first"
+		}
+		o.Nodes = append(o.Nodes, made)
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "p-" + n.name, CreationTimestamp: ago(n.pod),
+			Labels: map[string]string{"app": "vsphere-csi-node", "pod-template-generation": n.generation}}, Spec: corev1.PodSpec{NodeName: n.name}}
+		if n.ends {
+			pod.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if !n.bad {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		o.Pods = append(o.Pods, pod)
+	}
+	got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": "first"}))
+	require.Equal(t, []assess.Other{
+		{Node: "deleted"}, {Node: "deleted-soon-after-it-joined"}, {Node: "joined-before-and-deleted"}, {Node: "joined-not-ready", Joined: true}, {Node: "z-joined", Joined: true},
+	}, got.Others)
+	require.Equal(t, []string{"chosen"}, got.Nodes)
 }

@@ -29,7 +29,9 @@ import (
 // write that brings the new template; the pods on the chosen nodes are deleted, one at a time,
 // and package upgrade judges how they fare. Each pass does what is still to be done, so an
 // operator that ends in between changes nothing. What is put back has the template of before,
-// which the pods on all other nodes are of still.
+// which the pods on all other nodes are of still, but on those that joined meanwhile or whose
+// pod somebody deleted: the DaemonSet makes pods that are missing from its newest template. The
+// status names these, and the DaemonSet replaces their pods when the template is put back.
 
 // canaryPolicy is what the site asks for, nil for nothing.
 func (s *site) canaryPolicy() *v1alpha1.Canary {
@@ -65,7 +67,7 @@ func (p *result) canaries() assess.Canaries {
 		return s.Kind == "DaemonSet" && s.Action != plan.Unchanged
 	})
 	if !applied {
-		c.Updated, c.Replace, c.Why = 0, nil, "their DaemonSet does not have it yet"
+		c.Updated, c.Replace, c.Others, c.Why = 0, nil, nil, "their DaemonSet does not have it yet"
 	}
 	return c
 }
@@ -142,13 +144,45 @@ func (a *applier) replaceCanary(ctx context.Context) error {
 func (p *result) canaryGate(cur revision.Record) string {
 	c := p.canaries()
 	if c.Why == "" && cur.Canary != nil && !cur.Canary.Good.IsZero() {
-		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the chosen nodes (%s) to be healthy for %s with revision %s, since %s", few(c.Nodes), p.site.soak(), cur.Name(), cur.Canary.Good.UTC().Format(time.RFC3339)) + besides(c)
 	}
 	why := c.Why
 	if why == "" {
 		why = "their pods are new and ready"
 	}
-	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(), why)
+	return fmt.Sprintf("the chosen nodes (%s) to be healthy with revision %s: %s", few(c.Nodes), cur.Name(), why) + besides(c)
+}
+
+// besides names the nodes that have new pods though they are not chosen, and why.
+func besides(c assess.Canaries) string {
+	if len(c.Others) == 0 {
+		return ""
+	}
+	all := make([]string, len(c.Others))
+	for i, n := range c.Others {
+		all[i] = n.Node + " (" + whyOf[otherReason(n)] + ")"
+	}
+	return "; other nodes that have it already: " + few(all)
+}
+
+func otherReason(n assess.Other) string {
+	if n.Joined {
+		return v1alpha1.CanaryJoined
+	}
+	return v1alpha1.CanaryPodReplaced
+}
+
+var whyOf = map[string]string{v1alpha1.CanaryJoined: "it joined meanwhile", v1alpha1.CanaryPodReplaced: "its pod was deleted by others"}
+
+// maxOthers is how many of them a status lists.
+const maxOthers = 20
+
+// listOthers has a status list them.
+func listOthers(st *v1alpha1.CanaryStatus, all []assess.Other) {
+	for _, n := range all[:min(len(all), maxOthers)] {
+		st.Others = append(st.Others, v1alpha1.CanaryNode{Name: n.Node, Reason: otherReason(n)})
+	}
+	st.OtherNodes = len(all)
 }
 
 func (s *site) soak() time.Duration {
@@ -190,8 +224,9 @@ func (p *result) canaryStatus(h revision.History) *v1alpha1.CanaryStatus {
 	c := p.canaries()
 	st := &v1alpha1.CanaryStatus{Revision: cur.Name(), Nodes: fmt.Sprintf("%d/%d", c.Updated, len(c.Nodes)), Message: "waiting for " + p.canaryGate(cur)}
 	if cur.Outcome != revision.Progressing {
-		st.Message = "the other nodes do not get it: " + cur.Reason
+		st.Message = "the other nodes do not get it: " + cur.Reason + besides(c)
 	}
+	listOthers(st, c.Others)
 	if good := cur.Canary.Good; !good.IsZero() {
 		st.HealthySince = timeOf(good)
 	}
