@@ -126,10 +126,9 @@ func TestTheDefaultDocumentListsWhatExistsAlone(t *testing.T) {
 // Where the manifest is at hand, an override replaces an image that it names, and
 // afterwards no floating tag is left.
 func TestOverridesFitTheManifests(t *testing.T) {
-	dirs := map[matrix.Driver]string{matrix.CNI: "antrea", matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter"}
 	read := 0
 	for _, r := range defaultDocument(t).Releases {
-		dir := filepath.Join(upstream.Dir(t), dirs[r.Driver], "v"+r.Version.String())
+		dir := filepath.Join(upstream.Dir(t), upstream.Folder(r.Driver), "v"+r.Version.String())
 		if _, err := os.Stat(dir); err != nil {
 			continue
 		}

@@ -1,9 +1,7 @@
 package mirror
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
+	"maps"
 	"testing"
 	"time"
 
@@ -18,19 +16,13 @@ import (
 
 // Drivers is a bundle of releases with their real upstream manifests, under the project's own
 // matrix. Each image that they name is the same small random one, and nothing is made to
-// settle: upstream lets the snapshot-controller do so for 35 s.
+// settle.
 type Drivers struct {
 	Releases []string // DRIVER@VERSION
 	Serial   int64    // of the matrix; default 1
 	// Edit changes the matrix; nil: it is as the project has it.
 	Edit func(*matrix.Document)
 }
-
-var (
-	folders   = map[matrix.Driver]string{matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter", matrix.CNI: "antrea"}
-	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
-	minReady  = regexp.MustCompile(`minReadySeconds: \d+`)
-)
 
 // PushDrivers puts a bundle of drivers under a tag and returns its root.
 func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Digest {
@@ -41,7 +33,10 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 	var trees []bundle.Tree
 	at := map[string]int{}
 	for _, text := range d.Releases {
-		release := d.release(t, text, c.Manifests)
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		release, manifests := upstream.Release(t, id, upstream.Hurried)
+		maps.Copy(c.Manifests, manifests)
 		for _, ref := range release.Images {
 			if _, known := at[ref]; !known {
 				at[ref] = len(c.Lock.Images)
@@ -73,27 +68,4 @@ func (r *Repository) PushDrivers(t testing.TB, tag string, d Drivers) image.Dige
 		}
 	}
 	return r.push(t, tag, g, made.Store)
-}
-
-// release reads a release's manifests, and names the images in them.
-func (d Drivers) release(t testing.TB, text string, manifests map[string][]byte) bundle.Release {
-	t.Helper()
-	id, err := matrix.ParseReleaseID(text)
-	require.NoError(t, err)
-	release := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
-	files, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[id.Driver], "v"+id.Version.String(), "*.y*ml"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files, id)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		data = minReady.ReplaceAll(data, []byte("minReadySeconds: 0"))
-		f := bundle.File{Name: filepath.Base(file), URL: "https://upstream.test/" + filepath.Base(file), Digest: image.DigestOf(data), Size: int64(len(data))}
-		release.Manifests = append(release.Manifests, f)
-		manifests[release.Path(f)] = data
-		for _, match := range imageLine.FindAllSubmatch(data, -1) {
-			release.Images[string(match[1])] = image.MustReference(string(match[1])).String()
-		}
-	}
-	return release
 }

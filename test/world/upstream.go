@@ -35,6 +35,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // Upstream is what a connected host sees.
@@ -190,15 +191,10 @@ func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
 	return out, nil
 }
 
-// upstreamFolders are what the folder of the real manifests calls the drivers.
-var upstreamFolders = map[matrix.Driver]string{
-	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
-}
-
 // realIn reads manifests from a folder of the real ones.
 func realIn(dir string) func(string, *matrix.Release) ([]byte, error) {
 	return func(name string, r *matrix.Release) ([]byte, error) {
-		data, err := os.ReadFile(filepath.Join(dir, upstreamFolders[r.Driver], "v"+r.Version.String(), name))
+		data, err := os.ReadFile(filepath.Join(dir, upstream.Folder(r.Driver), "v"+r.Version.String(), name))
 		if err != nil {
 			return nil, fmt.Errorf("world: %s: %v", r, err) //nolint:errorlint // absent is no reason to leave it out here
 		}
@@ -206,12 +202,10 @@ func realIn(dir string) func(string, *matrix.Release) ([]byte, error) {
 	}
 }
 
-var minReady = regexp.MustCompile(`minReadySeconds: \d+`)
-
 func hurried(read func(string, *matrix.Release) ([]byte, error)) func(string, *matrix.Release) ([]byte, error) {
 	return func(name string, r *matrix.Release) ([]byte, error) {
 		data, err := read(name, r)
-		return minReady.ReplaceAll(data, []byte("minReadySeconds: 0")), err
+		return upstream.Hurried(data), err
 	}
 }
 

@@ -163,10 +163,9 @@ func TestDefaultMatrixReadsUpstream(t *testing.T) {
 // upstreamFiles returns a release's files, or nil where tests have none.
 func upstreamFiles(t *testing.T, dir string, r matrix.Release) catalog.Files {
 	t.Helper()
-	folder := map[matrix.Driver]string{matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter"}[r.Driver]
 	files := catalog.Files{}
 	for _, m := range r.Manifests {
-		data, err := os.ReadFile(filepath.Join(dir, folder, "v"+r.Version.String(), m.Name))
+		data, err := os.ReadFile(filepath.Join(dir, upstream.Folder(r.Driver), "v"+r.Version.String(), m.Name))
 		if err != nil {
 			return nil
 		}

@@ -3,10 +3,11 @@ package render_test
 import (
 	"bytes"
 	"encoding/base64"
+	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,13 +30,6 @@ func TestMain(m *testing.M) {
 
 const repository = "mirror.site:5000/vdo/drivers"
 
-var (
-	folders = map[matrix.Driver]string{
-		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
-	}
-	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
-)
-
 func version(t testing.TB, s string) matrix.Version {
 	t.Helper()
 	v, err := matrix.ParseVersion(s)
@@ -50,24 +44,12 @@ func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][
 	lock, manifests := &bundle.Lock{Platforms: []image.Platform{{}}}, map[string][]byte{}
 	known := map[string]bool{}
 	for _, id := range ids {
-		release := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
-		files, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[id.Driver], "v"+id.Version.String(), "*.y*ml"))
-		require.NoError(t, err)
-		require.NotEmpty(t, files, id)
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			name := filepath.Base(file)
-			manifests[string(id.Driver)+"/"+id.Version.String()+"/"+name] = data
-			release.Manifests = append(release.Manifests, bundle.File{Name: name, Digest: image.DigestOf(data), Size: int64(len(data))})
-			for _, match := range imageLine.FindAllSubmatch(data, -1) {
-				written := string(match[1])
-				ref := image.MustReference(written)
-				release.Images[written] = ref.String()
-				if !known[ref.String()] {
-					known[ref.String()] = true
-					lock.Images = append(lock.Images, bundle.Image{Reference: ref, Digest: image.DigestOf([]byte(ref.String()))})
-				}
+		release, files := upstream.Release(t, id, nil)
+		maps.Copy(manifests, files)
+		for _, ref := range slices.Sorted(maps.Values(release.Images)) {
+			if !known[ref] {
+				known[ref] = true
+				lock.Images = append(lock.Images, bundle.Image{Reference: image.MustReference(ref), Digest: image.DigestOf([]byte(ref))})
 			}
 		}
 		lock.Releases = append(lock.Releases, release)
@@ -78,7 +60,7 @@ func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][
 // releases lists every release of a driver whose manifests there are.
 func releases(t testing.TB, d matrix.Driver) []matrix.ReleaseID {
 	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[d], "v*"))
+	dirs, err := filepath.Glob(filepath.Join(upstream.Dir(t), upstream.Folder(d), "v*"))
 	require.NoError(t, err)
 	require.NotEmpty(t, dirs)
 	var ids []matrix.ReleaseID

@@ -3,9 +3,8 @@ package vdoconfig_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -77,14 +76,6 @@ func config(t *testing.T) *rest.Config {
 	return cfg
 }
 
-var (
-	folders = map[matrix.Driver]string{
-		matrix.CPI: "cpi", matrix.CSI: "csi", matrix.SnapshotController: "external-snapshotter", matrix.CNI: "antrea",
-	}
-	minReady  = regexp.MustCompile(`minReadySeconds: \d+`)
-	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
-)
-
 // bundleOf makes the contents of a bundle of releases, from upstream's manifests,
 // with made-up digests and the project's own matrix.
 func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
@@ -94,24 +85,12 @@ func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 	for _, text := range ids {
 		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		release := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
-		files, err := filepath.Glob(filepath.Join(upstream.Dir(t), folders[id.Driver], "v"+id.Version.String(), "*.y*ml"))
-		require.NoError(t, err)
-		require.NotEmpty(t, files, id)
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			data = minReady.ReplaceAll(data, []byte("minReadySeconds: 0")) // upstream lets the snapshot-controller settle for 35 s
-			f := bundle.File{Name: filepath.Base(file), Digest: image.DigestOf(data), Size: int64(len(data))}
-			release.Manifests = append(release.Manifests, f)
-			c.Manifests[release.Path(f)] = data
-			for _, match := range imageLine.FindAllSubmatch(data, -1) {
-				ref := image.MustReference(string(match[1]))
-				release.Images[string(match[1])] = ref.String()
-				if !known[ref.String()] {
-					known[ref.String()] = true
-					c.Lock.Images = append(c.Lock.Images, bundle.Image{Reference: ref, Digest: image.DigestOf([]byte(ref.String()))})
-				}
+		release, manifests := upstream.Release(t, id, upstream.Hurried)
+		maps.Copy(c.Manifests, manifests)
+		for _, ref := range slices.Sorted(maps.Values(release.Images)) {
+			if !known[ref] {
+				known[ref] = true
+				c.Lock.Images = append(c.Lock.Images, bundle.Image{Reference: image.MustReference(ref), Digest: image.DigestOf([]byte(ref))})
 			}
 		}
 		c.Lock.Releases = append(c.Lock.Releases, release)
