@@ -29,6 +29,8 @@ type Contents struct {
 	Matrix          []byte            // the document, byte for byte
 	MatrixSignature []byte            // nil where there is none
 	Manifests       map[string][]byte // upstream files, keyed as [Release.Path] says
+	// Platforms of the images are for who asks for them with [Graph.Platforms]; else nil.
+	Platforms map[image.Digest][]image.Platform
 }
 
 // Contents reads what the contents manifest names, verifies it and holds the lock

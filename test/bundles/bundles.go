@@ -88,7 +88,7 @@ func New(t testing.TB, o Options) *Bundle {
 	}
 	src := rand.NewSource(o.Seed)
 	store := Store{}
-	plain := mutate.MediaType(randomImage(t, large, src), types.OCIManifestSchema1)
+	plain := mutate.MediaType(withPlatform(t, randomImage(t, large, src), "amd64"), types.OCIManifestSchema1)
 	plain = mutate.ConfigMediaType(plain, types.OCIConfigJSON)
 	images := map[string]ocispec.Descriptor{
 		"registry.test/oci/index:v1":     addIndex(t, store, randomIndex(t, o, src, types.OCIImageIndex)),

@@ -31,6 +31,9 @@ var stopping = []ID{
 // concerned are the drivers that a finding is about: those of the check, or of the finding
 // where it says so, that are asked for and, at a vCenter, use it.
 func (s *Snapshot) concerned(id ID, f found) []matrix.Driver {
+	if id.OfBundle() {
+		return f.drivers // of those that are chosen
+	}
 	var out []matrix.Driver
 	for _, d := range []struct {
 		driver matrix.Driver
@@ -68,7 +71,7 @@ const maxHeldFor = 3
 // already: see [Turned].
 func Gate(results []Result) map[matrix.Driver]Hold {
 	all := map[matrix.Driver]Hold{}
-	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
+	for _, d := range matrix.Drivers() {
 		if h := gate(d, results); h.Err != nil {
 			all[d] = h
 		}

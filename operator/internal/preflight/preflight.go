@@ -43,6 +43,10 @@
 //	topology-category      block install  are the tag categories there, in each vCenter: the storage driver exits without
 //	topology-tag           block install  has each node's host, or what it is in, a tag of each category
 //	topology-vcenters      block install  are there categories where there are several vCenters, and five of them at most
+//	image-platform         block install  are the bundle's images for the platforms of the nodes that their pods would come to
+//
+// The last ones, of what the bundle holds ([CheckImages]), ask nobody: they are made at each
+// pass, and hold back drivers that no vCenter has to do with too.
 //
 // A result names the first [MaxObjects] objects, how many there are, and the drivers that
 // it concerns. What results keep back of a driver is [Gate]: BlockUpgrade another release,
@@ -163,7 +167,7 @@ func IDs() []ID {
 }
 
 func checks() []check {
-	return slices.Concat(clusterChecks(), vcenterChecks(), nodeChecks(), machineChecks(), storageChecks(), topologyChecks())
+	return slices.Concat(clusterChecks(), vcenterChecks(), nodeChecks(), machineChecks(), storageChecks(), topologyChecks(), imageChecks())
 }
 
 // Check runs all checks that the snapshot has something for.

@@ -12,9 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -54,8 +56,15 @@ func healthy() preflight.Snapshot {
 			Controllers: []string{"pvscsi"}, ToolsRunning: true, Folder: folder, Pool: pool, Host: host})
 	}
 	s.VCenters = []preflight.VCenter{v}
+	s.Images = &preflight.Images{
+		Workloads: []render.Workload{{Driver: matrix.CSI, Release: "csi@3.5.1", Kind: "DaemonSet", Name: "vsphere-csi-node", Images: []render.Image{{Upstream: "up.example/driver", Digest: driver}}}},
+		Platforms: map[image.Digest][]image.Platform{driver: {{OS: "linux", Architecture: "amd64"}}},
+		Nodes:     []render.Node{{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}},
+	}
 	return s
 }
+
+var driver = image.DigestOf([]byte("driver"))
 
 func TestWhatIsAsItShouldBePasses(t *testing.T) {
 	results := preflight.Check(healthy())
@@ -104,6 +113,8 @@ var failing = []struct {
 	}, "node-zone-labels", preflight.Warn, []string{"node-0", "both generations"}},
 	{"driver not registered on a node", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].Registered = false }, "node-registered", preflight.Warn, []string{"node-1", "get csinodetopology node-1"}},
 	{"registered before topology was configured", func(s *preflight.Snapshot) { s.Cluster.Nodes[1].TopologyKeys = nil }, "node-registered", preflight.Warn, []string{"without topology keys", "rollout restart"}},
+
+	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver (linux/amd64)", "spec.excludedNodes"}},
 
 	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm '/dc/k8s/node-1' -e disk.enableUUID=TRUE", "power the VM off"}},
 	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version 13"}},

@@ -15,6 +15,8 @@ type Snapshot struct {
 	Wants    Wants
 	Cluster  Cluster
 	VCenters []VCenter // in the order of the configuration
+	// Images are what would be installed; nil where that is not known.
+	Images *Images
 }
 
 // Wants is what the configuration asks for.

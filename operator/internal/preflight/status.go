@@ -24,7 +24,7 @@ const (
 // turned down, the gravest first. When they were found, and to which question, is left to
 // the caller.
 func Status(results []Result) *v1alpha1.PreflightStatus {
-	out := &v1alpha1.PreflightStatus{Verdict: Worst(results).String()}
+	out := limited{v1alpha1.PreflightStatus{Verdict: Worst(results).String()}}
 	var listed []Result
 	for _, r := range results {
 		if r.Action == Pass && r.Override == nil {
@@ -33,18 +33,56 @@ func Status(results []Result) *v1alpha1.PreflightStatus {
 		}
 		listed = append(listed, r)
 	}
-	slices.SortStableFunc(listed, func(a, b Result) int { return cmp.Compare(b.gravity(), a.gravity()) })
-	listed = decisiveFirst(listed)
-	out.Omitted = max(0, len(listed)-maxListed)
-	for _, r := range listed[:len(listed)-out.Omitted] {
+	for _, r := range listed {
 		out.Results = append(out.Results, r.status())
 	}
-	return out
+	out.limit()
+	return &out.PreflightStatus
+}
+
+// Merged is a status with what the checks of the bundle ([CheckImages]) find now in the place
+// of what they found before. Those that pass are not counted. A nil status is none.
+func Merged(was *v1alpha1.PreflightStatus, now []Result) *v1alpha1.PreflightStatus {
+	if was == nil {
+		return nil
+	}
+	out := limited{*was.DeepCopy()}
+	out.Results = slices.DeleteFunc(out.Results, func(r v1alpha1.PreflightResult) bool { return ID(r.ID).OfBundle() })
+	for _, r := range now {
+		if r.Action != Pass || r.Override != nil {
+			out.Results = append(out.Results, r.status())
+		}
+	}
+	out.limit()
+	out.Verdict = Worst(Listed(&out.PreflightStatus)).String()
+	return &out.PreflightStatus
+}
+
+// limited is a status that lists no more than it may.
+type limited struct{ v1alpha1.PreflightStatus }
+
+// limit puts the gravest results first, and counts those that are too many.
+func (l *limited) limit() {
+	all := Listed(&l.PreflightStatus)
+	at := make([]int, len(all))
+	for n := range at {
+		at[n] = n
+	}
+	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b].gravity(), all[a].gravity()) })
+	at = decisiveFirst(all, at)
+	more := max(0, len(at)-maxListed)
+	l.Omitted += more
+	var kept []v1alpha1.PreflightResult
+	for _, n := range at[:len(at)-more] {
+		kept = append(kept, l.Results[n])
+	}
+	l.Results = kept
 }
 
 // decisiveFirst puts first what each driver is held back for, so that it is listed however
-// much else there is: what a status lists keeps back the same as all results do.
-func decisiveFirst(sorted []Result) []Result {
+// much else there is: what a status lists keeps back the same as all results do. The order is
+// of places in all.
+func decisiveFirst(all []Result, sorted []int) []int {
 	seen := map[string]bool{}
 	decisive := func(r Result) bool {
 		if r.Action < BlockUpgrade {
@@ -61,12 +99,12 @@ func decisiveFirst(sorted []Result) []Result {
 		}
 		return news
 	}
-	var first, rest []Result
-	for _, r := range sorted {
-		if decisive(r) {
-			first = append(first, r)
+	var first, rest []int
+	for _, n := range sorted {
+		if decisive(all[n]) {
+			first = append(first, n)
 		} else {
-			rest = append(rest, r)
+			rest = append(rest, n)
 		}
 	}
 	return append(first, rest...)

@@ -82,11 +82,30 @@ func Make(ctx context.Context, o Options, config *v1alpha1.VDOConfig, w Wish) (*
 		}
 		own = instead{e.client, b}
 	}
-	r := &vdoconfig.Reconciler{
+	return e.reconciler(own, o).Preview(ctx, config, w.Assume)
+}
+
+// Images are what the checks of the bundle look at for a VDOConfig as it is in the cluster: the
+// releases that would be installed from the accepted bundle, and the nodes. Why they are not
+// known is in them.
+func Images(ctx context.Context, o Options, config *v1alpha1.VDOConfig) *preflight.Images {
+	e, err := newEdges(ctx, o)
+	if err != nil {
+		return &preflight.Images{Err: err}
+	}
+	images, err := e.reconciler(e.client, o).Images(ctx, config)
+	if err != nil {
+		return &preflight.Images{Err: err}
+	}
+	return images
+}
+
+// reconciler makes passes that write nothing; own is for the operator's own kinds.
+func (e *edges) reconciler(own client.Client, o Options) *vdoconfig.Reconciler {
+	return &vdoconfig.Reconciler{
 		Client: own, Reader: own, Store: e.kept, Trust: e.bundles, Recorder: silent{}, Now: o.Now, Checks: found{},
 		Cluster: &cluster.Cluster{Client: e.client, Reader: e.client, Versions: e.versions, Ask: cluster.Asking(e.config), TrustFloor: e.bundles.FloorID},
 	}
-	return r.Preview(ctx, config, w.Assume)
 }
 
 // Candidate verifies a bundle in the mirror as the operator would for the DriverBundle of a

@@ -22,7 +22,8 @@
 // # The copy in the cluster
 //
 // What a bundle consists of apart from layers (manifests, lock, matrix, driver
-// manifests, signatures) is kept in ConfigMaps, so that the accepted bundle goes on
+// manifests, signatures, and the configuration of an image where nothing else says what
+// platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
 // serving while the mirror is away, and after a restart of the operator meanwhile. They
 // are owned by the DriverBundle, and by the retained revisions that were installed from
 // it: with the last of them the garbage collector takes them. The copy is one stream:
@@ -176,13 +177,19 @@ func (s *Store) contentsOfMirror(ctx context.Context, b *v1alpha1.DriverBundle, 
 	return contentsOf(ctx, m, root)
 }
 
-// contentsOf reads and verifies everything from a root.
+// contentsOf reads and verifies everything from a root. The configuration of an image is read
+// where nothing else says what platform it is for.
 func contentsOf(ctx context.Context, f bundle.Fetcher, root ocispec.Descriptor) (*bundle.Contents, error) {
 	g, err := bundle.Load(ctx, f, root)
 	if err != nil {
 		return nil, err
 	}
-	return g.Contents(ctx, f)
+	c, err := g.Contents(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	c.Platforms, err = g.Platforms(ctx, f, c.Lock)
+	return c, err
 }
 
 // Evidence returns the signatures of the accepted bundle as the copy in the cluster

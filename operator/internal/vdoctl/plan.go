@@ -87,7 +87,7 @@ func (o *planOptions) run(ctx context.Context) error {
 }
 
 func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.Preview, error) {
-	cfg, err := o.cluster.config()
+	options, err := o.previewing()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,13 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 	if err != nil {
 		return nil, err
 	}
-	return preview.Make(ctx, preview.Options{Config: cfg, Namespace: o.cluster.namespace, Now: o.now, UserAgent: "vdoctl/" + o.build.Version}, config, wish)
+	return preview.Make(ctx, options, config, wish)
+}
+
+// previewing is how the operator's passes are made from here.
+func (a *app) previewing() (preview.Options, error) {
+	cfg, err := a.cluster.config()
+	return preview.Options{Config: cfg, Namespace: a.cluster.namespace, Now: a.now, UserAgent: "vdoctl/" + a.build.Version}, err
 }
 
 // wish reads the flags, and reports all that is wrong with them.

@@ -172,6 +172,7 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	require.Len(t, now, len(before), "a plan writes nothing")
 	o.holdsToTheFloor(second)
 	o.isHeldByChecks(second)
+	o.isHeldByImages(o.sign("6", mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, OnlyAMD64: true}))
 	o.followsANewerMatrix()
 	o.foretells(second)
 	o.followsThePredecessorsResource(second, o.sign("5", mirror.Drivers{Serial: 5, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}))
@@ -319,6 +320,35 @@ func (o *operated) isHeldByChecks(reference string) {
 	require.Equal(t, "BlockInstall", report.Preflight.Verdict)
 	require.Contains(t, report.Preflight.Results[0].Remedy, "disk.enableUUID=TRUE")
 	checked(true)
+}
+
+// A bundle whose images are not for a node that pods would come to is seen before it is taken.
+func (o *operated) isHeldByImages(reference string) {
+	t := o.t
+	var nodes corev1.NodeList
+	require.NoError(t, o.k.List(t.Context(), &nodes))
+	arch := func(of string) {
+		o.patch(&nodes.Items[0], fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, corev1.LabelArchStable, of))
+	}
+	arch("arm64")
+	p, code := o.plan("--bundle", reference)
+	require.Equal(t, 8, code)
+	at := slices.IndexFunc(p.Checks, func(r v1alpha1.PreflightResult) bool { return strings.Contains(r.Found, "DaemonSet vsphere-csi-node ") })
+	require.GreaterOrEqual(t, at, 0, "%+v", p.Checks)
+	require.Equal(t, "image-platform", p.Checks[at].ID)
+	require.Equal(t, []string{nodes.Items[0].Name}, p.Checks[at].Objects)
+	require.Contains(t, p.Checks[at].Found, "csi@3.7.3: DaemonSet vsphere-csi-node would run on nodes of linux/arm64, which these images are not for: registry.k8s.io/csi-vsphere/driver (linux/amd64)")
+	require.Contains(t, p.Checks[at].Remedy, "upstream has none for linux/arm64")
+	var report struct {
+		Results []struct{ ID, Action, Found string }
+	}
+	out, code := o.run("preflight", "--only", "image-platform", "-o", "json")
+	require.Zero(t, code, out)
+	require.NoError(t, json.Unmarshal([]byte(out), &report), out)
+	require.Len(t, report.Results, 1)
+	require.Equal(t, "Pass", report.Results[0].Action)
+	require.Contains(t, report.Results[0].Found, "linux/amd64, linux/arm64")
+	arch("amd64")
 }
 
 // What is foretold of a bundle is what the operator says once it is the DriverBundle's.

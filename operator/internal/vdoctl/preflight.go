@@ -10,12 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -92,6 +94,9 @@ func (o *preflightOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.file == "" && !o.noCluster && o.wantsImages() {
+		snapshot.Images = o.images(ctx)
+	}
 	r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	if len(o.only) > 0 {
 		r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(o.only, string(r.ID)) })
@@ -114,6 +119,33 @@ func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (prefligh
 		return preflight.Snapshot{}, nil, err
 	}
 	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, s.policy, nil
+}
+
+// wantsImages tells whether checks of the bundle are shown.
+func (o *preflightOptions) wantsImages() bool {
+	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(id string) bool { return preflight.ID(id).OfBundle() })
+}
+
+// images are those that the operator would install from the accepted bundle, by the code that
+// does it; nil where nothing is asked for yet, or no DriverBundle is there.
+func (a *app) images(ctx context.Context) *preflight.Images {
+	c, err := a.cluster.client()
+	if err != nil {
+		return nil
+	}
+	config, err := theConfig(ctx, c, a.cluster.namespace)
+	var bundles v1alpha1.DriverBundleList
+	if err == nil {
+		err = c.List(ctx, &bundles, client.InNamespace(a.cluster.namespace))
+	}
+	if err != nil || len(bundles.Items) == 0 {
+		return nil
+	}
+	o, err := a.previewing()
+	if err != nil {
+		return &preflight.Images{Err: err}
+	}
+	return preview.Images(ctx, o, config)
 }
 
 // configuration reads what is wanted, and the state of the cluster. With a file a cluster

@@ -42,7 +42,8 @@ type checks struct {
 	made bool // somebody checks
 }
 
-// checked are the drivers that checks are about.
+// checked are the drivers that checks of cluster and vCenters are about. Those of what the
+// bundle holds are about any.
 var checked = []matrix.Driver{matrix.CPI, matrix.CSI}
 
 // gatherChecks asks what is known, and keeps the configuration of drivers that would not
@@ -181,11 +182,11 @@ func (s *site) checkHolds() map[matrix.Driver]error {
 	if !s.checks.made {
 		return all
 	}
-	for _, d := range checked {
+	for _, d := range inOrder {
 		h := s.checks.holds[d]
 		_, there := s.installed[d]
 		switch {
-		case s.checks.pending:
+		case s.checks.pending && slices.Contains(checked, d):
 			all[d] = awaited(beingChecked)
 		case there && h.Upgrade, !there && h.Install:
 			all[d] = h.Err
@@ -208,7 +209,7 @@ func (s *site) unchecked() *site {
 // nothing.
 func (p *result) heldByChecks() (waiting string, held error) {
 	holds := p.site.checkHolds()
-	for _, d := range checked {
+	for _, d := range inOrder {
 		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) || !p.keptBack(d, holds[d] != nil) {
 			continue
 		}

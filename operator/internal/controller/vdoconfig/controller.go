@@ -157,9 +157,10 @@ type Reconciler struct {
 	// Checks are asked before something new is installed or configured; nil for none.
 	Checks Checks
 
-	matrices matrices
-	pace     pace
-	ledger   drift.Ledger
+	matrices  matrices
+	workloads workloads
+	pace      pace
+	ledger    drift.Ledger
 }
 
 // Reconcile is one pass.

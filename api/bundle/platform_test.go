@@ -1,0 +1,111 @@
+package bundle_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+)
+
+// described is a bundle of one image: what makes it is given the store that its parts go into.
+func described(t *testing.T, platforms []image.Platform, of func(s bundles.Store) ocispec.Descriptor) (*bundle.Graph, *bundle.Lock, bundles.Store) {
+	t.Helper()
+	made := bundles.New(t, bundles.Options{Seed: 1, LayerSize: 10, Layers: 1})
+	lock, d := made.Contents.Lock, of(made.Store)
+	tree, err := bundle.ReadTree(t.Context(), made.Store, d)
+	require.NoError(t, err)
+	tree.Reference = image.MustReference("registry.test/one:v1")
+	lock.Platforms = platforms
+	lock.Images = []bundle.Image{{Reference: tree.Reference, Digest: image.MustDigest(d.Digest.String()), MediaType: d.MediaType, Size: d.Size, UsedBy: []string{"csi@3.5.1"}}}
+	lock.Releases[0].Images = map[string]string{tree.Reference.String(): tree.Reference.String()}
+	g, err := bundle.Assemble(made.Contents, []bundle.Tree{tree})
+	require.NoError(t, err)
+	return g, lock, made.Store
+}
+
+func manifestOf(s bundles.Store, config string) ocispec.Descriptor {
+	c := s.Add(ocispec.MediaTypeImageConfig, []byte(config))
+	return s.Add(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageManifest+`","config":{"mediaType":"`+c.MediaType+`","digest":"`+c.Digest.String()+`","size":`+strconv.FormatInt(c.Size, 10)+`},"layers":[]}`))
+}
+
+func indexOf(s bundles.Store, children ...ocispec.Descriptor) ocispec.Descriptor {
+	text := ""
+	for i, c := range children {
+		if i > 0 {
+			text += ","
+		}
+		text += `{"mediaType":"` + c.MediaType + `","digest":"` + c.Digest.String() + `","size":` + strconv.FormatInt(c.Size, 10)
+		if p := c.Platform; p != nil {
+			text += `,"platform":{"os":"` + p.OS + `","architecture":"` + p.Architecture + `","variant":"` + p.Variant + `"}`
+		}
+		text += "}"
+	}
+	return s.Add(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[`+text+`]}`))
+}
+
+func TestThePlatformsOfImagesComeFromWhatWasVerified(t *testing.T) {
+	all, amd := []image.Platform{{}}, image.Platform{OS: "linux", Architecture: "amd64"}
+	arm, windows := image.Platform{OS: "linux", Architecture: "arm64", Variant: "v8"}, image.Platform{OS: "windows", Architecture: "amd64"}
+	on := func(d ocispec.Descriptor, p image.Platform) ocispec.Descriptor {
+		d.Platform = &ocispec.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}
+		return d
+	}
+	of := func(p image.Platform) string {
+		return `{"os":"` + p.OS + `","architecture":"` + p.Architecture + `","variant":"` + p.Variant + `"}`
+	}
+	for name, c := range map[string]struct {
+		platforms []image.Platform // of the lock
+		image     func(s bundles.Store) ocispec.Descriptor
+		want      []image.Platform
+	}{
+		"an index that says it, with attestations": {all, func(s bundles.Store) ocispec.Descriptor {
+			return indexOf(s, on(manifestOf(s, `{"n":1}`), arm), on(manifestOf(s, `{"n":2}`), amd), on(manifestOf(s, `{"n":3}`), windows), on(manifestOf(s, `{"n":4}`), windows),
+				on(manifestOf(s, `{"n":5}`), image.Platform{OS: "unknown", Architecture: "unknown"}))
+		}, []image.Platform{amd, arm, windows}},
+		"an index that leaves one to its configuration": {all, func(s bundles.Store) ocispec.Descriptor {
+			return indexOf(s, on(manifestOf(s, `{}`), arm), manifestOf(s, of(amd)))
+		}, []image.Platform{amd, arm}},
+		"an index in an index": {all, func(s bundles.Store) ocispec.Descriptor {
+			return indexOf(s, indexOf(s, on(manifestOf(s, `{}`), arm)), on(manifestOf(s, `{"n":2}`), amd))
+		}, []image.Platform{amd, arm}},
+		"an index with one that nothing says it of": {all, func(s bundles.Store) ocispec.Descriptor {
+			return indexOf(s, on(manifestOf(s, `{"n":1}`), arm), manifestOf(s, `{}`))
+		}, nil},
+		"a manifest":                      {all, func(s bundles.Store) ocispec.Descriptor { return manifestOf(s, of(windows)) }, []image.Platform{windows}},
+		"a manifest that does not say it": {all, func(s bundles.Store) ocispec.Descriptor { return manifestOf(s, `{}`) }, nil},
+		"one platform was kept":           {[]image.Platform{arm}, func(s bundles.Store) ocispec.Descriptor { return manifestOf(s, `{}`) }, []image.Platform{arm}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, lock, s := described(t, c.platforms, c.image)
+			got, err := g.Platforms(t.Context(), s, lock)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got[lock.Images[0].Digest])
+		})
+	}
+
+	// A copy that lacks the configuration is no fault; a registry that does not answer is one.
+	g, lock, s := described(t, all, func(s bundles.Store) ocispec.Descriptor { return manifestOf(s, of(windows)) })
+	_, err := g.Platforms(t.Context(), away{}, lock)
+	require.ErrorContains(t, err, "no answer")
+	for key := range s {
+		delete(s, key)
+	}
+	got, err := g.Platforms(t.Context(), s, lock)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
+// away is a registry that does not answer.
+type away struct{}
+
+func (away) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, errors.New("no answer")
+}

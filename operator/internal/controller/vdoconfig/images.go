@@ -1,0 +1,82 @@
+package vdoconfig
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// gatherImages checks what the bundle holds against the cluster as it is now, which needs no
+// answer of anybody. What was found takes the place of what was found before, once all else is
+// known.
+func (g *gatherer) gatherImages(context.Context) error {
+	if !g.checks.made || g.checks.pending {
+		return nil
+	}
+	var found []preflight.Result
+	if images := g.images(&g.workloads); images != nil {
+		found = preflight.Turned(preflight.CheckImages(images), g.config.Spec.Preflight)
+	}
+	g.checks.status = preflight.Merged(g.checks.status, found)
+	g.checks.holds = preflight.Gate(preflight.Listed(g.checks.status))
+	return nil
+}
+
+// images are those of the releases that the bundle would be installed in if no check kept
+// anything back, and the nodes; nil where there is no bundle: pure, but for what made keeps.
+func (s *site) images(made *workloads) *preflight.Images {
+	if s.bundle == nil {
+		return nil
+	}
+	lock := s.bundle.contents.Lock
+	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes}
+	if len(lock.Platforms) == 1 {
+		out.Kept = lock.Platforms[0]
+	}
+	chosen := s.unchecked().choose(s.bundle, nil, nil)
+	out.Workloads = made.of(s.bundle.reference(), render.Input{
+		Lock: lock, Manifests: s.bundle.contents.Manifests, Matrix: s.bundle.matrix, Installed: s.installed,
+		Repository: s.bundle.source.Status.Repository, Releases: chosen.releases, Spec: s.spec, Cluster: s.cluster,
+	})
+	return out
+}
+
+// Images are what the checks of the bundle look at, as a pass over the VDOConfig would find
+// it. It writes nothing.
+func (r *Reconciler) Images(ctx context.Context, config *v1alpha1.VDOConfig) (*preflight.Images, error) {
+	p := r.newPass(config)
+	if _, err := p.look(ctx); err != nil {
+		return nil, err
+	}
+	return p.site.images(&r.workloads), nil
+}
+
+// workloads keeps what was rendered last for the checks of images: every pass asks for the
+// same, whatever nodes there are, until a bundle or a setting changes.
+type workloads struct {
+	mu   sync.Mutex
+	sum  [sha256.Size]byte
+	made []render.Workload
+}
+
+// of is render.Workloads of a bundle by its digest. What it returns is not changed.
+func (w *workloads) of(digest string, in render.Input) []render.Workload {
+	facts := in.Cluster
+	facts.Nodes = nil
+	text, err := json.Marshal([]any{digest, in.Repository, in.Releases, in.Installed, in.Spec, facts})
+	if err != nil {
+		return render.Workloads(in)
+	}
+	sum := sha256.Sum256(text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sum != sum {
+		w.sum, w.made = sum, render.Workloads(in)
+	}
+	return w.made
+}

@@ -1,0 +1,223 @@
+package preflight
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// Images are the releases that would be installed from the bundle, and the nodes that their
+// pods would come to. All of it was verified: no registry is asked.
+type Images struct {
+	// Err is why nothing is known; the rest is empty then.
+	Err       error
+	Workloads []render.Workload
+	// Platforms are those that each image is for; one that is not there is not known.
+	Platforms map[image.Digest][]image.Platform
+	// Kept is the one platform that the bundle was made of; zero for all that upstream has.
+	Kept  image.Platform
+	Nodes []render.Node
+}
+
+// CheckImages runs the checks of what the bundle holds, which need nobody's answer: each pass
+// makes them anew.
+func CheckImages(i *Images) []Result {
+	s := Snapshot{Images: i}
+	var out []Result
+	for _, c := range imageChecks() {
+		if c.applies(&s) {
+			out = append(out, c.results(&s)...)
+		}
+	}
+	return out
+}
+
+func imageChecks() []check {
+	return []check{
+		{id: "image-platform", why: "a container of another platform ends with exec format error, or its image is never pulled",
+			applies: func(s *Snapshot) bool { return s.Images != nil }, run: imagePlatforms, passed: platformsPassed},
+	}
+}
+
+// OfBundle tells whether a check is one of what the bundle holds.
+func (id ID) OfBundle() bool {
+	return slices.ContainsFunc(imageChecks(), func(c check) bool { return c.id == id })
+}
+
+func platformsPassed(s *Snapshot) string {
+	var present []string
+	for _, p := range s.Images.present() {
+		present = append(present, p.String())
+	}
+	if unknown := s.Images.unknown(); unknown > 0 {
+		return fmt.Sprintf("nodes of %s; of %d images the platforms are not known", strings.Join(present, ", "), unknown)
+	}
+	return "all images are for the nodes that they come to: " + strings.Join(present, ", ")
+}
+
+// unknown counts the images that nothing says the platform of.
+func (i *Images) unknown() int {
+	seen := map[image.Digest]bool{}
+	for _, w := range i.Workloads {
+		for _, im := range w.Images {
+			if _, known := i.Platforms[im.Digest]; !known {
+				seen[im.Digest] = true
+			}
+		}
+	}
+	return len(seen)
+}
+
+// platformOf is a node's, as the kubelet labels it; zero where it does not.
+func platformOf(n *render.Node) image.Platform {
+	p := image.Platform{OS: n.Labels[corev1.LabelOSStable], Architecture: n.Labels[corev1.LabelArchStable]}
+	if p.OS == "" || p.Architecture == "" {
+		return image.Platform{}
+	}
+	return p
+}
+
+// present are the platforms of the nodes, sorted.
+func (i *Images) present() []image.Platform {
+	all := map[image.Platform]bool{}
+	for n := range i.Nodes {
+		all[platformOf(&i.Nodes[n])] = true
+	}
+	delete(all, image.Platform{})
+	return slices.SortedFunc(maps.Keys(all), func(a, b image.Platform) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// imagePlatforms holds the platforms of images against the nodes that pods would come to. Only
+// where a platform of the cluster lacks is it looked at where the pods would come.
+func imagePlatforms(s *Snapshot) []found {
+	i := s.Images
+	if i.Err != nil {
+		return []found{{what: fmt.Sprintf("it is not known which images would be installed: %v", i.Err), action: Warn,
+			remedy: "this ends when the DriverBundle is accepted; else see its conditions"}}
+	}
+	var out []found
+	present := i.present()
+	for n := range i.Workloads {
+		w := &i.Workloads[n]
+		lacking := map[image.Platform][]render.Image{}
+		for _, p := range present {
+			if images := i.lacking(w, p); len(images) > 0 {
+				lacking[p] = images
+			}
+		}
+		if len(lacking) > 0 {
+			out = append(out, i.lack(w, lacking)...)
+		}
+	}
+	return out
+}
+
+// lacking are a workload's images that are known not to be for a platform.
+func (i *Images) lacking(w *render.Workload, p image.Platform) []render.Image {
+	var all []render.Image
+	for _, im := range w.Images {
+		has, known := i.Platforms[im.Digest]
+		if known && !slices.ContainsFunc(has, func(o image.Platform) bool { return o.OS == p.OS && o.Architecture == p.Architecture }) {
+			all = append(all, im)
+		}
+	}
+	return all
+}
+
+// lack is what is found where pods of a workload would come to nodes of platforms that its
+// images are not for, a node each. A Deployment's pods may find another node: it is held back
+// where there is none.
+func (i *Images) lack(w *render.Workload, lacking map[image.Platform][]render.Image) []found {
+	about := map[image.Platform]found{}
+	for p, images := range lacking {
+		about[p] = found{action: BlockInstall, drivers: heldWith(w.Driver), remedy: i.remedy(w, p),
+			what: fmt.Sprintf("%s: %s %s would run on nodes of %s, which these images are not for: %s", w.Release, w.Kind, w.Name, p, i.named(images))}
+	}
+	var out []found
+	fits := false
+	for n := range i.Nodes {
+		node := &i.Nodes[n]
+		f, lacks := about[platformOf(node)]
+		switch {
+		case !w.Reaches(node):
+		case lacks:
+			f.object = node.Name
+			out = append(out, f)
+		default:
+			fits = true
+		}
+	}
+	for n := range out {
+		if w.Kind != "DaemonSet" && fits {
+			out[n].action = Warn
+		}
+	}
+	return out
+}
+
+// heldWith are the drivers that are held back with one: the storage driver does not start
+// without what the snapshot-controller's release has.
+func heldWith(d matrix.Driver) []matrix.Driver {
+	if d == matrix.SnapshotController {
+		return []matrix.Driver{d, matrix.CSI}
+	}
+	return []matrix.Driver{d}
+}
+
+// maxImages is how many images a finding names.
+const maxImages = 2
+
+// named is "registry.k8s.io/csi-vsphere/driver (linux/amd64) and 3 more".
+func (i *Images) named(images []render.Image) string {
+	var parts []string
+	for _, im := range images[:min(len(images), maxImages)] {
+		var has []string
+		for _, p := range i.Platforms[im.Digest] {
+			has = append(has, p.String())
+		}
+		parts = append(parts, im.Upstream+" ("+strings.Join(has, ", ")+")")
+	}
+	text := strings.Join(parts, ", ")
+	if more := len(images) - maxImages; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// remedy is another bundle where there may be one with the platform, and to keep the pods away
+// else.
+func (i *Images) remedy(w *render.Workload, p image.Platform) string {
+	selector := "LABEL: VALUE"
+	if arch := i.other(w, p); arch != "" {
+		selector = corev1.LabelArchStable + ": " + arch
+	}
+	away := fmt.Sprintf("keep its pods away from them by nodeSelector: {%s} in spec.drivers[%s].workloads[%s], or, where they are not on vSphere, by spec.excludedNodes", selector, w.Driver, w.Name)
+	if i.Kept == (image.Platform{}) {
+		return "upstream has none for " + p.String() + ": " + away
+	}
+	return fmt.Sprintf("the bundle is of %s alone: make one by `vdo-bundle lock --platform all`, pull and push it; or %s", i.Kept, away)
+}
+
+// other is the first architecture, other than that of p, that all images of a workload are for,
+// "" for none.
+func (i *Images) other(w *render.Workload, p image.Platform) string {
+	var all []string
+	for _, has := range i.Platforms {
+		for _, o := range has {
+			if o.OS == p.OS && o.Architecture != p.Architecture && len(i.lacking(w, o)) == 0 {
+				all = append(all, o.Architecture)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return slices.Min(all)
+}
