@@ -1,11 +1,17 @@
 package registry_test
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/images"
@@ -111,4 +117,63 @@ func TestReadOnlyRegistryRefusesUploads(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, 405, resp.StatusCode)
+}
+
+// Small blobs are answered with as the reference registry answers with large ones, whole and
+// in part.
+func TestSmallAndLargeBlobsAreServedAlike(t *testing.T) {
+	dir := t.TempDir()
+	for _, options := range []registry.Options{{}, {Dir: dir}} {
+		reg := registry.Start(t, options)
+		transport := reg.Transport()
+		defer transport.CloseIdleConnections()
+		ask := func(method, path string, header ...string) (int, http.Header, []byte) {
+			req, err := http.NewRequestWithContext(t.Context(), method, reg.URL()+path, nil)
+			require.NoError(t, err)
+			for i := 0; i < len(header); i += 2 {
+				req.Header.Set(header[i], header[i+1])
+			}
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, errors.Join(err, resp.Body.Close()))
+			return resp.StatusCode, resp.Header, body
+		}
+		blobs := map[int64]string{}
+		for _, size := range []int64{1 << 10, 1 << 20} {
+			name := fmt.Sprint("a/b", size)
+			ref, _ := images.Push(t, reg, name+":1", images.Spec{Layers: []int64{size}})
+			_, _, data := ask(http.MethodGet, "/v2/"+name+"/manifests/"+ref.Tag(), "Accept", "application/vnd.oci.image.manifest.v1+json")
+			var m struct{ Layers []struct{ Digest string } }
+			require.NoError(t, json.Unmarshal(data, &m))
+			blobs[size] = "/v2/" + name + "/blobs/" + m.Layers[0].Digest
+		}
+		for _, request := range [][]string{
+			{http.MethodGet}, {http.MethodHead}, {http.MethodGet, "Range", "bytes=10-19"}, {http.MethodGet, "Range", "bytes=10-"},
+			{http.MethodGet, "Range", "bytes=99999999-"}, {http.MethodGet, "If-None-Match", "E"},
+		} {
+			var answers []string
+			for size, path := range blobs {
+				header := slices.Clone(request[1:])
+				if len(header) > 0 && header[1] == "E" {
+					_, h, _ := ask(http.MethodHead, path)
+					header[1] = h.Get("ETag")
+				}
+				code, h, body := ask(request[0], path, header...)
+				if request[0] == http.MethodGet && len(header) == 0 {
+					require.Equal(t, path[strings.LastIndex(path, "/")+1:], digest.FromBytes(body).String())
+				}
+				total := h.Get("Content-Length")
+				if code == http.StatusOK || header[1] == "bytes=10-" {
+					require.NotEmpty(t, total)
+					h.Set("Content-Length", "N")
+				}
+				h.Del("Date")
+				text := strings.NewReplacer(path[strings.LastIndex(path, "/")+1:], "DIGEST", fmt.Sprint(size), "SIZE", fmt.Sprint(size-1), "LAST").Replace(fmt.Sprint(code, h))
+				text = regexp.MustCompile(`/\d+\]`).ReplaceAllString(regexp.MustCompile(`10-\d{3,}`).ReplaceAllString(text, "10-LAST"), "/N]")
+				answers = append(answers, text)
+			}
+			require.Equal(t, answers[0], answers[1], "%v", request)
+		}
+	}
 }
