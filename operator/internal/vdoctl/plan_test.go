@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -29,6 +32,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	behind "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -77,8 +81,8 @@ func operate(t *testing.T) *operated {
 		return o.repo.Reference(tag)
 	}
 	first := o.sign("1", mirror.Drivers{Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}})
+	as := o.rights()
 	for _, x := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.ns}},
 		&corev1.ConfigMap{ObjectMeta: o.meta(v1alpha1.DefaultTrustName), Data: map[string]string{"vdo.pub": public}},
 		&corev1.ConfigMap{ObjectMeta: o.meta(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(reg.CA())}},
 		&corev1.Secret{ObjectMeta: o.meta(v1alpha1.DefaultPullSecretName), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: reg.DockerConfig()}},
@@ -97,13 +101,31 @@ func operate(t *testing.T) *operated {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- operator.Run(ctx, s.Cluster.Config(), operator.Options{Namespace: o.ns, Log: logr.Discard(), SeveralInProcess: true})
+		ended <- operator.Run(ctx, as, operator.Options{Namespace: o.ns, Log: logr.Discard(), SeveralInProcess: true})
 	}()
 	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
 	o.until("installed", func(v *v1alpha1.VDOConfig, _ *v1alpha1.DriverBundle) bool {
 		return meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionReady)
 	})
 	return o
+}
+
+// rights installs the operator's namespaces and rights as they are shipped, and returns the
+// way to the cluster with these alone.
+func (o *operated) rights() *rest.Config {
+	o.t.Helper()
+	for _, name := range []string{"namespaces.yaml", "rbac.yaml"} {
+		objects, err := behind.ReadObjects(filepath.Join(toolchain.Root(), "deploy", name))
+		require.NoError(o.t, err)
+		for _, x := range objects {
+			require.NoError(o.t, o.k.Create(o.t.Context(), x))
+		}
+	}
+	path := filepath.Join(o.t.TempDir(), "operator.kubeconfig")
+	require.NoError(o.t, o.site.WriteKubeconfigOf(o.t.Context(), o.ns, "vdo-operator", path))
+	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(o.t, err)
+	return cfg
 }
 
 // until waits for what operator and drivers come to.
