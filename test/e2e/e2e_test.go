@@ -15,12 +15,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -56,7 +59,7 @@ type job struct {
 	passes       int
 }
 
-// bin has the two programs, built once for all tests.
+// bin has the programs, built once for all tests.
 var bin string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -69,7 +72,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // scratch
 	bin = dir
-	if err := toolchain.Programs(context.Background(), bin, "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator"); err != nil {
+	if err := toolchain.Programs(context.Background(), bin, "./bundler/cmd/vdo-bundle", "./operator/cmd/vdo-operator", "./operator/cmd/vdoctl"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -181,11 +184,28 @@ func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/d
 // startOperator runs the operator beside the cluster, with its account's rights.
 func (l *job) startOperator() {
 	l.t.Helper()
+	l.underShippedRights()
 	stop, err := l.isolated.Start(l.path("site/operator.log"), "vdo-operator", "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	require.NoError(l.t, err)
 	l.stopOperator = stop
 	l.t.Cleanup(func() { stop(); l.showLog() })
+}
+
+// underShippedRights: the operator is the account of deploy/rbac.yaml, and nobody that may do
+// more; its namespace is one with the restricted Pod Security Standard.
+func (l *job) underShippedRights() {
+	l.t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", l.path("site/operator.kubeconfig"))
+	require.NoError(l.t, err)
+	account, err := kubernetes.NewForConfig(cfg)
+	require.NoError(l.t, err)
+	is, err := account.AuthenticationV1().SelfSubjectReviews().Create(l.ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	require.NoError(l.t, err)
+	require.Equal(l.t, "system:serviceaccount:"+namespace+":vdo-operator", is.Status.UserInfo.Username)
+	var ns corev1.Namespace
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Name: namespace}, &ns))
+	require.Equal(l.t, "restricted", ns.Labels["pod-security.kubernetes.io/enforce"])
 }
 
 func (l *job) showLog() {

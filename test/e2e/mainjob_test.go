@@ -143,6 +143,12 @@ func (l *job) removed(commands []readme.Command) {
 	for _, c := range commands[1:] {
 		l.typed(admin, c)
 	}
+	l.nothingOfTheOperatorIsLeft()
+}
+
+// nothingOfTheOperatorIsLeft: what its manifests name is not there.
+func (l *job) nothingOfTheOperatorIsLeft() {
+	l.t.Helper()
 	files, err := filepath.Glob(filepath.Join(toolchain.Root(), "deploy", "crds", "*.yaml"))
 	require.NoError(l.t, err)
 	for _, name := range []string{"namespaces.yaml", "rbac.yaml", "operator.yaml", "networkpolicy.yaml"} {

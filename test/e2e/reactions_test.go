@@ -31,11 +31,12 @@ import (
 // What the operator watches has to reach it as an event, since the interval of the VDOConfig
 // is an hour; what it can only look for, the mirror, the vCenter and Kubernetes' version, at
 // an interval of ten seconds. Each step starts from what the one before has left.
+//
+// It begins and ends with what a person does: vdoctl installs the operator, consents to an
+// upgrade, goes back from it, and takes everything away, beside the operator that runs.
 func TestReactions(t *testing.T) {
 	l := newLine(t, true, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
-	l.deliver("stable", "vdo", "cpi@1.33.1", "csi@3.5.1")
-	l.prepare()
-	l.startOperator()
+	l.deployed("cpi@1.33.1", "csi@3.5.1")
 	l.applyYAML(l.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
 	l.interval(&v1alpha1.DriverBundle{}, "10s")
 	l.interval(&v1alpha1.VsphereCloudConfig{}, "10s")
@@ -46,6 +47,7 @@ func TestReactions(t *testing.T) {
 		name string
 		run  func(*job)
 	}{
+		{"a person who consents to an upgrade, and goes back", (*job).approvedAndTakenBack},
 		{"a tag that moves to a newer bundle", (*job).movedTag},
 		{"images that are named by upstream's paths", (*job).namedImages},
 		{"a trust policy that changes", (*job).changedTrust},
@@ -62,6 +64,7 @@ func TestReactions(t *testing.T) {
 	}
 	require.Zero(t, l.strayed.Load(), "connections left the site")
 	l.noSecretLeaks()
+	l.deletedByVdoctl()
 }
 
 func (l *job) interval(o client.Object, every string) {
