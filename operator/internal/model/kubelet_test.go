@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -323,7 +322,7 @@ func (w *world) drivers() bool {
 			storage[name] = true
 		}
 		if strings.HasPrefix(key.Name, "deployment-vsphere-csi-controller-") && !w.topology {
-			w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, topologies())))
+			w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, cluster.TopologyCRD())))
 			w.topology, did = true, true
 		}
 	}
@@ -346,21 +345,6 @@ func (w *world) drivers() bool {
 		}
 	}
 	return did
-}
-
-// topologies is the kind that the storage driver's syncer makes. It stays for the
-// programs that follow.
-func topologies() *apiextensionsv1.CustomResourceDefinition {
-	keep := true
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
-		},
-	}
 }
 
 // bringNode makes a Node what the model says of it.

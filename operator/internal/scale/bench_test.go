@@ -132,7 +132,7 @@ func (s *site) resources(b *testing.B, key string) {
 		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(s.mirror.CA())}},
 		&corev1.Secret{ObjectMeta: named(v1alpha1.DefaultPullSecretName), Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: s.mirror.DockerConfig()}},
 		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultTrustName), Data: map[string]string{"vdo.pub": key}},
-		topologyCRD(),
+		cluster.TopologyCRD(),
 		&v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: s.vc.Host, Port: int32(s.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
 			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east"}, Interval: every}},
 		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
@@ -141,19 +141,6 @@ func (s *site) resources(b *testing.B, key string) {
 			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 	} {
 		require.NoError(b, s.Create(b.Context(), o))
-	}
-}
-
-func topologyCRD() *apiextensionsv1.CustomResourceDefinition {
-	keep := true
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
-		},
 	}
 }
 

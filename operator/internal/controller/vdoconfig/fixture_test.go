@@ -337,7 +337,7 @@ func (w *world) sweep() {
 		}
 	}
 	require.NoError(w.t, w.DeleteAllOf(ctx, &storagev1.CSIDriver{}))
-	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: topologyCRD().Name}})))
+	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: cluster.TopologyCRD().Name}})))
 	var nodes storagev1.CSINodeList
 	require.NoError(w.t, w.List(ctx, &nodes))
 	for i := range nodes.Items {
@@ -537,7 +537,7 @@ func (w *world) play() {
 		}
 	}
 	if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-controller"}, "") {
-		if err := w.Create(ctx, topologyCRD()); !apierrors.IsAlreadyExists(err) {
+		if err := w.Create(ctx, cluster.TopologyCRD()); !apierrors.IsAlreadyExists(err) {
 			require.NoError(w.t, err)
 		}
 	}
@@ -564,19 +564,6 @@ func (w *world) register(n *corev1.Node) {
 			csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
 		}
 	})
-}
-
-func topologyCRD() *apiextensionsv1.CustomResourceDefinition {
-	keep := true
-	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "csinodetopologies.cns.vmware.com"},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "cns.vmware.com", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "csinodetopologies", Singular: "csinodetopology", Kind: "CSINodeTopology", ListKind: "CSINodeTopologyList"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1alpha1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
-		},
-	}
 }
 
 func (w *world) inventory(v *v1alpha1.VDOConfig) inventory.Inventory {
