@@ -306,6 +306,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"watch", "", "nodes", "", ""}, {"list", "", "persistentvolumes", "", ""},
 		{"watch", "storage.k8s.io", "csinodes", "", ""}, {"get", "storage.k8s.io", "csidrivers", "", "csi.vsphere.vmware.com"},
 		{"list", "storage.k8s.io", "storageclasses", "", ""}, {"list", "cns.vmware.com", "csinodetopologies", "", ""},
+		{"list", "config.openshift.io", "imagedigestmirrorsets", "", ""}, {"list", "config.openshift.io", "imagetagmirrorsets", "", ""}, {"list", "operator.openshift.io", "imagecontentsourcepolicies", "", ""},
 		{"get", "", "namespaces", "", "kube-system"},
 		{"watch", "", "secrets", "kube-system", ""}, {"watch", "", "secrets", namespace, ""}, {"watch", "", "configmaps", namespace, ""},
 		{"watch", "apps", "daemonsets", "kube-system", ""}, {"watch", "apps", "deployments", "vmware-system-csi", ""},
@@ -392,6 +393,7 @@ func TestTheOperatorMayDoNoMore(t *testing.T) {
 		{"impersonate", "", "users", "", "system:admin"}, {"approve", "certificates.k8s.io", "signers", "", "x"},
 		{"update", "coordination.k8s.io", "leases", namespace, "other"},
 		{"use", "security.openshift.io", "securitycontextconstraints", namespace, "privileged"},
+		{"create", "config.openshift.io", "imagedigestmirrorsets", "", "x"}, {"patch", "config.openshift.io", "imagedigestmirrorsets", "", "x"}, {"delete", "config.openshift.io", "imagedigestmirrorsets", "", "x"},
 		{"list", "discovery.k8s.io", "endpointslices", "default", ""}, {"get", "discovery.k8s.io", "endpointslices", "default", "other"},
 	} {
 		require.False(t, allowed(t, op, a), "%+v", a)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -213,15 +214,16 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
 }
 
-// missingPlace tells whether an object could not be tried because what it lies in
-// comes in an earlier stage.
+// missingPlace tells whether an object could not be tried because what it lies in, or the role
+// that it binds, comes before it and is not there yet: of who has no right to bind a role the
+// API server looks the role up, and answers that the binding is not found where it is missing.
 func missingPlace(err error) bool {
 	if meta.IsNoMatchError(err) {
 		return true
 	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && apierrors.IsNotFound(err) &&
-		status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+		status.Status().Details != nil && slices.Contains([]string{"namespaces", "rolebindings", "clusterrolebindings"}, status.Status().Details.Kind)
 }
 
 // put applies one object. What is not there is applied, whatever its

@@ -24,6 +24,9 @@ type Images struct {
 	// Kept is the one platform that the bundle was made of; zero for all that upstream has.
 	Kept  image.Platform
 	Nodes []render.Node
+	// Mirrors lead names of upstream's to the mirror; nil where pods name images in the mirror
+	// itself, or the cluster is not OpenShift.
+	Mirrors *Mirrors
 }
 
 // CheckImages runs the checks of what the bundle holds, which need nobody's answer: each pass
@@ -43,6 +46,8 @@ func imageChecks() []check {
 	return []check{
 		{id: "image-platform", why: "a container of another platform ends with exec format error, or its image is never pulled",
 			applies: func(s *Snapshot) bool { return s.Images != nil }, run: imagePlatforms, passed: platformsPassed},
+		{id: "image-mirror-set", why: "the kubelet asks upstream, which an isolated site does not reach",
+			applies: func(s *Snapshot) bool { return s.Images != nil && s.Images.Mirrors != nil }, run: mirrorSets},
 	}
 }
 

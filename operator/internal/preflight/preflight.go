@@ -44,6 +44,7 @@
 //	topology-tag           block install  has each node's host, or what it is in, a tag of each category
 //	topology-vcenters      block install  are there categories where there are several vCenters, and five of them at most
 //	image-platform         block install  are the bundle's images for the platforms of the nodes that their pods would come to
+//	image-mirror-set       block install  on OpenShift, with imageNames Upstream: do mirror sets lead to the bundle's place
 //
 // The last ones, of what the bundle holds ([CheckImages]), ask nobody: they are made at each
 // pass, and hold back drivers that no vCenter has to do with too.

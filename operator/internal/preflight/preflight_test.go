@@ -59,7 +59,9 @@ func healthy() preflight.Snapshot {
 	s.Images = &preflight.Images{
 		Workloads: []render.Workload{{Driver: matrix.CSI, Release: "csi@3.5.1", Kind: "DaemonSet", Name: "vsphere-csi-node", Images: []render.Image{{Upstream: "up.example/driver", Digest: driver}}}},
 		Platforms: map[image.Digest][]image.Platform{driver: {{OS: "linux", Architecture: "amd64"}}},
-		Nodes:     []render.Node{{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}},
+		Mirrors: &preflight.Mirrors{Repository: "mirror.site/vdo", Bundle: "mirror.site/vdo@" + driver.String(),
+			Rules: []preflight.MirrorRule{{Set: "ImageDigestMirrorSet vdo-drivers", Source: "up.example", Mirrors: []string{"mirror.site/vdo/up.example"}}}},
+		Nodes: []render.Node{{Name: "node-0", Labels: map[string]string{"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}}},
 	}
 	return s
 }
@@ -116,6 +118,8 @@ var failing = []struct {
 
 	{"a node of another processor", func(s *preflight.Snapshot) { s.Images.Nodes[0].Labels["kubernetes.io/arch"] = "arm64" }, "image-platform", preflight.BlockInstall, []string{"node-0", "vsphere-csi-node", "up.example/driver (linux/amd64)", "spec.excludedNodes"}},
 
+	{"no mirror set", func(s *preflight.Snapshot) { s.Images.Mirrors.Rules = nil }, "image-mirror-set", preflight.BlockInstall, []string{"up.example/driver (no set has it)", "below mirror.site/vdo",
+		"vdo-bundle mirror-config mirror.site/vdo@" + driver.String() + " mirror.site/vdo --runtime openshift | oc apply -f -"}},
 	{"disk.EnableUUID off", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].DiskUUID = false }, "vm-disk-uuid", preflight.BlockInstall, []string{"govc vm.change -vm '/dc/k8s/node-1' -e disk.enableUUID=TRUE", "power the VM off"}},
 	{"old virtual hardware", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Hardware = "vmx-13" }, "vm-hardware", preflight.BlockInstall, []string{"hardware version 13"}},
 	{"other SCSI controllers", func(s *preflight.Snapshot) { s.VCenters[0].Machines[1].Controllers = []string{"lsilogic", "pvscsi"} }, "vm-scsi", preflight.Warn, []string{"lsilogic", "-type pvscsi"}},

@@ -63,6 +63,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
@@ -102,6 +103,8 @@ type Observer interface {
 	PolicyVersion(ctx context.Context, b *v1alpha1.DriverBundle) (string, error)
 	// Volumes counts PersistentVolumes of the storage driver and its attachments.
 	Volumes(ctx context.Context) (volumes, attachments int, err error)
+	// MirrorRules are where OpenShift's nodes look for images.
+	MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error)
 	EmptyNamespaces(ctx context.Context, names []string) map[string]bool
 }
 

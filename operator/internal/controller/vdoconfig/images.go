@@ -14,10 +14,11 @@ import (
 // gatherImages checks what the bundle holds against the cluster as it is now, which needs no
 // answer of anybody. What was found takes the place of what was found before, once all else is
 // known.
-func (g *gatherer) gatherImages(context.Context) error {
+func (g *gatherer) gatherImages(ctx context.Context) error {
 	if !g.checks.made || g.checks.pending {
 		return nil
 	}
+	g.gatherMirrors(ctx)
 	var found []preflight.Result
 	if images := g.images(&g.workloads); images != nil {
 		found = preflight.Turned(preflight.CheckImages(images), g.config.Spec.Preflight)
@@ -27,6 +28,16 @@ func (g *gatherer) gatherImages(context.Context) error {
 	return nil
 }
 
+// gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That
+// it cannot be read is a finding.
+func (g *gatherer) gatherMirrors(ctx context.Context) {
+	if g.bundle == nil || g.distribution != openshift || g.bundle.source.Spec.ImageNames != v1alpha1.ImageNamesUpstream {
+		return
+	}
+	g.mirrors = &preflight.Mirrors{Repository: g.bundle.source.Status.Repository, Bundle: g.bundle.reference()}
+	g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx)
+}
+
 // images are those of the releases that the bundle would be installed in if no check kept
 // anything back, and the nodes; nil where there is no bundle: pure, but for what made keeps.
 func (s *site) images(made *workloads) *preflight.Images {
@@ -34,7 +45,7 @@ func (s *site) images(made *workloads) *preflight.Images {
 		return nil
 	}
 	lock := s.bundle.contents.Lock
-	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes}
+	out := &preflight.Images{Platforms: s.bundle.contents.Platforms, Nodes: s.cluster.Nodes, Mirrors: s.mirrors}
 	if len(lock.Platforms) == 1 {
 		out.Kept = lock.Platforms[0]
 	}

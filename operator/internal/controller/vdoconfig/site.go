@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
@@ -50,7 +51,8 @@ type site struct {
 
 	vcenters map[string]vcenter
 	checks   checks
-	versions []matrix.VCenter // of those that drivers are asked for with
+	mirrors  *preflight.Mirrors // of OpenShift's nodes, where pods name images as upstream does
+	versions []matrix.VCenter   // of those that drivers are asked for with
 	cluster  render.Cluster
 	// certificate of the webhook, as it is kept, or a new one; nil where no webhook is
 	// asked for or registered.

@@ -1,0 +1,132 @@
+package preflight
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+)
+
+// Mirrors are where OpenShift's nodes look for images that pods name as upstream does.
+type Mirrors struct {
+	// Err is why it is not known.
+	Err error
+	// Repository is the bundle's, HOST/PATH, below which its images are, and Bundle the bundle
+	// in it, REPOSITORY@DIGEST.
+	Repository, Bundle string
+	Rules              []MirrorRule
+}
+
+// MirrorRule is one entry of an ImageDigestMirrorSet, an ImageTagMirrorSet or an
+// ImageContentSourcePolicy.
+type MirrorRule struct {
+	Set     string // Kind name
+	Source  string // HOST[:PORT][/PATH…], or *.DOMAIN
+	Mirrors []string
+	// Tags is set of a rule for names with a tag: it leads no digest anywhere.
+	Tags bool
+}
+
+func mirrorSets(s *Snapshot) []found {
+	i := s.Images
+	m := i.Mirrors
+	if m.Err != nil {
+		return []found{{what: fmt.Sprintf("the mirror sets could not be read: %v", m.Err), action: Warn, remedy: "apply deploy/rbac.yaml of this release: the operator has to list ImageDigestMirrorSets"}}
+	}
+	mirror, err := image.ParseReference(m.Bundle)
+	if err != nil {
+		return []found{{what: fmt.Sprintf("the bundle's repository could not be read: %v", err), action: Warn, remedy: "correct spec.reference of the DriverBundle"}}
+	}
+	users := i.users()
+	var out []found
+	for _, source := range slices.Sorted(maps.Keys(users)) {
+		ref, err := image.ParseReference(source)
+		if err == nil {
+			ref, err = ref.Below(mirror)
+		}
+		if err != nil {
+			continue // rendering has named it so
+		}
+		set, leads := m.lead(source)
+		if slices.Contains(leads, ref.Repository()) {
+			continue
+		}
+		of := "no set has it"
+		switch {
+		case len(leads) > 0:
+			of = set + " leads elsewhere"
+		case set != "":
+			of = set + " leads no digests"
+		}
+		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source],
+			what:   "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository,
+			remedy: fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)})
+	}
+	return out
+}
+
+// users are the drivers that are held back with what each upstream repository has, sorted.
+func (i *Images) users() map[string][]matrix.Driver {
+	all := map[string][]matrix.Driver{}
+	for _, w := range i.Workloads {
+		for _, im := range w.Images {
+			all[im.Upstream] = append(all[im.Upstream], heldWith(w.Driver)...)
+		}
+	}
+	for source, drivers := range all {
+		slices.Sort(drivers)
+		all[source] = slices.Compact(drivers)
+	}
+	return all
+}
+
+// lead is where images of a repository are looked for by digest, and which sets say so. As the
+// nodes' registries.conf, which the Machine Config Operator makes of all sets, it knows one
+// entry for a source, with the mirrors of all sets that have it; of the sources that a name
+// begins with, the longest alone counts, be it of tags; and what follows the source in the name
+// follows the mirror. An entry that has the source as its only mirror is none.
+func (m *Mirrors) lead(repository string) (sets string, mirrors []string) {
+	best, at := "", -1
+	for _, r := range m.Rules {
+		if n := covers(r.Source, repository); n >= 0 && len(r.Source) > len(best) && r.real() {
+			best, at = r.Source, n
+		}
+	}
+	var names []string
+	for _, r := range m.Rules {
+		if at < 0 || r.Source != best || !r.real() {
+			continue
+		}
+		names = append(names, r.Set)
+		for _, to := range r.Mirrors {
+			if !r.Tags && to != r.Source {
+				mirrors = append(mirrors, to+repository[at:])
+			}
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", "), mirrors
+}
+
+func (r MirrorRule) real() bool {
+	return slices.ContainsFunc(r.Mirrors, func(to string) bool { return to != r.Source })
+}
+
+// covers tells how much of a repository a source stands for, -1 where it does not. A source is
+// a host, or as many whole parts of a name; *.DOMAIN is any host below it.
+func covers(source, repository string) int {
+	if domain, wild := strings.CutPrefix(source, "*"); wild {
+		host, _, _ := strings.Cut(repository, "/")
+		if strings.HasPrefix(domain, ".") && strings.HasSuffix(host, domain) {
+			return len(host)
+		}
+		return -1
+	}
+	if repository == source || strings.HasPrefix(repository, source+"/") {
+		return len(source)
+	}
+	return -1
+}
