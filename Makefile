@@ -19,8 +19,8 @@ TEST_TIMEOUT ?= 40m
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 SOAK ?= 8h
 # Of the others the longest go first, so that none is left alone at the end.
-TEST_FIRST := ./operator/internal/controller/vdoconfig ./test/e2e ./bundler/internal/cli ./operator/internal/vdoctl \
-	./operator/internal/model ./bundler/internal/registry ./test/model ./operator/internal/controller/sipcluster \
+TEST_FIRST := ./operator/internal/controller/vdoconfig ./bundler/internal/cli ./test/e2e ./operator/internal/vdoctl \
+	./test/model ./bundler/internal/registry ./operator/internal/model ./operator/internal/controller/sipcluster \
 	./operator/internal/controller/driverbundle ./bundler/internal/archive ./deploy
 
 .DEFAULT_GOAL := help
