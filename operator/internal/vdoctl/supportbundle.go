@@ -30,10 +30,12 @@ import (
 
 // supportReport is what support-bundle prints.
 type supportReport struct {
-	File   string   `json:"file"`
-	Files  int      `json:"files"`
-	Bytes  int64    `json:"bytes"`
-	Unread []string `json:"unread,omitempty"` // what is missing in it, and why
+	File  string `json:"file"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+	// Incomplete is set where something that is there could not be read.
+	Incomplete bool     `json:"incomplete,omitempty"`
+	Unread     []string `json:"unread,omitempty"` // what is not in it, and why
 }
 
 type supportOptions struct {
@@ -53,8 +55,12 @@ workloads and pods with their logs, events, nodes, classes, and the output of st
 and preflight. Of Secrets the keys are in it and no values; every value of a Secret of the
 operator's and the drivers' namespaces, its base64 and what logs make of it is taken out of
 all files, and so are settings, options and variables that sound secret in ConfigMaps and pods,
-and annotations that are large or copies of objects. Where the Secrets cannot be read there are no logs in it. Nothing is sent anywhere,
-and nothing is changed; preflight logs in to the vCenters once, unless it is left out.`,
+and annotations that are large or copies of objects. Where the Secrets cannot be read there are
+no logs in it. Nothing is sent anywhere, and nothing is changed; preflight logs in to the
+vCenters once, unless it is left out.
+
+Where something that is there could not be read, a log for instance, it ends with 9; the
+output and unread.txt in the archive say what is not in it, and why.`,
 		Example: "  vdoctl support-bundle\n  vdoctl support-bundle /tmp/site-a.tar.gz --no-preflight",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -81,7 +87,7 @@ type collection struct {
 	hide   *redactor
 	tar    *tar.Writer
 	files  int
-	failed bool // something of the cluster could not be read
+	failed bool // something that is there could not be read
 	unread []string
 	err    error // of writing
 }
@@ -113,7 +119,7 @@ func (o *supportOptions) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r := supportReport{File: name, Files: x.files, Bytes: size, Unread: x.unread}
+	r := supportReport{File: name, Files: x.files, Bytes: size, Incomplete: x.failed, Unread: x.unread}
 	if err := o.print(o.out, r, r.text); err != nil {
 		return err
 	}
@@ -196,7 +202,7 @@ func (o *supportOptions) collect(ctx context.Context, x *collection, cfg *rest.C
 			return err
 		}
 	}
-	x.put("unread.txt", []byte(strings.Join(x.unread, "\n")+"\n"))
+	x.put("unread.txt", []byte(strings.Join(append([]string{completeness(x.failed)}, x.unread...), "\n")+"\n"))
 	return x.err
 }
 
@@ -276,8 +282,12 @@ func (o *supportOptions) checks(x *collection) func(context.Context) {
 			return
 		}
 		snapshot, policy, err := o.gather(ctx, siteFlags{}, false)
-		if err != nil {
+		switch {
+		case fault.ReasonOf(err) == fault.NotFound: // nothing is configured, which the resources say too
 			x.miss("preflight", err)
+			return
+		case err != nil:
+			x.missed("preflight", err)
 			return
 		}
 		r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
@@ -289,9 +299,18 @@ func (o *supportOptions) checks(x *collection) func(context.Context) {
 	}
 }
 
+// completeness is what the archive and the report say of all of it.
+func completeness(failed bool) string {
+	if failed {
+		return "incomplete: something that is there could not be read"
+	}
+	return "complete: all that is there was read"
+}
+
 func (r supportReport) text(w io.Writer) error {
 	l := &lines{w: w}
 	l.printf("%s: %s, %d bytes", r.File, command.Plural(r.Files, "file", "files"), r.Bytes)
+	l.printf("%s", completeness(r.Incomplete))
 	if len(r.Unread) > 0 {
 		l.printf("not in it:")
 	}

@@ -166,6 +166,38 @@ func TestSupportBundleWithoutTheSecretsHasNoLogs(t *testing.T) {
 	}
 }
 
+// A log that is there and cannot be read makes the archive incomplete, and it says so; one of a
+// container that has not begun does not.
+func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-away"}}
+	s.create(node)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
+	require.NoError(t, s.k.Status().Update(t.Context(), node))
+	s.create(&corev1.ServiceAccount{ObjectMeta: s.meta("default")})
+	pod := &corev1.Pod{ObjectMeta: s.meta("vsphere-csi-node-y"), Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "driver", Image: "x"}}}}
+	s.create(pod)
+	collect := func() (string, string, int) {
+		file := filepath.Join(t.TempDir(), "support.tar.gz")
+		out, code := s.run("support-bundle", file, "--no-preflight")
+		return out, unpacked(t, file)["unread.txt"], code
+	}
+	log := "logs/" + s.ns + "/vsphere-csi-node-y/driver: "
+	out, unread, code := collect()
+	require.Zero(t, code, out)
+	require.Contains(t, out, "\ncomplete: ")
+	require.Equal(t, "complete: all that is there was read\n"+log+"the container has not begun, and has no log\n", unread)
+
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "driver", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	require.NoError(t, s.k.Status().Update(t.Context(), pod))
+	out, unread, code = collect()
+	require.Equal(t, 9, code, out)
+	require.Contains(t, out, "\nincomplete: something that is there could not be read\nnot in it:\n  "+log)
+	require.True(t, strings.HasPrefix(unread, "incomplete: something that is there could not be read\n"+log), unread)
+}
+
 // reader is a kubeconfig of somebody who reads pods and their logs, and no Secrets.
 func (s *shop) reader() string {
 	s.t.Helper()

@@ -205,13 +205,24 @@ func (x *collection) logsOf(ctx context.Context, p *corev1.Pod) {
 				name += ".previous"
 			}
 			data, err := x.log(ctx, p, corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &x.tail, Timestamps: true})
-			if err != nil {
-				x.miss(name, err)
+			switch {
+			case err != nil && !previous && !hasBegun(p, c.Name):
+				x.miss(name, errors.New("the container has not begun, and has no log"))
+				continue
+			case err != nil:
+				x.missed(name, err)
 				continue
 			}
 			x.put(name+".log", data)
 		}
 	}
+}
+
+// hasBegun tells whether a container has run, so that there is a log.
+func hasBegun(p *corev1.Pod, container string) bool {
+	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.Name == container && (s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil)
+	})
 }
 
 func (x *collection) log(ctx context.Context, p *corev1.Pod, o corev1.PodLogOptions) ([]byte, error) {

@@ -83,7 +83,8 @@ const exitCodesHelp = `Of results:
   8    preflight, nodes check: something blocks an installation or upgrade;
        users verify: a privilege is missing; status: something is not ready;
        configure: somebody has changed meanwhile what it began with;
-       plan: it would be held back`
+       plan: it would be held back
+  9    support-bundle: written, but something that is there could not be read`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
