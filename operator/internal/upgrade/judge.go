@@ -127,6 +127,27 @@ func settled(h revision.History, g revision.Gate, now time.Time) revision.Histor
 	return h.Succeed(now)
 }
 
+// Outlook says why the revision in force does not count as healthy yet, and until when that is
+// waited for. The text changes with what is waited for, and not with the time.
+func Outlook(h revision.History, deadline time.Duration) string {
+	cur, _ := h.InForce()
+	if deadline <= 0 {
+		deadline = DefaultDeadline
+	}
+	text := fmt.Sprintf("revision %s is not healthy yet: ", cur.Name())
+	switch {
+	case cur.Gate != nil && !cur.Gate.Good.IsZero():
+		return text + fmt.Sprintf("all is well since %s, and it counts as healthy where that stays so until %s", clock(cur.Gate.Good), clock(cur.Gate.Good.Add(settle)))
+	case cur.Returned:
+		return text + "it was gone back to, and nothing else is tried"
+	case cur.Canary.Open():
+		return text + "it is on the chosen nodes first"
+	}
+	return text + fmt.Sprintf("it is rolled out, and has failed after %s without progress", deadline)
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
 // count counts time without progress, and fails the revision once there is too much.
 func count(h revision.History, g revision.Gate, l Look) revision.History {
 	was := g

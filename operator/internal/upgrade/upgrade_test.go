@@ -228,6 +228,27 @@ func TestJudge(t *testing.T) {
 
 // An upgrade that chosen nodes have first comes to the others once those were healthy for a
 // while, in looks, and fails where they are not.
+// A revision that is not healthy yet is told with why, and until when that is waited for.
+func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
+	next := revision.Beginning{Now: t0, Key: key}
+	begun := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
+	next.Canary = true
+	chosen := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), next)
+	well := upgrade.Judge(begun, upgrade.Look{Now: t0.Add(time.Minute), Complete: true})
+	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
+	for want, h := range map[string]revision.History{
+		"it is rolled out, and has failed after 15m0s without progress": begun,
+		"it is on the chosen nodes first":                               chosen,
+		"it was gone back to, and nothing else is tried":                back,
+		"all is well since " + t0.Add(time.Minute).UTC().Format(time.RFC3339) + ", and it counts as healthy where that stays so until " + t0.Add(2*time.Minute).UTC().Format(time.RFC3339): well,
+	} {
+		cur, _ := h.InForce()
+		require.Equal(t, "revision "+cur.Name()+" is not healthy yet: "+want, upgrade.Outlook(h, 0))
+	}
+	require.Contains(t, upgrade.Outlook(begun, time.Hour), "has failed after 1h0m0s without progress")
+	require.Equal(t, revision.Healthy, upgrade.Judge(well, upgrade.Look{Now: t0.Add(2 * time.Minute), Complete: true}).Records[1].Outcome, "as it was told")
+}
+
 func TestJudgeOfChosenNodes(t *testing.T) {
 	begin := healthy(rev("a", "csi@3.5.1")).Begin(*rev("b", "csi@3.7.3"), revision.Beginning{Now: t0, Key: key, Canary: true})
 	well := upgrade.Look{Canary: &upgrade.Canary{Healthy: true, Soak: 10 * time.Minute}}

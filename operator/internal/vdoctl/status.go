@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // statusReport is what status prints: what the operator has written into the status of
@@ -39,6 +40,8 @@ type statusReport struct {
 	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
 	// Preflight is what the operator's checks of cluster and vCenters found last.
 	Preflight *v1alpha1.PreflightStatus `json:"preflight,omitempty"`
+	// RolledOut is the revision in force, and since when it is healthy; none while it is not.
+	RolledOut *v1alpha1.RevisionStatus `json:"rolledOut,omitempty"`
 }
 
 type bundleStatus struct {
@@ -232,6 +235,11 @@ func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 		r.Nodes = append(r.Nodes, nodeStatus{Name: n.Name, Driver: n.Driver, Message: n.Message})
 	}
 	r.Preflight = c.Status.Preflight
+	for i := range c.Status.Revisions {
+		if x := &c.Status.Revisions[i]; x.Name == c.Status.Revision && x.Outcome == string(revision.Healthy) {
+			r.RolledOut = x
+		}
+	}
 	r.Kubernetes, r.NodesReady = c.Status.Kubernetes, c.Status.NodesReady
 	r.Pending = append(r.Pending, c.Status.Pending...)
 	if w := c.Status.Candidate; w != nil {
@@ -306,7 +314,7 @@ func (o *statusOptions) text(w io.Writer, r statusReport) error {
 		}
 	}
 	o.nodes(l, r)
-	o.checks(l, r.Preflight)
+	o.checks(l, r)
 	if c := r.Candidate; c != nil {
 		l.printf("\n%s  %s: %s (%s)", o.paint(bold, "upgrade"), c.Name, c.Releases, c.Reason)
 		l.block("why", c.Message)

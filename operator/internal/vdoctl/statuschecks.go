@@ -3,7 +3,8 @@ package vdoctl
 import (
 	"fmt"
 	"strings"
-	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -13,15 +14,12 @@ import (
 // checks shows what the operator's checks of cluster and vCenters found last: what blocks,
 // what warns, and how it is put right. Findings do not say whether everything is ready: what
 // is held back for their sake waits, and is shown there.
-func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus) {
+func (o *statusOptions) checks(l *lines, s statusReport) {
+	p := s.Preflight
 	if p == nil {
 		return
 	}
-	at := ""
-	if p.CheckedAt != nil {
-		at = ", at " + p.CheckedAt.UTC().Format(time.RFC3339)
-	}
-	l.printf("\n%s  %s%s", o.paint(bold, "checks"), command.Plural(p.Passed, "passed", "passed"), at)
+	l.printf("\n%s  %s%s", o.paint(bold, "checks"), command.Plural(p.Passed, "passed", "passed"), o.lookedAt(p, s.RolledOut))
 	for i := range p.Results {
 		r := &p.Results[i]
 		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
@@ -34,6 +32,23 @@ func (o *statusOptions) checks(l *lines, p *v1alpha1.PreflightStatus) {
 	if p.Omitted > 0 {
 		l.printf("  and %d more: vdoctl preflight", p.Omitted)
 	}
+}
+
+// lookedAt says when the checks were made, and where that was before what runs now was there,
+// so that what they found may be over. How long ago it was is left out of --watch, which shows a
+// screen where it changes.
+func (o *statusOptions) lookedAt(p *v1alpha1.PreflightStatus, now *v1alpha1.RevisionStatus) string {
+	if p.CheckedAt == nil {
+		return ""
+	}
+	text := ", at " + when(*p.CheckedAt)
+	if ago := o.now().Sub(p.CheckedAt.Time); !o.watch && ago > 0 {
+		text += " (" + duration.HumanDuration(ago) + " ago)"
+	}
+	if now != nil && p.CheckedAt.Before(&now.Since) {
+		text += ", before the roll-out of " + now.Name + " ended at " + when(now.Since) + "; to look now: vdoctl preflight"
+	}
+	return text
 }
 
 // checkWord is what a finding does.

@@ -2,6 +2,7 @@ package vdoctl_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,4 +97,40 @@ func TestStatusSaysWhatIsBeingRemoved(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "is being removed: 9 of its objects are left")
 	require.Contains(t, out, "VDOConfig vdo (Deleting)")
+}
+
+// Findings of checks from before the drivers were rolled out are told as that, and a revision
+// that is not healthy yet with why, and until when.
+func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.operator(1)
+	s.upgraded()
+	rolledOut := time.Now().Add(-30 * time.Minute).Truncate(time.Second)
+	checkedAt := func(at time.Time) string {
+		s.status(func(st *v1alpha1.VDOConfigStatus) {
+			st.Revisions[1].Since = metav1.NewTime(rolledOut)
+			checked := metav1.NewTime(at)
+			st.Preflight = &v1alpha1.PreflightStatus{CheckedAt: &checked, Passed: 12, Results: []v1alpha1.PreflightResult{{ID: "node-vm", Action: "Warn", Found: "no node is there"}}}
+		})
+		out, _ := s.run("status")
+		return out
+	}
+	early, late := rolledOut.Add(-10*time.Minute), rolledOut.Add(10*time.Minute)
+	out := strings.Join(strings.Fields(checkedAt(early)), " ")
+	require.Contains(t, out, "checks 12 passed, at "+early.UTC().Format(time.RFC3339)+" (40m ago), before the roll-out of r2-22222222 ended at "+rolledOut.UTC().Format(time.RFC3339)+"; to look now: vdoctl preflight")
+	out = checkedAt(late)
+	require.Contains(t, out, "checks  12 passed, at "+late.UTC().Format(time.RFC3339)+" (20m ago)\n")
+	out, _ = s.run("status", "-o", "json")
+	require.Contains(t, out, `"rolledOut": {`)
+
+	why := "revision r2-22222222 is not healthy yet: all is well since T, and it counts as healthy where that stays so until U"
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Revisions[1].Outcome = "Progressing"
+		st.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionUpgraded, Status: metav1.ConditionUnknown, Reason: "Progressing", Message: why, LastTransitionTime: metav1.Now()}}
+	})
+	for _, command := range [][]string{{"status"}, {"upgrade", "list"}} {
+		out, _ = s.run(command...)
+		require.Contains(t, strings.Join(strings.Fields(out), " "), why)
+	}
 }

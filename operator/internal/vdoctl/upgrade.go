@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -79,7 +80,11 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 	st := config.Status
 	r := revisionList{Mode: string(cmp.Or(config.Spec.Upgrade, v1alpha1.UpgradeAutomatic)), InForce: st.Revision, Revisions: []revisionLine{}}
 	for i := len(st.Revisions) - 1; i >= 0; i-- {
-		r.Revisions = append(r.Revisions, revisionLine{st.Revisions[i], st.Revisions[i].Name == st.Revision})
+		x := revisionLine{st.Revisions[i], st.Revisions[i].Name == st.Revision}
+		if c := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionUpgraded); x.InForce && x.Reason == "" && c != nil && c.Status == metav1.ConditionUnknown {
+			x.Reason = c.Message // why it is not healthy yet, and until when
+		}
+		r.Revisions = append(r.Revisions, x)
 	}
 	if st.Candidate != nil {
 		r.Candidate = &candidate{*st.Candidate, toDoOf(st.Candidate)}

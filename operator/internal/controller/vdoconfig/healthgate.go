@@ -88,10 +88,7 @@ func (p *pass) elsewhere() bool {
 func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	report := p.outcome.report
 	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.applied == nil,
-		Elsewhere: p.elsewhere()}
-	if policy := p.config.Spec.UpgradePolicy; policy != nil {
-		l.Deadline = policy.HealthDeadline.Duration
-	}
+		Elsewhere: p.elsewhere(), Deadline: healthDeadline(p.config)}
 	var drivers []matrix.Driver
 	var why []string
 	for _, name := range cur.Drivers() {
@@ -116,6 +113,14 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	l.Complete = l.Complete && l.Canary == nil
 	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
 	return l
+}
+
+// healthDeadline is how long a roll-out may go without progress; 0 for the default.
+func healthDeadline(config *v1alpha1.VDOConfig) time.Duration {
+	if policy := config.Spec.UpgradePolicy; policy != nil {
+		return policy.HealthDeadline.Duration
+	}
+	return 0
 }
 
 // tellRevision tells what became of revisions.
@@ -235,7 +240,7 @@ func (p *result) upgradedCondition() []metav1.Condition {
 	case r.verdict.Action == upgrade.Wait:
 		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(r.verdict.Reason), Message: r.verdict.Message}}
 	case cur.Outcome == revision.Progressing:
-		return []metav1.Condition{condition.Pending(typ, fmt.Sprintf("revision %s is not healthy yet", cur.Name()))}
+		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.inventory.Memory().Revisions, healthDeadline(p.config)))}
 	}
 	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is in force", cur.Name()))}
 }
