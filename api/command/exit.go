@@ -53,8 +53,8 @@ const ExitCodesHelp = `Exit codes:
   6    login: no or wrong credentials, or no permission
   7    local storage: full, read-only, not readable
   8    refused: no release fits, or something is there that must not be
-  9    incomplete: a bundle lacks parts, or some items failed and the next run goes on;
-       where one of them will fail again, its own code
+  9    incomplete: a bundle lacks parts, or some items failed and the next run
+       goes on; where one of them will fail again, its own code
   130  interrupted; running it again goes on`
 
 // ExitCode returns the code that a program ends with over err; see [ExitCodesHelp].

@@ -18,11 +18,12 @@ func Root(root *cobra.Command, more string) {
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageFunc(flags.ShowUsage)
-	root.SetHelpTemplate(`{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{.UsageString}}{{if not .HasParent}}
-` + ExitCodesHelp + more + `
-{{end}}`)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		out := cmd.OutOrStdout()
+		if err := flags.ShowHelp(cmd, out); err == nil && !cmd.HasParent() {
+			_, _ = io.WriteString(out, "\n"+ExitCodesHelp+more+"\n") // that it takes no more is told by [Output]
+		}
+	})
 	root.SetFlagErrorFunc(flags.Unread)
 }
 

@@ -22,7 +22,7 @@ const (
 // floors lists the packages from the ground up. A package may import packages of
 // lower floors only. An entry ending in /... holds the package and all below it.
 var floors = [][]string{
-	{"api/fault", "deploy"},
+	{"api/command/columns", "api/fault", "deploy"},
 	{"api/strictyaml", "api/command/flags", "bundler/internal/atomicfile"},
 	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
 	{"api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/jumphost", "operator/internal/pages", "operator/internal/revision"},

@@ -1,13 +1,15 @@
 package flags
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 )
 
 // Heading is what help shows above a group of flags.
@@ -53,10 +55,22 @@ func group(to *pflag.FlagSet, h Heading, bind func(*pflag.FlagSet)) {
 	})
 }
 
+// ShowHelp writes what a command does, and how it is called.
+func ShowHelp(cmd *cobra.Command, out io.Writer) error {
+	w := &writer{w: out, width: widthOf(out)}
+	if text := strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)); text != "" {
+		w.printf("%s\n\n", columns.Reflow(text, w.width))
+	}
+	return showUsage(cmd, w)
+}
+
 // ShowUsage writes how a command is called: as cobra does, but with its flags in groups.
 func ShowUsage(cmd *cobra.Command) error {
 	out := cmd.OutOrStderr()
-	w := &writer{w: out, width: widthOf(out)}
+	return showUsage(cmd, &writer{w: out, width: widthOf(out)})
+}
+
+func showUsage(cmd *cobra.Command, w *writer) error {
 	w.printf("Usage:\n")
 	if cmd.HasAvailableSubCommands() {
 		w.printf("  %s COMMAND\n", cmd.CommandPath())
@@ -64,7 +78,7 @@ func ShowUsage(cmd *cobra.Command) error {
 		w.printf("  %s\n", cmd.UseLine())
 	}
 	if cmd.HasExample() {
-		w.printf("\nExamples:\n%s\n", cmd.Example)
+		w.printf("\nExamples:\n%s\n", columns.Command(cmd.Example, w.width))
 	}
 	showCommands(w, cmd)
 	showFlags(w, cmd)
@@ -97,7 +111,8 @@ func showCommands(w *writer, cmd *cobra.Command) {
 				w.printf("\n%s:\n", title)
 			}
 			title = ""
-			w.printf("  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
+			name := fmt.Sprintf("  %-*s ", c.NamePadding(), c.Name())
+			w.printf("%s\n", columns.Hanging(name, strings.Repeat(" ", len(name)), c.Short, w.width))
 		}
 	}
 	for _, g := range cmd.Groups() {
@@ -111,22 +126,13 @@ func showCommands(w *writer, cmd *cobra.Command) {
 }
 
 const (
-	width    = 80  // of help in columns, where it does not go to a terminal
 	maxWidth = 110 // longer lines are hard to read
 	minWidth = 60  // below it pflag would not wrap well
 )
 
 // widthOf returns the width of help that is written to w.
 func widthOf(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return width
-	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return width
-	}
-	return min(max(columns, minWidth), maxWidth)
+	return min(max(cmp.Or(columns.Of(w), columns.Default), minWidth), maxWidth)
 }
 
 // showFlags writes a command's own flags, then each group of them.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -82,7 +83,7 @@ func (t *terminalPrompts) read(ctx context.Context, q question) (answer string, 
 }
 
 func (t *terminalPrompts) say(text string) {
-	_, _ = io.WriteString(t.err, command.Line("%s", text))
+	_, _ = io.WriteString(t.err, columns.Fold(command.Line("%s", text), columns.Of(t.err), 0))
 }
 
 // inOneLine is what is wrong with an answer.

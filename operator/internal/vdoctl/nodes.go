@@ -132,6 +132,7 @@ func (o *nodesOptions) text(w io.Writer, r nodesReport) error {
 	if l.err == nil {
 		l.err = shown.text(w, preflightReport{Verdict: preflight.Worst(r.Results), Results: r.Results})
 	}
-	l.printf("\nWhat %s has to give each kubelet:\n\n%s", r.Distribution, strings.TrimSuffix(fmt.Sprint(r.Configuration), "\n"))
+	l.printf("\nWhat %s has to give each kubelet:\n", r.Distribution)
+	l.write(strings.TrimSuffix(fmt.Sprint(r.Configuration), "\n") + "\n") // a file, which is taken as it is
 	return l.err
 }

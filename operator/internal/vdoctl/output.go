@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"io"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 )
 
@@ -60,38 +62,53 @@ func (a *app) paint(c colour, s string) string {
 	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
-// lines prints lines, and keeps the first error.
+// lines prints lines, and keeps the first error. On a terminal what is wider is folded, but for
+// lines that are a script.
 type lines struct {
-	w   io.Writer
-	err error
+	w      io.Writer
+	script bool
+	err    error
 }
+
+// hang is how far the rest of a line is indented that was folded.
+const hang = 4
 
 func (l *lines) printf(format string, args ...any) {
+	text := command.Line(format, args...)
+	if !l.script {
+		text = columns.Fold(text, columns.Of(l.w), hang)
+	}
+	l.write(text)
+}
+
+func (l *lines) write(text string) {
 	if l.err == nil {
-		_, l.err = io.WriteString(l.w, command.Line(format, args...))
+		_, l.err = io.WriteString(l.w, text)
 	}
 }
 
-// wrapped breaks a text into lines of a width at its blanks.
-func wrapped(text string, width int) []string {
-	var out []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len(line)+1+len(word) > width:
-			out = append(out, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	if line != "" {
-		out = append(out, line)
-	}
-	return out
+// command prints command lines, which stay such.
+func (l *lines) command(line string) {
+	l.write(columns.Command(command.Printable(line), columns.Of(l.w)) + "\n")
 }
+
+// prose prints a text that is folded wherever it goes: its first line begins with one prefix,
+// and the others with another. An empty text is nothing.
+func (l *lines) prose(first, rest, text string) {
+	if text = strings.Join(strings.Fields(command.Printable(text)), " "); text != "" {
+		l.write(columns.Hanging(command.Printable(first), rest, text, columns.Prose(l.w)) + "\n")
+	}
+}
+
+// buffer is what a terminal will show.
+type buffer struct {
+	bytes.Buffer
+
+	columns int
+}
+
+// Columns is how wide that terminal is, 0 where it is none.
+func (b *buffer) Columns() int { return b.columns }
 
 // dash stands for nothing in a table.
 func dash(s string) string {

@@ -295,8 +295,8 @@ func (o *planOptions) ahead(l *lines, r planReport) {
 	if len(r.Fetch) > 0 {
 		l.printf("\n%s, on a connected host but for the last", o.paint(bold, "fetch"))
 	}
-	for _, command := range r.Fetch {
-		l.printf("  %s", command)
+	for _, line := range r.Fetch {
+		l.command("  " + line)
 	}
 	if len(r.Warnings) > 0 {
 		l.printf("")

@@ -225,8 +225,8 @@ func (o *preflightOptions) text(w io.Writer, r preflightReport) error {
 	return l.err
 }
 
-// indent is that of what belongs to a finding, and width how wide it is.
-const indent, width = "        ", 92
+// indent is that of what belongs to a finding.
+const indent = "        "
 
 func (o *preflightOptions) show(l *lines, r preflight.Result) {
 	word, c := "warn ", yellow
@@ -239,13 +239,7 @@ func (o *preflightOptions) show(l *lines, r preflight.Result) {
 	}
 	l.printf("%s   %s%s: %s", o.paint(c, word), o.paint(bold, string(r.ID)), where, strings.ReplaceAll(r.Found, "\n", "; "))
 	for _, part := range []struct{ label, text string }{{"on  ", r.Named()}, {"why ", r.Why}, {"do  ", r.Remedy}, {"was ", turned(r)}} {
-		for i, line := range wrapped(part.text, width) {
-			label := part.label
-			if i > 0 {
-				label = "    "
-			}
-			l.printf("%s%s%s", indent, label, line)
-		}
+		l.prose(indent+part.label, indent+"    ", part.text)
 	}
 }
 

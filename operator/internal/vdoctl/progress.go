@@ -8,6 +8,7 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 )
 
 // progress tells what is waited for: on a terminal in one line that is written over,
@@ -30,7 +31,7 @@ func (p *progress) show(text string) {
 	}
 	p.last = text
 	if p.terminal {
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), width))
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), columns.Prose(p.w)-1))
 		return
 	}
 	_, _ = io.WriteString(p.w, command.Line("%s", text))

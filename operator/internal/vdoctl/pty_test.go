@@ -2,6 +2,7 @@ package vdoctl_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
 // onTerminal runs a program to its end on a terminal that is so many columns wide, 0 for one
@@ -53,4 +59,49 @@ func TestTerminalIsNotAskedForItsColours(t *testing.T) {
 		require.Zero(t, code, out)
 		require.NotContains(t, out, "\x1b", args)
 	}
+}
+
+// What is wider than the terminal is folded, at 80 columns where it does not tell; no word is
+// broken. In a pipe each row stays one line.
+func TestNothingIsWiderThanTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	s.operator(1)
+	s.upgraded()
+	s.waits("r4-44444444", "cpi@1.33.1, csi@3.7.3", strings.Repeat("one reason and another, ", 9))
+	s.create(&corev1.Secret{ObjectMeta: s.meta("vc"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}})
+	s.create(&v1alpha1.VsphereCloudConfig{ObjectMeta: s.meta("east"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: east.Host, Port: int32(east.Port), Credentials: "vc", Thumbprint: east.SHA256}})
+	message := strings.Repeat("Deployment vsphere-csi-controller has 0 of 1 pods; ", 4) + "no more"
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Drivers[1].Message, st.Drivers[1].Ready = message, false
+		st.Nodes = []v1alpha1.NodeStatus{{Name: "node-2", Driver: "csi", Message: message}}
+		st.Conditions = []metav1.Condition{{Type: "CSIReady", Status: "False", Reason: "Unhealthy", Message: message, LastTransitionTime: metav1.Now()}}
+	})
+	for line, rows := range map[string][]string{
+		"status":            {`csi     3.5.1    -       false  Deployment .* no more`, `  node-2 \(csi\): Deployment .* no more`},
+		"upgrade list":      {`r2-22222222 \*  cpi@1.33.1, csi@3.5.1  Healthy     \S+Z  jane         registry.site/vdo@sha256:bbbbbbbbbbbb`},
+		"version":           {`vdo-operator  +registry.site/vdo/operator:1.2.3`},
+		"users plan":        {`vdo-csi-vm +create +VirtualMachine.Config.AddExistingDisk VirtualMachine.Config.AddRemoveDevice.*`},
+		"preflight":         {`(block|warn )   \S+.*: .*`},
+		"users plan --help": {},
+		"deploy --help":     {},
+	} {
+		args := append(append([]string{"vdoctl"}, strings.Fields(line)...), "-n", s.ns)
+		for _, columns := range []int{0, 80, 60} {
+			out, _ := onTerminal(t, uint16(columns), []string{"KUBECONFIG=" + s.conf, "NO_COLOR="}, args...)
+			for _, l := range strings.Split(out, "\n") {
+				l = strings.TrimRight(l, " ")
+				words := strings.Fields(l)
+				require.True(t, len([]rune(l)) <= cmp.Or(columns, 80) || len(words) == 1, "%s at %d columns: %q\n%s", line, columns, l, out)
+			}
+		}
+		piped, _ := s.run(strings.Fields(line)...)
+		for _, row := range rows {
+			require.Regexp(t, `(?m)^`+row+`$`, piped, line)
+		}
+	}
+	out, _ := onTerminal(t, 80, []string{"KUBECONFIG=" + s.conf}, "vdoctl", "users", "plan", "-o", "govc", "-n", s.ns)
+	piped := s.ok("users", "plan", "-o", "govc")
+	require.Equal(t, piped, out, "a script is never folded")
 }

@@ -28,7 +28,7 @@ func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, 
 // that it can be run again from a new plan; permissions that are not needed are named in
 // comments alone.
 func govcScript(w io.Writer, plans []usersPlan) error {
-	l := &lines{w: w}
+	l := &lines{w: w, script: true}
 	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions.\nset -eu")
 	for _, p := range plans {
 		headline(l, &p)
@@ -58,7 +58,7 @@ func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") +
 
 // powercliScript writes plans as a PowerShell script.
 func powercliScript(w io.Writer, plans []usersPlan) error {
-	l := &lines{w: w}
+	l := &lines{w: w, script: true}
 	l.printf("#Requires -Modules VMware.VimAutomation.Core\n$ErrorActionPreference = 'Stop'")
 	for _, p := range plans {
 		headline(l, &p)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -157,7 +158,7 @@ func (o *statusOptions) screen(ctx context.Context, c client.Reader) ([]byte, bo
 	if err != nil {
 		return nil, false, err
 	}
-	var screen bytes.Buffer
+	screen := buffer{columns: columns.Of(o.out)}
 	err = o.print(&screen, r, func(w io.Writer) error { return o.text(w, r) })
 	return screen.Bytes(), r.Ready, err
 }
@@ -289,15 +290,6 @@ func (r *statusReport) waits(object string, generation, observed int64, conditio
 	}
 }
 
-// wellStatus is the status that a condition has while all is well.
-func wellStatus(condition string) metav1.ConditionStatus {
-	switch condition {
-	case v1alpha1.ConditionSuspended, v1alpha1.ConditionDrifted:
-		return metav1.ConditionFalse
-	}
-	return metav1.ConditionTrue
-}
-
 func (o *statusOptions) text(w io.Writer, r statusReport) error {
 	l := &lines{w: w}
 	l.printf("%s  %s", o.paint(bold, "operator"), o.ofOperator(r.Operator))
@@ -355,9 +347,7 @@ func (o *statusOptions) listed(l *lines, title string, list []waiting) {
 	l.printf("\n%s", title)
 	for _, x := range list {
 		l.printf("  %s (%s)", x.Object, x.Reason)
-		for _, line := range wrapped(x.Message, width) {
-			l.printf("    %s", line)
-		}
+		l.prose("    ", "    ", x.Message)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
@@ -23,11 +24,7 @@ func (o *statusOptions) checks(l *lines, s statusReport) {
 	for i := range p.Results {
 		r := &p.Results[i]
 		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
-		label := "do"
-		for _, line := range wrapped(r.Remedy, width) {
-			l.printf("%s%s %s", indent, label, line)
-			label = "  "
-		}
+		l.prose(indent+"do ", indent+"   ", r.Remedy)
 	}
 	if p.Omitted > 0 {
 		l.printf("  and %d more: vdoctl preflight", p.Omitted)
@@ -79,4 +76,13 @@ func of(r *v1alpha1.PreflightResult) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// wellStatus is the status that a condition has while all is well.
+func wellStatus(condition string) metav1.ConditionStatus {
+	switch condition {
+	case v1alpha1.ConditionSuspended, v1alpha1.ConditionDrifted:
+		return metav1.ConditionFalse
+	}
+	return metav1.ConditionTrue
 }

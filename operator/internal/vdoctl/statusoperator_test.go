@@ -88,7 +88,7 @@ func TestStatusSaysWhatIsBeingRemoved(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "csi     3.5.1    -       false  the VDOConfig is being deleted")
 	require.Contains(t, out, "VDOConfig vdo (Deleting)")
-	require.Contains(t, out, ", and its drivers are taken down")
+	require.Contains(t, strings.Join(strings.Fields(out), " "), ", and its drivers are taken down")
 
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
 		st.Drivers = []v1alpha1.DriverStatus{{Driver: "csi", Version: "3.5.1", Message: "is being removed: 9 of its objects are left"}}

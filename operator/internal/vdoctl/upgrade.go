@@ -141,16 +141,8 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 	return l.err
 }
 
-// block prints a text below its label, wrapped.
-func (l *lines) block(label, text string) {
-	for i, line := range wrapped(text, width-len(label)) {
-		if i == 0 {
-			l.printf("  %s: %s", label, line)
-		} else {
-			l.printf("    %s", line)
-		}
-	}
-}
+// block prints a text below its label, folded.
+func (l *lines) block(label, text string) { l.prose("  "+label+": ", "    ", text) }
 
 // shortBundle is REPOSITORY@DIGEST with as much of the digest as tells it from others.
 func shortBundle(s string) string {
