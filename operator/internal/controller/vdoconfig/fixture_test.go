@@ -160,6 +160,7 @@ type world struct {
 	r             *vdoconfig.Reconciler
 	now           time.Time
 	ahead         time.Duration // of passes' clock
+	spoilt        bool          // what is installed cannot become what it was before hours have passed
 
 	writes int
 	fail   func(n int) error             // asked before each write to the cluster

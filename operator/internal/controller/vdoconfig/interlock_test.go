@@ -16,6 +16,7 @@ import (
 // operator remembers that was started since.
 func TestAnUpgradeWaitsForNodesAndVCentersThatChange(t *testing.T) {
 	w, v := installed(t)
+	w.spoilt = true // the older csi is not put back until the vCenter has had its version for a while
 	was := v.Status.Revision
 	w.look(v)
 	node := get(w, &corev1.Node{}, "", "worker-2")

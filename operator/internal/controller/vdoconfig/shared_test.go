@@ -44,7 +44,7 @@ func installed(t *testing.T) (*world, *v1alpha1.VDOConfig) {
 	s := left
 	left = nil
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() || w.spoilt {
 			w.clean()
 			return
 		}
