@@ -9,6 +9,9 @@ STATIC := CGO_ENABLED=0 $(GO)
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
+# Without gRPC's pages of traces no template is linked in, and the linker drops the methods
+# that nobody calls: a fifth of vdo-operator.
+TAGS := grpcnotrace
 # Of the images.
 PLATFORMS ?= linux/amd64,linux/arm64
 TESTFLAGS ?=
@@ -31,7 +34,7 @@ help: ## Show the targets
 
 .PHONY: build
 build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
-	$(STATIC) build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
+	$(STATIC) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
 image: ## Build the images of operator and jump host as OCI layouts in dist/

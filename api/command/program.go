@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -12,11 +13,22 @@ import (
 // Root gives a program's root command what all programs have: the usage with its flags in
 // groups, help that ends with the exit codes and more, and errors of our own. It has no
 // arguments but commands, and without one it shows its help. Its version has to be set.
+//
+// Nothing of it is a template: one that is linked in keeps every method of every type in the
+// program, of which the Kubernetes and vSphere types have some tens of thousands.
 func Root(root *cobra.Command, more string) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Args = flags.OnlyCommands
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SetVersionTemplate("{{.Version}}\n")
+	version := root.Version
+	root.Version = "" // or cobra would show it, by a template
+	shown := root.Flags().BoolP("version", "v", false, "version for "+root.Name())
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *shown {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version)
+			return err
+		}
+		return cmd.Help()
+	}
 	root.SetUsageFunc(flags.ShowUsage)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()
