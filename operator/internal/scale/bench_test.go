@@ -191,7 +191,10 @@ func (s *site) measure(b *testing.B) {
 	s.during(b, "idle", func() { s.rest(b); s.rest(b) })
 	b.ReportMetric(s.op.memory("VmRSS"), "resident-MiB")
 	b.ReportMetric(s.op.memory("RssAnon"), "resident-own-MiB")
-	b.ReportMetric(float64(s.op.seen().Heap)/(1<<20), "heap-MiB")
+	b.ReportMetric(s.op.memory("RssFile"), "resident-file-MiB")
+	memory := s.op.seen().Memory
+	b.ReportMetric(float64(memory["heap/objects"])/(1<<20), "heap-MiB")
+	b.Logf("memory, in bytes: %v", memory)
 
 	s.during(b, "join", func() {
 		i := s.nodes

@@ -1,0 +1,160 @@
+// Program is the operator as it is shipped, which tells beside on loopback what it has asked
+// of the API server, what its passes took, and its profiles: for the benchmarks of package
+// scale. It is a program of its own so that its memory is that of the operator.
+//
+//	program KUBECONFIG
+//
+// It prints the address that it tells at: /seen is a JSON object [seen], /debug/pprof is Go's.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof" //nolint:gosec // on loopback, in a benchmark
+	"os"
+	"os/signal"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
+)
+
+func main() { os.Exit(run(os.Args[len(os.Args)-1])) }
+
+// run is the operator.
+func run(kubeconfig string) int {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	c := &counter{of: map[string]int{}}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { c.next = next; return counting{c, next} })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	http.HandleFunc("/seen", c.serve)
+	go http.Serve(listener, nil) //nolint:errcheck,gosec // ends with the process
+	fmt.Println(listener.Addr())
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	log := zap.New(zap.WriteTo(os.Stderr))
+	ctrllog.SetLogger(log)
+	operator.BoundMemory()
+	if err := operator.Run(ctx, cfg, operator.Options{Log: log}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// counter counts requests by what they ask.
+type counter struct {
+	mu   sync.Mutex
+	next http.RoundTripper
+	of   map[string]int
+}
+
+type counting struct {
+	*counter
+	next http.RoundTripper
+}
+
+func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
+	what := verb(req)
+	c.mu.Lock()
+	c.of[what]++
+	c.mu.Unlock()
+	return c.next.RoundTrip(req)
+}
+
+// verb is VERB RESOURCE.
+func verb(req *http.Request) string {
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	if len(parts) < 2 || (parts[0] != "api" && parts[0] != "apis") {
+		return "discovery " + req.URL.Path
+	}
+	rest := parts[2:]
+	if parts[0] == "apis" {
+		if len(parts) < 4 {
+			return "discovery " + req.URL.Path
+		}
+		rest = parts[3:]
+	}
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		rest = rest[2:]
+	}
+	if len(rest) == 0 {
+		return "discovery " + req.URL.Path
+	}
+	named, q := len(rest) > 1, req.URL.Query()
+	resource := rest[0]
+	if len(rest) > 2 {
+		resource += "/" + rest[2]
+	}
+	switch {
+	case q.Has("dryRun"):
+		return "dryrun " + resource
+	case req.Method != http.MethodGet:
+		return "write " + resource
+	case q.Get("watch") != "":
+		return "watch " + resource
+	case named:
+		return "get " + resource
+	}
+	return "list " + resource
+}
+
+// seen is what the operator tells of itself.
+type seen struct {
+	Requests map[string]int
+	// Passes and PassSeconds are of VDOConfigs.
+	Passes      float64
+	PassSeconds float64
+	// Memory is what the runtime has, by its classes, in bytes.
+	Memory map[string]uint64
+}
+
+func (c *counter) serve(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	s := seen{Requests: map[string]int{}}
+	for k, n := range c.of {
+		s.Requests[k] = n
+	}
+	c.mu.Unlock()
+	families, _ := ctrlmetrics.Registry.Gather() //nolint:errcheck // what there is counts
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "controller_runtime_reconcile_time_seconds" && l.GetName() == "controller" && l.GetValue() == "vdoconfig" {
+					s.Passes, s.PassSeconds = float64(m.GetHistogram().GetSampleCount()), m.GetHistogram().GetSampleSum()
+				}
+			}
+		}
+	}
+	s.Memory = map[string]uint64{}
+	var samples []metrics.Sample
+	for _, d := range metrics.All() {
+		if strings.HasPrefix(d.Name, "/memory/classes/") {
+			samples = append(samples, metrics.Sample{Name: d.Name})
+		}
+	}
+	metrics.Read(samples)
+	for _, is := range samples {
+		name, _, _ := strings.Cut(strings.TrimPrefix(is.Name, "/memory/classes/"), ":")
+		s.Memory[name] = is.Value.Uint64()
+	}
+	_ = json.NewEncoder(w).Encode(s) //nolint:errcheck,errchkjson // the parent finds out
+}
