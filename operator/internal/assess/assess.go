@@ -48,11 +48,11 @@ const (
 
 // Observed is what was read from the cluster.
 type Observed struct {
-	Nodes       []corev1.Node
-	CSINodes    []storagev1.CSINode
+	Nodes       []*corev1.Node // not to be changed: who reads them shares them
+	CSINodes    []*storagev1.CSINode
 	DaemonSets  []appsv1.DaemonSet
 	Deployments []appsv1.Deployment
-	Pods        []corev1.Pod   // of those
+	Pods        []*corev1.Pod  // of those
 	Events      []corev1.Event // FailedCreate, in their namespaces
 	// LastWords are the ends of the logs of containers that fall over, where they could be
 	// read; see [Observed.AddLastWords].

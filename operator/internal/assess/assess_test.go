@@ -47,8 +47,8 @@ func deployment(replicas, updated, available int32) appsv1.Deployment {
 	}
 }
 
-func node(name string, up, plane bool) corev1.Node {
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+func node(name string, up, plane bool) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/os": "linux"}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 	n.Spec.ProviderID = "vsphere://" + name
 	state := corev1.ConditionFalse
 	if up {
@@ -61,8 +61,8 @@ func node(name string, up, plane bool) corev1.Node {
 	return n
 }
 
-func registered(name string, keys ...string) storagev1.CSINode {
-	return storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: name, TopologyKeys: keys}}}}
+func registered(name string, keys ...string) *storagev1.CSINode {
+	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: name, TopologyKeys: keys}}}}
 }
 
 // healthy is a cluster of one control-plane node and two workers where all is well.
@@ -70,8 +70,8 @@ func healthy() assess.Input {
 	return assess.Input{
 		Now: now, Wanted: []matrix.Driver{matrix.CPI, matrix.CSI},
 		Observed: assess.Observed{
-			Nodes:    []corev1.Node{node("cp", true, true), node("w1", true, false), node("w2", true, false)},
-			CSINodes: []storagev1.CSINode{registered("cp"), registered("w1"), registered("w2")},
+			Nodes:    []*corev1.Node{node("cp", true, true), node("w1", true, false), node("w2", true, false)},
+			CSINodes: []*storagev1.CSINode{registered("cp"), registered("w1"), registered("w2")},
 			DaemonSets: []appsv1.DaemonSet{
 				daemonSet("kube-system", "vsphere-cloud-controller-manager", "cpi", "1.33.1", 1, 1, 1),
 				daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 3),
@@ -99,7 +99,7 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 	in.CSINodes = in.CSINodes[:2]
 	p := pod("vsphere-csi-node", "driver", corev1.ContainerState{}, "") // a node that is away keeps its pod
 	p.Spec.NodeName = "w2"
-	in.Pods = []corev1.Pod{p}
+	in.Pods = []*corev1.Pod{p}
 	h := assess.Assess(in).Drivers[matrix.CSI]
 	require.True(t, h.Healthy(), h)
 }
@@ -107,7 +107,7 @@ func TestARestartingNodeIsNoFailure(t *testing.T) {
 // Only what lacks on nodes that are away is forgiven, and never all of it.
 func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 	const cpi, csi = "vsphere-cloud-controller-manager", "vsphere-csi-node"
-	on := func(app, ns, node string) corev1.Pod {
+	on := func(app, ns, node string) *corev1.Pod {
 		p := pod(app, "c", corev1.ContainerState{}, "")
 		p.Namespace, p.Spec.NodeName = ns, node
 		return p
@@ -124,14 +124,14 @@ func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 		"the only node that it may run on is away": {func(in *assess.Input) {
 			in.Nodes[0] = node("cp", false, true)
 			in.DaemonSets[0] = daemonSet("kube-system", cpi, "cpi", "1.33.1", 1, 1, 0)
-			in.Pods = []corev1.Pod{on(cpi, "kube-system", "cp")}
+			in.Pods = []*corev1.Pod{on(cpi, "kube-system", "cp")}
 		}, matrix.CPI, false},
 		"a pod lacks on a node that is there, another node is away": {func(in *assess.Input) {
 			in.Nodes[2] = node("w2", false, false)
 			up := on(csi, "vmware-system-csi", "w2")
 			up.Labels["pod-template-generation"] = "4"
 			up.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-			in.Pods = []corev1.Pod{up}
+			in.Pods = []*corev1.Pod{up}
 			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
 			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
 		}, matrix.CSI, false},
@@ -139,7 +139,7 @@ func TestWhatRunsNowhereIsNotRolledOut(t *testing.T) {
 			in.Nodes[2] = node("w2", false, false)
 			old := on(csi, "vmware-system-csi", "w2")
 			old.Labels["pod-template-generation"] = "3"
-			in.Pods = []corev1.Pod{old}
+			in.Pods = []*corev1.Pod{old}
 			in.DaemonSets[1] = daemonSet("vmware-system-csi", csi, "csi", "3.5.1", 3, 2, 2)
 			in.DaemonSets[1].Annotations = map[string]string{"deprecated.daemonset.template.generation": "4"}
 		}, matrix.CSI, true},
@@ -205,8 +205,8 @@ func waiting(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-func pod(app, container string, state corev1.ContainerState, last string) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: app + "-1", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+func pod(app, container string, state corev1.ContainerState, last string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: app + "-1", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 	p.Spec.NodeName = "w1"
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: state, RestartCount: 5}}
 	if last != "" {
@@ -218,12 +218,12 @@ func pod(app, container string, state corev1.ContainerState, last string) corev1
 func TestFindingsNameCauseAndRemedy(t *testing.T) {
 	crash := func(container, last string) func(*assess.Input) {
 		return func(in *assess.Input) {
-			in.Pods = []corev1.Pod{pod("vsphere-csi-node", container, waiting("CrashLoopBackOff", ""), last)}
+			in.Pods = []*corev1.Pod{pod("vsphere-csi-node", container, waiting("CrashLoopBackOff", ""), last)}
 		}
 	}
 	pull := func(message string) func(*assess.Input) {
 		return func(in *assess.Input) {
-			in.Pods = []corev1.Pod{pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", message), "")}
+			in.Pods = []*corev1.Pod{pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", message), "")}
 		}
 	}
 	for name, c := range map[string]struct {
@@ -340,7 +340,7 @@ func TestVersionIsObservedFromLabelsElseFromImages(t *testing.T) {
 
 func TestUnrelatedWorkloadsOfTheNamespaceDoNotCount(t *testing.T) {
 	in := healthy()
-	in.Pods = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns", Labels: map[string]string{"app": "dns"}},
+	in.Pods = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns", Labels: map[string]string{"app": "dns"}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: waiting("CrashLoopBackOff", "")}}}}}
 	require.True(t, assess.Assess(in).Drivers[matrix.CPI].Healthy())
 	other := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}

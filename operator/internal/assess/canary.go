@@ -54,7 +54,7 @@ func (o *Observed) Canaries(chosen labels.Selector) Canaries {
 	var lacks []string
 	up, busy := 0, false
 	for i := range o.Nodes {
-		n := &o.Nodes[i]
+		n := o.Nodes[i]
 		if !chosen.Matches(labels.Set(n.Labels)) {
 			continue
 		}
@@ -130,7 +130,7 @@ func (o *Observed) canaryPods() map[string]Canary {
 	for _, d := range o.nodePlugins() {
 		chosen, generation := selector(d.Spec.Selector), d.Annotations[appsv1.DeprecatedTemplateGeneration]
 		for i := range o.Pods {
-			p := &o.Pods[i]
+			p := o.Pods[i]
 			if p.Namespace != d.Namespace || !chosen.Matches(labelsOf(p)) || p.Spec.NodeName == "" {
 				continue
 			}

@@ -80,7 +80,7 @@ func TestCanaries(t *testing.T) {
 				if p.ready {
 					made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 				}
-				o.Pods = append(o.Pods, made)
+				o.Pods = append(o.Pods, &made)
 			}
 			role := "first"
 			if c.chosen != "" {
@@ -134,7 +134,7 @@ func TestNodesThatHaveNewPodsBesideTheChosenOnes(t *testing.T) {
 		if !n.bad {
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
-		o.Pods = append(o.Pods, pod)
+		o.Pods = append(o.Pods, &pod)
 	}
 	got := o.Canaries(apilabels.SelectorFromSet(apilabels.Set{"role": "first"}))
 	require.Equal(t, []assess.Other{

@@ -30,7 +30,7 @@ func (in *Input) nodes() []Finding {
 	windows := in.servesWindows()
 	var all []Finding
 	for i := range in.Nodes {
-		n := &in.Nodes[i]
+		n := in.Nodes[i]
 		if n.Labels["type"] == "virtual-kubelet" {
 			continue
 		}
@@ -123,7 +123,7 @@ func (in *Input) settled(d matrix.Driver) bool {
 		}
 	}
 	for i := range in.Pods {
-		p := &in.Pods[i]
+		p := in.Pods[i]
 		if in.Now.Sub(p.CreationTimestamp.Time) < Grace && slices.ContainsFunc(all, func(w Workload) bool {
 			return w.Namespace == p.Namespace && w.selector != nil && w.selector.Matches(labelsOf(p))
 		}) {

@@ -29,7 +29,7 @@ func (o *Observed) others(chosen []string) []Other {
 	for _, d := range o.nodePlugins() {
 		selects, generation := selector(d.Spec.Selector), d.Annotations[appsv1.DeprecatedTemplateGeneration]
 		for i := range o.Pods {
-			p := &o.Pods[i]
+			p := o.Pods[i]
 			if p.Namespace != d.Namespace || !selects.Matches(labelsOf(p)) || p.DeletionTimestamp != nil || generation == "" {
 				continue
 			}
@@ -44,7 +44,7 @@ func (o *Observed) others(chosen []string) []Other {
 	}
 	var all []Other
 	for i := range o.Nodes {
-		n := &o.Nodes[i]
+		n := o.Nodes[i]
 		if at, ok := made[n.Name]; ok {
 			since := n.CreationTimestamp.Time
 			all = append(all, Other{Node: n.Name, Joined: !since.Before(before) && at.Sub(since) < firstPod})

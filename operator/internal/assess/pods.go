@@ -40,7 +40,7 @@ func (in *Input) pods(d matrix.Driver) []Finding {
 	for _, w := range in.Workloads(d) {
 		found := map[string]*trouble{}
 		for i := range in.Pods {
-			p := &in.Pods[i]
+			p := in.Pods[i]
 			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
 				continue
 			}

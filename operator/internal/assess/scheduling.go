@@ -28,7 +28,7 @@ func (in *Input) unscheduled(d matrix.Driver) []Finding {
 		}
 		found := map[string]*trouble{}
 		for i := range in.Pods {
-			p := &in.Pods[i]
+			p := in.Pods[i]
 			if p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
 				continue
 			}

@@ -15,7 +15,7 @@ import (
 
 // homeless is a pod that the scheduler found no node for, some time ago; node is the only
 // one that it may run on, as a DaemonSet's.
-func homeless(app, node, says string, ago time.Duration) corev1.Pod {
+func homeless(app, node, says string, ago time.Duration) *corev1.Pod {
 	p := pod(app, "driver", corev1.ContainerState{}, "")
 	p.Spec.NodeName = ""
 	p.Status.ContainerStatuses = nil
@@ -62,7 +62,7 @@ func TestPodsWithoutAPlaceAreNamedWithTheNodeAndTheRemedy(t *testing.T) {
 			if amiss {
 				ago = assess.Grace
 			}
-			in.Pods = []corev1.Pod{homeless(c.app, c.node, c.says, ago)}
+			in.Pods = []*corev1.Pod{homeless(c.app, c.node, c.says, ago)}
 			var found []assess.Finding
 			for _, f := range assess.Assess(in).Drivers[matrix.CSI].Findings {
 				if f.Message == c.message {
@@ -92,7 +92,7 @@ func TestManyPodsWithoutAPlaceAreOneFinding(t *testing.T) {
 func TestReplicasThatASmallControlPlaneHasNoPlaceForAreNoTrouble(t *testing.T) {
 	in := healthy()
 	in.Deployments[0] = deployment(3, 3, 1)
-	in.Pods = []corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", time.Hour)}
+	in.Pods = []*corev1.Pod{homeless("vsphere-csi-controller", "", "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", time.Hour)}
 	require.True(t, assess.Assess(in).Drivers[matrix.CSI].Healthy())
 
 	in.Deployments[0] = deployment(1, 1, 0)

@@ -49,7 +49,7 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		failed + `Cluster ID is present in vSphere Config Secret as well as in vsphere-csi-cluster-id ConfigMap. Please remove."}`: {fault.Conflict, "clusterID"},
 	} {
 		in := healthy()
-		in.Pods = []corev1.Pod{pod("vsphere-csi-node", "vsphere-csi-node", waiting("CrashLoopBackOff", ""), line+"\n")}
+		in.Pods = []*corev1.Pod{pod("vsphere-csi-node", "vsphere-csi-node", waiting("CrashLoopBackOff", ""), line+"\n")}
 		err := assess.Assess(in).Drivers[matrix.CSI].Err()
 		require.Error(t, err, line)
 		require.Equal(t, want.reason, fault.ReasonOf(err), line)

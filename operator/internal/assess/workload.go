@@ -207,7 +207,7 @@ type away struct{ outdated, down int32 }
 func (o *Observed) away(w Workload) away {
 	absent := map[string]bool{}
 	for i := range o.Nodes {
-		if !ready(&o.Nodes[i]) {
+		if !ready(o.Nodes[i]) {
 			absent[o.Nodes[i].Name] = true
 		}
 	}
@@ -217,7 +217,7 @@ func (o *Observed) away(w Workload) away {
 	type state struct{ updated, up bool }
 	pods := map[string]state{}
 	for i := range o.Pods {
-		p := &o.Pods[i]
+		p := o.Pods[i]
 		if !absent[p.Spec.NodeName] || p.Namespace != w.Namespace || w.selector == nil || !w.selector.Matches(labels.Set(p.Labels)) {
 			continue
 		}
@@ -263,11 +263,11 @@ func (o *Observed) capacity(w Workload) int32 {
 	}
 	planes, up := int32(0), int32(0)
 	for i := range o.Nodes {
-		if !controlPlane(&o.Nodes[i]) {
+		if !controlPlane(o.Nodes[i]) {
 			continue
 		}
 		planes++
-		if ready(&o.Nodes[i]) {
+		if ready(o.Nodes[i]) {
 			up++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,15 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// feedPage is how many objects are there at once as they come, before they are trimmed.
-const feedPage = 100
+// pageSize is how many objects of which there is one for each node are there at once as they
+// come: a node with its images is 60 KiB when it is decoded.
+const pageSize = 100
 
 const (
-	// firstLook is what a feed has to see everything once; then the API server is asked.
+	// firstLook is how long a feed may bring nothing before it has seen everything once; then
+	// the API server is asked.
 	firstLook = 20 * time.Second
-	// nextLook is likewise what it has to see everything once more, where a watch could not
-	// go on where it ended; and how old a list may be that a watch goes on from.
+	// nextLook is likewise where everything comes once more, since a watch could not go on
+	// where it ended; and how old a list may be that a watch goes on from.
 	nextLook = 3 * time.Second
+	// longestLook is what everything may take as long as it comes: who asked a slow API server
+	// beside it would have it take twice as long, and keep everything twice.
+	longestLook = time.Minute
 )
 
 // feed is a watch of objects of one kind, which keeps them as [trimmed] leaves them.
@@ -43,6 +49,8 @@ type feed struct {
 	within   client.ListOptions // namespace and selector
 	informer toolscache.SharedIndexInformer
 	stop     context.CancelFunc
+
+	brought atomic.Int64 // when something came last, in nanoseconds since 1970
 
 	mu      sync.Mutex
 	err     error         // of the last question
@@ -87,15 +95,20 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
 	raw.ResourceVersion, raw.ResourceVersionMatch = "", ""
 	is := listed{begun: time.Now(), before: f.kept()}
-	all, opts := f.empty(), f.within
-	opts.Raw, opts.Limit = &raw, feedPage
-	var kept []runtime.Object
+	// Items of a list of raw objects are kept as they are; of a list of their kind each would
+	// be copied once more.
+	all, opts := &metav1.List{}, f.within
+	opts.Raw, opts.Limit = &raw, pageSize
 	for {
 		page := f.empty()
 		if err := f.client.List(ctx, page, &opts); err != nil {
 			return nil, f.note(err)
 		}
-		if err := meta.EachListItem(page, func(o runtime.Object) error { kept = append(kept, trimmed(o)); return nil }); err != nil {
+		f.came()
+		if err := meta.EachListItem(page, func(o runtime.Object) error {
+			all.Items = append(all.Items, runtime.RawExtension{Object: trimmed(o)})
+			return nil
+		}); err != nil {
 			return nil, f.note(err)
 		}
 		all.SetResourceVersion(page.GetResourceVersion())
@@ -104,7 +117,7 @@ func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object
 			f.mu.Lock()
 			f.listed = is
 			f.mu.Unlock()
-			return all, f.note(meta.SetList(all, kept))
+			return all, f.note(nil)
 		}
 	}
 }
@@ -155,6 +168,7 @@ func (f *feed) pass(o *opening, from watch.Interface, to *watch.ProxyWatcher, ev
 			if !more {
 				return
 			}
+			f.came()
 			switch e.Type {
 			case watch.Added, watch.Modified, watch.Deleted:
 				e.Object = trimmed(e.Object)
@@ -261,6 +275,9 @@ func older(a, than string) bool {
 
 var errBlind = errors.New("what is watched cannot be seen now")
 
+// came notes that something came.
+func (f *feed) came() { f.brought.Store(time.Now().UnixNano()) }
+
 // see waits while everything comes, and fails where what is kept may be older than the API
 // server's last word: then who asks has to list.
 func (f *feed) see(ctx context.Context) error {
@@ -268,9 +285,9 @@ func (f *feed) see(ctx context.Context) error {
 	if f.informer.HasSynced() {
 		most = nextLook
 	}
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, longestLook)
 	defer cancel()
-	for {
+	for begun := time.Now(); time.Since(begun) < most || time.Since(time.Unix(0, f.brought.Load())) < most; {
 		can, changed := f.state()
 		switch can {
 		case sees:
@@ -285,6 +302,7 @@ func (f *feed) see(ctx context.Context) error {
 			return errBlind
 		}
 	}
+	return errBlind
 }
 
 func within(namespace string, selector labels.Selector) client.ListOptions {

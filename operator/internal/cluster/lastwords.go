@@ -53,7 +53,7 @@ type silent struct {
 
 // silentContainers returns those of a workload's pods, each container once: of the pod
 // that is named in the finding, the first by name.
-func silentContainers(w assess.Workload, pods []corev1.Pod) []silent {
+func silentContainers(w assess.Workload, pods []*corev1.Pod) []silent {
 	found := map[string]silent{}
 	for i := range pods {
 		st := &pods[i].Status

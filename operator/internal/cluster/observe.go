@@ -69,37 +69,28 @@ func (c *Cluster) each(ctx context.Context, what string, list client.ObjectList,
 
 func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
 	if all, ok := shown[*corev1.Node](ctx, c.View.nodeFeed()); ok {
-		o.Nodes = values(all)
+		o.Nodes = all
 		return nil
 	}
 	var list corev1.NodeList
 	return c.each(ctx, "nodes", &list, func() {
 		for i := range list.Items {
-			o.Nodes = append(o.Nodes, *trimNode(&list.Items[i]))
+			o.Nodes = append(o.Nodes, trimNode(&list.Items[i]))
 		}
-	})
+	}, client.Limit(pageSize))
 }
 
 func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
 	if all, ok := shown[*storagev1.CSINode](ctx, c.View.csiFeed()); ok {
-		o.CSINodes = values(all)
+		o.CSINodes = all
 		return nil
 	}
 	var list storagev1.CSINodeList
 	return c.each(ctx, "CSINodes", &list, func() {
 		for i := range list.Items {
-			o.CSINodes = append(o.CSINodes, *trimCSINode(&list.Items[i]))
+			o.CSINodes = append(o.CSINodes, trimCSINode(&list.Items[i]))
 		}
 	})
-}
-
-// values are what pointers point to; what those refer to is shared.
-func values[T any](all []*T) []T {
-	out := make([]T, len(all))
-	for i := range all {
-		out[i] = *all[i]
-	}
-	return out
 }
 
 // workloads reads what is at the places of drivers.
@@ -232,15 +223,15 @@ func (c *Cluster) pods(ctx context.Context, o *assess.Observed) error {
 
 func (c *Cluster) podsOf(ctx context.Context, o *assess.Observed, w assess.Workload, selector labels.Selector) error {
 	if all, ok := shown[*corev1.Pod](ctx, c.View.podsOf(w.Namespace, selector)); ok {
-		o.Pods = append(o.Pods, values(all)...)
+		o.Pods = append(o.Pods, all...)
 		return nil
 	}
 	var list corev1.PodList
 	return c.each(ctx, "pods of "+w.String(), &list, func() {
 		for i := range list.Items {
-			o.Pods = append(o.Pods, *trimPod(&list.Items[i]))
+			o.Pods = append(o.Pods, trimPod(&list.Items[i]))
 		}
-	}, client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	}, client.Limit(pageSize), client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
 }
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {

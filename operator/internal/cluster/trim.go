@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"hash/maphash"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +67,7 @@ func trimCSINode(n *storagev1.CSINode) *storagev1.CSINode {
 // of a pod without a node which one it is for.
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta)}
+	out.Labels = shared.of(out.Labels) // a workload's pods have the same
 	if out.Spec.NodeName = p.Spec.NodeName; out.Spec.NodeName == "" {
 		out.Spec.Affinity = p.Spec.Affinity
 	}
@@ -134,6 +137,34 @@ func (t *texts) of(s string) string {
 	}
 	t.all[s] = s
 	return s
+}
+
+// shared are the labels of pods seen lately.
+var shared labelSets
+
+// labelSets are labels by what is in them. Several goroutines may use it at once.
+type labelSets struct {
+	mu   sync.Mutex
+	seed maphash.Seed
+	all  map[uint64]map[string]string
+}
+
+// of returns labels equal to m that others share: nobody may change them.
+func (s *labelSets) of(m map[string]string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil || len(s.all) >= maxKnown {
+		s.seed, s.all = maphash.MakeSeed(), map[uint64]map[string]string{}
+	}
+	var key uint64
+	for k, v := range m { // in any order
+		key += maphash.Comparable(s.seed, [2]string{k, v})
+	}
+	if is, ok := s.all[key]; ok && maps.Equal(is, m) {
+		return is
+	}
+	s.all[key] = m
+	return m
 }
 
 // labels returns labels of such texts.

@@ -137,6 +137,7 @@ type wire struct {
 	broken  error
 	anew    bool          // what is watched begins with everything there is, as the API server does from 1.34 on
 	held    chan struct{} // what a watch brings waits for its end; nil where nothing waits
+	pause   time.Duration // before each object that a watch begins with
 	watches []chan watch.Event
 	opened  int // watches of nodes that were asked for
 }
@@ -202,7 +203,7 @@ func (w *wire) client(k client.WithWatch) client.WithWatch {
 func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.ListOption) (watch.Interface, error) {
 	raw := *(&client.ListOptions{}).ApplyOptions(opts).Raw
 	w.mu.Lock()
-	anew, held := w.anew, w.held
+	anew, held, pause := w.anew, w.held, w.pause
 	w.mu.Unlock()
 	var first []watch.Event
 	if raw.SendInitialEvents != nil {
@@ -229,7 +230,7 @@ func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.List
 	go func() {
 		defer close(to)
 		defer from.Stop()
-		relay(proxy, relayed{first: first, held: held, from: from.ResultChan(), more: more, to: to})
+		relay(proxy, relayed{first: first, held: held, pause: pause, from: from.ResultChan(), more: more, to: to})
 	}()
 	return proxy, nil
 }
@@ -237,6 +238,7 @@ func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.List
 type relayed struct {
 	first []watch.Event
 	held  <-chan struct{}
+	pause time.Duration
 	from  <-chan watch.Event
 	more  <-chan watch.Event
 	to    chan<- watch.Event
@@ -260,6 +262,7 @@ func relay(proxy *watch.ProxyWatcher, r relayed) {
 		}
 	}
 	for _, e := range r.first {
+		time.Sleep(r.pause)
 		if !send(e) {
 			return
 		}
@@ -296,6 +299,30 @@ func listless(t *testing.T, with *edge.Cluster, asked *lists) bool {
 	return asked.n.Load() == before+1
 }
 
+// Of an API server that takes longer than a look may wait, but brings one thing after the
+// other, nothing is listed beside.
+func TestWhatComesSlowlyIsWaitedFor(t *testing.T) {
+	c, k, _ := start(t)
+	populate(t, k)
+	for i := range 20 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slow-%02d", i)}}
+		require.NoError(t, k.Create(ctx, n))
+		t.Cleanup(func() { _ = k.Delete(ctx, n) }) //nolint:errcheck // the control plane ends
+	}
+	w := &wire{anew: true}
+	viewed, asked := viewed(t, c, w.client(k))
+	until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
+	w.set(func() { w.pause = 200 * time.Millisecond })
+	before := w.asked()
+	expired := apierrors.NewResourceExpired("too old").ErrStatus
+	w.each(watch.Event{Type: watch.Error, Object: &expired}, true)
+	until(t, "it begins anew", func() bool { return w.asked() > before })
+	require.True(t, listless(t, viewed, asked), "what comes is waited for")
+	o, err := viewed.Observe(ctx)
+	require.NoError(t, err)
+	require.Len(t, o.Nodes, 23)
+}
+
 // A watch that comes back brings what came in between later than it is open: until then no
 // look shows what there was before, be it that it goes on or that it begins anew.
 func TestAWatchThatComesBackShowsNothingOld(t *testing.T) {
@@ -314,7 +341,7 @@ func TestAWatchThatComesBackShowsNothingOld(t *testing.T) {
 			w := &wire{anew: with.anew}
 			viewed, asked := viewed(t, c, w.client(k))
 			until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
-			nodes := func() []corev1.Node {
+			nodes := func() []*corev1.Node {
 				o, err := viewed.Observe(ctx)
 				require.NoError(t, err)
 				return o.Nodes

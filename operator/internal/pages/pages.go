@@ -18,14 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Size is how many objects a page has at most.
+// Size is how many objects a page has at most, where nothing else is asked for.
 const Size = 500
 
 // Each reads a list page by page, and calls each after every one with the list filled; opts
-// limit it to a namespace, or to what has a label.
+// limit it to a namespace, or to what has a label, and with [client.Limit] the size of a page.
 func Each(ctx context.Context, c client.Reader, list client.ObjectList, each func(), opts ...client.ListOption) error {
+	opts = append([]client.ListOption{client.Limit(Size)}, opts...)
 	for token := ""; ; {
-		if err := c.List(ctx, list, append(opts[:len(opts):len(opts)], client.Limit(Size), client.Continue(token))...); err != nil {
+		if err := c.List(ctx, list, append(opts[:len(opts):len(opts)], client.Continue(token))...); err != nil {
 			return err
 		}
 		each()

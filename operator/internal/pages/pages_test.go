@@ -68,3 +68,9 @@ func TestAPageThatIsNotReadIsTheReadersError(t *testing.T) {
 	require.Equal(t, away, pages.Each(t.Context(), s, &list, func() { read += len(list.Items) }))
 	require.Equal(t, 1, read)
 }
+
+func TestAPageIsAsLargeAsIsAskedFor(t *testing.T) {
+	s := &server{pages: []string{`{"items":[]}`}}
+	require.NoError(t, pages.Each(t.Context(), s, &corev1.NodeList{}, func() {}, client.Limit(7)))
+	require.Equal(t, []client.ListOptions{{Limit: 7}}, s.asked)
+}

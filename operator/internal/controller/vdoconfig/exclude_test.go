@@ -9,10 +9,10 @@ import (
 )
 
 func TestExcludedNodesAreNotLookedAt(t *testing.T) {
-	node := func(name string, labels map[string]string) corev1.Node {
-		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	node := func(name string, labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
-	all := []corev1.Node{
+	all := []*corev1.Node{
 		node("vm", map[string]string{"site/metal": "no", "kubernetes.io/os": "linux"}), node("metal", map[string]string{"site/metal": "yes"}),
 		node("bare", nil), node("cloud", map[string]string{"cloud": "other"}),
 	}
@@ -20,6 +20,6 @@ func TestExcludedNodesAreNotLookedAt(t *testing.T) {
 	require.Equal(t, all, g.onVSphere(all))
 	g.spec.ExcludedNodes = map[string]string{"site/metal": "yes", "cloud": "other"}
 	left := g.onVSphere(all)
-	require.Equal(t, []corev1.Node{all[0], all[2]}, left)
+	require.Equal(t, []*corev1.Node{all[0], all[2]}, left)
 	require.Equal(t, "metal", all[1].Name, "what was observed stays as it is")
 }

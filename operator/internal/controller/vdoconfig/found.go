@@ -74,12 +74,12 @@ func (s *site) droppedNote(r rendering) string {
 }
 
 // onVSphere leaves out the nodes that are not on vSphere: nothing is asked of them.
-func (s *site) onVSphere(nodes []corev1.Node) []corev1.Node {
+func (s *site) onVSphere(nodes []*corev1.Node) []*corev1.Node {
 	excluded := s.spec.ExcludedNodes
 	if len(excluded) == 0 {
 		return nodes
 	}
-	var out []corev1.Node
+	var out []*corev1.Node
 	for _, n := range nodes {
 		has := func(key string) bool { v, ok := n.Labels[key]; return ok && v == excluded[key] }
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(excluded)), has) {

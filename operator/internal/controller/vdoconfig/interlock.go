@@ -49,7 +49,7 @@ func (s *site) changes(to *revision.Revision) string {
 func (s *site) nodes() []upgrade.Node {
 	all := make([]upgrade.Node, 0, len(s.observed.Nodes))
 	for i := range s.observed.Nodes {
-		n := &s.observed.Nodes[i]
+		n := s.observed.Nodes[i]
 		is := upgrade.Node{Name: n.Name, Kubelet: n.Status.NodeInfo.KubeletVersion, Cordoned: n.Spec.Unschedulable}
 		for _, t := range n.Spec.Taints {
 			if t.Key == corev1.TaintNodeUnschedulable && t.TimeAdded != nil {

@@ -38,10 +38,10 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	}
 	for i := range 5000 {
 		name := fmt.Sprintf("node-%05d.%s", i, strings.Repeat("x", 200))
-		in.Nodes = append(in.Nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		in.Nodes = append(in.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		in.NodeTopologies[name] = long
 		for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pod-" + name, Labels: labels}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pod-" + name, Labels: labels}}
 			p.Spec.NodeName = name
 			for c := range 3 {
 				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: fmt.Sprintf("c%d", c),
