@@ -179,7 +179,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 
 // newStore returns what reads bundles, and how they are judged.
 func newStore(mgr manager.Manager, o Options) (*store.Store, driverbundle.Options) {
-	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), PlainHTTP: o.PlainHTTP})
+	bundles := store.New(store.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watched: mgr.GetCache(), PlainHTTP: o.PlainHTTP})
 	open := func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 		m, err := bundles.Open(ctx, b)
 		if err != nil {

@@ -12,7 +12,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"sort"
 	"strconv"
 
 	"github.com/opencontainers/go-digest"
@@ -20,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -200,7 +198,7 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 
 func (s *Store) writeCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, packed []byte) error {
 	all := parts(b, d, packed)
-	revisions, err := s.revisions(ctx, b.Namespace, client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]})
+	revisions, err := revisions(ctx, s.opts.Reader, b.Namespace, client.MatchingLabels{revision.LabelDigest: d.Hex()[:63]})
 	if err != nil {
 		return copyFault("write", b, err)
 	}
@@ -314,78 +312,4 @@ func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list and delete ConfigMaps in its namespace"
 	}
 	return f
-}
-
-// Forget removes the copies of a DriverBundle but that of the accepted digest, and those
-// of digests that retained revisions were installed from.
-func (s *Store) Forget(ctx context.Context, b *v1alpha1.DriverBundle) error {
-	list := configMaps()
-	if err := s.opts.Reader.List(ctx, list, client.InNamespace(b.Namespace), client.MatchingLabels(copyLabels(b))); err != nil {
-		return copyFault("list", b, err)
-	}
-	keep, owners, err := s.retained(ctx, b.Namespace)
-	if err != nil {
-		return copyFault("list", b, err)
-	}
-	owned := func(o metav1.Object) bool {
-		return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return owners[r.UID] })
-	}
-	if d, err := image.ParseDigest(b.Status.Digest); err == nil {
-		keep[d.Hex()[:63]] = true
-	}
-	var errs []error
-	for i := range list.Items {
-		if !keep[list.Items[i].Labels[labelDigest]] && !owned(&list.Items[i]) {
-			uid := client.Preconditions{UID: &list.Items[i].UID}
-			errs = append(errs, client.IgnoreNotFound(s.opts.Client.Delete(ctx, &list.Items[i], uid)))
-		}
-	}
-	if err := fault.Join(errs...); err != nil {
-		return copyFault("remove old parts of", b, err)
-	}
-	return nil
-}
-
-// maxRetained is how many bundles' copies are retained for revisions: that many revisions
-// a VDOConfig retains at most. Of more, which somebody else has made, the newest count, and
-// those that own a copy already.
-const maxRetained = 12
-
-// retained are the digests, as labels have them, of the bundles that revisions were
-// installed from, and the revisions, which may own copies.
-func (s *Store) retained(ctx context.Context, namespace string) (digests map[string]bool, owners map[types.UID]bool, err error) {
-	all, err := s.revisions(ctx, namespace, client.HasLabels{revision.LabelDigest})
-	digests, owners = map[string]bool{}, map[types.UID]bool{}
-	for i := range all {
-		owners[all[i].UID] = true
-	}
-	for _, o := range newest(all) {
-		digests[o.Labels[revision.LabelDigest]] = true
-	}
-	return digests, owners, err
-}
-
-// revisions are the ConfigMaps of revisions, of the bundle that the labels say.
-func (s *Store) revisions(ctx context.Context, namespace string, labels client.ListOption) ([]metav1.PartialObjectMetadata, error) {
-	list := configMaps()
-	err := s.opts.Reader.List(ctx, list, client.InNamespace(namespace), labels)
-	return list.Items, err
-}
-
-// newest are the newest revisions, of maxRetained bundles.
-func newest(all []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
-	all = slices.Clone(all)
-	sort.SliceStable(all, func(i, j int) bool { return all[j].CreationTimestamp.Before(&all[i].CreationTimestamp) })
-	seen := map[string]bool{}
-	return slices.DeleteFunc(all, func(o metav1.PartialObjectMetadata) bool {
-		seen[o.Labels[revision.LabelDigest]] = seen[o.Labels[revision.LabelDigest]] || len(seen) < maxRetained
-		return !seen[o.Labels[revision.LabelDigest]]
-	})
-}
-
-// configMaps is a list of what ConfigMaps are, without what is in them.
-func configMaps() *metav1.PartialObjectMetadataList {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	return list
 }

@@ -71,6 +71,9 @@ type Options struct {
 	// Reader reads Secrets, ConfigMaps and copies; the copies are best read past a
 	// cache. Default: Client.
 	Reader client.Reader
+	// Watched knows the metadata of the ConfigMaps in the operator's namespace by watching
+	// them: where it has none to remove, none are listed. Default: they are listed.
+	Watched client.Reader
 	// PlainHTTP are the hosts (HOST or HOST:PORT, as references write them) that are
 	// spoken to without TLS.
 	PlainHTTP []string

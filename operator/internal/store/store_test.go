@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -224,6 +225,49 @@ func TestForgetKeepsTheAcceptedCopyOnly(t *testing.T) {
 
 	_, err := store.New(s.opts).Contents(t.Context(), &v1alpha1.DriverBundle{})
 	require.Equal(t, fault.NotFound, fault.ReasonOf(err))
+}
+
+// lister counts lists, and leaves out of them what it does not know yet.
+type lister struct {
+	client.Reader
+	lists   int
+	unknown string // name
+}
+
+func (l *lister) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	l.lists++
+	err := l.Reader.List(ctx, list, opts...)
+	if all, ok := list.(*metav1.PartialObjectMetadataList); ok {
+		all.Items = slices.DeleteFunc(all.Items, func(o metav1.PartialObjectMetadata) bool { return o.Name == l.unknown })
+	}
+	return err
+}
+
+func TestForgetListsNothingWhereTheWatchHasNothingToRemove(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	asked, watched := &lister{Reader: s.Client}, &lister{Reader: s.Client}
+	s.opts.Reader, s.opts.Watched = asked, watched
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 1})
+	st := store.New(s.opts)
+	s.accept(st)
+	first := s.bundle.DeepCopy()
+	asked.lists = 0 // those of writing
+	require.NoError(t, st.Forget(t.Context(), s.bundle))
+	require.Zero(t, asked.lists)
+	require.Len(t, s.parts(), 1)
+
+	// What the watch did not bring yet is not removed: a revision of now retains its copy.
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vdo-revision-site-r1", Labels: map[string]string{
+		revision.LabelDigest: revision.DigestLabel(first.Status.Repository + "@" + first.Status.Digest)}}}
+	require.NoError(t, s.Create(t.Context(), kept))
+	watched.unknown = kept.Name
+	s.repo.Push(t, "1", mirror.Bundle{Seed: 2})
+	s.accept(st)
+	require.NoError(t, st.Forget(t.Context(), s.bundle))
+	require.Len(t, s.parts(), 2)
+	require.NoError(t, s.Delete(t.Context(), kept))
+	require.NoError(t, st.Forget(t.Context(), s.bundle))
+	require.Len(t, s.parts(), 1, "what is obsolete is removed")
 }
 
 // What a retained revision was installed from stays, and serves a new store while the
