@@ -33,7 +33,7 @@ var floors = [][]string{
 	{"bundler/internal/pinned", "bundler/internal/upstream", "operator/internal/jumphost/sshd", "operator/internal/accounts", "operator/internal/maintenance", "operator/internal/controller/..."},
 	{"bundler/lock", "bundler/pull", "bundler/push", "bundler/sign", "bundler/verify", "bundler/list", "bundler/prune", "bundler/inspect", "bundler/evidence", "bundler/diff", "bundler/install", "operator/internal/preview"},
 	{"bundler/internal/cli/...", "operator", "operator/internal/model", "operator/internal/scale", "operator/internal/vdoctl"},
-	{"bundler/cmd/...", "operator/cmd/..."},
+	{"bundler/cmd/...", "operator/cmd/...", "operator/internal/scale/program"},
 }
 
 // sideways are the imports within one floor that are wanted, each with its reason.
