@@ -65,17 +65,17 @@ func (c *meteredCluster) Delete(ctx context.Context, s plan.Step) error {
 }
 
 // LoadInventory notes which versions were rolled out until now, and what became of revisions.
-func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
-	inv, err := c.Cluster.LoadInventory(ctx, of)
+func (c *meteredCluster) LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error) {
+	loaded, err := c.Cluster.LoadInventory(ctx, of, by)
 	if err == nil {
-		c.last.swap(of, &inv)
+		c.last.swap(of, &loaded.Inventory)
 	}
-	return inv, err
+	return loaded, err
 }
 
 // SaveInventory counts the versions that are rolled out since, and the upgrades.
-func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
-	if err := c.Cluster.SaveInventory(ctx, of, inv); err != nil {
+func (c *meteredCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
+	if err := c.Cluster.SaveInventory(ctx, of, inv, by); err != nil {
 		return err
 	}
 	before := c.last.swap(of, &inv)

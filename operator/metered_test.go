@@ -99,11 +99,11 @@ func TestRollOutsAreCounted(t *testing.T) {
 	object := inventory.Entry{ID: step(ns, plan.Create, plan.Release).ID, Driver: matrix.CSI, Release: "csi@3.5.0"}
 	pass := func(version string) {
 		t.Helper()
-		inv, err := c.LoadInventory(t.Context(), of)
+		inv, err := c.LoadInventory(t.Context(), of, inventory.Proof{Unsealed: true})
 		require.NoError(t, err)
-		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object)))
-		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object).WithComplete(matrix.CSI, version)))
-		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}) // between
+		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object), inventory.Sealer{}))
+		require.NoError(t, c.SaveInventory(t.Context(), of, inv.With(object).WithComplete(matrix.CSI, version), inventory.Sealer{}))
+		_, err = c.LoadInventory(t.Context(), types.NamespacedName{Namespace: ns, Name: "another"}, inventory.Proof{}) // between
 		require.NoError(t, err)
 	}
 	pass("3.5.0")
@@ -131,14 +131,14 @@ func TestUpgradesAreCounted(t *testing.T) {
 	save := func(change func(h revision.History, now time.Time) revision.History) {
 		t.Helper()
 		at = at.Add(time.Minute)
-		inv, err := c.LoadInventory(t.Context(), of)
+		loaded, err := c.LoadInventory(t.Context(), of, inventory.Proof{Unsealed: true})
 		require.NoError(t, err)
-		inv = inv.With(object)
+		inv := loaded.With(object)
 		memory := inv.Memory()
 		memory.Revisions = change(memory.Revisions, at)
 		inv = inv.WithMemory(memory)
 		for range 2 { // whatever else is saved
-			require.NoError(t, c.SaveInventory(t.Context(), of, inv))
+			require.NoError(t, c.SaveInventory(t.Context(), of, inv, inventory.Sealer{}))
 		}
 	}
 	begin := func(version string) {

@@ -64,9 +64,9 @@ func (c tracedCluster) Delete(ctx context.Context, s plan.Step) error {
 	return err
 }
 
-func (c tracedCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
+func (c tracedCluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
 	ctx, end := tracing.Span(ctx, "write inventory")
-	err := c.Cluster.SaveInventory(ctx, of, inv)
+	err := c.Cluster.SaveInventory(ctx, of, inv, by)
 	end(err)
 	return err
 }

@@ -19,7 +19,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -369,5 +368,3 @@ func isStatus(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
-
-var errNoData = fmt.Errorf("key %s is not there", inventory.DataKey)

@@ -134,14 +134,14 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	c, k, ns := start(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	inv, err := c.LoadInventory(ctx, of)
+	none, err := c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
 	require.NoError(t, err)
-	require.Zero(t, inv.Len())
-	inv = inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
+	require.Zero(t, none.Len())
+	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
 	for range 2 { // made, then changed
-		require.NoError(t, c.SaveInventory(ctx, of, inv))
+		require.NoError(t, c.SaveInventory(ctx, of, inv, inventory.Sealer{}))
 	}
-	again, err := c.LoadInventory(ctx, of)
+	again, err := c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv))
 	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}}
@@ -149,27 +149,44 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
 	cm.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &cm))
-	again, err = c.LoadInventory(ctx, of)
+	again, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv), "the second copy has it")
 	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.Copy("site")}}
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&second), &second))
 	second.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &second))
-	_, err = c.LoadInventory(ctx, of)
+	_, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.NoError(t, k.Delete(ctx, &second))
-	_, err = c.LoadInventory(ctx, of)
+	_, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.NoError(t, c.DeleteInventory(ctx, of))
+}
+
+// An operator that was paused while another one led does not put back what it knew: the record
+// stays as the other one has sealed it.
+func TestARecordThatIsAsNewIsNotWrittenOver(t *testing.T) {
+	c, _, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
+	object := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI}
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Of(object), inventory.Sealer{Key: key, Serial: 7}))
+	for _, serial := range []int64{6, 7} {
+		require.Equal(t, fault.Conflict, fault.ReasonOf(c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: serial})))
+	}
+	loaded, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.True(t, loaded.Sealed && loaded.Whole)
+	require.Equal(t, int64(7), loaded.Serial)
+	require.Equal(t, 1, loaded.Len())
 }
 
 // What another operator writes between the look at a record and its deletion stays.
 func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
 	c, k, ns := start(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}))
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{}))
 	key := types.NamespacedName{Namespace: ns, Name: "key"}
 	require.NoError(t, c.CreateSecret(ctx, key, map[string][]byte{"k": []byte("one")}))
 	cut := edge.Cluster{Reader: c.Reader, Versions: c.Versions}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,73 +20,64 @@ import (
 // labelPart tells the operator's own bookkeeping from what it installs.
 const labelPart = "app.kubernetes.io/part-of"
 
-// LoadInventory reads the inventory of an owner, as Records names them: the record, or
-// where that is not there or cannot be read its second copy. Where there is neither it is
+// LoadInventory reads the inventory of an owner, as Records names them, and believes of its
+// two copies what the proof says. Where there is neither it is
 // empty. No owner refers to them: with the VDOConfig deleted in the foreground the garbage collector
 // would take them before its objects are removed.
-func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error) {
-	inv, found, err := c.loadInventory(ctx, of.Namespace, c.Records.ConfigMap(of.Name))
-	if found && err == nil {
-		return inv, nil
-	}
-	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
-		return inventory.Inventory{}, err
-	}
-	second, there, errCopy := c.loadInventory(ctx, of.Namespace, c.Records.Copy(of.Name))
-	if there && errCopy == nil {
-		return second, nil
-	}
-	return inventory.Inventory{}, fault.Join(err, errCopy)
-}
-
-func (c *Cluster) loadInventory(ctx context.Context, namespace, name string) (inv inventory.Inventory, found bool, err error) {
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	var cm corev1.ConfigMap
-	err = c.Reader.Get(ctx, key, &cm)
-	if apierrors.IsNotFound(err) {
-		return inventory.Inventory{}, false, nil
-	}
-	if err != nil {
-		return inventory.Inventory{}, false, classify("read", "inventory "+key.String(), err)
-	}
-	data, ok := cm.Data[inventory.DataKey]
-	if !ok {
-		return inventory.Inventory{}, true, &fault.Error{
-			Reason: fault.Corrupt, Op: "read inventory", Subject: key.String(), Err: errNoData,
-			Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
+func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error) {
+	by.Owner = c.owner(of)
+	var copies []inventory.Copy
+	for _, name := range []string{c.Records.ConfigMap(of.Name), c.Records.Copy(of.Name)} {
+		key := types.NamespacedName{Namespace: of.Namespace, Name: name}
+		var cm corev1.ConfigMap
+		err := c.Reader.Get(ctx, key, &cm)
+		if client.IgnoreNotFound(err) != nil {
+			return inventory.Loaded{}, classify("read", "inventory "+key.String(), err)
 		}
+		copies = append(copies, inventory.Copy{Name: key.String(), Found: err == nil, Data: cm.Data})
 	}
-	inv, err = inventory.Parse(key.String(), []byte(data))
-	return inv, true, err
+	return inventory.Believe(copies, by)
 }
 
-// SaveInventory writes the inventory of an owner, the copy first.
-func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error {
-	data := map[string]string{inventory.DataKey: string(inv.Marshal())}
+// owner is by what a seal names the record of an owner.
+func (c *Cluster) owner(of types.NamespacedName) string {
+	return of.Namespace + "/" + c.Records.ConfigMap(of.Name)
+}
+
+// SaveInventory writes the inventory of an owner, the copy first, under a seal. It fails with
+// Conflict where a record is there already that is as new.
+func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
+	by.Owner = c.owner(of)
+	data := by.Data(inv)
 	for _, name := range []string{c.Records.Copy(of.Name), c.Records.ConfigMap(of.Name)} {
-		if err := c.record(ctx, of.Namespace, name, data); err != nil {
+		if err := c.record(ctx, types.NamespacedName{Namespace: of.Namespace, Name: name}, data, by); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) record(ctx context.Context, namespace, name string, data map[string]string) error {
+func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map[string]string, by inventory.Sealer) error {
 	var cm corev1.ConfigMap
-	err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &cm)
+	err := c.Reader.Get(ctx, key, &cm)
 	switch {
 	case apierrors.IsNotFound(err):
-		cm = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
+		cm = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
 		err = c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
+	case err == nil && by.Outdated(cm.Data):
+		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: "ConfigMap " + key.String(), Err: errOutdated}
 	case err == nil:
 		cm.Data = data
 		err = c.Client.Update(ctx, &cm, client.FieldOwner(FieldManager))
 	}
 	if err != nil {
-		return classify("write", "ConfigMap "+namespace+"/"+name, err)
+		return classify("write", "ConfigMap "+key.String(), err)
 	}
 	return nil
 }
+
+// errOutdated is of a record that somebody else with the same key has written meanwhile.
+var errOutdated = errors.New("a newer record was written meanwhile, as by an operator that leads now")
 
 // DeleteInventory removes the record and its copy, once everything in it is gone, after
 // what is kept of its revisions.

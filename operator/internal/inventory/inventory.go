@@ -30,6 +30,45 @@
 // The record is kept twice (see [Naming.Copy]): a cluster whose record is lost has
 // objects that nobody removes.
 //
+// # What keeps it from being forged
+//
+// Who may write ConfigMaps could have objects deleted, or taken for the operator's, and
+// drivers installed as nobody asked for. So the record of a VDOConfig is sealed, under the key
+// [SealKey] beside it, which programs from before there were seals do not read:
+//
+//	{"serial":12,"mac":"3fa9…"}
+//
+// "serial" grows with each write. "mac" is HMAC-SHA256, by the operator's own key, which is
+// kept in Secrets, of four parts with a newline between two:
+//
+//	vdo.vmware.com/inventory-seal/v1
+//	NAMESPACE/NAME        of the first of the two ConfigMaps
+//	SERIAL                in decimal digits
+//	RECORD                byte for byte, as it is under [DataKey]
+//
+// A seal stays good, so that an older record could be put back. The status of the VDOConfig,
+// which is written under another right, has an [Anchor]: the serial of the last record, and an
+// identifier of the key. It is written after the record: where the operator is killed in
+// between, the record is newer. [Believe] holds both copies against it:
+//
+//   - The newest copy whose seal is good, and that is not older than the anchor, is believed.
+//     The other copy is written again from it.
+//   - Where there is none, and the anchor is of the key of now, no record is believed: nothing
+//     is changed by it until a person puts the last one back, or deletes both.
+//   - Where there is no anchor, as after an update from a program without seals or a
+//     restore without statuses, or where it is of another key, since all Secrets with that one
+//     are lost, which who writes ConfigMaps cannot bring about: a record without a seal is
+//     believed, and its entries are marked "unsealed". An object of such an entry is the
+//     operator's only where it carries the labels that the operator puts on what it applies.
+//     The mark goes with the next apply of the object; sealing the record does not take it
+//     away.
+//
+// A record is not written where one is that is as new: an operator that was paused while
+// another one led puts nothing back.
+//
+// Records of SIPClusters have no seals: their operator may not make Secrets. What they name is
+// a SIPCluster's only where it is in its namespace and carries its labels.
+//
 // # What keeps it from losing an object
 //
 // Before anything is applied the record is widened to old ∪ new; an object that is
@@ -41,15 +80,11 @@ package inventory
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"sort"
 	"strings"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -153,6 +188,9 @@ type Entry struct {
 	// Created is set where the object was not there before: only a namespace of
 	// our own making is ever removed.
 	Created bool `json:"created,omitempty"`
+	// Unsealed is set where nothing but a record without a seal ever said that the object is
+	// the operator's, and it was not applied since: it is, where it carries the labels too.
+	Unsealed bool `json:"unsealed,omitempty"`
 }
 
 // Inventory is a set of entries with distinct keys. The zero value is empty.
@@ -294,90 +332,4 @@ func (i Inventory) clone() Inventory {
 		out.complete[d] = v
 	}
 	return out
-}
-
-type record struct {
-	APIVersion string                   `json:"apiVersion"`
-	Complete   map[matrix.Driver]string `json:"complete,omitempty"`
-	Memory     Memory                   `json:"memory,omitzero"`
-	Objects    []Entry                  `json:"objects"`
-}
-
-// Marshal returns the record, one object a line.
-func (i Inventory) Marshal() []byte {
-	var out bytes.Buffer
-	head := record{APIVersion: APIVersion, Complete: i.complete}
-	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
-	if memory := mustJSON(i.memory); string(memory) != "{}" {
-		fmt.Fprintf(&out, "\"memory\":%s,\n", memory)
-	}
-	out.WriteString("\"objects\":[")
-	for n, e := range i.Entries() {
-		if n > 0 {
-			out.WriteByte(',')
-		}
-		out.WriteByte('\n')
-		out.Write(mustJSON(e))
-	}
-	out.WriteString("]}\n")
-	return out.Bytes()
-}
-
-func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {
-	if m == nil {
-		return map[matrix.Driver]string{}
-	}
-	return m
-}
-
-// mustJSON cannot fail: the values are strings, numbers, booleans, and maps and
-// structures of them.
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return data
-}
-
-// Parse reads a record; name says where it is from, for errors. It is strict: a
-// record that is not understood in full must not be written over, or objects would
-// be forgotten.
-func Parse(name string, data []byte) (Inventory, error) {
-	bad := func(format string, args ...any) (Inventory, error) {
-		return Inventory{}, &fault.Error{
-			Reason: fault.Corrupt, Op: "read inventory", Subject: name,
-			Hint: "restore the ConfigMap from a backup; or delete it: installed objects carry the label app.kubernetes.io/managed-by=vdo-operator and are taken over again",
-			Err:  fmt.Errorf(format, args...),
-		}
-	}
-	if len(data) > maxSize {
-		return bad("larger than %d bytes", maxSize)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	var r record
-	if err := dec.Decode(&r); err != nil {
-		return bad("no inventory: %w", err)
-	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // io.EOF is returned bare
-		return bad("something follows the record")
-	}
-	if r.APIVersion != APIVersion {
-		return bad("apiVersion is %q, this program reads %q", r.APIVersion, APIVersion)
-	}
-	if len(r.Objects) > maxObjects {
-		return bad("more than %d objects", maxObjects)
-	}
-	inv := Inventory{entries: make(map[Key]Entry, len(r.Objects)), complete: orEmpty(r.Complete), memory: r.Memory}
-	for n, e := range r.Objects {
-		if e.Kind == "" || e.Name == "" || e.Version == "" || e.Driver == "" {
-			return bad("object %d lacks kind, name, version or driver", n)
-		}
-		if _, twice := inv.entries[e.Key]; twice {
-			return bad("%s is there twice", e.Key)
-		}
-		inv.entries[e.Key] = e
-	}
-	return inv, nil
 }

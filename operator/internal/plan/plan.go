@@ -16,7 +16,8 @@
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
 //     where an immutable field (selector, roleRef) has to change and they are ours.
-//   - What is ours is known by the inventory, by UID.
+//   - What is ours is known by the inventory, by UID; what a record without a seal alone says
+//     is ours has to carry the operator's labels too.
 //   - An object of the same name that is not in the inventory is taken over where that
 //     is safe: it has no other manager (Helm,
 //     OpenShift, OLM, an owner, a managed-by label), its immutable fields are what
@@ -294,7 +295,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		return s.failed(dry.Err)
 	}
 	s.of(live)
-	ours := ours(live, known, recorded)
+	ours := recorded && Ours(live, known)
 	if !ours {
 		if err := in.mayAdopt(live, o.Unstructured); err != nil {
 			return s.conflict(err)
@@ -356,16 +357,19 @@ func (s Step) failed(err error) Step {
 	return s.conflict(err)
 }
 
-// ours tells whether an object was applied by us: the inventory has it under its UID.
+// Ours tells whether an object was applied by us, as the entry that the inventory has of it
+// says: under its UID.
 // An entry without UID is of an object that was about to be made when the pass was
 // interrupted: then the label that it would have been made with tells. The label
-// alone proves nothing, since others can set it.
-func ours(live *unstructured.Unstructured, known inventory.Entry, recorded bool) bool {
-	if !recorded {
+// alone proves nothing, since others can set it. Nor does an entry that no seal vouches for,
+// so that both have to say it.
+func Ours(live *unstructured.Unstructured, known inventory.Entry) bool {
+	labels := live.GetLabels()
+	switch {
+	case known.UID != "" && known.UID != string(live.GetUID()):
+		return false
+	case known.Unsealed && labels[render.LabelDriver] != string(known.Driver):
 		return false
 	}
-	if known.UID == "" {
-		return live.GetLabels()[render.LabelManagedBy] == render.ManagedBy
-	}
-	return known.UID == string(live.GetUID())
+	return (known.UID != "" && !known.Unsealed) || labels[render.LabelManagedBy] == render.ManagedBy
 }

@@ -100,8 +100,11 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = Keep, "volumes are attached through it"
 		return s
 	}
-	if !ours(live, e, true) {
+	if !Ours(live, e) {
 		s.Action, s.Reason = Forget, "somebody else has created it again"
+		if e.Unsealed {
+			s.Reason = "only a record without a seal says that it is the operator's, and its labels do not"
+		}
 		return s
 	}
 	s.Action, s.Reason = Prune, "is no longer wanted"
@@ -143,7 +146,7 @@ func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error
 	p := Plan{Steps: in.removals(nil)}
 	for i, s := range p.Steps {
 		e, _ := inv.Get(s.Key)
-		if s.Action == Keep && s.Kind == "Namespace" && e.Created && empty[s.Name] {
+		if s.Action == Keep && s.Kind == "Namespace" && e.Created && empty[s.Name] && vouched(live[s.Key], e) {
 			p.Steps[i].Action, p.Steps[i].Reason = Prune, "was made for the drivers and is empty"
 		}
 	}
@@ -151,6 +154,11 @@ func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error
 		return boolInt(a.Kind == "Namespace") - boolInt(b.Kind == "Namespace")
 	})
 	return p
+}
+
+// vouched tells whether an entry is to be believed of an object: nil is of one that was not read.
+func vouched(live *unstructured.Unstructured, e inventory.Entry) bool {
+	return !e.Unsealed || (live != nil && Ours(live, e))
 }
 
 func boolInt(b bool) int {

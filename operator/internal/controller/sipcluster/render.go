@@ -76,6 +76,13 @@ func (p *pass) mark(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
+// marked tells whether an object carries the labels that mark puts on it.
+func (p *pass) marked(o *unstructured.Unstructured) bool {
+	labels := o.GetLabels()
+	return labels[render.LabelManagedBy] == render.ManagedBy &&
+		labels[airship.LabelClusterNamespace] == p.key.Namespace && labels[airship.LabelClusterName] == p.key.Name
+}
+
 // served are the hosts that services lead to: without those that leave. Addresses are
 // recorded; where a host's data cannot be read, services go on leading to those that they were
 // led to last, and the fault tells of it.
@@ -171,13 +178,34 @@ type records struct {
 	refused   map[inventory.Key]error
 }
 
-func (r *records) load(ctx context.Context, p *pass) (err error) {
-	if r.inventory, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip)); err != nil {
+func (r *records) load(ctx context.Context, p *pass) error {
+	loaded, err := p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Unsealed: true})
+	if err != nil {
 		return err
 	}
-	r.saved = r.inventory
+	r.inventory, r.saved = loaded.Inventory, loaded.Inventory
 	r.live, r.refused = plan.Live{}, map[inventory.Key]error{}
-	return r.read(ctx, p, nil)
+	for _, e := range r.inventory.Entries() {
+		if e.Namespace != p.key.Namespace { // nothing of it was ever made there
+			r.inventory = r.inventory.Without(e.Key)
+		}
+	}
+	if err := r.read(ctx, p, nil); err != nil {
+		return err
+	}
+	r.doubt(p)
+	return nil
+}
+
+// doubt marks what the record names and does not carry the SIPCluster's labels: who writes
+// ConfigMaps in the operator's namespace could have others' objects deleted.
+func (r *records) doubt(p *pass) {
+	for _, e := range r.inventory.Entries() {
+		if live := r.live[e.Key]; live != nil {
+			e.Unsealed = !p.marked(live)
+			r.inventory = r.inventory.With(e)
+		}
+	}
 }
 
 // read adds what of the inventory and of further objects was not read yet.
@@ -209,7 +237,7 @@ func (r *records) save(ctx context.Context, p *pass) error {
 	if r.inventory.Equal(r.saved) {
 		return nil
 	}
-	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory); err != nil {
+	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory, inventory.Sealer{}); err != nil {
 		return err
 	}
 	r.saved = r.inventory

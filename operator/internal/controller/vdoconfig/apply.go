@@ -153,6 +153,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			return err
 		}
 	}
+	a.kept.key, a.kept.missing = a.site.hash, nil
 	wide := a.inventory
 	for _, s := range a.outcome.plan.Steps {
 		if s.Object == nil || a.blocked[s.Driver] != nil {
@@ -174,18 +175,6 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	}
 	a.tellRevision(was.Memory().Revisions, wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
-}
-
-// record writes the inventory where it differs.
-func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
-	if inv.Equal(p.inventory) {
-		return nil
-	}
-	if err := p.Cluster.SaveInventory(ctx, p.name, inv); err != nil {
-		return err
-	}
-	p.inventory = inv
-	return nil
 }
 
 // stage applies a stage's steps, notes what was applied, and sees what the next

@@ -69,7 +69,7 @@ func (p *pass) keepCertificate(ctx context.Context) error {
 // recorded returns an object where it is the one that the inventory names.
 func recorded(inv inventory.Inventory, live plan.Live, id inventory.ID) *unstructured.Unstructured {
 	e, ok := inv.Get(id.Key)
-	if o := live[id.Key]; ok && o != nil && e.UID != "" && e.UID == string(o.GetUID()) {
+	if o := live[id.Key]; ok && o != nil && e.UID != "" && plan.Ours(o, e) {
 		return o
 	}
 	return nil
@@ -111,12 +111,11 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	if deployment == nil {
 		return nil
 	}
-	key, _, err := p.hashKeyThere(ctx, p.name.Namespace)
-	if err != nil || key == nil {
-		return err
+	if p.kept.key == nil {
+		return nil
 	}
 	path := []string{"spec", "template", "metadata", "annotations", render.AnnotationConfigHash}
-	hash := render.WebhookHash(key, cert)
+	hash := render.WebhookHash(p.kept.key, cert)
 	was, _, _ := unstructured.NestedString(deployment.Object, path...) //nolint:errcheck // what is no text is another hash
 	if was == hash {
 		return nil
@@ -124,7 +123,7 @@ func (p *pass) rollWebhook(ctx context.Context, cert *webhookcert.Certificate, d
 	if err := unstructured.SetNestedField(deployment.Object, hash, path...); err != nil {
 		return err
 	}
-	_, err = p.amend(ctx, deployment)
+	_, err := p.amend(ctx, deployment)
 	return err
 }
 

@@ -123,8 +123,9 @@ type Changer interface {
 
 // Records keeps what the operator has to remember.
 type Records interface {
-	LoadInventory(ctx context.Context, of types.NamespacedName) (inventory.Inventory, error)
-	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory) error
+	// LoadInventory believes what the proof says, and fails with Untrusted where that is nothing.
+	LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error)
+	SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error
 	DeleteInventory(ctx context.Context, of types.NamespacedName) error
 	// KeepRevision writes what a revision consists of, once.
 	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
@@ -212,7 +213,7 @@ type pass struct {
 func (p *pass) run(ctx context.Context, frozen string) {
 	g := p.gatherer(p.config, p.now, frozen)
 	err := g.settle(ctx)
-	if p.site, p.inventory = g.site, g.inventory; err != nil {
+	if p.site, p.inventory, p.kept = g.site, g.inventory, g.kept; err != nil {
 		p.outcome.applied = err
 		return
 	}

@@ -34,6 +34,7 @@ var hashSecrets = []string{"vdo-config-hash", "vdo-config-hash-copy"}
 type gatherer struct {
 	*Reconciler
 	name types.NamespacedName
+	kept record // as it was found
 	site
 }
 
@@ -77,11 +78,11 @@ func joined(faults map[matrix.Driver]error, d matrix.Driver, err error) map[matr
 // are not asked for any more: the storage driver goes only as the deletion of the
 // VDOConfig would let it. Those are cared for as they were last asked for.
 func (g *gatherer) settle(ctx context.Context) error {
-	inv, err := g.Cluster.LoadInventory(ctx, g.name)
-	if err = fault.Join(err, replayed(g.config, inv)); err != nil {
+	var err error
+	if g.kept, err = g.load(ctx, g.config); err != nil {
 		return err
 	}
-	g.inventory = inv
+	g.inventory, g.hash, g.hashMissing = g.kept.Inventory, g.kept.key, g.kept.missing
 	gone, lost := slices.DeleteFunc(g.unasked(), func(d matrix.Driver) bool { return !g.runs(d) }), g.lost()
 	if onDelete := g.config.Spec.OnDelete; (!lost && !slices.Contains(gone, matrix.CSI)) || onDelete == v1alpha1.DeleteOrphan || onDelete == v1alpha1.DeleteRemove {
 		return nil
@@ -209,7 +210,7 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if err := g.gatherFound(ctx, conf); err != nil {
 		return err
 	}
-	return g.gatherHash(ctx)
+	return g.makeHash()
 }
 
 // gatherCertificate has the webhook's certificate at hand: the one that was seen to, or,
@@ -250,13 +251,11 @@ func (r *Reconciler) hashKeyThere(ctx context.Context, namespace string) (key []
 	return key, missing, nil
 }
 
-// gatherHash reads the key of configuration hashes, which is kept twice since with
-// another one all pods would roll, or makes one. What is missing is written before
-// anything else is.
-func (g *gatherer) gatherHash(ctx context.Context) error {
-	var err error
-	if g.hash, g.hashMissing, err = g.hashKeyThere(ctx, g.name.Namespace); err != nil || g.hash != nil {
-		return err
+// makeHash makes a key of configuration hashes where there is none. It is kept twice, since with
+// another one all pods would roll, and what is missing is written before anything else is.
+func (g *gatherer) makeHash() error {
+	if g.hash != nil {
+		return nil
 	}
 	g.hash, g.newHash = make([]byte, 32), true
 	if _, err := rand.Read(g.hash); err != nil {

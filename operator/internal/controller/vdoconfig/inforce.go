@@ -17,7 +17,7 @@ import (
 //
 // Who has installed something stays in force: the inventories say so, which are
 // written before anything else is and read past every cache, and passes are made one
-// at a time. Of several, or of none, it is who has the finalizer, then the oldest,
+// at a time. One that is sealed counts before one that anybody could have written. Of several, or of none, it is who has the finalizer, then the oldest,
 // then the first by name: creation times have seconds.
 func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (other *v1alpha1.VDOConfig, alone bool, err error) {
 	var all v1alpha1.VDOConfigList
@@ -53,20 +53,26 @@ func (r *Reconciler) inForce(ctx context.Context, config *v1alpha1.VDOConfig) (o
 // claim is what a VDOConfig's right to be in force rests on.
 type claim struct {
 	config    *v1alpha1.VDOConfig
-	installed bool // an inventory that makes no sense counts as one
+	proven    bool // the operator itself has written that it has installed
+	installed bool // an inventory that makes no sense, or is not believed, counts as one
 	holds     bool
 }
 
 // claim fails where the inventory cannot be read now: who has installed is not guessed.
 func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, error) {
-	inv, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(o))
-	if err != nil && fault.ReasonOf(err) != fault.Corrupt {
+	kept, err := r.load(ctx, o)
+	if reason := fault.ReasonOf(err); err != nil && reason != fault.Corrupt && reason != fault.Untrusted {
 		return claim{}, err
 	}
-	return claim{config: o, installed: err != nil || inv.Len() > 0, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil //nolint:nilerr // a corrupt one is an answer
+	installed := err != nil || kept.Len() > 0
+	return claim{config: o, proven: installed && (kept.Sealed || (err != nil && o.Status.Inventory != nil)),
+		installed: installed, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil //nolint:nilerr // one that is not believed is an answer
 }
 
 func (c claim) before(o claim) bool {
+	if c.proven != o.proven {
+		return c.proven
+	}
 	if c.installed != o.installed {
 		return c.installed
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -53,12 +52,12 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool)
 		return false, &fault.Error{
 			Reason: fault.Refused, Op: "remove", Subject: "drivers", Err: errors.New(why), Hint: "set " + strings.TrimSuffix(why, " is set") + " to false"}
 	}
-	inv, err := p.Cluster.LoadInventory(ctx, p.name)
-	if err = fault.Join(err, replayed(p.config, inv)); err != nil {
+	if p.kept, err = p.load(ctx, p.config); err != nil {
 		return false, err
 	}
+	inv := p.kept.Inventory
 	if p.inventory = inv; other != nil {
-		theirs, err := p.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(other))
+		theirs, err := p.load(ctx, other)
 		if err != nil {
 			return false, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,7 +20,48 @@ import (
 // putBack writes an inventory as who may write ConfigMaps can.
 func (w *world) putBack(v *v1alpha1.VDOConfig, inv inventory.Inventory) {
 	w.t.Helper()
-	require.NoError(w.t, w.r.Cluster.SaveInventory(context.Background(), client.ObjectKeyFromObject(v), inv))
+	w.putBackData(v, inventory.Sealer{}.Data(inv))
+}
+
+// putBackData writes both copies as they were read before.
+func (w *world) putBackData(v *v1alpha1.VDOConfig, data map[string]string) {
+	w.t.Helper()
+	for _, name := range recordsOf(v) {
+		w.setRecord(name, data)
+	}
+	w.writes = 0
+}
+
+// setRecord makes one copy what is given.
+func (w *world) setRecord(name string, data map[string]string) {
+	w.t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+	err := w.Get(context.Background(), client.ObjectKeyFromObject(cm), cm)
+	if cm.Data = data; apierrors.IsNotFound(err) {
+		w.create(cm)
+		return
+	}
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.Update(context.Background(), cm))
+}
+
+// recordsOf are the names of both copies.
+func recordsOf(v *v1alpha1.VDOConfig) []string {
+	return []string{inventory.VDOConfigs.ConfigMap(v.Name), inventory.VDOConfigs.Copy(v.Name)}
+}
+
+// recorded is what a copy of the inventory holds now.
+func (w *world) recorded(v *v1alpha1.VDOConfig) map[string]string {
+	w.t.Helper()
+	return get(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(v.Name)).Data
+}
+
+// seal writes an inventory as if the operator itself had: behind the seal there are other
+// proofs, which have to hold without it.
+func (w *world) seal(v *v1alpha1.VDOConfig, inv inventory.Inventory) {
+	w.t.Helper()
+	by := inventory.Sealer{Key: get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data["key"], Serial: v.Status.Inventory.Serial + 1}
+	require.NoError(w.t, w.r.Cluster.SaveInventory(context.Background(), client.ObjectKeyFromObject(v), inv, by))
 	w.writes = 0
 }
 
@@ -28,14 +70,14 @@ func (w *world) putBack(v *v1alpha1.VDOConfig, inv inventory.Inventory) {
 // over, and numbers go on.
 func TestAnInventoryThatIsOlderThanTheStatusIsNotBelieved(t *testing.T) {
 	w, v := installed(t)
-	older := w.inventory(v)
+	older, data := w.inventory(v), w.recorded(v)
 	w.offer(nextDigest, newerPair()...)
 	w.until("it is upgraded", func() bool { w.ready(v); return driver(v, "csi").Version == "3.7.3" })
 	newer, runs := v.Status.Revision, w.image(&appsv1.DaemonSet{})
 	_, first, _ := strings.Cut(older.Memory().Bundle, "@")
 	w.trust[first] = errors.New("key a is revoked")
 
-	w.putBack(v, older)
+	w.putBackData(v, data)
 	refused := func() {
 		t.Helper()
 		for range 3 {
@@ -53,12 +95,12 @@ func TestAnInventoryThatIsOlderThanTheStatusIsNotBelieved(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), v))
 	refused()
 
-	for _, name := range []string{inventory.VDOConfigs.ConfigMap(v.Name), inventory.VDOConfigs.Copy(v.Name)} {
+	for _, name := range recordsOf(v) {
 		require.NoError(t, w.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
 	}
 	w.until("what is installed is taken over", func() bool { w.look(v); return w.inventory(v).Len() > 0 })
 	require.Equal(t, runs, w.image(&appsv1.DaemonSet{}))
-	w.putBack(v, older)
+	w.putBackData(v, data)
 	w.look(v)
 	require.Zero(t, w.writes)
 	require.Contains(t, cond(t, v, "Ready").Message, "it is older than the status")
@@ -81,7 +123,7 @@ func TestARevisionThatIsSaidToBeInForceHasToBeTrusted(t *testing.T) {
 	require.Len(t, memory.Revisions.Records, 2)
 	memory.Revisions.Current = memory.Revisions.Records[0].Number
 	memory.Bundle = memory.Revisions.Records[0].Bundle
-	w.putBack(v, w.inventory(v).WithMemory(memory))
+	w.seal(v, w.inventory(v).WithMemory(memory))
 	for range 3 {
 		w.look(v)
 		require.Equal(t, runs, w.image(&appsv1.DaemonSet{}), describe(v))

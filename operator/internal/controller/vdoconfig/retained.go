@@ -146,10 +146,23 @@ func (g *gatherer) prove(ctx context.Context) {
 	}
 }
 
-// trusts fails where a revision's bundle is not trusted now, or it cannot be known.
+// trusts fails where a revision's bundle is not trusted now, or it cannot be known. One without
+// a good seal is held against the policy of the site's own DriverBundle, whatever it says that it
+// comes from: who writes ConfigMaps must not choose by whose policy it is judged, nor by the
+// default one where no DriverBundle says that it counts.
 func (g *gatherer) trusts(ctx context.Context, rec revision.Record) error {
 	if g.bundle.verified && g.bundle.reference() == rec.Bundle {
 		return nil
+	}
+	if !rec.Sealed(g.hash) {
+		site, err := g.findBundle(ctx)
+		if err != nil {
+			return &fault.Error{
+				Reason: fault.Untrusted, Op: "trust", Subject: rec.Bundle, Err: fmt.Errorf("no seal proves that it was accepted, and no DriverBundle says whom the site trusts: %w", err),
+				Hint: "what was applied of it is repaired, and nothing else is applied until there is a DriverBundle",
+			}
+		}
+		rec.Source = site.Name
 	}
 	b, err := g.sourceOf(ctx, rec)
 	if err != nil {

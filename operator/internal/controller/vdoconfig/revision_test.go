@@ -97,17 +97,24 @@ func TestWhatNobodyVerifiedIsNotSealed(t *testing.T) {
 		trusted nobody
 		edit    func(g *gatherer)
 		sealed  bool
+		proven  bool
 	}{
-		"forged":           {nobody{}, func(*gatherer) {}, false},
-		"trusted":          {nobody{"sha256:last": true}, func(*gatherer) {}, true},
-		"the accepted one": {nobody{}, func(g *gatherer) { g.bundle = g.last; g.bundle.verified = true }, true},
-		"adopted before":   {nobody{"sha256:last": true}, func(g *gatherer) { g.adopted() }, true},
+		"forged":           {nobody{}, func(*gatherer) {}, false, false},
+		"trusted":          {nobody{"sha256:last": true}, func(*gatherer) {}, true, true},
+		"the accepted one": {nobody{}, func(g *gatherer) { g.bundle = g.last; g.bundle.verified = true }, true, true},
+		"adopted before":   {nobody{"sha256:last": true}, func(g *gatherer) { g.adopted() }, true, true},
 		"another runs": {nobody{"sha256:last": true}, func(g *gatherer) {
 			g.adopted()
 			g.installed[matrix.CSI] = mustVersion("3.7.3")
-		}, false},
+		}, false, true},
+		"by the default policy, without a DriverBundle": {nobody{"sha256:last": true}, func(g *gatherer) {
+			g.Client = fake.NewClientBuilder().WithScheme(scheme).Build()
+		}, false, false},
 	} {
-		g := &gatherer{site: *withCSI(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Trust: c.trusted}}
+		site := &v1alpha1.DriverBundle{}
+		site.Namespace, site.Name = "ns", "site"
+		g := &gatherer{site: *withCSI(t), Reconciler: &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: c.trusted}}
+		g.name.Namespace, g.config.Namespace = "ns", "ns"
 		entry := g.inventory.Entries()[0]
 		entry.Content = "program/made"
 		g.inventory, g.hash = g.inventory.With(entry), []byte("key")
@@ -121,7 +128,7 @@ func TestWhatNobodyVerifiedIsNotSealed(t *testing.T) {
 
 		g.revisions.history, g.last.recalled = h, g.bundle != g.last
 		g.prove(t.Context())
-		require.Equal(t, !c.sealed && len(c.trusted) == 0, g.last.unproven != "", name)
+		require.Equal(t, !c.proven, g.last.unproven != "", name)
 		require.Equal(t, g.last.unproven, g.untrusted(g.last), name)
 	}
 }
@@ -180,19 +187,28 @@ func (defaults) Trusted(_ context.Context, b *v1alpha1.DriverBundle) error {
 }
 
 // Who writes the inventory does not choose the policy that its bundle is held against by
-// naming a DriverBundle that is not there.
+// naming a DriverBundle that is not there, or another one than the site's.
 func TestAForgedSourceChoosesNoPolicy(t *testing.T) {
+	for _, source := range []string{"ghost", "weak"} {
+		t.Run(source, func(t *testing.T) { forgedSource(t, source) })
+	}
+}
+
+func forgedSource(t *testing.T, source string) {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	for name, policy := range map[string]*v1alpha1.TrustPolicy{"of the DriverBundle": {Threshold: 2}, "by default": nil} {
 		g, _ := withRevision(t, "key")
 		b := &v1alpha1.DriverBundle{Spec: v1alpha1.DriverBundleSpec{Trust: policy}}
 		b.Namespace, b.Name = "ns", "site"
-		g.name.Namespace = "ns"
-		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b).Build(), Trust: defaults{}}
-		g.revisions.history = revision.History{}.Begin(revision.Revision{Bundle: g.last.reference(), Source: "ghost", Releases: []string{"csi@3.5.1"}},
+		weak := &v1alpha1.DriverBundle{}
+		weak.Namespace, weak.Name = "ns", "weak"
+		g.name.Namespace, g.config.Namespace, g.config.Spec.Bundle = "ns", "ns", &v1alpha1.LocalReference{Name: "site"}
+		g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(b, weak).Build(), Trust: defaults{}}
+		g.revisions.history = revision.History{}.Begin(revision.Revision{Bundle: g.last.reference(), Source: source, Releases: []string{"csi@3.5.1"}},
 			revision.Beginning{Now: g.at0(), Key: []byte("forged")})
-		g.last.recalled, g.last.source.Name = true, "ghost"
+		g.last.recalled, g.last.source.Name = true, source
 		g.prove(t.Context())
 		require.Equal(t, policy != nil, g.last.unproven != "", name)
 		require.Equal(t, policy != nil, g.untrusted(g.last) != "", name)

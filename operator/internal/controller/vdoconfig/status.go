@@ -54,6 +54,7 @@ type result struct {
 	outcome  outcome
 
 	inventory   inventory.Inventory      // as it is recorded now
+	kept        record                   // of it
 	certificate *webhookcert.Certificate // of the registered webhook, as it is kept now
 }
 
@@ -104,6 +105,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Kubernetes = v
 	}
 	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
+	st.Inventory = p.kept.anchored(st.Inventory)
 	st.Pending = p.pending()
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
 		st.Drift = p.outcome.drift

@@ -198,7 +198,7 @@ func TestWhatIsRevokedOrForgedIsNotGoneBackTo(t *testing.T) {
 	for i := range memory.Revisions.Records {
 		memory.Revisions.Records[i].Seal = strings.Repeat("0", 64)
 	}
-	require.NoError(t, w.r.Cluster.SaveInventory(context.Background(), client.ObjectKeyFromObject(v), w.inventory(v).WithMemory(memory)))
+	w.seal(v, w.inventory(v).WithMemory(memory))
 	for range 3 {
 		w.look(v)
 	}

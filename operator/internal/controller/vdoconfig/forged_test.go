@@ -1,0 +1,202 @@
+package vdoconfig_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+// somebodys makes an object within the operator's rights that it has never made, and returns
+// what a forged record says of it.
+func (w *world) somebodys(name string, labels map[string]string) (*corev1.ConfigMap, inventory.Entry) {
+	w.t.Helper()
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: name, Labels: labels}}
+	w.create(o)
+	w.t.Cleanup(func() { require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o))) })
+	return o, inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "ConfigMap", Namespace: o.Namespace, Name: o.Name}, Version: "v1"},
+		UID: string(o.UID), Driver: matrix.CSI, Release: "csi@3.5.1"}
+}
+
+// forge adds entries to a record, and changes nothing else of what the ConfigMap has.
+func forge(t *testing.T, data map[string]string, entries ...inventory.Entry) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for k, text := range data {
+		out[k] = text
+	}
+	for _, e := range entries {
+		line, err := json.Marshal(e)
+		require.NoError(t, err)
+		out[inventory.DataKey] = strings.Replace(out[inventory.DataKey], `"objects":[`, `"objects":[`+string(line)+",", 1)
+	}
+	return out
+}
+
+// dropRecords deletes both copies.
+func (w *world) dropRecords(v *v1alpha1.VDOConfig) {
+	w.t.Helper()
+	for _, name := range recordsOf(v) {
+		require.NoError(w.t, w.Delete(context.Background(), get(w, &corev1.ConfigMap{}, w.ns, name)))
+	}
+}
+
+// refused requires that nothing is changed by the record that is there, and that it is told
+// why, and what to do.
+func (w *world) refused(v *v1alpha1.VDOConfig, why string) {
+	w.t.Helper()
+	w.writes = 0
+	for range 3 {
+		w.look(v)
+	}
+	require.Zero(w.t, w.writes)
+	ready := cond(w.t, v, "Ready")
+	require.Equal(w.t, "False Untrusted", string(ready.Status)+" "+ready.Reason)
+	require.Contains(w.t, ready.Message, why)
+	require.Contains(w.t, ready.Message, "ConfigMap "+w.ns+"/vdo-inventory-site")
+	require.Contains(w.t, ready.Message, "put back the one that was there")
+}
+
+// An entry that somebody adds has nothing deleted. Where the last record is put back, or both
+// copies are deleted, all goes on.
+func TestAForgedEntryHasNothingDeleted(t *testing.T) {
+	w, v := installed(t)
+	victim, entry := w.somebodys("victim", nil)
+	was, last := w.generations(), w.recorded(v)
+	w.putBackData(v, forge(t, last, entry))
+	w.refused(v, "somebody else has written it")
+	get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name)
+
+	w.putBackData(v, last)
+	w.ready(v)
+	w.putBackData(v, forge(t, last, entry))
+	w.refused(v, "somebody else has written it")
+	w.dropRecords(v)
+	w.ready(v)
+	require.Equal(t, was, w.generations(), "what is installed was taken over as it is")
+	require.Equal(t, victim.UID, get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name).UID)
+	require.Greater(t, v.Status.Inventory.Serial, int64(1), "numbers go on")
+	w.putBackData(v, last)
+	w.refused(v, "it is older than the status")
+	w.dropRecords(v)
+	w.ready(v)
+}
+
+// Of one copy that somebody has written the other one is the remedy, and it is told once.
+func TestAForgedCopyIsWrittenAgainFromTheOther(t *testing.T) {
+	w, v := installed(t)
+	victim, entry := w.somebodys("victim", nil)
+	for _, name := range recordsOf(v) {
+		w.events.told = nil
+		w.setRecord(name, forge(t, w.recorded(v), entry))
+		w.ready(v)
+		for _, copied := range recordsOf(v) {
+			require.Equal(t, w.recorded(v), get(w, &corev1.ConfigMap{}, w.ns, copied).Data)
+		}
+		w.writes = 0
+		w.look(v)
+		require.Zero(t, w.writes)
+		require.Equal(t, 1, strings.Count(w.events.all(), "ConfigMap "+w.ns+"/"+name+": it does not bear the operator's seal"), w.events.all())
+	}
+	get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name)
+	_, there := w.inventory(v).Get(entry.Key)
+	require.False(t, there)
+}
+
+// A record of the same revision, as good as it was then, is older: what it remembers of drivers
+// would be in force again.
+func TestAnOlderRecordOfTheSameRevisionIsNotBelieved(t *testing.T) {
+	w, v := installed(t)
+	older, revision := w.recorded(v), v.Status.Revision
+	w.change(v, func() { v.Spec.StorageProvider.Snapshots = &v1alpha1.SnapshotLimits{MaxPerVolume: 4} })
+	w.until("configured", func() bool { w.ready(v); return w.recorded(v)[inventory.DataKey] != older[inventory.DataKey] })
+	require.Equal(t, revision, v.Status.Revision)
+	newer := w.recorded(v)
+	w.putBackData(v, older)
+	w.refused(v, "it is older than the status")
+	w.putBackData(v, newer)
+	w.ready(v)
+}
+
+// Where no seal can be good (an operator from before there were seals has written the record;
+// the key is lost) what is installed stays and goes on being cared for. What is not wanted any
+// more goes where its labels, too, say that it is the operator's.
+func TestARecordWithoutASealDeletesOnlyWhatCarriesTheLabels(t *testing.T) {
+	for name, unseal := range map[string]func(w *world, v *v1alpha1.VDOConfig){
+		"from an operator without seals": func(w *world, v *v1alpha1.VDOConfig) {
+			v.Status.Inventory = nil
+			require.NoError(w.t, w.Status().Update(context.Background(), v))
+			data := w.recorded(v)
+			delete(data, "seal")
+			w.putBackData(v, data)
+		},
+		"the key is lost": func(w *world, _ *v1alpha1.VDOConfig) {
+			for _, name := range []string{"vdo-config-hash", "vdo-config-hash-copy"} {
+				require.NoError(w.t, w.Delete(context.Background(), get(w, &corev1.Secret{}, w.ns, name)))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, v := installed(t)
+			objects, was := w.inventory(v).Len(), w.uids(v)
+			victim, forged := w.somebodys("victim", nil)
+			half, halfForged := w.somebodys("half", map[string]string{"app.kubernetes.io/managed-by": "vdo-operator"})
+			leftover, known := w.somebodys("leftover", map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", "vdo.vmware.com/driver": "csi"})
+			unseal(w, v)
+			w.putBackData(v, forge(t, w.recorded(v), forged, halfForged, known))
+			w.until("the leftover is removed", func() bool { w.ready(v); return gone(w, leftover, leftover.Namespace, leftover.Name) })
+			w.until("all is settled", func() bool { w.ready(v); return w.inventory(v).Len() == objects })
+			require.Equal(t, victim.UID, get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name).UID)
+			require.Equal(t, half.UID, get(w, &corev1.ConfigMap{}, half.Namespace, half.Name).UID)
+			require.Equal(t, was, w.uids(v), "nothing was made anew")
+			require.NotContains(t, w.recorded(v)[inventory.DataKey], `"unsealed"`)
+			require.NotNil(t, v.Status.Inventory)
+			key := get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data["key"]
+			require.Equal(t, inventory.KeyID(key), v.Status.Inventory.KeyID)
+			w.putBackData(v, forge(t, w.recorded(v), forged))
+			w.refused(v, "somebody else has written it")
+			w.dropRecords(v)
+			w.ready(v)
+		})
+	}
+}
+
+// uids are those of all objects that the inventory names.
+func (w *world) uids(v *v1alpha1.VDOConfig) map[inventory.Key]string {
+	all := map[inventory.Key]string{}
+	for _, e := range w.inventory(v).Entries() {
+		all[e.Key] = e.UID
+	}
+	return all
+}
+
+// A VDOConfig does not come in force by a record that somebody has written for it.
+func TestAForgedRecordPutsNoOtherVDOConfigInForce(t *testing.T) {
+	w, v := installed(t)
+	other := w.config("another")
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), other))) })
+	w.change(other, func() { other.Finalizers = []string{"vdo.vmware.com/drivers"} })
+	w.change(v, func() { v.Finalizers = nil })
+	for _, name := range recordsOf(other) {
+		w.setRecord(name, w.recorded(v))
+	}
+	w.writes = 0
+	w.look(other)
+	require.Contains(t, cond(t, other, "Ready").Message, "VDOConfig "+w.ns+"/site is in force")
+	require.Zero(t, w.writes)
+	for _, name := range recordsOf(other) {
+		require.NoError(t, w.Delete(t.Context(), get(w, &corev1.ConfigMap{}, w.ns, name)))
+	}
+	require.NoError(t, w.Delete(t.Context(), other))
+	w.until("it is gone", func() bool { w.pass(client.ObjectKeyFromObject(other)); return gone(w, other, w.ns, other.Name) })
+	w.ready(v)
+}

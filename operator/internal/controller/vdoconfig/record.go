@@ -1,0 +1,76 @@
+package vdoconfig
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+)
+
+// record is the inventory as it was found, and what the next one is sealed with. See package
+// inventory for what is believed of it, and why.
+type record struct {
+	inventory.Loaded
+	key     []byte   // of seals, as it is kept in Secrets; nil where it is in none
+	missing []string // the Secrets that it is not in
+	unkept  error    // why it could not be written in this pass
+}
+
+// load reads the inventory of a VDOConfig, and believes of it what the key and the VDOConfig's
+// status prove.
+func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
+	key, missing, err := r.hashKeyThere(ctx, config.Namespace)
+	if err != nil {
+		return record{}, err
+	}
+	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{Key: key, Anchor: anchor(&config.Status)})
+	return record{Loaded: loaded, key: key, missing: missing}, fault.Join(err, replayed(config, loaded.Inventory))
+}
+
+func anchor(st *v1alpha1.VDOConfigStatus) inventory.Anchor {
+	if st.Inventory == nil {
+		return inventory.Anchor{}
+	}
+	return inventory.Anchor{Serial: st.Inventory.Serial, KeyID: st.Inventory.KeyID}
+}
+
+// anchored is what the status says of the record: what is not sealed is not told.
+func (r *record) anchored(was *v1alpha1.InventoryStatus) *v1alpha1.InventoryStatus {
+	if !r.Sealed {
+		return was
+	}
+	return &v1alpha1.InventoryStatus{Serial: r.Serial, KeyID: inventory.KeyID(r.key)}
+}
+
+// settled tells whether the record need not be written: it is both copies, and has its seal.
+func (r *record) settled() bool {
+	return r.Whole && (r.Sealed || !r.Found || r.key == nil)
+}
+
+// record writes the inventory where it differs, or its record has to be mended. Where that fails
+// the pass writes no other one: it would be without what this one has more.
+func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
+	was := &p.kept
+	if was.unkept != nil || (was.settled() && inv.Equal(p.inventory)) {
+		return was.unkept
+	}
+	by := inventory.Sealer{Key: was.key, Serial: was.Serial + 1}
+	if was.unkept = p.Cluster.SaveInventory(ctx, p.name, inv, by); was.unkept != nil {
+		return was.unkept
+	}
+	p.tellRejected(was.Rejected)
+	*was = record{key: was.key, missing: was.missing,
+		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true}}
+	p.inventory = inv
+	return nil
+}
+
+// tellRejected tells of copies that were not the operator's, once they are written again.
+func (p *pass) tellRejected(all []error) {
+	for _, err := range all {
+		p.Recorder.Eventf(p.config, nil, "Warning", string(fault.ReasonOf(err)), "Repair", "%s; it was written again from the other copy", fault.Text(err))
+	}
+}

@@ -1,0 +1,191 @@
+package inventory
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Copy is one of the ConfigMaps of a record, as it is on the cluster.
+type Copy struct {
+	Name  string // NAMESPACE/NAME
+	Found bool
+	Data  map[string]string
+}
+
+// Anchor is what another resource, under another right, knows of a record: the serial of the
+// one that was last written, or seen to be good, and the key of then. The zero value is of a
+// record that was never sealed.
+type Anchor struct {
+	Serial int64
+	KeyID  string
+}
+
+// Proof is what the copies of a record are held against.
+type Proof struct {
+	Key    []byte // nil: there is none now
+	Owner  string // as of [Sealer]
+	Anchor Anchor
+	// Unsealed is set of records that are never sealed: their entries are taken as they are.
+	Unsealed bool
+}
+
+// anchored tells whether a record without a good seal cannot be the operator's.
+func (p Proof) anchored() bool { return len(p.Key) > 0 && p.Anchor.KeyID == KeyID(p.Key) }
+
+// Loaded is a record as it is believed.
+type Loaded struct {
+	Inventory
+	// Found is set where there is a record, and Sealed where its seal is good.
+	Found, Sealed bool
+	// Serial is the highest that is known: of the record, or of the anchor of its key.
+	Serial int64
+	// Whole is set where both copies are the same.
+	Whole bool
+	// Rejected are why copies are not believed beside one that is.
+	Rejected []error
+}
+
+// Believe chooses among the copies of a record, the first one first, by the rules of the
+// package comment. Where there is no record it answers an empty one. It fails with Corrupt
+// where none can be read, and with Untrusted where none that can be is the operator's.
+func Believe(copies []Copy, by Proof) (Loaded, error) {
+	b := believer{proof: by}
+	for _, c := range copies {
+		if c.Found {
+			b.read(c)
+		}
+	}
+	out := Loaded{Whole: same(copies)}
+	if by.anchored() {
+		out.Serial = by.Anchor.Serial
+	}
+	switch best := b.best(); {
+	case best != nil:
+		out.Inventory, out.Found, out.Sealed, out.Serial = best.inv, true, true, best.serial
+		out.Rejected = b.rejected()
+		return out, nil
+	case by.anchored():
+		return out, b.refused()
+	}
+	for _, r := range b.all {
+		if r.err == nil {
+			out.Inventory, out.Found = r.inv, true
+			if !by.Unsealed {
+				out.Inventory = r.inv.unsealed()
+			}
+			return out, nil
+		}
+	}
+	return out, fault.Join(b.errs()...)
+}
+
+// believer has the copies that are there.
+type believer struct {
+	proof Proof
+	all   []reading
+}
+
+// reading is a copy as it was read.
+type reading struct {
+	name   string
+	inv    Inventory
+	err    error // it cannot be read
+	sealed bool
+	serial int64
+}
+
+func (b *believer) read(c Copy) {
+	r := reading{name: c.Name}
+	r.serial, r.sealed = sealed(c.Data, b.proof.Key, b.proof.Owner)
+	if text, ok := c.Data[DataKey]; ok {
+		r.inv, r.err = Parse(c.Name, []byte(text))
+	} else {
+		_, r.err = corrupt(c.Name, errNoData)
+	}
+	b.all = append(b.all, r)
+}
+
+// why is why the seal of a copy is not good enough, "" where it is.
+func (b *believer) why(r reading) string {
+	switch {
+	case !r.sealed:
+		return "it does not bear the operator's seal: somebody else has written it"
+	case b.proof.anchored() && r.serial < b.proof.Anchor.Serial:
+		return fmt.Sprintf("it is older than the status: it is number %d, and the status knows number %d", r.serial, b.proof.Anchor.Serial)
+	}
+	return ""
+}
+
+// best is the newest copy whose seal is good enough, nil where none is.
+func (b *believer) best() *reading {
+	var best *reading
+	for i := range b.all {
+		if r := &b.all[i]; r.err == nil && b.why(*r) == "" && (best == nil || r.serial > best.serial) {
+			best = r
+		}
+	}
+	return best
+}
+
+// rejected are why copies are not the operator's beside one that is; a write that was cut
+// short leaves one that is merely older.
+func (b *believer) rejected() []error {
+	var all []error
+	for _, r := range b.all {
+		switch {
+		case r.err != nil:
+			all = append(all, r.err)
+		case !r.sealed:
+			all = append(all, &fault.Error{Reason: fault.Untrusted, Op: "believe", Subject: "ConfigMap " + r.name, Err: errors.New(b.why(r))})
+		}
+	}
+	return all
+}
+
+// refused is why none of the copies is believed. One without objects says nothing: it is a
+// record that is lost, and so is none at all.
+func (b *believer) refused() error {
+	var errs []error
+	for _, r := range b.all {
+		switch {
+		case r.err != nil:
+			errs = append(errs, r.err)
+		case r.inv.Len() > 0 || r.sealed:
+			errs = append(errs, &fault.Error{
+				Reason: fault.Untrusted, Op: "read inventory", Subject: "ConfigMap " + r.name, Err: errors.New(b.why(r)),
+				Hint: "nothing is changed by it: put back the one that was there; or, where a backup was restored on purpose, delete both vdo-inventory ConfigMaps of the VDOConfig, and what is installed is taken over again",
+			})
+		}
+	}
+	return fault.Join(errs...)
+}
+
+func (b *believer) errs() []error {
+	var all []error
+	for _, r := range b.all {
+		all = append(all, r.err)
+	}
+	return all
+}
+
+// same tells whether all copies are there and alike, or none is.
+func same(copies []Copy) bool {
+	for _, c := range copies[min(1, len(copies)):] {
+		if c.Found != copies[0].Found || c.Data[DataKey] != copies[0].Data[DataKey] || c.Data[SealKey] != copies[0].Data[SealKey] {
+			return false
+		}
+	}
+	return true
+}
+
+// unsealed marks all entries.
+func (i Inventory) unsealed() Inventory {
+	out := i.clone()
+	for k, e := range out.entries {
+		e.Unsealed = true
+		out.entries[k] = e
+	}
+	return out
+}
