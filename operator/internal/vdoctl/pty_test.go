@@ -103,5 +103,10 @@ func TestNothingIsWiderThanTheTerminal(t *testing.T) {
 	}
 	out, _ := onTerminal(t, 80, []string{"KUBECONFIG=" + s.conf}, "vdoctl", "users", "plan", "-o", "govc", "-n", s.ns)
 	piped := s.ok("users", "plan", "-o", "govc")
-	require.Equal(t, piped, out, "a script is never folded")
+	script := func(text string) string { // without what is warned of before it, of nodes of others
+		_, script, ok := strings.Cut(text, "#!/bin/sh\n")
+		require.True(t, ok, text)
+		return script
+	}
+	require.Equal(t, script(piped), script(out), "a script is never folded")
 }

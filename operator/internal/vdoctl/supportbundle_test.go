@@ -3,6 +3,7 @@ package vdoctl_test
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -173,6 +174,7 @@ func TestSupportBundleWithoutALogSaysThatItIsIncomplete(t *testing.T) {
 	s := newShop(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-away"}}
 	s.create(node)
+	t.Cleanup(func() { require.NoError(t, s.k.Delete(context.Background(), node)) })
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1
 	require.NoError(t, s.k.Status().Update(t.Context(), node))

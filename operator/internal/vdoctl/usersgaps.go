@@ -2,11 +2,9 @@ package vdoctl
 
 import (
 	"errors"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -49,8 +47,9 @@ func (o *usersOptions) warn(nodes []preflight.Node, list []asked) {
 }
 
 func (o *usersOptions) warning(err error) {
-	_, _ = io.WriteString(o.err, command.Line("%s: %v", o.paint(yellow, "warning"), err))
+	l := &lines{w: o.err}
+	l.printf("%s: %v", o.paint(yellow, "warning"), err)
 	if hint := fault.HintOf(err); hint != "" {
-		_, _ = io.WriteString(o.err, command.Line("hint: %s", hint))
+		l.printf("hint: %s", hint)
 	}
 }
