@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -41,7 +43,9 @@ const (
 // the API server sends one each minute, or, where the watch begins with everything there
 // is, at the end of that. Until what is kept is as new as the first bookmark of the watch
 // that is open, it is not shown; nor is anything between two watches. What was just listed
-// is shown at once: who asks would list the same.
+// is shown at once: who asks would list the same. Rather than to wait a minute for the bookmark,
+// a second watch that goes on from the same state is asked for, of a few seconds: a bookmark
+// comes before its end, and what it brings until then is what the first one has to bring.
 type feed struct {
 	client   client.WithWatch
 	example  client.Object
@@ -70,9 +74,10 @@ type listed struct {
 // opening is a watch from its begin to its end.
 type opening struct {
 	whole  bool   // it begins with everything there is
-	mark   string // resource version of its first bookmark, or of the list it goes on from; "" before
+	mark   string // resource version of its first bookmark, of the list it goes on from, or of what a second watch brought last; "" before
 	before string // the resource version of what was kept when that came
 	caught bool   // what is kept is as new as that
+	asked  bool   // a second watch is open
 }
 
 // newFeed makes a feed that does not run yet.
@@ -127,6 +132,9 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 	opts := f.within
 	opts.Raw = &raw
 	from, err := f.client.Watch(ctx, f.empty(), &opts)
+	if raw.SendInitialEvents != nil && apierrors.IsInvalid(err) {
+		return nil, err // of an API server that cannot: all of it is listed now
+	}
 	if f.note(err) != nil {
 		return nil, err
 	}
@@ -134,6 +142,9 @@ func (f *feed) watch(ctx context.Context, raw metav1.ListOptions) (watch.Interfa
 	to := watch.NewProxyWatcher(events)
 	o := f.opening(raw)
 	f.watching(o, true)
+	if o.asked {
+		go f.second(ctx, o, raw.ResourceVersion)
+	}
 	go func() {
 		defer close(events)
 		defer f.watching(o, false)
@@ -155,7 +166,57 @@ func (f *feed) opening(raw metav1.ListOptions) *opening {
 	if raw.ResourceVersion != "" && l.version == raw.ResourceVersion && time.Since(l.begun) < nextLook {
 		return &opening{mark: l.version, before: l.before}
 	}
-	return &opening{}
+	return &opening{asked: raw.ResourceVersion != ""}
+}
+
+// secondWatch is how long a second watch is asked for, in seconds: an API server sends a
+// bookmark two seconds before the end.
+const secondWatch = 3
+
+// second asks for what came since a resource version, beside a watch that goes on from there,
+// and marks how far that has to come. A bookmark says that it was all until then. Where nothing
+// is newer none comes, and that of the first one is waited for.
+func (f *feed) second(ctx context.Context, o *opening, since string) {
+	last := since
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		o.asked = false
+		f.tell()
+	}()
+	opts := f.within
+	opts.Raw = &metav1.ListOptions{ResourceVersion: since, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](secondWatch)}
+	ctx, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
+	defer cancel()
+	w, err := f.client.Watch(ctx, f.empty(), &opts)
+	if err != nil {
+		return // the first one's bookmark comes
+	}
+	defer w.Stop()
+	for {
+		select {
+		case e, more := <-w.ResultChan():
+			if !more || e.Type == watch.Error {
+				return
+			}
+			m, err := meta.Accessor(e.Object)
+			if err != nil {
+				return
+			}
+			if e.Type != watch.Bookmark {
+				last = m.GetResourceVersion()
+				continue
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if o.mark == "" && !older(m.GetResourceVersion(), last) {
+				o.mark, o.before = last, last
+			}
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // pass hands events on until either side ends.
@@ -254,7 +315,7 @@ func (f *feed) state() (sight, <-chan struct{}) {
 		return blind, f.changed
 	case f.open.reached(f.kept()):
 		return sees, f.changed
-	case f.open.whole || f.open.mark != "":
+	case f.open.whole || f.open.mark != "" || f.open.asked:
 		return soon, f.changed
 	}
 	return blind, f.changed
