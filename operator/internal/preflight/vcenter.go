@@ -20,9 +20,9 @@ const (
 func vcenterChecks() []check {
 	return []check{
 		{id: "vcenter-connection", why: "the drivers cannot work without it; other vCenters were checked all the same", applies: anyVCenter, run: connections},
-		{id: "vcenter-account", why: "a driver whose login is refused tries again and again, until the account is locked", applies: anyVCenter, run: accounts},
-		{id: "vcenter-datacenters", why: "nodes and volumes are looked for in the datacenters of the configuration alone", applies: anyVCenter, run: datacenters},
-		{id: "vcenter-version", why: "the storage driver ends at its start with an older vCenter", applies: anyVCenter, run: versions},
+		{id: "vcenter-account", why: "a driver whose login is refused tries again and again, until the account is locked", applies: anyVCenter, run: accounts, seen: allAnswered},
+		{id: "vcenter-datacenters", why: "nodes and volumes are looked for in the datacenters of the configuration alone", applies: anyVCenter, run: datacenters, seen: allAnswered},
+		{id: "vcenter-version", why: "the storage driver ends at its start with an older vCenter", applies: anyVCenter, run: versions, seen: allAnswered},
 		{id: "vcenter-privileges", why: "a call without its privilege fails when the first volume is made or attached, not at the start", applies: someReadable, run: lacking},
 		{id: "vcenter-excess", why: "whoever reads the account's password, on a node or in a backup, may do as much", applies: someReadable, run: excess},
 		{id: "vcenter-certificate", why: "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails", applies: someReadable, run: certificates},

@@ -78,6 +78,9 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 }
 
 func (o *configureOptions) run(ctx context.Context) error {
+	if o.write != "" && o.dryRun {
+		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
+	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}
 	}
@@ -102,7 +105,7 @@ func (o *configureOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.write != "" {
-		return o.writeFile(d)
+		return o.writeFile(ctx, d)
 	}
 	return o.deliver(ctx, c, d)
 }

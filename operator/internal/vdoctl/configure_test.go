@@ -110,6 +110,18 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.NotContains(t, text, vcsim.Admin.Password)
 	require.NotContains(t, text, "kind: Secret")
 
+	// A file that is there is replaced with consent alone, and by no dry run.
+	s.ok(all...)
+	require.NoError(t, os.WriteFile(file, []byte("kept"), 0o600))
+	out, code := s.run(all...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, file)
+	out, code = s.run(append(all[:len(all):len(all)], "--dry-run")...)
+	require.Equal(t, 2, code, out)
+	require.Equal(t, "kept", readFile(t, file))
+	s.ok(append(all[:len(all):len(all)], "--yes")...)
+	require.Equal(t, text, readFile(t, file))
+
 	var none v1alpha1.VDOConfigList
 	require.NoError(t, s.k.List(t.Context(), &none, client.InNamespace(s.ns)))
 	require.Empty(t, none.Items, "nothing was written to the cluster")
@@ -119,6 +131,6 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.Contains(t, out, "spec.upgrade")
 	require.Equal(t, v1alpha1.UpgradeManual, s.config().Spec.Upgrade)
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
-	out, code := s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes")
+	out, code = s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes")
 	require.Equal(t, 4, code, out)
 }

@@ -243,8 +243,9 @@ func copyAsked(from, into client.Object) {
 	}
 }
 
-// writeFile writes the resources as YAML, the Secret apart.
-func (o *configureOptions) writeFile(d *draft) error {
+// writeFile writes the resources as YAML, the Secret apart. In the place of another file it does
+// with consent alone.
+func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	var out bytes.Buffer
 	for _, x := range d.objects() {
 		if _, ok := x.(*corev1.Secret); ok {
@@ -270,6 +271,14 @@ func (o *configureOptions) writeFile(d *draft) error {
 	if o.write == "-" {
 		_, err := o.out.Write(out.Bytes())
 		return err
+	}
+	if there, err := os.ReadFile(o.write); err == nil && !bytes.Equal(there, out.Bytes()) {
+		if !o.yes && !o.interactive() {
+			return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: errors.New("it is there, and says something else"), Hint: "say --yes to replace it, or name another file"}
+		}
+		if err := o.consent(ctx, o.consentFlags, "The file "+o.write+" is there, and says something else. Replace it?"); err != nil {
+			return err
+		}
 	}
 	return writeWhole(o.write, out.Bytes())
 }

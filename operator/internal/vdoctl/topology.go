@@ -107,7 +107,7 @@ func (o *topologyOptions) check(ctx context.Context) error {
 		return err
 	}
 	r := topologyReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot), Results: preflight.Check(snapshot)}
-	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(topologyChecks, r.ID) })
+	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(topologyChecks, r.ID) && !snapshot.Blind(r) })
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) }); err != nil {
 		return err
 	}

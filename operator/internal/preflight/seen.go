@@ -1,0 +1,22 @@
+package preflight
+
+import (
+	"slices"
+	"strings"
+)
+
+// allAnswered says whether each vCenter let the account in.
+func allAnswered(s *Snapshot) bool {
+	return !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Err != nil })
+}
+
+// Blind tells whether a result is why other checks could not be made: a cluster or a vCenter
+// that was not seen.
+func (s *Snapshot) Blind(r Result) bool {
+	if r.Action == Pass {
+		return false
+	}
+	return (r.ID == "cluster" && s.Cluster.Err != nil) || slices.ContainsFunc(s.VCenters, func(v VCenter) bool {
+		return r.On == v.Name && strings.HasPrefix(string(r.ID), "vcenter-") && r.Action >= BlockUpgrade && (v.Err != nil || v.Failed[Inventory] != nil)
+	})
+}
