@@ -66,6 +66,12 @@ func (p *pass) plan(ctx context.Context) (plan.Plan, error) {
 		objects = append(objects, stage.Objects...)
 		in.Stages = append(in.Stages, stage)
 	}
+	for _, id := range ids { // what is asked for is known by its UID: a label that somebody took off is put back
+		if e, ok := in.Inventory.Get(id.Key); ok && e.Unsealed {
+			e.Unsealed = false
+			in.Inventory = in.Inventory.With(e)
+		}
+	}
 	if err := p.records.read(ctx, p, ids); err != nil {
 		return plan.Plan{}, err
 	}

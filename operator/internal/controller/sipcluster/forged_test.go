@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,33 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 	for _, o := range victims {
 		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(o), &corev1.Secret{}), o.Name)
 	}
+}
+
+// What is asked for stays the SIPCluster's, whoever takes its labels off.
+func TestALabelThatSomebodyChangesIsPutBack(t *testing.T) {
+	w := start(t)
+	w.hosts("a")
+	w.sip("t", `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 1}}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`)
+	r := w.operator(w)
+	w.settle(r, "t")
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
+	var all appsv1.DeploymentList
+	require.NoError(t, w.List(t.Context(), &all, client.InNamespace(w.ns)))
+	require.NotEmpty(t, all.Items)
+	for i := range all.Items {
+		o := &all.Items[i]
+		uid := o.UID
+		o.Labels["app.kubernetes.io/managed-by"] = "Helm"
+		require.NoError(t, w.Update(t.Context(), o))
+		w.settle(r, "t")
+		require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		require.Equal(t, "vdo-operator", o.Labels["app.kubernetes.io/managed-by"])
+		require.Equal(t, uid, o.UID)
+	}
+	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 }
 
 // forge adds an entry to both copies of a record.

@@ -64,8 +64,9 @@ func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, e
 	if reason := fault.ReasonOf(err); err != nil && reason != fault.Corrupt && reason != fault.Untrusted {
 		return claim{}, err
 	}
-	installed := err != nil || kept.Len() > 0
-	return claim{config: o, proven: installed && (kept.Sealed || (err != nil && o.Status.Inventory != nil)),
+	lost := err == nil && !kept.Found && o.Status.Inventory != nil // what the status knows of was installed
+	installed := err != nil || kept.Len() > 0 || lost
+	return claim{config: o, proven: installed && (kept.Sealed || lost || (err != nil && o.Status.Inventory != nil)),
 		installed: installed, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil //nolint:nilerr // one that is not believed is an answer
 }
 
