@@ -177,46 +177,39 @@ const secondWatch = 3
 // and marks how far that has to come. A bookmark says that it was all until then. Where nothing
 // is newer none comes, and that of the first one is waited for.
 func (f *feed) second(ctx context.Context, o *opening, since string) {
-	last := since
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		o.asked = false
-		f.tell()
-	}()
-	opts := f.within
+	last, all := f.broughtSince(ctx, since)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if all && o.mark == "" {
+		o.mark, o.before = last, last
+	}
+	o.asked = false
+	f.tell()
+}
+
+// broughtSince returns the resource version of what a watch of a few seconds brought last, and
+// whether a bookmark said that it was all.
+func (f *feed) broughtSince(ctx context.Context, since string) (last string, all bool) {
+	last, opts := since, f.within
 	opts.Raw = &metav1.ListOptions{ResourceVersion: since, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](secondWatch)}
 	ctx, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
 	defer cancel()
 	w, err := f.client.Watch(ctx, f.empty(), &opts)
 	if err != nil {
-		return // the first one's bookmark comes
+		return "", false
 	}
-	defer w.Stop()
-	for {
-		select {
-		case e, more := <-w.ResultChan():
-			if !more || e.Type == watch.Error {
-				return
-			}
-			m, err := meta.Accessor(e.Object)
-			if err != nil {
-				return
-			}
-			if e.Type != watch.Bookmark {
-				last = m.GetResourceVersion()
-				continue
-			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if o.mark == "" && !older(m.GetResourceVersion(), last) {
-				o.mark, o.before = last, last
-			}
-			return
-		case <-ctx.Done():
-			return
+	context.AfterFunc(ctx, w.Stop) // which ends what it brings
+	for e := range w.ResultChan() {
+		m, err := meta.Accessor(e.Object)
+		if err != nil || e.Type == watch.Error {
+			return "", false
 		}
+		if e.Type == watch.Bookmark {
+			return last, !older(m.GetResourceVersion(), last)
+		}
+		last = m.GetResourceVersion()
 	}
+	return "", false
 }
 
 // pass hands events on until either side ends.

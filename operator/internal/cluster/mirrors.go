@@ -3,12 +3,9 @@ package cluster
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
@@ -30,16 +27,12 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 	for _, k := range mirrorKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(k.kind.GroupVersion().WithKind(k.kind.Kind + "List"))
-		err := pages.Each(ctx, c.Reader, list, func() {
+		if err := c.each(ctx, k.kind.Kind+"s", list, func() {
 			for i := range list.Items {
 				all = append(all, mirrorRules(&list.Items[i], k.field, k.tags)...)
 			}
-		})
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			continue // it is not served, or not any more
-		}
-		if err != nil {
-			return nil, classify("list", k.kind.Kind+"s", err)
+		}); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil
