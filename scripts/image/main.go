@@ -31,6 +31,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
 const patience = 10 * time.Second // with a compiler that was told to end
@@ -130,7 +132,7 @@ func write(index v1.ImageIndex, out, version string) (v1.Hash, error) {
 // buildImage builds the program that exe is named after, with the architecture behind it.
 func buildImage(ctx context.Context, exe string, p v1.Platform, version string) (v1.Image, error) {
 	program := strings.TrimSuffix(filepath.Base(exe), "-"+p.Architecture)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags", toolchain.BuildTags,
 		"-ldflags", "-s -w -X main.version="+version, "-o", exe, "./operator/cmd/"+program)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it removes what it has half made

@@ -38,13 +38,13 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	return nil
 }
 
-// buildTags are those of the Makefile: without gRPC's pages of traces, and with them
+// BuildTags are those of the Makefile: without gRPC's pages of traces, and with them
 // templates, the linker drops the methods that nobody calls.
-const buildTags = "grpcnotrace"
+const BuildTags = "grpcnotrace"
 
 // projectArgs are those of `go` that build programs of the project into a folder.
 func projectArgs(out string) []string {
-	return []string{"build", "-trimpath", "-tags", buildTags, "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
+	return []string{"build", "-trimpath", "-tags", BuildTags, "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
 }
 
 // copyProgram copies: the next build may write into what is there.

@@ -99,7 +99,7 @@ func (o *preflightOptions) run(ctx context.Context) error {
 	}
 	r := preflightReport{Results: preflight.Turned(preflight.Check(snapshot), policy)}
 	if len(o.only) > 0 {
-		r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(o.only, string(r.ID)) && !snapshot.Blind(r) })
+		r.Results = snapshot.Only(r.Results, func(id preflight.ID) bool { return slices.Contains(o.only, string(id)) })
 	}
 	r.Verdict = preflight.Worst(r.Results)
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.text(w, r) }); err != nil {

@@ -106,8 +106,7 @@ func (o *topologyOptions) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := topologyReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot), Results: preflight.Check(snapshot)}
-	r.Results = slices.DeleteFunc(r.Results, func(r preflight.Result) bool { return !slices.Contains(topologyChecks, r.ID) && !snapshot.Blind(r) })
+	r := topologyReport{Nodes: preflight.Placements(snapshot), Zones: preflight.Zones(snapshot), Results: snapshot.Only(preflight.Check(snapshot), func(id preflight.ID) bool { return slices.Contains(topologyChecks, id) })}
 	if err := o.print(o.out, r, func(w io.Writer) error { return o.checkText(w, r) }); err != nil {
 		return err
 	}
