@@ -494,6 +494,36 @@ func TestAFolderThatCameMeanwhileKeepsItsSignature(t *testing.T) {
 	require.Equal(t, theirs.Node.Data, kept.Node.Data)
 }
 
+// Who signs as he pulls into an archive that another process finishes between two of his
+// looks is told so, and what to do: another name is not what he needs.
+func TestAnArchiveThatCameBetweenTwoLooksIsNamedAsAnothers(t *testing.T) {
+	for _, o := range []Options{{}, {VolumeSize: 60_000}} {
+		b := bundles.New(t, bundles.Options{Seed: 104})
+		path := filepath.Join(t.TempDir(), "a.tar")
+		w, err := CreateFile(path, o)
+		require.NoError(t, err)
+		found, err := w.Tagged(t.Context(), rootOf(b), bundles.Signature(t, rootOf(b), 1).Tag)
+		require.NoError(t, err)
+		require.Nil(t, found)
+
+		other, err := CreateFile(path, o)
+		require.NoError(t, err)
+		b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}
+		require.NoError(t, pull(t.Context(), other, b, 1))
+
+		_, err = w.Tagged(t.Context(), rootOf(b), "sha256-of-another.att")
+		require.NoError(t, err)
+		b.Graph.Attachments = []bundle.Attachment{bundles.Signature(t, rootOf(b), 2)}
+		err = pull(t.Context(), w, b, 1)
+		require.ErrorContains(t, err, "another process has written it meanwhile")
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+
+		late, err := CreateFile(path, o) // it was there before: nobody came between
+		require.NoError(t, err)
+		require.ErrorContains(t, pull(t.Context(), late, b, 1), "it is there already")
+	}
+}
+
 // A split that cannot be finished leaves the parts that it would replace: they may be
 // the only copy.
 func TestASplitThatFailsLeavesTheOldParts(t *testing.T) {

@@ -57,6 +57,31 @@ func (w *FileWriter) openThere() (*File, error) {
 	return a, nil
 }
 
+// seen is what has the names of an archive, whole and in parts; nil where nothing has.
+type seen [2]fs.FileInfo
+
+func seenAt(path string) (s seen) {
+	for i, name := range []string{path, path + parts.Suffix} {
+		s[i], _ = os.Lstat(name) // one that cannot be looked at is told by checkTargets
+	}
+	return s
+}
+
+// same tells whether nobody has written the archive between two looks: a new one is another
+// file, and one that was attached to has another time.
+func (s seen) same(later seen) bool {
+	for i, was := range s {
+		is := later[i]
+		if (was == nil) != (is == nil) {
+			return false
+		}
+		if was != nil && (!os.SameFile(was, is) || was.Size() != is.Size() || !was.ModTime().Equal(is.ModTime())) {
+			return false
+		}
+	}
+	return true
+}
+
 // isThere tells whether the archive is there, whole to the last byte, with all that is
 // attached to the graph. Another one is refused, where it is not to be replaced.
 // finished says that the journal of an interrupted run speaks of an archive that it
@@ -80,7 +105,7 @@ func (w *FileWriter) isThere(ctx context.Context, g *bundle.Graph, finished bool
 	if same {
 		return true, nil
 	}
-	if w.absent {
+	if !w.first.same(seenAt(w.path)) {
 		return false, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: w.path,
 			Hint: "run it again, to add to what is there", Err: errors.New("another process has written it meanwhile")}
 	}
@@ -118,7 +143,6 @@ func (w *FileWriter) Tagged(ctx context.Context, subject image.Digest, tag strin
 	if w.o.Replace {
 		return nil, nil
 	}
-	w.absent = checkTargets(w.path, w.o) == nil
 	a, err := w.openThere()
 	if err != nil || a == nil {
 		return nil, nil //nolint:nilerr // Begin says what is wrong with it

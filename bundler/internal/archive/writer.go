@@ -31,7 +31,7 @@ type FileWriter struct {
 	f       storage
 	fresh   bool // no earlier run left anything
 	whole   bool // the archive is there already; there is nothing to do
-	absent  bool // nothing had the name when its attachments were asked for
+	first   seen // what had the names when the writer was made
 	ours    bool // the journal that was there is about what is written
 	extra   int  // recovery parts that an interrupted run was giving their names
 	journal *journal
@@ -45,7 +45,7 @@ func CreateFile(path string, o Options) (*FileWriter, error) {
 	if err := checkParent(path); err != nil {
 		return nil, err
 	}
-	w := &FileWriter{path: path, o: o}
+	w := &FileWriter{path: path, o: o, first: seenAt(path)}
 	if err := checkTargets(path, o); err != nil {
 		if fault.ReasonOf(err) != fault.Conflict {
 			return nil, err
