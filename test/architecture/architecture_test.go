@@ -25,7 +25,7 @@ var floors = [][]string{
 	{"api/command/columns", "api/fault", "deploy"},
 	{"api/strictyaml", "api/command/flags", "bundler/internal/atomicfile"},
 	{"api/airship/v1", "api/command", "api/image", "api/v1alpha1", "matrix"},
-	{"api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/jumphost", "operator/internal/pages", "operator/internal/revision"},
+	{"api/mirrorset", "api/trust", "matrix/needs", "operator/internal/certificate", "operator/internal/drivers", "operator/internal/jumphost", "operator/internal/pages", "operator/internal/revision"},
 	{"api/bundle", "api/command/trustflags"},
 	{"api/install", "bundler/internal/catalog", "bundler/internal/nodeconfig", "bundler/internal/ondisk", "bundler/internal/parts", "bundler/internal/retry", "bundler/internal/sbom", "bundler/internal/size", "bundler/internal/userfile", "operator/internal/inventory", "operator/internal/privileges", "operator/internal/topology", "operator/internal/render/...", "operator/internal/assess", "operator/internal/source", "operator/internal/controller/condition", "operator/internal/sip/..."},
 	{"operator/internal/plan", "operator/internal/drift", "operator/internal/tracing", "operator/internal/upgrade", "operator/internal/credentials", "operator/internal/logins", "operator/internal/preflight", "bundler/remote", "bundler/internal/run", "bundler/internal/medium", "bundler/internal/matrixfile", "bundler/internal/provenance"},

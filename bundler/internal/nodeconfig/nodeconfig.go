@@ -11,7 +11,6 @@
 package nodeconfig
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 )
 
 // Runtime is what pulls images on a node.
@@ -98,16 +98,13 @@ type repository struct {
 }
 
 func (in Input) repositories() ([]repository, error) {
-	var out []repository
-	for _, ref := range in.Images {
-		to, err := ref.Below(in.Mirror)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, repository{ref.Host(), ref.Repository(), to.Repository()})
+	entries, err := mirrorset.Of(in.Images, in.Mirror)
+	out := make([]repository, len(entries))
+	for i, e := range entries {
+		host, _, _ := strings.Cut(e.Source, "/")
+		out[i] = repository{host, e.Source, e.Mirrors[0]}
 	}
-	slices.SortFunc(out, func(a, b repository) int { return cmp.Compare(a.source, b.source) })
-	return slices.Compact(out), nil
+	return out, err
 }
 
 func hosts(repositories []repository) []string {
@@ -252,29 +249,29 @@ func paths(host string, repositories []repository) string {
 
 func (in Input) openshift(repositories []repository) []File {
 	var b strings.Builder
-	in.mirrorSet(&b, "ImageDigestMirrorSet", "imageDigestMirrors", repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
+	in.mirrorSet(&b, mirrorset.Digests, repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
 # Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted.
 `)
 	if in.Tags {
 		b.WriteString("---\n")
-		in.mirrorSet(&b, "ImageTagMirrorSet", "imageTagMirrors", repositories, `# Images that are named by tag, too. Applying this makes the Machine Config Operator
+		in.mirrorSet(&b, mirrorset.Tags, repositories, `# Images that are named by tag, too. Applying this makes the Machine Config Operator
 # drain and REBOOT the nodes, one after the other.
 `)
 	}
 	return []File{{Name: "mirror-set.yaml", Data: []byte(b.String())}}
 }
 
-func (in Input) mirrorSet(b *strings.Builder, kind, field string, repositories []repository, comment string) {
+func (in Input) mirrorSet(b *strings.Builder, kind mirrorset.Kind, repositories []repository, comment string) {
 	b.WriteString(comment)
 	b.WriteString("# The mirror's login belongs into the cluster's pull secret, its authority into\n# additionalTrustedCA of image.config.openshift.io/cluster.\n")
 	if in.PlainHTTP {
 		fmt.Fprintf(b, "# %s has no TLS: name it in registrySources.insecureRegistries there.\n", in.Mirror.Host())
 	}
-	policy := "AllowContactingSource"
+	policy := mirrorset.AllowContactingSource
 	if in.Only {
-		policy = "NeverContactSource"
+		policy = mirrorset.NeverContactSource
 	}
-	fmt.Fprintf(b, "apiVersion: config.openshift.io/v1\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind, field)
+	fmt.Fprintf(b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: vdo-drivers\nspec:\n  %s:\n", kind.APIVersion(), kind.Kind, kind.Field)
 	for _, r := range repositories {
 		fmt.Fprintf(b, "    - source: %s\n      mirrors:\n        - %s\n      mirrorSourcePolicy: %s\n", quote(r.source), quote(r.mirror), policy)
 	}
