@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -114,7 +115,7 @@ func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 			Hint: "name another folder, that is empty or not there yet", Err: errors.New(why)}
 	}
 	list, err := os.ReadDir(w.path)
-	if errors.Is(err, fs.ErrNotExist) || w.o.Replace || (err == nil && len(list) == 0) {
+	if errors.Is(err, fs.ErrNotExist) || w.o.Replace {
 		return nil
 	}
 	if err != nil {
@@ -122,7 +123,12 @@ func (w *DirWriter) checkFolder(g *bundle.Graph) error {
 	}
 	names := make([]string, 0, len(list))
 	for _, e := range list {
-		names = append(names, e.Name())
+		if !strings.HasPrefix(e.Name(), probePrefix) { // another process is trying the folder now
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil
 	}
 	if !slices.Contains(names, indexName) {
 		if slices.Contains(names, partialDir) || slices.Contains(names, "blobs") {

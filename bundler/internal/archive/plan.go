@@ -122,9 +122,12 @@ func (s *StreamWriter) Plan(ctx context.Context, g *bundle.Graph) ([]ocispec.Des
 	return NewStreamWriter(s.w).Begin(ctx, g)
 }
 
+// probePrefix of the name of a file that only shows that a folder can be written into.
+const probePrefix = ".vdo-bundle-"
+
 // writable tries to make a file in a folder.
 func writable(dir string) error {
-	f, err := os.CreateTemp(dir, ".vdo-bundle-*")
+	f, err := os.CreateTemp(dir, probePrefix+"*")
 	if err != nil {
 		return storageFault("write into", dir, err)
 	}
