@@ -31,7 +31,7 @@ type registries struct {
 	Flags            []string
 }
 
-type site struct{ VCenter, Kubernetes, Kubeconfig string }
+type site struct{ VCenter, Kubernetes, Kubeconfig, Administrator, Password string }
 
 func (d *demo) startRegistries(ctx context.Context) error {
 	manifests := upstream.Find()
@@ -235,30 +235,6 @@ func (d *demo) tamper(ctx context.Context) error {
 		words(`kubectl -n `+namespace+` get driverbundle site -o jsonpath={.status.conditions[?(@.type=="Ready")].message}{"\n"}`),
 		words("kubectl -n "+namespace+" get vdoconfigs"),
 	)
-}
-
-// wait leaves the world running.
-func (d *demo) wait(ctx context.Context) error {
-	d.out.heading("KEEP is set: the good bundle goes back under its tag")
-	if err := d.sequence(ctx, d.isolated,
-		words("vdo-bundle push drivers2.tar "+d.reference()+" --key vdo.pub --ca-file mirror-ca.crt"),
-		words("kubectl -n "+namespace+" annotate driverbundle site reconcile.vdo.vmware.com/requestedAt=back --overwrite"),
-		words("kubectl -n "+namespace+" wait --for=condition=Ready driverbundle/site --timeout=60s"),
-	); err != nil {
-		return err
-	}
-	d.out.heading("Everything goes on running until Ctrl-C. To look at it, in another terminal:")
-	d.out.say("cd %s   # drivers.tar, vdo.pub, site.yaml; ../connected has vdo.key", d.path("site"))
-	d.out.say("export PATH=%s:$PATH", strings.Join(d.isolated.Path, ":"))
-	d.out.say("export KUBECONFIG=%s", d.path("site/cluster/kubeconfig"))
-	d.out.say("export DOCKER_CONFIG=%s", d.path("site/docker"))
-	d.out.say("mirror   %s, CA %s", d.registries.Mirror, d.path("site/mirror-ca.crt"))
-	d.out.say("vCenter  %s, CA %s", d.site.VCenter, d.path("site/vcenter-ca.crt"))
-	d.out.say("operator log %s", d.path("vdo-operator.log"))
-	d.out.say("kubectl -n %s get driverbundles,vspherecloudconfigs,vdoconfigs", namespace)
-	d.out.say("vdoctl status")
-	<-ctx.Done()
-	return nil
 }
 
 // explain shows what a person would look at after a failure.

@@ -113,12 +113,17 @@ func isExecutable(path string) bool {
 func CommandLine(name string, args []string) string {
 	words := []string{name}
 	for _, a := range args {
-		if a == "" || strings.ContainsAny(a, " '\"$*?<>|&;(){}[]\\") {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		words = append(words, a)
+		words = append(words, Quote(a))
 	}
 	return strings.Join(words, " ")
+}
+
+// Quote is a word as a person would type it.
+func Quote(word string) string {
+	if word == "" || strings.ContainsAny(word, " \t\n'\"`$*?~#!<>|&;(){}[]\\") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }
 
 // locked is a writer that two streams share.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
@@ -36,7 +37,10 @@ func run(dir string, o site.ResourceOptions) error {
 	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(s.Resources(o)), 0o600); err != nil {
 		return err
 	}
-	err = world.Serve(map[string]any{"vcenter": s.VCenter.Address(), "kubernetes": s.Cluster.Version(), "kubeconfig": s.Cluster.Kubeconfig()})
+	err = world.Serve(map[string]any{
+		"vcenter": s.VCenter.Address(), "administrator": vcenter.Administrator.Username, "password": vcenter.Administrator.Password,
+		"kubernetes": s.Cluster.Version(), "kubeconfig": s.Cluster.Kubeconfig(),
+	})
 	if last := s.Drivers.Err(); last != nil {
 		err = errors.Join(err, fmt.Errorf("the drivers that stand in: %w", last))
 	}
