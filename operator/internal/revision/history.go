@@ -111,7 +111,7 @@ func (h History) Begin(r Revision, b Beginning) History {
 	if wishedFor(b.Attempt.Retry) == rec.Name() {
 		out.Wish = b.Attempt.Retry
 	}
-	return out.with(rec)
+	return out.With(rec)
 }
 
 // Adopt notes what an earlier program installed; where all of it was seen rolled out it
@@ -123,7 +123,31 @@ func (h History) Adopt(r Revision, complete bool, b Beginning) History {
 	}
 	out := h.clone()
 	out.Current, out.Last = rec.Number, rec.Number
-	return out.with(rec)
+	return out.With(rec)
+}
+
+// Recall puts in what is remembered elsewhere of a history that was lost: records, and the name
+// of the one in force, "" for none. A wish that there is for one that failed counts as acted on:
+// it may have been.
+func (h History) Recall(all []Record, inForce, wish string) History {
+	out := h.clone()
+	for _, r := range all {
+		out = out.With(r)
+		out.Last = max(out.Last, r.Number)
+		if r.Name() == inForce {
+			out.Current = r.Number
+		}
+		if r.Failed() && wishedFor(wish) == r.Name() {
+			out.Wish = wish
+		}
+	}
+	slices.SortFunc(out.Records, func(a, b Record) int { return cmp.Compare(a.Number, b.Number) })
+	cur, ok := out.InForce()
+	cur.Returned = slices.ContainsFunc(all, func(r Record) bool { return r.Outcome == RolledBack && r.Number > cur.Number })
+	if ok {
+		return out.With(cur)
+	}
+	return out
 }
 
 // leave notes that another one takes the place of the one in force.
@@ -133,7 +157,7 @@ func (h History) leave(now time.Time) History {
 		was.Outcome, was.Reason, was.Since = Superseded, "another revision took its place before it was healthy", now
 	}
 	if was.Gate = nil; ok {
-		return h.with(was)
+		return h.With(was)
 	}
 	return h.clone()
 }
@@ -146,7 +170,7 @@ func (h History) Fail(reason string, now time.Time) History {
 		return h
 	}
 	rec.Outcome, rec.Reason, rec.Since, rec.Healthy, rec.Gate = Failed, reason, now, time.Time{}, nil
-	return h.with(rec)
+	return h.With(rec)
 }
 
 // RollBack puts an earlier revision back in force.
@@ -159,7 +183,7 @@ func (h History) RollBack(to string, now time.Time) History {
 	was.Outcome, was.Since, was.Gate = RolledBack, now, nil
 	target.Outcome, target.Since, target.Returned, target.Gate, target.Canary = Progressing, now, true, nil, nil
 	target.Reason = "put back in the place of " + was.Name()
-	out := h.with(was).with(target)
+	out := h.With(was).With(target)
 	out.Current = target.Number
 	return out
 }
@@ -174,7 +198,7 @@ func (h History) Succeed(now time.Time) History {
 	if !rec.Returned {
 		rec.Reason = ""
 	}
-	return h.with(rec)
+	return h.With(rec)
 }
 
 // Seal seals the revision in force anew, which was found to be r and trusted: after its key
@@ -185,9 +209,8 @@ func (h History) Seal(r Revision, now time.Time, key []byte) History {
 	if !ok || rec.Sealed(key) || !rec.Same(r) {
 		return h
 	}
-	rec.Revision, rec.Made = r, now
-	rec.Seal = rec.sealOf(key)
-	return h.with(rec)
+	rec.Revision = r
+	return h.With(rec.SealedAt(now, key))
 }
 
 // WithGate notes how far the revision in force has come.
@@ -197,7 +220,7 @@ func (h History) WithGate(g Gate) History {
 		return h
 	}
 	rec.Gate = &g
-	return h.with(rec)
+	return h.With(rec)
 }
 
 // WithImageNames notes how pods name the images of the revision in force.
@@ -207,7 +230,7 @@ func (h History) WithImageNames(names v1alpha1.ImageNames) History {
 		return h
 	}
 	rec.ImageNames = names
-	return h.with(rec)
+	return h.With(rec)
 }
 
 // WithCanary notes how the revision in force fares on the nodes that have it first.
@@ -217,7 +240,7 @@ func (h History) WithCanary(c Canary) History {
 		return h
 	}
 	rec.Canary = &c
-	return h.with(rec)
+	return h.With(rec)
 }
 
 // Targets returns what the revision in force can be gone back from to, the last one that
@@ -292,7 +315,8 @@ func (h History) clone() History {
 	return h
 }
 
-func (h History) with(rec Record) History {
+// With returns the history with a record put in, or replaced by its number.
+func (h History) With(rec Record) History {
 	out := h.clone()
 	for i := range out.Records {
 		if out.Records[i].Number == rec.Number {

@@ -9,7 +9,8 @@
 // # Where it is kept
 //
 // The [History] is a part of the inventory, which is written before anything else is and
-// kept twice: a status that is lost loses no failure. Beside it each revision that is
+// kept twice: a status that is lost loses no failure. Where the inventory is lost, what the
+// status has of it is recalled, see [History.Recall]. Beside it each revision that is
 // retained has an immutable ConfigMap (see [ConfigMapName]) of what it consists of, a
 // [Manifest] under the key [DataKey]; and the copy of its bundle stays in the cluster as
 // long as the ConfigMap is there. So neither repair nor rollback needs the mirror.
@@ -65,9 +66,13 @@ type Revision struct {
 	// Releases in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
 	// Contents are hashes of what the bundle has of each driver's release, by driver:
-	// bundles that have the same of it roll nothing out.
+	// bundles that have the same of it roll nothing out. See [Unknown].
 	Contents map[string]string `json:"contents,omitempty"`
 }
+
+// Unknown is the content of a driver's release that nobody knows any more: it is another one
+// than all that are known.
+const Unknown = "unknown"
 
 // Hash identifies the bundle's digest and the releases.
 func (r Revision) Hash() string {
@@ -136,6 +141,12 @@ func (r Record) Name() string { return r.Revision.Name(r.Number) }
 // Sealed tells whether the seal is good.
 func (r Record) Sealed(key []byte) bool {
 	return len(key) > 0 && hmac.Equal([]byte(r.Seal), []byte(r.sealOf(key)))
+}
+
+// SealedAt returns the record sealed under a key, as one that was found trusted at a time.
+func (r Record) SealedAt(now time.Time, key []byte) Record {
+	r.Made, r.Seal = now, r.sealOf(key)
+	return r
 }
 
 // sealOf returns the seal of a record under a key: of all that decides what is installed

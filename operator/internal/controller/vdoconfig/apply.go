@@ -173,7 +173,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if err := a.record(ctx, wide); err != nil {
 		return err
 	}
-	a.tellRevision(was.Memory().Revisions, wide.Memory().Revisions)
+	a.tellRevision(a.site.knownBefore(), wide.Memory().Revisions)
 	return a.dropRevisions(ctx, was, wide)
 }
 

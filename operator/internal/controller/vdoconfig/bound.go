@@ -36,12 +36,16 @@ func bound(st *v1alpha1.VDOConfigStatus) {
 	for text := range why {
 		*text = condition.Cut(*text, maxWhy)
 	}
+	whole := map[*string]bool{&st.Bundle: true} // what is read again
+	for i := range st.Revisions {
+		whole[&st.Revisions[i].Bundle], whole[&st.Revisions[i].Releases] = true, true
+	}
 	for _, limit := range textLimits {
 		if small(st) {
 			return
 		}
 		eachText(reflect.ValueOf(st).Elem(), func(text *string) {
-			if !why[text] && text != &st.Bundle { // which is read again
+			if !why[text] && !whole[text] {
 				*text = condition.Cut(*text, limit)
 			}
 		})

@@ -123,6 +123,14 @@ func healthDeadline(config *v1alpha1.VDOConfig) time.Duration {
 	return 0
 }
 
+// knownBefore is the history before anything was done in this pass.
+func (s *site) knownBefore() revision.History {
+	if s.historyLost() {
+		return s.revisions.history // nothing became of any that is recalled
+	}
+	return s.inventory.Memory().Revisions
+}
+
 // tellRevision tells what became of revisions.
 func (p *pass) tellRevision(was, now revision.History) {
 	for _, r := range now.Records {
@@ -152,8 +160,9 @@ func (p *pass) tellRevision(was, now revision.History) {
 	}
 }
 
-// maxRevisions is how many revisions the status lists.
-const maxRevisions = 12
+// maxRevisions is how many revisions the status lists: all that are remembered, since they are
+// recalled from there where the inventory is lost.
+const maxRevisions = 24
 
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	h := p.inventory.Memory().Revisions

@@ -70,7 +70,14 @@ func (s *site) seenVCenters() []revision.VCenter {
 			versions[name] = v.Version.String()
 		}
 	}
-	return upgrade.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
+	seen := upgrade.SeenVCenters(s.inventory.Memory().Seen, names, versions, s.at0())
+	if c := s.config.Status.Candidate; s.historyLost() && c != nil && c.Reason == string(upgrade.Interlocked) {
+		// since when they are of these versions is lost too, and may be what it waits for
+		for i := range seen {
+			seen[i].Changed = s.at0()
+		}
+	}
+	return seen
 }
 
 // sentences joins those that are not empty.

@@ -62,10 +62,21 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 		return was.unkept
 	}
 	p.tellRejected(was.Rejected)
+	p.tellLost(was)
 	*was = record{key: was.key, missing: was.missing,
 		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true}}
 	p.inventory = inv
 	return nil
+}
+
+// tellLost tells that nobody's record was there, once it is made again.
+func (p *pass) tellLost(was *record) {
+	if was.Found || !p.site.historyLost() {
+		return
+	}
+	names := inventory.VDOConfigs
+	p.Recorder.Eventf(p.config, nil, "Warning", string(fault.NotFound), "Repair", "ConfigMaps %s and %s, the records of what is installed, were deleted: they are written again from what runs and what the status knew of revisions",
+		names.ConfigMap(p.name.Name), names.Copy(p.name.Name))
 }
 
 // tellRejected tells of copies that were not the operator's, once they are written again.

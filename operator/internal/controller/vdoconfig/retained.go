@@ -35,7 +35,7 @@ func (g *gatherer) keep(ctx context.Context, rec revision.Record) error {
 	if was := g.config.Status.Revision; was != "" && was != rec.Name() {
 		if err := g.trusts(ctx, rec); err != nil {
 			g.revisions.doubted = true
-			return fault.Join(&fault.Error{Reason: fault.Untrusted, Op: "open", Subject: "revision " + rec.Name(), Err: errOtherInForce, Hint: "it is not installed from"}, err)
+			return fault.Join(unopened(rec, fault.Untrusted, errOtherInForce), err)
 		}
 	}
 	o, err := g.openRevision(ctx, rec)
@@ -105,12 +105,14 @@ func (g *gatherer) unfit(doc *matrix.Document, rec revision.Record) string {
 // openRevision opens the bundle of a revision whose seal is good: the copy in the cluster,
 // or the mirror.
 func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*opened, error) {
-	bad := func(reason fault.Reason, why error) (*opened, error) {
-		return nil, &fault.Error{Reason: reason, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
-	}
 	if !rec.Sealed(g.hash) {
-		return bad(fault.Untrusted, errors.New("its seal is not the operator's"))
+		return nil, unopened(rec, fault.Untrusted, errors.New("its seal is not the operator's"))
 	}
+	return g.openBundleOf(ctx, rec)
+}
+
+// openBundleOf opens the bundle of a revision, whether or not that may be installed from.
+func (g *gatherer) openBundleOf(ctx context.Context, rec revision.Record) (*opened, error) {
 	if g.bundle.reference() == rec.Bundle {
 		return g.bundle, nil
 	}
@@ -123,9 +125,13 @@ func (g *gatherer) openRevision(ctx context.Context, rec revision.Record) (*open
 		return nil, err
 	}
 	if missing := missingIn(o, rec); missing != "" {
-		return bad(fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
+		return nil, unopened(rec, fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
 	}
 	return o, nil
+}
+
+func unopened(rec revision.Record, reason fault.Reason, why error) error {
+	return &fault.Error{Reason: reason, Op: "open", Subject: "revision " + rec.Name(), Err: why, Hint: "it is not installed from"}
 }
 
 // prove holds the bundles that were opened by what the inventory says against the seals of
@@ -220,8 +226,11 @@ func missingIn(o *opened, rec revision.Record) string {
 func (a *applier) keepRevisions(ctx context.Context, h revision.History) error {
 	cur, ok := h.InForce()
 	was := a.inventory.Memory().Revisions
-	if known, _ := was.InForce(); !ok || (known.Number == cur.Number && known.Seal == cur.Seal) {
+	switch known, _ := was.InForce(); {
+	case !ok, known.Number == cur.Number && known.Seal == cur.Seal:
 		return nil
+	case cur.Seal == "" && a.site.historyLost():
+		return nil // what is kept of it bears a seal, and keeps the copy of its bundle
 	}
 	m := revision.ManifestOf(cur, a.objects())
 	m.CloudProvider, m.StorageProvider = a.rendering.spec.CloudProvider, a.rendering.spec.StorageProvider

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -118,61 +117,6 @@ func (g *gatherer) needsNoConsent(ctx context.Context, facts upgrade.Facts, cur 
 
 func sameVersions(a, b revision.Revision) bool {
 	return !slices.ContainsFunc(a.Drivers(), func(d string) bool { return b.Version(d) != "" && b.Version(d) != a.Version(d) })
-}
-
-// historyOf is what is remembered, or, of an installation that has no history yet, what
-// runs. That is sealed only once its bundle is trusted: the inventory alone names it.
-func (g *gatherer) historyOf(ctx context.Context) revision.History {
-	h := g.inventory.Memory().Revisions
-	h.Last = max(h.Last, highestRevision(&g.config.Status)) // of an inventory that was lost
-	cur, known := h.InForce()
-	if g.inventory.Len() == 0 || (known && cur.Seal != "") {
-		return h
-	}
-	rev, complete := g.running()
-	if rev.Bundle == "" || len(rev.Releases) == 0 {
-		return h
-	}
-	if !known {
-		h = h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Attempt: g.attempt()})
-	}
-	if g.trusts(ctx, revision.Record{Revision: rev, Made: g.at0()}) != nil {
-		return h
-	}
-	return h.Seal(rev, g.at0(), g.hash)
-}
-
-// running is what runs as a revision, and whether all of it was seen rolled out.
-func (g *gatherer) running() (rev revision.Revision, complete bool) {
-	rev = revision.Revision{Bundle: lastFrom(g.config, g.inventory), Source: g.bundle.source.Name, Contents: map[string]string{}}
-	complete = true
-	for _, d := range inOrder {
-		v, there := g.installed[d]
-		if !there || !g.runs(d) {
-			continue
-		}
-		id := matrix.ReleaseID{Driver: d, Version: v}.String()
-		rev.Releases = append(rev.Releases, id)
-		if made := g.contentOf(id); made != "" {
-			rev.Contents[string(d)] = made
-		}
-		complete = complete && g.inventory.Complete(d) == v.String()
-	}
-	return rev, complete
-}
-
-// contentOf is what the objects of a release were made of, "" where they do not agree.
-func (g *gatherer) contentOf(release string) string {
-	all := map[string]bool{}
-	for _, e := range g.inventory.Entries() {
-		if _, made, _ := strings.Cut(e.Content, "/"); e.Release == release {
-			all[made] = true
-		}
-	}
-	if len(all) != 1 {
-		return ""
-	}
-	return slices.Collect(maps.Keys(all))[0]
 }
 
 // at0 is the time of the pass as it is written down.

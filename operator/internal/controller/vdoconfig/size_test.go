@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // A status stays below 100 KiB, however large the cluster, whatever is amiss in it, and
@@ -68,12 +69,22 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	for range maxDrift {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Name: long[:200], Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
+	var history revision.History
+	for i := range 24 {
+		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", long[:255], i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
+		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
+	}
+	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
 	p.Record(p.config)
 	size, err := json.Marshal(p.config.Status)
 	require.NoError(t, err)
 	require.Less(t, len(size), 100<<10)
 	require.Contains(t, p.config.Status.NodesReady, "/5000")
+	require.Len(t, p.config.Status.Revisions, 24)
+	for i, r := range p.config.Status.Revisions {
+		require.Equal(t, history.Records[i].Bundle, r.Bundle, "it is read again")
+	}
 	csi := ""
 	for _, d := range p.config.Status.Drivers {
 		if d.Driver == "csi" {

@@ -1,0 +1,183 @@
+package vdoconfig
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+)
+
+// The history of revisions is a part of the inventory: who may delete ConfigMaps deletes it. The
+// status, which is written under another right, has enough of it that losing it lets no upgrade
+// begin that waited, and none be tried again that failed. What it says is believed as far as it
+// holds something back. What is in force by it alone is sealed, and so installed from or gone
+// back to, only where its bundle is trusted now.
+
+// historyOf is what is remembered, or, of an installation that has no history yet, what
+// runs. That is sealed only once its bundle is trusted: the inventory alone names it.
+func (g *gatherer) historyOf(ctx context.Context) revision.History {
+	h := g.inventory.Memory().Revisions
+	h.Last = max(h.Last, highestRevision(&g.config.Status)) // of an inventory that was lost
+	if g.historyLost() {
+		return g.recalled(ctx, h)
+	}
+	cur, known := h.InForce()
+	if g.inventory.Len() == 0 || (known && cur.Seal != "") {
+		return h
+	}
+	rev, complete := g.running()
+	if rev.Bundle == "" || len(rev.Releases) == 0 {
+		return h
+	}
+	if !known {
+		h = h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Attempt: g.attempt()})
+	}
+	if g.trusts(ctx, revision.Record{Revision: rev, Made: g.at0()}) != nil {
+		return h
+	}
+	if slices.Contains(slices.Collect(maps.Values(cur.Contents)), revision.Unknown) {
+		made, err := g.contentsOf(ctx, cur)
+		if err != nil {
+			return h
+		}
+		rev.Contents = made
+	}
+	return h.Seal(rev, g.at0(), g.hash)
+}
+
+// historyLost tells whether there is no record of what the status knows to have been installed.
+func (s *site) historyLost() bool {
+	st := &s.config.Status
+	return s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records) == 0 && (st.Revision != "" || st.Bundle != "")
+}
+
+// recalled is the history as the status has it. In force is what was, where that runs or had not
+// been seen healthy yet; else what runs.
+func (g *gatherer) recalled(ctx context.Context, h revision.History) revision.History {
+	st := &g.config.Status
+	var all []revision.Record
+	for i := range st.Revisions {
+		if rec, ok := g.recordOf(&st.Revisions[i]); ok {
+			all = append(all, rec)
+		}
+	}
+	h = h.Recall(all, st.Revision, g.attempt().Retry)
+	cur, known := h.InForce()
+	if rev, complete := g.running(); (!known || !g.agrees(cur)) && rev.Bundle != "" && len(rev.Releases) > 0 {
+		h = h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Attempt: g.attempt()})
+	}
+	for _, rec := range h.Retained(historyLimit(&g.config.Spec)) {
+		h = h.With(g.recalledOne(ctx, rec, rec.Number == h.Current))
+	}
+	return h
+}
+
+// recallReason is what the status says of a revision that is in force by what it says itself.
+const recallReason = "the records of what is installed were deleted; it is in force by what the status knew and what runs"
+
+// recordOf is the record of what the status says of a revision; false where its name does not
+// fit what it is said to be of, as where that was cut.
+func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool) {
+	rec := revision.Record{
+		Number:   revisionNumber(row.Name),
+		Revision: revision.Revision{Bundle: row.Bundle, Source: g.bundle.source.Name, Releases: strings.Split(row.Releases, ", "), Contents: map[string]string{}},
+		Outcome:  revision.Outcome(row.Outcome), Reason: row.Reason, Made: row.MadeAt.UTC(), Since: row.Since.UTC(), Attempt: g.attempt(),
+	}
+	if rec.Outcome == revision.Healthy {
+		rec.Healthy = rec.Since
+	}
+	if row.ApprovedAt != nil {
+		rec.Approval = &revision.Approval{By: row.ApprovedBy, Seen: row.ApprovedAt.UTC()}
+	}
+	if c := g.config.Status.Canary; c != nil && c.Revision == row.Name {
+		rec.Canary = &revision.Canary{} // its time begins anew
+	}
+	return rec, rec.Name() == row.Name
+}
+
+// agrees tells whether a revision is what runs, as far as it is seen, or is on its way to be.
+func (s *site) agrees(cur revision.Record) bool {
+	if cur.Outcome == revision.Progressing || cur.Failed() {
+		return true
+	}
+	return !slices.ContainsFunc(cur.Drivers(), func(d string) bool {
+		v, there := s.installed[matrix.Driver(d)]
+		return there && v.String() != cur.Version(d)
+	})
+}
+
+// recalledOne is a revision with what its bundle has of its releases, sealed where that is
+// trusted now. Where it cannot be read it is another one's than any that comes.
+func (g *gatherer) recalledOne(ctx context.Context, rec revision.Record, inForce bool) revision.Record {
+	if inForce && rec.Reason == "" {
+		rec.Reason = recallReason
+	}
+	made, err := g.contentsOf(ctx, rec)
+	if err != nil {
+		for _, d := range rec.Drivers() {
+			rec.Contents[d] = revision.Unknown
+		}
+		return rec
+	}
+	rec.Contents = made
+	if now := (revision.Record{Revision: rec.Revision, Made: g.at0()}); g.trusts(ctx, now) == nil {
+		rec = rec.SealedAt(g.at0(), g.hash)
+	}
+	return rec
+}
+
+// contentsOf are hashes of what the bundle of a revision has of its releases, by driver.
+func (g *gatherer) contentsOf(ctx context.Context, rec revision.Record) (map[string]string, error) {
+	o, err := g.openBundleOf(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	d := decision{from: o}
+	for _, text := range rec.Releases {
+		id, err := matrix.ParseReleaseID(text)
+		if err != nil {
+			return nil, err
+		}
+		d.releases = append(d.releases, id)
+	}
+	rev, err := revisionOf(d)
+	return rev.Contents, err
+}
+
+// running is what runs as a revision, and whether all of it was seen rolled out.
+func (g *gatherer) running() (rev revision.Revision, complete bool) {
+	rev = revision.Revision{Bundle: lastFrom(g.config, g.inventory), Source: g.bundle.source.Name, Contents: map[string]string{}}
+	complete = true
+	lost := g.historyLost()
+	for _, d := range inOrder {
+		v, there := g.installed[d]
+		if !there || (!lost && !g.runs(d)) {
+			continue
+		}
+		id := matrix.ReleaseID{Driver: d, Version: v}.String()
+		rev.Releases = append(rev.Releases, id)
+		if made := g.contentOf(id); made != "" {
+			rev.Contents[string(d)] = made
+		}
+		complete = complete && g.inventory.Complete(d) == v.String()
+	}
+	return rev, complete
+}
+
+// contentOf is what the objects of a release were made of, "" where they do not agree.
+func (g *gatherer) contentOf(release string) string {
+	all := map[string]bool{}
+	for _, e := range g.inventory.Entries() {
+		if _, made, _ := strings.Cut(e.Content, "/"); e.Release == release {
+			all[made] = true
+		}
+	}
+	if len(all) != 1 {
+		return ""
+	}
+	return slices.Collect(maps.Keys(all))[0]
+}

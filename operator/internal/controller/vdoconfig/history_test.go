@@ -1,0 +1,137 @@
+package vdoconfig
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// shelf has bundles by digest.
+type shelf map[string]*opened
+
+func (s shelf) Contents(_ context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error) {
+	o, ok := s[b.Status.Digest]
+	if !ok {
+		return nil, because(fault.Unreachable)
+	}
+	c := *o.contents
+	c.Matrix = matrix.Default()
+	return &c, nil
+}
+
+// row is what a status says of a revision.
+func row(number int, digest, releases string, outcome revision.Outcome) v1alpha1.RevisionStatus {
+	rev := revision.Revision{Bundle: "mirror.site/vdo@" + digest, Releases: []string{releases}}
+	at := metav1.NewTime(time.Date(2026, 8, 1, 12, number, 0, 0, time.UTC))
+	return v1alpha1.RevisionStatus{Name: rev.Name(number), Bundle: rev.Bundle, Releases: releases, Outcome: string(outcome), Reason: "as it was", MadeAt: at, Since: at}
+}
+
+// Where both records are lost the status holds back what they held back, and puts nothing in
+// force that nobody trusts now.
+func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	last := row(1, "sha256:last", "csi@3.5.1", revision.Healthy)
+	newer := row(2, "sha256:new", "csi@3.7.3", revision.RolledBack)
+	for name, c := range map[string]struct {
+		rows     []v1alpha1.RevisionStatus
+		current  int // of rows; 0: none
+		edit     func(g *gatherer)
+		inForce  string // its name, "" for none
+		outcome  revision.Outcome
+		unsealed bool
+		action   upgrade.Action // while no window is open
+		reason   upgrade.Reason
+	}{
+		"a first installation":          {edit: func(g *gatherer) { g.config.Status, g.installed = v1alpha1.VDOConfigStatus{}, nil }, action: upgrade.Proceed},
+		"somebody else's is taken over": {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{} }, action: upgrade.Proceed},
+		"a first installation that was killed": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:new", "csi@3.7.3", revision.Progressing)}, current: 1,
+			edit: func(g *gatherer) { g.installed = nil }, inForce: row(1, "sha256:new", "csi@3.7.3", "").Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"an upgrade waits":       {rows: []v1alpha1.RevisionStatus{last}, current: 1, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"it is built anew":       {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: anew, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"it has the same of all": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: alike, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Proceed},
+		"what was cannot be read": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: func(g *gatherer) { alike(g); g.Store = shelf{} },
+			inForce: last.Name, outcome: revision.Healthy, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"what was is not trusted now": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: func(g *gatherer) { g.Trust = nobody{} },
+			inForce: last.Name, outcome: revision.Healthy, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"an upgrade was gone back from": {rows: []v1alpha1.RevisionStatus{last, newer}, current: 1, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Hold, reason: upgrade.Failed},
+		"likewise, after a wish": {rows: []v1alpha1.RevisionStatus{last, newer}, current: 1, edit: func(g *gatherer) {
+			g.config.Annotations = map[string]string{v1alpha1.AnnotationRetry: newer.Name + " once more"}
+		}, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Hold, reason: upgrade.Failed},
+		"one that failed stays": {rows: []v1alpha1.RevisionStatus{last, row(2, "sha256:new", "csi@3.7.3", revision.Failed)}, current: 2, edit: func(g *gatherer) { g.installed[matrix.CSI] = mustVersion("3.7.3") },
+			inForce: newer.Name, outcome: revision.Failed, action: upgrade.RollBack, reason: upgrade.Failed},
+		"one that was begun is ended": {rows: []v1alpha1.RevisionStatus{last, row(2, "sha256:new", "csi@3.7.3", revision.Progressing)}, current: 2,
+			inForce: newer.Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"another one runs": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: func(g *gatherer) { g.installed[matrix.CSI] = mustVersion("3.3.1") },
+			inForce: row(2, "sha256:last", "csi@3.3.1", "").Name, outcome: revision.Superseded, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"no revision is known": {inForce: row(1, "sha256:last", "csi@3.5.1", "").Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"its text was cut": {rows: []v1alpha1.RevisionStatus{{Name: last.Name, Bundle: last.Bundle[:20], Releases: last.Releases, Outcome: last.Outcome}}, current: 1,
+			inForce: row(2, "sha256:last", "csi@3.5.1", "").Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := &v1alpha1.DriverBundle{}
+			site.Namespace, site.Name = "ns", "site"
+			g := &gatherer{site: *withCSI(t)}
+			g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: nobody{"sha256:last": true, "sha256:new": true},
+				Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
+			g.name.Namespace, g.config.Namespace, g.hash, g.inventory = "ns", "ns", []byte("key"), inventory.Inventory{}
+			g.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Revisions: c.rows}
+			if c.current > 0 {
+				g.config.Status.Revision = c.rows[c.current-1].Name
+			}
+			if c.edit != nil {
+				c.edit(g)
+			}
+			h := g.historyOf(t.Context())
+			cur, ok := h.InForce()
+			require.Equal(t, c.inForce != "", ok)
+			if ok {
+				require.Equal(t, c.inForce, cur.Name())
+				require.Equal(t, c.outcome, cur.Outcome)
+				require.Equal(t, !c.unsealed, cur.Sealed(g.hash))
+				require.NotEmpty(t, cur.Reason, "it is told")
+			}
+			all := decision{from: g.bundle}
+			for _, r := range g.bundle.contents.Lock.Releases {
+				all.releases = append(all.releases, matrix.ReleaseID{Driver: r.Driver, Version: r.Version})
+			}
+			candidate, err := revisionOf(all)
+			require.NoError(t, err)
+			got := upgrade.Decide(upgrade.Facts{Now: g.at0(), History: h, Candidate: &candidate, Running: g.installed, Attempt: g.attempt(), Policy: upgrade.Policy{Windows: never(t)}})
+			require.Equal(t, c.action, got.Action, got.Message)
+			require.Equal(t, c.reason, got.Reason)
+		})
+	}
+}
+
+// anew has the accepted bundle be of the release that runs, built anew.
+func anew(g *gatherer) {
+	alike(g)
+	g.bundle.contents.Lock.Releases[0].Images = map[string]string{"driver": "another"}
+}
+
+// alike has it have the same of that release.
+func alike(g *gatherer) {
+	g.bundle.contents = &bundle.Contents{Lock: &bundle.Lock{Releases: []bundle.Release{g.last.contents.Lock.Releases[0]}}}
+}
+
+// never is a window that is not open.
+func never(t *testing.T) []upgrade.Window {
+	t.Helper()
+	w, err := upgrade.ParseWindow(v1alpha1.UpgradeWindow{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}})
+	require.NoError(t, err)
+	return []upgrade.Window{w}
+}
