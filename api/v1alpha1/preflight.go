@@ -49,7 +49,8 @@ type PreflightCheck struct {
 
 // PreflightStatus is what the checks found.
 type PreflightStatus struct {
-	// CheckedAt is when the cluster and the vCenters were last looked at.
+	// CheckedAt is when the cluster and the vCenters were last looked at. Without it what is
+	// found here is of the bundle alone: they were not looked at.
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
 	// Question identifies the configuration that was checked.

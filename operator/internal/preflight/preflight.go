@@ -47,7 +47,8 @@
 //	image-mirror-set       block install  on OpenShift, with imageNames Upstream: do mirror sets lead to the bundle's place
 //
 // The last ones, of what the bundle holds ([CheckImages]), ask nobody: they are made at each
-// pass, and hold back drivers that no vCenter has to do with too.
+// pass, whether or not cluster and vCenters have answered, and hold back drivers that no vCenter
+// has to do with too.
 //
 // A result names the first [MaxObjects] objects, how many there are, and the drivers that
 // it concerns. What results keep back of a driver is [Gate]: BlockUpgrade another release,

@@ -36,7 +36,7 @@ func (o *statusOptions) checks(l *lines, s statusReport) {
 // screen where it changes.
 func (o *statusOptions) lookedAt(p *v1alpha1.PreflightStatus, now *v1alpha1.RevisionStatus) string {
 	if p.CheckedAt == nil {
-		return ""
+		return ", of what the bundle holds alone: cluster and vCenters were not looked at"
 	}
 	text := ", at " + when(*p.CheckedAt)
 	if ago := o.now().Sub(p.CheckedAt.Time); !o.watch && ago > 0 {

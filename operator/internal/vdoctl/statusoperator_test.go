@@ -124,6 +124,12 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 	out, _ = s.run("status", "-o", "json")
 	require.Contains(t, out, `"rolledOut": {`)
 
+	s.status(func(st *v1alpha1.VDOConfigStatus) {
+		st.Preflight = &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{{ID: "image-platform", Action: "BlockInstall", Found: "for other nodes"}}}
+	})
+	out, _ = s.run("status")
+	require.Contains(t, strings.Join(strings.Fields(out), " "), "checks 0 passed, of what the bundle holds alone: cluster and vCenters were not looked at block image-platform: for other nodes")
+
 	why := "revision r2-22222222 is not healthy yet: all is well since T, and it counts as healthy where that stays so until U"
 	s.status(func(st *v1alpha1.VDOConfigStatus) {
 		st.Revisions[1].Outcome = "Progressing"

@@ -31,7 +31,8 @@ type Checks interface {
 // checks are what is known of what the drivers need, and what that keeps back. The zero
 // value, where nobody checks, keeps back nothing.
 type checks struct {
-	// status is what was found, as it is recorded; nil where nothing was yet.
+	// status is what was found, as it is recorded; nil where nothing was yet. Without CheckedAt
+	// it is what was found of the bundle alone.
 	status *v1alpha1.PreflightStatus
 	// pending is set where what is asked for now was not checked yet.
 	pending bool
@@ -39,8 +40,17 @@ type checks struct {
 	// kept are drivers that run and whose configuration is not what is asked for, for the
 	// sake of a check.
 	kept map[matrix.Driver]bool
-	made bool // somebody checks
+	made bool // somebody checks cluster and vCenters
+	// bundle is what the checks of what the bundle holds found at this pass, if bundleChecked.
+	bundle        []preflight.Result
+	bundleChecked bool
 }
+
+// answered tells whether cluster and vCenters were checked for what is asked for now.
+func (c *checks) answered() bool { return c.made && !c.pending }
+
+// told tells whether there is anything to record: else the status stays as it is.
+func (c *checks) told() bool { return c.made || c.bundleChecked }
 
 // checked are the drivers that checks of cluster and vCenters are about. Those of what the
 // bundle holds are about any.
@@ -179,20 +189,29 @@ func (s *site) placesNow(was map[string]string, r rendering) map[string]string {
 // checkHolds are why checks keep new releases of drivers back: pure.
 func (s *site) checkHolds() map[matrix.Driver]error {
 	all := map[matrix.Driver]error{}
-	if !s.checks.made {
-		return all
-	}
 	for _, d := range inOrder {
-		h := s.checks.holds[d]
-		_, there := s.installed[d]
-		switch {
-		case s.checks.pending && slices.Contains(checked, d):
-			all[d] = awaited(beingChecked)
-		case there && h.Upgrade, !there && h.Install:
-			all[d] = h.Err
+		if s.beingChecked(d) {
+			all = joined(all, d, awaited(beingChecked))
+		}
+		if why := s.blocked(d); why != nil {
+			all = joined(all, d, why)
 		}
 	}
 	return all
+}
+
+// beingChecked tells whether a driver waits for the checks of cluster and vCenters.
+func (s *site) beingChecked(d matrix.Driver) bool {
+	return s.checks.pending && slices.Contains(checked, d)
+}
+
+// blocked is what was found that keeps a new release of a driver back, nil for nothing.
+func (s *site) blocked(d matrix.Driver) error {
+	h := s.checks.holds[d]
+	if _, there := s.installed[d]; (there && h.Upgrade) || (!there && h.Install) {
+		return h.Err
+	}
+	return nil
 }
 
 const beingChecked = "it is being checked whether cluster and vCenters have what the drivers need"
@@ -208,27 +227,27 @@ func (s *site) unchecked() *site {
 // waited for, and why not. A check that fails while all is as it shall be anyway holds up
 // nothing.
 func (p *result) heldByChecks() (waiting string, held error) {
-	holds := p.site.checkHolds()
 	for _, d := range inOrder {
-		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) || !p.keptBack(d, holds[d] != nil) {
+		if !slices.Contains(asked(rulesOf(&p.config.Spec)), d) {
 			continue
 		}
-		if p.site.checks.pending {
+		awaits, why := p.site.beingChecked(d), p.site.blocked(d)
+		kept, release := p.site.checks.kept[d], (awaits || why != nil) && p.releaseKept(d)
+		if awaits && (kept || release) {
 			waiting = beingChecked
-		} else {
-			held = joinedOnce(held, p.site.checks.holds[d].Err)
+		}
+		if release || (kept && !awaits) {
+			held = joinedOnce(held, why)
 		}
 	}
 	return waiting, held
 }
 
-// keptBack tells whether a driver is not what it would be without the checks.
-func (p *result) keptBack(d matrix.Driver, holds bool) bool {
-	if p.site.checks.kept[d] {
+// releaseKept tells whether a driver whose release is held back would have another one
+// without the checks, or what that is made of.
+func (p *result) releaseKept(d matrix.Driver) bool {
+	if _, there := p.site.installed[d]; !there {
 		return true
-	}
-	if _, there := p.site.installed[d]; !holds || !there {
-		return holds
 	}
 	held := func(s plan.Step) bool { return s.Driver == d && s.Held }
 	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held) {
@@ -252,30 +271,43 @@ func joinedOnce(all, more error) error {
 }
 
 // preflightCondition says what the checks came to. Where the pass did not get so far it stays.
+// While cluster and vCenters are being checked it says what the bundle lacks, if that keeps
+// anything back: what the status has besides was found for another question.
 func (p *result) preflightCondition() []metav1.Condition {
 	const typ = v1alpha1.ConditionPreflight
 	c := p.site.checks
 	switch {
-	case !c.made && p.site.observed == nil:
+	case !c.told() && p.site.observed == nil:
 		return nil
-	case !c.made:
-		return []metav1.Condition{condition.Absent(typ)}
-	case c.pending:
+	case c.pending && len(c.holds) == 0:
 		return []metav1.Condition{condition.Pending(typ, beingChecked)}
+	case c.pending:
+		found := preflight.Status(c.bundle)
+		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: found.Verdict, Message: checkSummary(found, ofBundle) + "; " + beingChecked}}
+	case !c.made && c.status == nil:
+		return []metav1.Condition{condition.Absent(typ)}
 	}
-	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status)}
+	of := ""
+	if !c.made {
+		of = ofBundle
+	}
+	out := metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: condition.ReasonSucceeded, Message: checkSummary(c.status, of)}
 	if len(c.holds) > 0 {
 		out.Status, out.Reason = metav1.ConditionFalse, c.status.Verdict
 	}
 	return []metav1.Condition{out}
 }
 
+// ofBundle is said where cluster and vCenters were not checked.
+const ofBundle = " of what the bundle holds"
+
 // maxSummed is how many findings a summary names.
 const maxSummed = 5
 
-// checkSummary is "28 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight".
-func checkSummary(st *v1alpha1.PreflightStatus) string {
-	text := fmt.Sprintf("%d checks passed", st.Passed)
+// checkSummary is "28 checks passed; vm-disk-uuid (BlockInstall): …; see status.preflight"; of
+// says which checks, where that is not all.
+func checkSummary(st *v1alpha1.PreflightStatus, of string) string {
+	text := fmt.Sprintf("%d checks%s passed", st.Passed, of)
 	for i := range st.Results[:min(len(st.Results), maxSummed)] {
 		r := &st.Results[i]
 		where := ""
@@ -293,7 +325,7 @@ func checkSummary(st *v1alpha1.PreflightStatus) string {
 // tellChecks tells of findings that are new and of those that are gone, and is silent while
 // they stay the same.
 func (p *pass) tellChecks() {
-	if p.site.checks.pending || p.site.checks.status == nil {
+	if !p.site.checks.told() {
 		return
 	}
 	was, now := findings(p.config.Status.Preflight), findings(p.site.checks.status)

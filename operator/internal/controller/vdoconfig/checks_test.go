@@ -3,6 +3,8 @@ package vdoconfig
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
@@ -243,4 +246,57 @@ func TestAQuestionTellsWhatItsAnswerKeptBack(t *testing.T) {
 		g.config.Status.Preflight.Question = "another"
 		require.False(t, g.question().KeptBack, action)
 	}
+}
+
+// What the bundle lacks keeps drivers back whether or not anybody has looked at cluster and
+// vCenters, and is never told as if somebody had.
+func TestWhatTheBundleLacksCountsWhateverElseIsKnown(t *testing.T) {
+	lacks := preflight.Result{ID: "image-platform", Action: preflight.BlockInstall, Drivers: []matrix.Driver{matrix.CNI, matrix.CPI}, Found: "for other nodes"}
+	passes := preflight.Result{ID: "image-platform", Found: "ok"}
+	at := metav1.Now()
+	before := &v1alpha1.PreflightStatus{Question: "other", CheckedAt: &at, Passed: 7, Verdict: "Warn", Results: []v1alpha1.PreflightResult{{ID: "vm-snapshots", Action: "Warn", Found: "x"}}}
+	alone := &v1alpha1.PreflightStatus{Verdict: "BlockInstall", Results: []v1alpha1.PreflightResult{{ID: "image-platform", Action: "BlockInstall"}}}
+	for name, c := range map[string]struct {
+		checks    checks
+		found     []preflight.Result
+		listed    []string // nil where there is no status
+		passed    int
+		condition string // status, reason
+		says      string
+		held      []matrix.Driver
+	}{
+		"no driver of vSphere, amiss":      {checks{}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks of what the bundle holds passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
+		"no driver of vSphere, well":       {checks{}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks of what the bundle holds passed", nil},
+		"no driver of vSphere any more":    {checks{status: before}, []preflight.Result{passes}, []string{}, 1, "True Succeeded", "1 checks of what the bundle holds passed", nil},
+		"no driver of vSphere, no bundle":  {checks{}, nil, nil, 0, " ", "", nil},
+		"nobody has answered yet, amiss":   {checks{made: true, pending: true}, []preflight.Result{lacks}, []string{"image-platform"}, 0, "False BlockInstall", "0 checks of what the bundle holds passed; image-platform (BlockInstall): for other nodes; status.preflight says on which objects, and what to do; it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
+		"nobody has answered yet, well":    {checks{made: true, pending: true}, []preflight.Result{passes}, nil, 0, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"it was amiss, and nobody answers": {checks{made: true, pending: true, status: alone}, []preflight.Result{passes}, nil, 0, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"another question, amiss":          {checks{made: true, pending: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "it is being checked", []matrix.Driver{matrix.CNI, matrix.CPI, matrix.CSI}},
+		"another question, well":           {checks{made: true, pending: true, status: before}, []preflight.Result{passes}, []string{"vm-snapshots"}, 7, "Unknown Progressing", "it is being checked", []matrix.Driver{matrix.CPI, matrix.CSI}},
+		"all was checked, amiss":           {checks{made: true, status: before}, []preflight.Result{lacks}, []string{"image-platform", "vm-snapshots"}, 7, "False BlockInstall", "7 checks passed; image-platform", []matrix.Driver{matrix.CNI, matrix.CPI}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := site{config: &v1alpha1.VDOConfig{Spec: pairAsked()}, observed: &assess.Observed{}, checks: c.checks.with(c.found)}
+			if st := s.checks.status; c.listed == nil {
+				require.Nil(t, st)
+			} else {
+				require.Equal(t, c.passed, st.Passed)
+				require.Equal(t, c.listed, listedIDs(st))
+			}
+			got := (&result{config: s.config, site: s}).preflightCondition()[0]
+			require.Equal(t, c.condition, string(got.Status)+" "+got.Reason)
+			require.Contains(t, got.Message, c.says)
+			held := s.checkHolds()
+			require.ElementsMatch(t, c.held, slices.Collect(maps.Keys(held)))
+		})
+	}
+}
+
+func listedIDs(st *v1alpha1.PreflightStatus) []string {
+	all := []string{}
+	for i := range st.Results {
+		all = append(all, st.Results[i].ID)
+	}
+	return all
 }

@@ -528,10 +528,7 @@ func (w *world) play() {
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		if w.running("kube-system", client.MatchingLabels{"name": "vsphere-cloud-controller-manager"}, "") {
-			w.change(n, func() {
-				n.Spec.ProviderID = "vsphere://" + n.Name
-				n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
-			})
+			w.initialize(n)
 		}
 		if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-node"}, n.Name) {
 			w.register(n)
@@ -542,6 +539,14 @@ func (w *world) play() {
 			require.NoError(w.t, err)
 		}
 	}
+}
+
+func (w *world) initialize(n *corev1.Node) {
+	w.t.Helper()
+	w.change(n, func() {
+		n.Spec.ProviderID = "vsphere://" + n.Name
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
+	})
 }
 
 func (w *world) running(ns string, labels client.MatchingLabels, node string) bool {

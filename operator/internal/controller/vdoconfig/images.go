@@ -12,10 +12,10 @@ import (
 )
 
 // gatherImages checks what the bundle holds against the cluster as it is now, which needs no
-// answer of anybody. What was found takes the place of what was found before, once all else is
-// known.
+// answer of anybody: whatever is asked of cluster and vCenters, and whether they have answered.
+// Of a VDOConfig for which nothing but repairs is done nothing is checked.
 func (g *gatherer) gatherImages(ctx context.Context) error {
-	if !g.checks.made || g.checks.pending {
+	if g.frozen != "" {
 		return nil
 	}
 	g.gatherMirrors(ctx)
@@ -23,9 +23,36 @@ func (g *gatherer) gatherImages(ctx context.Context) error {
 	if images := g.images(&g.workloads); images != nil {
 		found = preflight.Turned(preflight.CheckImages(images), g.config.Spec.Preflight)
 	}
-	g.checks.status = preflight.Merged(g.checks.status, found)
-	g.checks.holds = preflight.Gate(preflight.Listed(g.checks.status))
+	g.checks = g.checks.with(found)
 	return nil
+}
+
+// with is all that is known once the bundle is checked: what was found now in the place of what
+// was found before. Where cluster and vCenters have not answered to what is asked now, what the
+// bundle lacks alone says what is kept back: pure.
+func (c checks) with(found []preflight.Result) checks {
+	c.bundle, c.bundleChecked = found, true
+	if c.answered() {
+		c.status = preflight.Merged(c.status, found)
+		c.holds = preflight.Gate(preflight.Listed(c.status))
+		return c
+	}
+	c.status, c.holds = c.unanswered(found), preflight.Gate(found)
+	return c
+}
+
+// unanswered is what is recorded where cluster and vCenters were not checked for what is asked
+// for now: beside what they were found to be for another question, if anybody has looked. What
+// the bundle alone has passed is told only where nothing else is to come.
+func (c *checks) unanswered(found []preflight.Result) *v1alpha1.PreflightStatus {
+	if c.made && c.status != nil && c.status.CheckedAt != nil {
+		return preflight.Merged(c.status, found)
+	}
+	now := preflight.Status(found)
+	if len(found) == 0 || (c.made && len(now.Results) == 0) {
+		return nil
+	}
+	return now
 }
 
 // gatherMirrors reads what leads upstream's names to the mirror, where pods have such names. That

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -90,4 +91,80 @@ func TestABundleThatIsNotForThePlatformOfANodeWaits(t *testing.T) {
 	w.ready(c.v)
 	require.NotEqual(t, was, c.runs())
 	require.True(t, isTrue(c.v, v1alpha1.ConditionPreflight), describe(c.v))
+}
+
+// unanswered has asked nobody yet.
+type unanswered struct{}
+
+func (unanswered) Look(preflight.Question) *preflight.Answer { return nil }
+
+// A network alone asks nothing of any vCenter: its images are held against the nodes all the
+// same.
+func TestANetworkThatIsNotForThePlatformOfTheNodesWaits(t *testing.T) {
+	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}
+	w := start(t, "cni@2.7.0")
+	w.r.Checks = unanswered{}
+	allFor(w.store.contents, arm)
+	v := w.config("site")
+	w.change(v, func() {
+		v.Spec.StorageProvider, v.Spec.Drivers = nil, []v1alpha1.DriverPolicy{{Driver: "cni", Policy: "latest"}, {Driver: "cpi", Policy: "disabled"}}
+	})
+	w.look(v) // which puts the finalizer on
+	for range 3 {
+		w.look(v)
+		failed := cond(t, v, v1alpha1.ConditionPreflight)
+		require.Equal(t, "BlockInstall", failed.Reason, describe(v))
+		require.Contains(t, failed.Message, "0 checks of what the bundle holds passed; image-platform (BlockInstall): cni@2.7.0: ")
+		require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
+		require.Contains(t, cond(t, v, "Ready").Message, "image-platform")
+		require.Nil(t, v.Status.Preflight.CheckedAt, "nobody has looked at cluster or vCenters")
+		require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", "antrea-agent"), "it is not installed")
+	}
+	require.Equal(t, 1, strings.Count(w.events.all(), "PreflightChanged: image-platform (BlockInstall)"), w.events.all())
+
+	var nodes corev1.NodeList
+	require.NoError(t, w.List(t.Context(), &nodes))
+	for i := range nodes.Items {
+		w.initialize(&nodes.Items[i]) // as those are where no cloud provider is asked for
+	}
+	allFor(w.store.contents, amd, arm)
+	w.ready(v)
+	require.Equal(t, "2.7.0", driver(v, "cni").Version)
+	require.Equal(t, "1 checks of what the bundle holds passed", cond(t, v, v1alpha1.ConditionPreflight).Message)
+	require.Contains(t, w.events.all(), "PreflightChanged: image-platform (BlockInstall): not any more")
+}
+
+// While cluster and vCenters are being checked the snapshot-controller alone could have other
+// pods: not those that no node can run.
+func TestASnapshotControllerThatNoNodeRunsWaitsWhileVCentersAreChecked(t *testing.T) {
+	w, v := installed(t)
+	w.r.Checks = unanswered{}
+	runs := func() string {
+		t.Helper()
+		return get(w, &appsv1.Deployment{}, "kube-system", "snapshot-controller").Spec.Template.Spec.Containers[0].Image
+	}
+	was := runs()
+	accept := func(digest string, c *bundle.Contents) {
+		w.store.of = map[string]*bundle.Contents{digest: c}
+		b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+		b.Status.Digest = digest
+		w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	}
+	anew := rebuilt(t, strings.Fields(pair)...)
+	accept("sha256:"+sixtyFour, allFor(anew, image.Platform{OS: "linux", Architecture: "arm64"}))
+	for range 3 {
+		w.look(v)
+		require.Equal(t, was, runs())
+		failed := cond(t, v, v1alpha1.ConditionPreflight)
+		require.Equal(t, "BlockInstall", failed.Reason, describe(v))
+		require.Contains(t, failed.Message, "snapshot-controller@8.2.0: Deployment snapshot-controller would run on nodes of linux/amd64")
+		require.Contains(t, failed.Message, "it is being checked whether cluster and vCenters have what the drivers need")
+		require.Nil(t, v.Status.Preflight.CheckedAt)
+		require.Contains(t, cond(t, v, "Ready").Message, "image-platform")
+	}
+
+	allFor(anew, image.Platform{OS: "linux", Architecture: "amd64"})
+	w.until("it is rolled out", func() bool { w.play(); w.look(v); return runs() != was })
+	require.Nil(t, v.Status.Preflight)
+	require.Equal(t, metav1.ConditionUnknown, cond(t, v, v1alpha1.ConditionPreflight).Status, describe(v))
 }

@@ -92,6 +92,12 @@ func TestOnOpenShiftNothingIsInstalledThatTheNodesDoNotFind(t *testing.T) {
 		require.Contains(t, r.Remedy, "vdo-bundle mirror-config "+repository+"@sha256:")
 		require.Contains(t, r.Remedy, " "+repository+" --runtime openshift | oc apply -f -")
 	}
+	w.r.Checks = unanswered{}
+	held("no set has it") // which asks no vCenter
+	images, err := w.r.Images(t.Context(), c.v)
+	require.NoError(t, err)
+	require.NotNil(t, images.Mirrors, "as vdoctl preflight has it, which asks the vCenters itself")
+	w.r.Checks = passing{}
 	held("no set has it")
 	require.Empty(t, c.runs())
 	wrong := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "wrong", "registry.k8s.io/cloud-pv-vsphere", "other.site/x")

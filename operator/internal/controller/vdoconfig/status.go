@@ -111,7 +111,7 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Drift = p.outcome.drift
 	}
 	p.recordRevisions(st)
-	if p.site.checks.made {
+	if p.site.checks.told() {
 		st.Preflight = p.site.checks.status
 	}
 	if rep := p.outcome.report; rep != nil {
