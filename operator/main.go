@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	help "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -104,6 +105,7 @@ API server cannot be used, 1 anything else.`,
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageFault(err) })
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = help.ShowHelp(cmd, cmd.OutOrStdout()) }) // nobody is left to hear of it
 	f.register(cmd)
 	return cmd
 }
@@ -122,7 +124,7 @@ func (f *flags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.SIP.AllowOtherImages, "allow-other-images", false, "sip: let SIPClusters name images that are not in the bundle")
 	fs.StringVar(&f.SIP.BMCProxy, "bmc-proxy", "", "sip: `URL` of the proxy for jump hosts whose bmc.proxy is set and that name none")
 	fs.StringVar(&f.OTLPEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector that is sent traces of passes by OTLP over HTTP, such as https://otel:4318; default: $OTEL_EXPORTER_OTLP_ENDPOINT, and none without it")
-	fs.StringVar(&f.level, "log-level", "info", "debug, info or error")
+	fs.StringVar(&f.level, "log-level", "info", "`LEVEL`: debug, info or error")
 }
 
 func usageArgs(_ *cobra.Command, args []string) error {

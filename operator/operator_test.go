@@ -37,6 +37,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/help"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -385,4 +386,5 @@ func TestVersionAndHelp(t *testing.T) {
 	for _, f := range []string{"namespace", "kubeconfig", "leader-elect", "metrics-bind-address", "health-probe-bind-address", "plain-http", "trust-floor", "log-level", "version", "controllers", "allow-other-images", "bmc-proxy"} {
 		require.Contains(t, out.String(), "--"+f, fmt.Sprint(out.String()))
 	}
+	help.TextFits(t, "vdo-operator", out.String())
 }

@@ -62,6 +62,22 @@ func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
 	require.Equal(t, "error: a\nerror: b\nhint: log in\nerror: c: two\n  lines\n", out.String())
 }
 
+// narrow is a terminal of 40 columns.
+type narrow struct{ bytes.Buffer }
+
+func (*narrow) Columns() int { return 40 }
+
+// On a terminal errors and hints are folded, their commands are not; scripts get them as lines.
+func TestErrorsAreFoldedOnTerminalsAlone(t *testing.T) {
+	err := &fault.Error{Op: "follow", Subject: "a bundle that is not there", Err: errors.New("one\ntwo"), Hint: "push it: `vdo-bundle push drivers.tar registry.site/vdo:1`, and go on"}
+	var screen narrow
+	Report(&screen, err, false)
+	require.Equal(t, "error: follow a bundle that is not\n    there: one\n  two\nhint: push it:\n    `vdo-bundle push drivers.tar registry.site/vdo:1`,\n    and go on\n", screen.String())
+	var pipe bytes.Buffer
+	Report(&pipe, err, false)
+	require.Equal(t, "error: follow a bundle that is not there: one\n  two\nhint: "+err.Hint+"\n", pipe.String())
+}
+
 // What a registry, a vCenter or a medium says moves nothing on a terminal: a message that
 // takes itself away, or a name that turns the rest of a line around, is seen.
 func TestWhatOthersSayIsTextAlone(t *testing.T) {

@@ -2,10 +2,12 @@ package command
 
 import (
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -33,6 +35,16 @@ func Printable(text string) string {
 // Line is a printable line.
 func Line(format string, args ...any) string {
 	return Printable(fmt.Sprintf(format, args...)) + "\n"
+}
+
+// hang is how far the rest of a line or of a row is indented that is wider than the terminal.
+const hang = 4
+
+// Say writes a printable line. On a terminal it is folded at its width; elsewhere it stays one,
+// for what reads line by line.
+func Say(w io.Writer, format string, args ...any) error {
+	_, err := io.WriteString(w, columns.Fold(Line(format, args...), columns.Of(w), hang))
+	return err
 }
 
 func moves(r rune) bool {

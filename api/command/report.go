@@ -6,7 +6,8 @@
 // to standard error, so that the output can be piped.
 //
 // An error is printed as lines "error: what: why" and "hint: what to do", one pair
-// for each independent problem. Where the result is asked for as JSON it is one JSON
+// for each independent problem; on a terminal they are folded at its width, elsewhere each is
+// one line. Where the result is asked for as JSON it is one JSON
 // object on standard error: {"error": {"reason", "exitCode", "problems": [{"reason",
 // "message", "hint"}]}}.
 package command
@@ -39,10 +40,10 @@ func Report(w io.Writer, err error, asJSON bool) {
 		return
 	}
 	for i, p := range problems {
-		say(w, "error: %s", indented(p.Message))
+		_ = Say(w, "error: %s", indented(p.Message)) // nobody is left to hear of it
 		last := i == len(problems)-1 || problems[i+1].Hint != p.Hint
 		if p.Hint != "" && last {
-			say(w, "hint: %s", p.Hint)
+			_ = Say(w, "hint: %s", p.Hint)
 		}
 	}
 }
@@ -55,10 +56,6 @@ func reportJSON(w io.Writer, err error, problems []problem) {
 	}
 	reason, code := verdict(err)
 	_ = WriteJSON(w, map[string]body{"error": {reason, code, problems}})
-}
-
-func say(w io.Writer, format string, args ...any) {
-	_, _ = io.WriteString(w, Line(format, args...)) // nobody is left to hear of it
 }
 
 // independent parts an error into its independent problems.

@@ -74,10 +74,7 @@ func (t Table) Write(w io.Writer) error {
 	return err
 }
 
-const (
-	gap  = 2 // blanks between columns
-	hang = 4 // how far the rest of a row is indented that does not fit however narrow its columns are
-)
+const gap = 2 // blanks between columns
 
 // fit makes columns narrower, the widest first, until the table is no wider than a terminal. No
 // word is broken: where they do not fit, all stays as it is.

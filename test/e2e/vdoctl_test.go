@@ -31,7 +31,7 @@ func (l *job) deployed(releases ...string) {
 	l.bundleWithOperator(releases...)
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("stable")+" --ca-file mirror-ca.crt")
 	out := l.vdoctl("deploy", l.reference("stable"), "--key", "vdo.pub", "--ca-file", "mirror-ca.crt", "--with-access", "--yes")
-	for _, want := range []string{"(signed by vdo.pub)", "created    Deployment " + namespace + "/vdo-operator", "created    ConfigMap " + namespace + "/vdo-trust", "the operator runs; next: vdoctl configure"} {
+	for _, want := range []string{"(signed by vdo.pub)", "created    Deployment " + namespace + "/vdo-operator", "created    ConfigMap " + namespace + "/vdo-trust", "the operator runs; next: `vdoctl configure`"} {
 		require.Contains(l.t, out, want)
 	}
 	l.beside()

@@ -3,7 +3,8 @@
 //
 // Prose is folded wherever it goes, at 80 columns where it does not go to a terminal. Tables,
 // and all that has one row for a line, are folded on terminals alone: programs read them line by
-// line. Words are never broken: digests, paths and addresses are copied.
+// line. Words are never broken: digests, paths and addresses are copied. Neither is what stands
+// between backticks, a command; one that is wider is broken as a shell reads it, or not at all.
 package columns
 
 import (
@@ -83,9 +84,7 @@ func Hanging(first, rest, s string, width int) string {
 	for s != "" {
 		word := strings.TrimLeft(s, " ")
 		blanks := s[:len(s)-len(word)]
-		if end := strings.IndexByte(word, ' '); end >= 0 {
-			word = word[:end]
-		}
+		word = word[:wordEnd(word)]
 		s = s[len(blanks)+len(word):]
 		switch {
 		case word == "":
@@ -101,8 +100,28 @@ func Hanging(first, rest, s string, width int) string {
 	return b.String()
 }
 
+// wordEnd is where the first word of a text ends, of which backticks are a part with all between
+// them.
+func wordEnd(s string) int {
+	end, quoted := -1, false
+	for i := range len(s) {
+		switch {
+		case s[i] == '`':
+			quoted = !quoted
+		case s[i] == ' ' && !quoted:
+			return i
+		case s[i] == ' ' && end < 0:
+			end = i // if no second backtick follows
+		}
+	}
+	if quoted && end >= 0 {
+		return end
+	}
+	return len(s)
+}
+
 // Command breaks the command lines of a text that are wider than width so that a shell reads them
-// as they were: before a flag or a pipe that is not quoted.
+// as they were: before a flag, a pipe or a redirection that is not quoted.
 func Command(s string, width int) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
@@ -132,14 +151,18 @@ func lastBreak(line string, width int) int {
 	if Width(line) <= width+len(` \`) {
 		return -1
 	}
-	at, quoted := -1, rune(0)
+	at, quoted, depth := -1, rune(0), 0
 	for i, r := range line {
 		switch {
+		case quoted == 0 && r == '(':
+			depth++
+		case quoted == 0 && r == ')':
+			depth--
 		case quoted != 0 && r == quoted:
 			quoted = 0
 		case quoted == 0 && (r == '\'' || r == '"'):
 			quoted = r
-		case quoted == 0 && r == ' ' && strings.TrimSpace(line[:i]) != "" && breaks(line[i+1:]):
+		case quoted == 0 && depth == 0 && r == ' ' && strings.TrimSpace(line[:i]) != "" && breaks(line[i+1:]):
 			if at >= 0 && i > width {
 				return at
 			}
@@ -150,11 +173,12 @@ func lastBreak(line string, width int) int {
 }
 
 func breaks(rest string) bool {
-	return strings.HasPrefix(rest, "-") && !strings.HasPrefix(rest, "- ") && rest != "-" || strings.HasPrefix(rest, "| ")
+	return strings.HasPrefix(rest, "-") && !strings.HasPrefix(rest, "- ") && rest != "-" || strings.HasPrefix(rest, "| ") || strings.HasPrefix(rest, "> ")
 }
 
 // Reflow lays out a text whose lines were broken by hand: paragraphs, and lists of two columns,
-// which are indented, "  word  what it means". What else is indented is an example, and stays.
+// which are indented, "  word  what it means". What else is indented is an example, and stays;
+// what is indented by a tab, as in the help of completions, is a command.
 func Reflow(s string, width int) string {
 	var out []string
 	last := "" // the line that is gathered
@@ -174,6 +198,9 @@ func Reflow(s string, width int) string {
 		case strings.TrimSpace(line) == "":
 			flush()
 			out = append(out, "")
+		case line[0] == '\t':
+			flush()
+			out = append(out, Command("  "+strings.TrimLeft(line, "\t"), width))
 		case last != "" && folds && indent == of+hang:
 			last += " " + strings.TrimSpace(line)
 		default:

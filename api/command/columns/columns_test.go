@@ -25,6 +25,8 @@ func TestLinesAreBrokenAtBlanks(t *testing.T) {
 		{"to sha256:0123456789 and on", 12, 2, "to\n  sha256:0123456789\n  and on"},
 		{"\x1b[1mone\x1b[0m two\nthree", 7, 2, "\x1b[1mone\x1b[0m two\nthree"},
 		{"sha256:0123456789", 5, 2, "sha256:0123456789"},
+		{"see `vdoctl upgrade list`; then go on", 16, 2, "see\n  `vdoctl upgrade list`;\n  then go on"},
+		{"one ` is no command", 10, 2, "one ` is\n  no\n  command"},
 	} {
 		require.Equal(t, c.want, Fold(c.text, c.width, c.hang), "%q", c.text)
 	}
@@ -43,6 +45,12 @@ func TestExamplesStayAsTheyAre(t *testing.T) {
 	require.Equal(t, text, Reflow(text, 30))
 }
 
+// The help of completions is cobra's: its commands are indented by a tab.
+func TestCommandsBelowATabAreNotFolded(t *testing.T) {
+	text := "To load completions for\nevery new session:\n\n\tshow zsh > $(brew --prefix)/share/site-functions/_show\n\nStart a new shell."
+	require.Equal(t, "To load completions for every\nnew session:\n\n  show zsh \\\n      > $(brew --prefix)/share/site-functions/_show\n\nStart a new shell.", Reflow(text, 30))
+}
+
 // A command that is broken is the same one to a shell.
 func TestCommandsStayCommands(t *testing.T) {
 	dir := t.TempDir()
@@ -50,6 +58,7 @@ func TestCommandsStayCommands(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\nprintf '%s\\n' \"$@\"\n"), 0o700))
 	for _, line := range []string{
 		"  show --first one --second 'two --three four' --fifth - --sixth \"a --b\" | cat -A",
+		"show one two three four > /dev/stdout; show of the next one > /dev/stdout",
 		"show a --long-flag-of-which-nothing-can-be-broken=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx --b",
 	} {
 		run := func(text string) string {

@@ -147,7 +147,7 @@ func showFlags(w *writer, cmd *cobra.Command) {
 		some := pflag.NewFlagSet(string(h), pflag.ContinueOnError)
 		some.SortFlags = false
 		all.VisitAll(func(f *pflag.Flag) {
-			if headingFor(f) == h {
+			if headingFor(cmd, f) == h {
 				some.AddFlag(f)
 			}
 		})
@@ -161,11 +161,11 @@ func showFlags(w *writer, cmd *cobra.Command) {
 	}
 }
 
-func headingFor(f *pflag.Flag) Heading {
+func headingFor(cmd *cobra.Command, f *pflag.Flag) Heading {
 	switch of := f.Annotations[headingOf]; {
 	case len(of) > 0:
 		return Heading(of[0])
-	case f.Name == "help" || f.Name == "version":
+	case cmd.Root().HasSubCommands() && (f.Name == "help" || f.Name == "version"):
 		return Global
 	}
 	return own

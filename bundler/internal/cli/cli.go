@@ -98,7 +98,7 @@ func (a *app) run(ctx context.Context) int {
 func (a *app) interrupted(ctx context.Context) error {
 	return &fault.Error{
 		Reason: fault.Interrupted, Op: "interrupted by", Subject: context.Cause(ctx).Error(),
-		Hint: "to go on where it stopped, run the same command again: vdo-bundle " + fault.Quote(a.args...),
+		Hint: "to go on where it stopped, run the same command again: `vdo-bundle " + fault.Quote(a.args...) + "`",
 	}
 }
 
@@ -128,7 +128,7 @@ func (a *app) deliver(to string, data []byte, what string) error {
 }
 
 func (a *app) say(format string, args ...any) {
-	_, _ = io.WriteString(a.err, command.Line(format, args...)) // nobody is left to hear of it
+	_ = command.Say(a.err, format, args...) // nobody is left to hear of it
 }
 
 func (a *app) root() *cobra.Command {

@@ -70,7 +70,7 @@ type printer struct {
 
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = io.WriteString(p.w, command.Line(format, args...))
+		p.err = command.Say(p.w, format, args...)
 	}
 }
 

@@ -146,7 +146,7 @@ func (o *inspectOptions) imagesOf(i *inspect.Inspection) command.Table {
 func printOrigins(w io.Writer, images []inspect.Image) (err error) {
 	line := func(format string, args ...any) {
 		if err == nil {
-			_, err = io.WriteString(w, command.Line(format, args...))
+			err = command.Say(w, format, args...)
 		}
 	}
 	for _, m := range images {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -116,12 +115,10 @@ func (o *listOptions) print(l *list.Listing) error {
 	}
 	errs := []error{t.Write(o.out)}
 	if len(l.Others) > 0 {
-		_, err := io.WriteString(o.out, command.Line("\nnot bundles: %s", strings.Join(l.Others, " ")))
-		errs = append(errs, err)
+		errs = append(errs, command.Say(o.out, "\nnot bundles: %s", strings.Join(l.Others, " ")))
 	}
 	for _, digest := range l.Broken {
-		_, err := fmt.Fprintf(o.out, "\n%s without a tag, in part: left by a prune or a push that broke off\n", o.digest(digest))
-		errs = append(errs, err)
+		errs = append(errs, command.Say(o.out, "\n%s without a tag, in part: left by a prune or a push that broke off", o.digest(digest)))
 	}
 	return fault.Join(errs...)
 }

@@ -62,7 +62,7 @@ func (a *app) openInput(ctx context.Context) (medium.Source, error) {
 	if a.in == nil || isatty.IsTerminal(a.in.Fd()) {
 		return nil, &fault.Error{
 			Reason: fault.InvalidInput, Op: "read", Subject: "standard input", Err: errors.New("it is a terminal"),
-			Hint: "lead an archive into it: vdo-bundle … - < drivers.tar",
+			Hint: "lead an archive into it: `vdo-bundle … - < drivers.tar`",
 		}
 	}
 	return archive.OpenStream(ctx, "standard input", a.in)
@@ -79,7 +79,7 @@ func (a *app) openTarget(p place, client *registry.Client, o archive.Options) (m
 		if f, ok := a.out.(interface{ Fd() uintptr }); ok && isatty.IsTerminal(f.Fd()) {
 			return nil, &fault.Error{
 				Reason: fault.InvalidInput, Op: "write", Subject: "standard output", Err: errors.New("it is a terminal"),
-				Hint: "lead it into a file or a program: vdo-bundle pull -o - > drivers.tar",
+				Hint: "lead it into a file or a program: `vdo-bundle pull -o - > drivers.tar`",
 			}
 		}
 		return archive.NewStreamWriter(a.out), nil

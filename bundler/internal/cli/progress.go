@@ -122,7 +122,7 @@ func (l *lines) Say(line string) {
 }
 
 func (l *lines) printf(format string, args ...any) {
-	_, _ = io.WriteString(l.out, command.Line(format, args...)) // nobody is left to hear of it
+	_ = command.Say(l.out, format, args...) // nobody is left to hear of it
 }
 
 func (l *lines) end() {}
@@ -190,7 +190,7 @@ func (b *bars) print(line string) {
 	if b.container != nil {
 		w = b.container
 	}
-	_, _ = io.WriteString(w, command.Line("%s", line)) // nobody is left to hear of it
+	_ = command.Say(w, "%s", line) // nobody is left to hear of it
 }
 
 // finish ends the bar of a phase, as far as it came.

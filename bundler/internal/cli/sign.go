@@ -37,7 +37,7 @@ at the same time, one of the two ends with exit code 8 and signs again.`,
 		Example: `  vdo-bundle sign drivers.tar --key release.key
   VDO_KEY_PASSWORD=… vdo-bundle sign registry.site/vdo/drivers:1 --key release.key
   vdo-bundle sign drivers.tar --key signer.key --certificate signer.crt --certificate-chain issuing-ca.crt --timestamp-server https://tsa.corp.example/stamp
-  vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/softhsm/libsofthsm2.so' --key-password-file pin`,
+  vdo-bundle sign drivers.tar --key 'pkcs11:token=signing;object=release?module-path=/usr/lib/hsm.so' --key-password-file pin`,
 		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}

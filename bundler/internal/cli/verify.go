@@ -43,24 +43,24 @@ Files that it names lie beside it. Entries that you do not need are left out:
 // policyHelp is a whole trust policy. A test reads it from the help.
 const policyHelp = `  apiVersion: vdo.vmware.com/trust/v1
   kind: TrustPolicy
-  threshold: 1                           # of distinct signers
+  threshold: 1                          # of distinct signers
   keys:
   - id: release
     file: release.pub
-    notAfter: 2027-12-31T00:00:00Z       # or revoked: true
-  certificates:                          # of an authority of your own
+    notAfter: 2027-12-31T00:00:00Z      # or revoked: true
+  certificates:                         # of an authority of your own
   - id: corp
     rootsFile: corp-root.crt
-    identities:                          # exact: email, uri or dns
+    identities:                         # exact: email, uri or dns
     - email: release@corp.example
-    timestampRootsFile: tsa-root.crt     # for signatures older than their certificate
-  keyless:                               # sigstore's short-lived certificates
+    timestampRootsFile: tsa-root.crt    # signed before its certificate expired
+  keyless:                              # sigstore's short-lived certificates
   - id: kubernetes
-    trustedRootFile: trusted_root.json   # never fetched
+    trustedRootFile: trusted_root.json  # never fetched
     identities:
     - subject: krel-trust@k8s-releng-prod.iam.gserviceaccount.com
       issuer: https://accounts.google.com
-  revokedDigests: []                     # bundles that are refused whoever signed them`
+  revokedDigests: []                    # bundles refused whoever signed them`
 
 func newVerifyCommand(a *app) *cobra.Command {
 	o := &verifyOptions{app: a}

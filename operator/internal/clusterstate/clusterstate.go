@@ -47,7 +47,7 @@ func Fault(op string, err error) error {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		f.Reason, f.Hint = fault.InvalidInput, "correct what the API server refuses"
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "connection refused"):
-		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: kubectl cluster-info"
+		f.Reason, f.Hint = fault.Unreachable, "see that the API server runs and the kubeconfig names it: `kubectl cluster-info`"
 		f.Err = notReached(err)
 	}
 	return f

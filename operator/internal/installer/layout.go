@@ -50,7 +50,7 @@ func OpenLayout(name string) (*Layout, error) {
 		return nil, err
 	}
 	f = &fault.Error{Reason: fault.InvalidInput, Op: "read bundle", Subject: name, Err: err,
-		Hint: "name a tar or folder that `vdo-bundle pull` wrote, or the bundle in the mirror; of parts: vdo-bundle install-manifests PARTS --repository REGISTRY/REPO | vdoctl deploy --manifests -"}
+		Hint: "name a tar or folder that `vdo-bundle pull` wrote, or the bundle in the mirror; of parts: `vdo-bundle install-manifests PARTS --repository REGISTRY/REPO | vdoctl deploy --manifests -`"}
 	if errors.Is(err, fs.ErrNotExist) {
 		f.Reason, f.Err = fault.NotFound, errors.New("there is no such file or folder")
 	}

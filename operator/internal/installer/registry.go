@@ -24,7 +24,7 @@ func (m mirror) Root(ctx context.Context) (ocispec.Descriptor, error) {
 	id := m.repo.Reference().Identifier()
 	d, _, found, err := m.repo.Get(ctx, remote.Look{Op: "read", ID: id})
 	if err == nil && !found {
-		err = &fault.Error{Reason: fault.NotFound, Op: "read", Subject: m.repo.At(id), Err: errors.New("the registry does not have it"), Hint: "check the name and the tag, or push the bundle: vdo-bundle push"}
+		err = &fault.Error{Reason: fault.NotFound, Op: "read", Subject: m.repo.At(id), Err: errors.New("the registry does not have it"), Hint: "check the name and the tag, or push the bundle with `vdo-bundle push`"}
 	}
 	return d, err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -132,7 +131,7 @@ func (o *accountOptions) bindChange(cmd *cobra.Command, makes bool) {
 // change does something for each account, and prints what was done, also beside a fault.
 func (o *accountOptions) change(ctx context.Context, do func(context.Context, *accounts.Site, accounts.Login) error) error {
 	if o.username == "" {
-		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that somebody else runs there: vdoctl users plan -o govc")
+		return flags.Bad("--username", "", errors.New("who may change the vCenters is not given"), "give it: --username administrator@vsphere.local; for a script that somebody else runs there: `vdoctl users plan -o govc`")
 	}
 	login, err := o.account()
 	if err != nil {
@@ -263,7 +262,7 @@ func missingOf(a *asked) ([]string, error) {
 func (o *accountOptions) show(s *accounts.Site) *accountChanges {
 	out := &accountChanges{Secret: s.Namespace + "/" + s.Secret, DryRun: o.dryRun, Changes: []accounts.Change{}}
 	if o.format == flags.Text {
-		_, _ = fmt.Fprintf(o.out, "%s\n", o.paint(bold, "Secret "+out.Secret))
+		_ = command.Say(o.out, "%s", o.paint(bold, "Secret "+out.Secret))
 	}
 	count := map[accounts.Change]int{}
 	s.Progress = func(c accounts.Change) {
@@ -271,7 +270,7 @@ func (o *accountOptions) show(s *accounts.Site) *accountChanges {
 		kind := c
 		kind.On, kind.Note = "", ""
 		if count[kind]++; o.format == flags.Text && (c.On == "" || count[kind] <= maxShown) {
-			_, _ = io.WriteString(o.out, command.Line("%s", changeText(c, o.dryRun)))
+			_ = command.Say(o.out, "%s", changeText(c, o.dryRun))
 		}
 	}
 	return out

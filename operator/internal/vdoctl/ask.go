@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
@@ -49,7 +50,7 @@ func (a *app) consent(ctx context.Context, f consentFlags, question string) erro
 			refused.Err, refused.Hint = errors.New("it was answered with no"), ""
 			return refused
 		}
-		_, _ = fmt.Fprintln(a.err, "Answer with y or n.")
+		_ = command.Say(a.err, "Answer with y or n.")
 	}
 }
 

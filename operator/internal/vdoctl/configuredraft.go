@@ -105,7 +105,7 @@ func (d *draft) readCluster(ctx context.Context, c client.Client, begins bool) e
 		return err
 	}
 	if !r.kinds {
-		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first: vdoctl deploy; or write a file: --write site.yaml"}
+		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first, by `vdoctl deploy`, or write a file: --write site.yaml"}
 	}
 	r = r.in(d.namespace)
 	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {

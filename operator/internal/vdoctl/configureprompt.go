@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
@@ -82,9 +81,7 @@ func (t *terminalPrompts) read(ctx context.Context, q question) (answer string, 
 	return cmp.Or(answer, q.value), nil
 }
 
-func (t *terminalPrompts) say(text string) {
-	_, _ = io.WriteString(t.err, columns.Fold(command.Line("%s", text), columns.Of(t.err), 0))
-}
+func (t *terminalPrompts) say(text string) { _ = command.Say(t.err, "%s", text) }
 
 // inOneLine is what is wrong with an answer.
 func inOneLine(err error) string {

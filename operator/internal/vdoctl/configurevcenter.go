@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"context"
-	"io"
 	"strconv"
 	"strings"
 
@@ -25,7 +24,7 @@ func (o *configureOptions) tryVCenter(ctx context.Context, d *draft, datacenters
 		p.end()
 		if o.seen = report.Datacenters; err == nil {
 			if o.prompts != nil && len(datacenters) == 0 {
-				_, _ = io.WriteString(o.err, command.Line("vCenter %s answers: version %s, user %s", target.Address(), report.Version, report.User))
+				_ = command.Say(o.err, "vCenter %s answers: version %s, user %s", target.Address(), report.Version, report.User)
 			}
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -118,7 +119,7 @@ func (o *deleteOptions) showRefused(r removal) error {
 	if len(r.Stages) == 0 || o.format != flags.Text {
 		return nil
 	}
-	if _, err := fmt.Fprintln(o.err, "This is what was asked for; none of it was deleted:"); err != nil {
+	if err := command.Say(o.err, "This is what was asked for; none of it was deleted:"); err != nil {
 		return err
 	}
 	return o.text(o.err, r)

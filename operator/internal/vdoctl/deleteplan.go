@@ -201,7 +201,7 @@ func (o *deleteOptions) inUse(ctx context.Context, c client.Client) error {
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the drivers",
 		Err:  errors.New("volumes use the storage driver: " + firstOf(volumes)),
-		Hint: "delete their claims first (kubectl get pv), or leave the drivers installed with --keep-drivers"}
+		Hint: "delete their claims first (`kubectl get pv` shows them), or leave the drivers installed with --keep-drivers"}
 }
 
 // named are the Secrets and ConfigMaps that resources name, and those with names of their own.

@@ -26,7 +26,7 @@ func (o *deleteOptions) orphaned(r resources) error {
 	for i := range r.configs {
 		if v := &r.configs[i]; v.Spec.OnDelete == v1alpha1.DeleteOrphan {
 			return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: describeObject(v), Err: errors.New("spec.onDelete is Orphan: the drivers would stay installed"),
-				Hint: fmt.Sprintf(`leave them installed (--keep-drivers), or have them removed: kubectl -n %s patch vdoconfig %s --type merge -p '{"spec":{"onDelete":"Refuse"}}'`, v.Namespace, v.Name)}
+				Hint: fmt.Sprintf("leave them installed (--keep-drivers), or have them removed: `kubectl -n %s patch vdoconfig %s --type merge -p '{\"spec\":{\"onDelete\":\"Refuse\"}}'`", v.Namespace, v.Name)}
 		}
 	}
 	return nil
@@ -61,7 +61,7 @@ func (o *deleteOptions) kindsInUse(ctx context.Context, c client.Reader, all res
 	switch others = append(others, tenants...); {
 	case len(others) > 0:
 		refused.Err = errors.New("others in the cluster need them: " + firstOf(others))
-		refused.Hint = "leave the CRDs: vdoctl delete --drivers --configuration --operator; or have the owners of these remove them first"
+		refused.Hint = "leave the CRDs: `vdoctl delete --drivers --configuration --operator`; or have the owners of these remove them first"
 	case len(own) > 0:
 		refused.Err, refused.Hint = errors.New("with them would go "+firstOf(own)), "delete these too: --configuration"
 	default:
@@ -109,5 +109,5 @@ func (o *deleteOptions) accountsLeft(ctx context.Context, c client.Client) error
 	}
 	return &fault.Error{Reason: fault.Refused, Op: "delete", Subject: "the configuration",
 		Err:  errors.New("users create made accounts in vCenters, which would stay there: of Secrets " + firstOf(secrets)),
-		Hint: "have them removed first: vdoctl users delete"}
+		Hint: "have them removed first: `vdoctl users delete`"}
 }

@@ -152,9 +152,9 @@ func (o *deployOptions) next() string {
 	case o.dryRun:
 		return "Nothing was changed: --dry-run."
 	case o.noWait:
-		return "see that it runs: vdoctl version"
+		return "see that it runs: `vdoctl version`"
 	}
-	return "the operator runs; next: vdoctl configure"
+	return "the operator runs; next: `vdoctl configure`"
 }
 
 // render returns the objects to apply, and what they are from.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -155,6 +156,6 @@ func (f *siteFlags) password(ctx context.Context, a *app, server string) ([]byte
 func (f *siteFlags) alsoAt(a *app, server string) {
 	if len(f.typedFor) > 0 && !slices.Contains(f.typedFor, server) {
 		f.typedFor = append(f.typedFor, server)
-		_, _ = fmt.Fprintf(a.err, "The same password is used at %q.\n", server)
+		_ = command.Say(a.err, "The same password is used at %q.", server)
 	}
 }

@@ -118,7 +118,7 @@ func (o *matrixOptions) explain(src string, web bool) error {
 			"download it on a connected host; then "+commands("vdo-bundle matrix import matrix.json -o matrix.yaml", "matrix.yaml")
 		return f
 	case isBundle(src):
-		f.Err, f.Hint = errors.New("the operator reads bundles from the mirror alone"), "vdo-bundle push "+fault.Quote(src)+" REGISTRY/REPO:TAG; then: vdoctl matrix set REGISTRY/REPO:TAG"
+		f.Err, f.Hint = errors.New("the operator reads bundles from the mirror alone"), "`vdo-bundle push "+fault.Quote(src)+" REGISTRY/REPO:TAG`, then `vdoctl matrix set REGISTRY/REPO:TAG`"
 		return f
 	}
 	data, err := o.readFlag("REFERENCE", src, bundle.MaxMatrixSize)
@@ -144,8 +144,8 @@ func isBundle(src string) bool {
 
 // commands lead from a matrix to a bundle that the operator follows.
 func commands(first, file string) string {
-	return "on a connected host: " + first + "; vdo-bundle matrix sign " + fault.Quote(file) + " --key KEY; vdo-bundle pull --matrix " + fault.Quote(file) +
-		" --sign-key KEY -o drivers.tar; then at the site: vdo-bundle push drivers.tar REGISTRY/REPO:TAG; vdoctl matrix set REGISTRY/REPO:TAG"
+	return "on a connected host `" + first + "`, `vdo-bundle matrix sign " + fault.Quote(file) + " --key KEY` and `vdo-bundle pull --matrix " + fault.Quote(file) +
+		" --sign-key KEY -o drivers.tar`; then at the site `vdo-bundle push drivers.tar REGISTRY/REPO:TAG` and `vdoctl matrix set REGISTRY/REPO:TAG`"
 }
 
 // follow points the DriverBundle, or what it is made from, at the bundle that was verified.

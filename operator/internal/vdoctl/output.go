@@ -70,15 +70,13 @@ type lines struct {
 	err    error
 }
 
-// hang is how far the rest of a line is indented that was folded.
-const hang = 4
-
 func (l *lines) printf(format string, args ...any) {
-	text := command.Line(format, args...)
-	if !l.script {
-		text = columns.Fold(text, columns.Of(l.w), hang)
+	switch {
+	case l.script:
+		l.write(command.Line(format, args...))
+	case l.err == nil:
+		l.err = command.Say(l.w, format, args...)
 	}
-	l.write(text)
 }
 
 func (l *lines) write(text string) {

@@ -34,13 +34,13 @@ func (p *progress) show(text string) {
 		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", cut(command.Printable(text), columns.Prose(p.w)-1))
 		return
 	}
-	_, _ = io.WriteString(p.w, command.Line("%s", text))
+	_ = command.Say(p.w, "%s", text)
 }
 
 // done says what has come about, in a line that stays.
 func (p *progress) done(text string) {
 	p.end()
-	_, _ = io.WriteString(p.w, command.Line("%s", text))
+	_ = command.Say(p.w, "%s", text)
 }
 
 // end takes the line away.

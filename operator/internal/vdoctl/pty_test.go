@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,6 +59,24 @@ func TestTerminalIsNotAskedForItsColours(t *testing.T) {
 		out, code := onTerminal(t, 80, nil, args...)
 		require.Zero(t, code, out)
 		require.NotContains(t, out, "\x1b", args)
+	}
+}
+
+// Errors and hints are folded as results are, but for the commands in them, which are copied. In
+// a pipe each is one line.
+func TestErrorsAreNoWiderThanTheTerminal(t *testing.T) {
+	t.Parallel()
+	args := []string{"vdoctl", "matrix", "set", "https://raw.example/matrix.json"}
+	piped, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+	require.Error(t, err)
+	require.Regexp(t, `^error: [^\n]+\nhint: [^\n]+\n$`, string(piped))
+	shown, code := onTerminal(t, 70, nil, args...)
+	require.Equal(t, 8, code)
+	require.Equal(t, strings.Fields(string(piped)), strings.Fields(shown))
+	command := regexp.MustCompile("^    `[^`]+`[,;]?( and)?$")
+	for line := range strings.Lines(shown) {
+		line = strings.TrimRight(line, "\n")
+		require.True(t, len(line) <= 70 || command.MatchString(line), "%q\n%s", line, shown)
 	}
 }
 

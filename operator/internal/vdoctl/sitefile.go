@@ -75,7 +75,7 @@ func parseSite(name string, data []byte) (*objects, error) {
 			err = out.decode(decoder, doc)
 		}
 		if err != nil {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: "correct the file: kubectl apply --dry-run=server -f FILE says more"}
+			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: "correct the file; `kubectl apply --dry-run=server -f FILE` says more"}
 		}
 	}
 	if out.config == nil && len(out.vcenters) == 0 {

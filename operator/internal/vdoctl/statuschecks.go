@@ -27,7 +27,7 @@ func (o *statusOptions) checks(l *lines, s statusReport) {
 		l.prose(indent+"do ", indent+"   ", r.Remedy)
 	}
 	if p.Omitted > 0 {
-		l.printf("  and %d more: vdoctl preflight", p.Omitted)
+		l.printf("  and %d more: `vdoctl preflight`", p.Omitted)
 	}
 }
 

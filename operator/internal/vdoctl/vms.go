@@ -191,7 +191,7 @@ func (o *vmsOptions) planText(w io.Writer, r vmsReport) error {
 	if left == 0 {
 		l.printf("no VM has to be powered off")
 	} else {
-		l.printf("%s: vdoctl vms fix --power-off --drain --username NAME", command.Plural(left, "VM to put right", "VMs to put right"))
+		l.printf("%s: `vdoctl vms fix --power-off --drain --username NAME`", command.Plural(left, "VM to put right", "VMs to put right"))
 	}
 	return l.err
 }
@@ -231,7 +231,7 @@ func (o *vmsOptions) work(ctx context.Context, s *site, list []maintenance.Machi
 	run := maintenance.Run{
 		API: c, Drain: o.drain, Force: o.force, EmptyDirs: o.emptyDirs, Outage: o.outage, Wait: o.timeout,
 		Open:     func(ctx context.Context, name string) (maintenance.VMs, func(), error) { return openVMs(ctx, s, name) },
-		Progress: func(node, text string) { _, _ = io.WriteString(o.err, command.Line("%s: %s", node, text)) },
+		Progress: func(node, text string) { _ = command.Say(o.err, "%s: %s", node, text) },
 	}
 	pending, err := run.Pending(ctx, list)
 	if err != nil || len(pending) == 0 {

@@ -1,11 +1,11 @@
 package matrixcmd
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -41,9 +41,8 @@ func (w IO) lint() *cobra.Command {
 		if w.json() {
 			return w.printJSON(s)
 		}
-		_, err = fmt.Fprintf(w.Out, "%s: valid, serial %d, issued %s, expires %s, %d releases with %d manifests\n",
+		return command.Say(w.Out, "%s: valid, serial %d, issued %s, expires %s, %d releases with %d manifests",
 			s.File, s.Serial, s.Issued.Format(time.DateOnly), s.Expires.Format(time.DateOnly), s.Releases, s.Manifests)
-		return err
 	}
 	return cmd
 }

@@ -15,13 +15,12 @@ package matrixcmd
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -86,16 +85,11 @@ func (w IO) formatFlag(cmd *cobra.Command) { flags.Format(cmd, w.Format) }
 
 func (w IO) json() bool { return *w.Format == flags.JSON }
 
-func (w IO) printJSON(v any) error {
-	enc := json.NewEncoder(w.Out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
-}
+func (w IO) printJSON(v any) error { return command.WriteJSON(w.Out, v) }
 
 // remark tells something on standard error.
 func (w IO) remark(text string, args ...any) {
-	_, _ = fmt.Fprintf(w.Err, text+"\n", args...) // nobody is left to hear of it
+	_ = command.Say(w.Err, text, args...) // nobody is left to hear of it
 }
 
 // load reads the document that a flag or argument names, or the built-in one.

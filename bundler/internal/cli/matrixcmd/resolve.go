@@ -2,12 +2,12 @@ package matrixcmd
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -117,12 +117,12 @@ func (q question) read() (matrix.Facts, matrix.Pins, matrix.Policy, error) {
 
 func printSelection(out, errs io.Writer, s matrix.Selection) error {
 	for _, warning := range s.Warnings {
-		if _, err := fmt.Fprintf(errs, "warning: %s\n", warning); err != nil {
+		if err := command.Say(errs, "warning: %s", warning); err != nil {
 			return err
 		}
 	}
 	for _, c := range s.Choices {
-		if _, err := fmt.Fprintf(out, "%s\n  %s\n", c.Release.ReleaseID, strings.Join(c.Reasons, "\n  ")); err != nil {
+		if err := command.Say(out, "%s\n  %s", c.Release.ReleaseID, strings.Join(c.Reasons, "\n  ")); err != nil {
 			return err
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/userfile"
@@ -87,24 +87,21 @@ func (w IO) showGrid(file string, k8s, vSphere, policy []string) error {
 }
 
 func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name string, stepped bool) error {
-	t := table.NewWriter()
-	t.SetStyle(table.StyleLight)
-	t.Style().Format.Header = text.FormatDefault
-	header := table.Row{"Kubernetes"}
+	header := []any{"KUBERNETES"}
 	for _, v := range grid.VSphere {
-		head := "vSphere " + v.String()
+		head := "VSPHERE " + v.String()
 		if stepped {
 			head += "+"
 		}
 		header = append(header, head)
 	}
-	t.AppendHeader(header)
+	t := command.NewTable(header...)
 	for _, row := range grid.Rows {
-		cells := table.Row{row.Kubernetes.String()}
+		cells := []any{row.Kubernetes.String()}
 		for _, c := range row.Cells {
 			cells = append(cells, cellText("cpi", c.CPI)+", "+cellText("csi", c.CSI))
 		}
-		t.AppendRow(cells)
+		t.Row(cells...)
 	}
 	withdrawn := 0
 	for _, r := range doc.Releases {
@@ -112,9 +109,11 @@ func printGrid(out io.Writer, grid matrix.Grid, doc *matrix.Document, name strin
 			withdrawn++
 		}
 	}
-	_, err := fmt.Fprintf(out, "%s\n\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s", t.Render(),
-		name, doc.Serial, doc.Issued.Format("2006-01-02"), doc.Expires.Format("2006-01-02"), len(doc.Releases), withdrawn, legend(stepped)+services(doc))
-	return err
+	if err := t.Write(out); err != nil {
+		return err
+	}
+	return command.Say(out, "\n%s, serial %d, issued %s, expires %s; %d releases, %d withdrawn\n%s",
+		name, doc.Serial, doc.Issued.Format(time.DateOnly), doc.Expires.Format(time.DateOnly), len(doc.Releases), withdrawn, strings.TrimSuffix(legend(stepped)+services(doc), "\n"))
 }
 
 // services is which release of each service is chosen, and what the others are.
@@ -161,7 +160,7 @@ func cellText(driver string, c *matrix.GridChoice) string {
 }
 
 func legend(stepped bool) string {
-	s := "*  rests on a derived range, which no vendor states: see `matrix resolve` for its basis\n-  no release fits: see `matrix resolve` for why\n"
+	s := "*  rests on a derived range, stated by no vendor: see `matrix resolve`\n-  no release fits: see `matrix resolve` for why\n"
 	if stepped {
 		s += "+  a column holds up to the version of the next\n"
 	}

@@ -16,7 +16,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 )
 
-const headerTimeout = 5 * time.Second
+const (
+	headerTimeout = 5 * time.Second
+	helpWidth     = 80 // columns
+)
 
 // Main is the program vdo-jumphost without its process: it serves until ctx is over, writes
 // audit lines to stdout, everything else to stderr, and returns the exit code: 0 stopped as
@@ -25,6 +28,7 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 	o := Options{Audit: stdout, Log: slog.New(slog.NewJSONHandler(stderr, nil))}
 	fs := pflag.NewFlagSet("vdo-jumphost", pflag.ContinueOnError)
 	fs.SetOutput(stderr)
+	fs.Usage = func() { _, _ = fmt.Fprintf(stderr, "Usage of vdo-jumphost:\n%s", fs.FlagUsagesWrapped(helpWidth)) }
 	listen := fs.String("listen", ":2222", "`ADDRESS` for SSH")
 	health := fs.String("health", ":8080", "`ADDRESS` for /healthz and /readyz; empty for none")
 	show := fs.Bool("version", false, "print the version")

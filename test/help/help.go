@@ -1,0 +1,38 @@
+// Package help holds the help of a program's commands against what a terminal shows.
+package help
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
+)
+
+// Fits requires that the help of a command and of all below it, also of hidden ones, has no line
+// that is wider than a terminal of 80 columns. It returns how many commands there are.
+func Fits(t *testing.T, cmd *cobra.Command) int {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.Help())
+	TextFits(t, cmd.CommandPath(), out.String())
+	n := 1
+	for _, c := range cmd.Commands() {
+		n += Fits(t, c)
+	}
+	return n
+}
+
+// TextFits requires the same of one help.
+func TextFits(t *testing.T, of, text string) {
+	t.Helper()
+	require.NotEmpty(t, text, of)
+	for line := range bytes.Lines([]byte(text)) {
+		line = bytes.TrimRight(line, "\n")
+		require.LessOrEqual(t, columns.Width(string(line)), columns.Default, "%s --help: %s", of, line)
+		require.NotContains(t, string(line), "\t", "%s --help", of)
+	}
+}
