@@ -134,14 +134,15 @@ func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
 func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	c, k, ns := start(t)
 	of := types.NamespacedName{Namespace: ns, Name: "site"}
-	none, err := c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
+	proof := inventory.Proof{Key: []byte("key")}
+	none, err := c.LoadInventory(ctx, of, proof)
 	require.NoError(t, err)
 	require.Zero(t, none.Len())
 	inv := inventory.Of(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI})
-	for range 2 { // made, then changed
-		require.NoError(t, c.SaveInventory(ctx, of, inv, inventory.Sealer{}))
+	for n := range int64(2) { // made, then changed
+		require.NoError(t, c.SaveInventory(ctx, of, inv, inventory.Sealer{Key: proof.Key, Serial: n + 1}))
 	}
-	again, err := c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
+	again, err := c.LoadInventory(ctx, of, proof)
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv))
 	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}}
@@ -149,17 +150,17 @@ func TestTheInventoryIsKeptAndAForeignOneIsNotWrittenOver(t *testing.T) {
 	require.Empty(t, cm.OwnerReferences, "the garbage collector must not take it before its objects are removed")
 	cm.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &cm))
-	again, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
+	again, err = c.LoadInventory(ctx, of, proof)
 	require.NoError(t, err)
 	require.True(t, again.Equal(inv), "the second copy has it")
 	second := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: inventory.VDOConfigs.Copy("site")}}
 	require.NoError(t, k.Get(ctx, client.ObjectKeyFromObject(&second), &second))
 	second.Data = map[string]string{"other": "x"}
 	require.NoError(t, k.Update(ctx, &second))
-	_, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
+	_, err = c.LoadInventory(ctx, of, proof)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.NoError(t, k.Delete(ctx, &second))
-	_, err = c.LoadInventory(ctx, of, inventory.Proof{Unsealed: true})
+	_, err = c.LoadInventory(ctx, of, proof)
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	require.NoError(t, c.DeleteInventory(ctx, of))

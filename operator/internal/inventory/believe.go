@@ -27,8 +27,6 @@ type Proof struct {
 	Key    []byte // nil: there is none now
 	Owner  string // as of [Sealer]
 	Anchor Anchor
-	// Unsealed is set of records that are never sealed: their entries are taken as they are.
-	Unsealed bool
 }
 
 // anchored tells whether a record without a good seal cannot be the operator's.
@@ -71,10 +69,7 @@ func Believe(copies []Copy, by Proof) (Loaded, error) {
 	}
 	for _, r := range b.all {
 		if r.err == nil {
-			out.Inventory, out.Found = r.inv, true
-			if !by.Unsealed {
-				out.Inventory = r.inv.unsealed()
-			}
+			out.Inventory, out.Found = r.inv.unsealed(), true
 			return out, nil
 		}
 	}

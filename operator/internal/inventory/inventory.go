@@ -33,7 +33,7 @@
 // # What keeps it from being forged
 //
 // Who may write ConfigMaps could have objects deleted, or taken for the operator's, and
-// drivers installed as nobody asked for. So the record of a VDOConfig is sealed, under the key
+// drivers installed as nobody asked for. So the record is sealed, under the key
 // [SealKey] beside it, which programs from before there were seals do not read:
 //
 //	{"serial":12,"mac":"3fa9…"}
@@ -46,7 +46,7 @@
 //	SERIAL                in decimal digits
 //	RECORD                byte for byte, as it is under [DataKey]
 //
-// A seal stays good, so that an older record could be put back. The status of the VDOConfig,
+// A seal stays good, so that an older record could be put back. The status of the resource,
 // which is written under another right, has an [Anchor]: the serial of the last record, and an
 // identifier of the key. It is written after the record: where the operator is killed in
 // between, the record is newer. [Believe] holds both copies against it:
@@ -66,8 +66,9 @@
 // A record is not written where one is that is as new: an operator that was paused while
 // another one led puts nothing back.
 //
-// Records of SIPClusters have no seals: their operator may not make Secrets. What they name is
-// a SIPCluster's only where it is in its namespace and carries its labels.
+// The operator for SIPClusters has a key of its own. Of a record of theirs only what is in the
+// SIPCluster's namespace is read, and one that is not believed counts as lost: it is made anew
+// by what the status says, under names that the operator gives, and the labels on what is there.
 //
 // # What keeps it from losing an object
 //

@@ -87,7 +87,6 @@ func TestWhatIsBelievedOfARecord(t *testing.T) {
 		"without a seal, the first one corrupt":   {copies: kept(corrupt, bare(second)), by: fresh, want: second, unsealed: true},
 		"without a seal, the first one not there": {copies: kept(nil, bare(second)), by: fresh, want: second, unsealed: true},
 		"without a seal, corrupt":                 {copies: kept(corrupt, nil), by: fresh, fails: fault.Corrupt, says: "no inventory"},
-		"never sealed":                            {copies: kept(bare(second), bare(second)), by: inventory.Proof{Unsealed: true}, want: second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := inventory.Believe(c.copies, c.by)

@@ -29,7 +29,7 @@ func (p *pass) apply(ctx context.Context) error {
 			p.records.inventory = p.records.inventory.Union(inventory.Entry{ID: s.ID, Driver: s.Driver})
 		}
 		if s.Action == plan.Gone || s.Action == plan.Forget {
-			p.records.inventory = p.records.inventory.Without(s.Key)
+			p.forget(s)
 		}
 	}
 	if err := p.records.save(ctx, p); err != nil {
@@ -65,12 +65,6 @@ func (p *pass) plan(ctx context.Context) (plan.Plan, error) {
 		}
 		objects = append(objects, stage.Objects...)
 		in.Stages = append(in.Stages, stage)
-	}
-	for _, id := range ids { // what is asked for is known by its UID: a label that somebody took off is put back
-		if e, ok := in.Inventory.Get(id.Key); ok && e.Unsealed {
-			e.Unsealed = false
-			in.Inventory = in.Inventory.With(e)
-		}
 	}
 	if err := p.records.read(ctx, p, ids); err != nil {
 		return plan.Plan{}, err

@@ -7,7 +7,8 @@
 //	extract.go   the addresses and credentials of the hosts that were chosen
 //	claim.go     claim: each host by a patch that the API server refuses where the host changed
 //	render.go    gather what services are made of, and render them (package services)
-//	apply.go     plan (package plan), record (package inventory), apply
+//	record.go    the record (package inventory): which is believed, and where it is lost, made anew
+//	apply.go     plan (package plan), record, apply
 //	ready.go     assess: which services are rolled out
 //	label.go     label what is held, give back what leaves
 //	proof.go     which pods still lead to what leaves: see that first
@@ -38,7 +39,9 @@
 //     BMC login, to who had it before. What remains is the time between that answer and the
 //     write, as everywhere where a lease decides.
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
-//   - An object is recorded before it is made, and leaves the record when it is gone.
+//   - An object is recorded before it is made, and leaves the record when it is gone. The record
+//     is sealed: who may write ConfigMaps in the operator's namespace changes by it no address
+//     that services lead to, no image, and nothing of what is removed.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
 //     waiting for more than one pass of his.

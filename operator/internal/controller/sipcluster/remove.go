@@ -21,10 +21,10 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		if mustRepeat(err) {
 			return nil, err
 		}
-		return removing{err: because(airship.ReasonUnableToDecommission, err)}, nil
+		return removing{err: because(airship.ReasonUnableToDecommission, err), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
 	if left > 0 {
-		return removing{left: left, now: r.Now()}, nil
+		return removing{left: left, now: r.Now(), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }
@@ -45,7 +45,7 @@ func (p *pass) decommission(ctx context.Context) (left int, err error) {
 	for _, s := range planned.Steps {
 		switch s.Action { //nolint:exhaustive // a removal has no others
 		case plan.Gone, plan.Forget:
-			p.records.inventory = p.records.inventory.Without(s.Key)
+			p.forget(s)
 		case plan.Keep:
 			errs = append(errs, fmt.Errorf("remove %s: %s", s.Key, s.Reason))
 		}

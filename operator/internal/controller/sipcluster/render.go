@@ -18,7 +18,6 @@ import (
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
@@ -170,85 +169,11 @@ func (r running) Image(name string, kind services.Kind, asked string) (string, e
 	}
 }
 
-// records are the inventory and what of it is on the cluster.
-type records struct {
-	inventory inventory.Inventory
-	saved     inventory.Inventory
-	live      plan.Live
-	refused   map[inventory.Key]error
-}
-
-func (r *records) load(ctx context.Context, p *pass) error {
-	loaded, err := p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Unsealed: true})
-	if err != nil {
-		return err
-	}
-	r.inventory, r.saved = loaded.Inventory, loaded.Inventory
-	r.live, r.refused = plan.Live{}, map[inventory.Key]error{}
-	for _, e := range r.inventory.Entries() {
-		if e.Namespace != p.key.Namespace { // nothing of it was ever made there
-			r.inventory = r.inventory.Without(e.Key)
-		}
-	}
-	if err := r.read(ctx, p, nil); err != nil {
-		return err
-	}
-	r.doubt(p)
-	return nil
-}
-
-// doubt marks what the record names and does not carry the SIPCluster's labels: who writes
-// ConfigMaps in the operator's namespace could have others' objects deleted.
-func (r *records) doubt(p *pass) {
-	for _, e := range r.inventory.Entries() {
-		if live := r.live[e.Key]; live != nil {
-			e.Unsealed = !p.marked(live)
-			r.inventory = r.inventory.With(e)
-		}
-	}
-}
-
-// read adds what of the inventory and of further objects was not read yet.
-func (r *records) read(ctx context.Context, p *pass, more []inventory.ID) error {
-	var ids []inventory.ID
-	for _, e := range r.inventory.Entries() {
-		more = append(more, e.ID)
-	}
-	for _, id := range more {
-		if _, known := r.live[id.Key]; !known && r.refused[id.Key] == nil {
-			ids = append(ids, id)
-		}
-	}
-	live, refused, err := p.Cluster.Read(ctx, ids)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r.live[id.Key] = live[id.Key] // nil: it is known not to be there
-		if refused[id.Key] != nil {
-			r.refused[id.Key] = refused[id.Key]
-		}
-	}
-	return nil
-}
-
-// save writes the inventory, where it says something new.
-func (r *records) save(ctx context.Context, p *pass) error {
-	if r.inventory.Equal(r.saved) {
-		return nil
-	}
-	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory, inventory.Sealer{}); err != nil {
-		return err
-	}
-	r.saved = r.inventory
-	return nil
-}
-
 // secrets are the Secrets that were made before, with what was made by chance.
 func (r *records) secrets() map[string]services.Secret {
 	all := map[string]services.Secret{}
 	for key, o := range r.live {
-		if key.Kind != "Secret" || o == nil {
+		if e, recorded := r.inventory.Get(key); key.Kind != "Secret" || o == nil || !recorded || e.Unsealed {
 			continue
 		}
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")

@@ -125,7 +125,7 @@ func soon(sip object, now time.Time) time.Duration {
 
 // status is all but the conditions.
 func (p *pass) status() airship.SIPClusterStatus {
-	var st airship.SIPClusterStatus
+	st := airship.SIPClusterStatus{Inventory: p.records.anchored(p.sip.Status.Inventory)}
 	for _, r := range p.choice.Roles {
 		st.Wanted += int32(r.Wanted) //nolint:gosec // validated: at most 2000 a role
 		leaving := map[string]string{}
@@ -296,14 +296,15 @@ func (o outcome) Next(object) reconciler.Next { return o.next }
 
 // removing is the outcome of a removal that is not done.
 type removing struct {
-	left int
-	err  error
-	now  time.Time
+	left      int
+	err       error
+	now       time.Time
+	inventory *airship.InventoryStatus
 }
 
 // Record says what is left.
 func (r removing) Record(sip object) {
-	sip.Status.ObservedGeneration = sip.Generation
+	sip.Status.ObservedGeneration, sip.Status.Inventory = sip.Generation, r.inventory
 	j := judgement{reason: airship.ReasonProgressing, message: fmt.Sprintf("removing services: %d objects are left", r.left), status: metav1.ConditionUnknown}
 	if r.err != nil {
 		j = failed(r.err)

@@ -1,0 +1,246 @@
+package sipcluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
+)
+
+// records are the inventory and what of it is on the cluster. See package inventory for what
+// is believed of a record, and why.
+type records struct {
+	inventory inventory.Inventory
+	kept      inventory.Loaded // the record as it is on the cluster
+	forged    error            // why it is not believed
+	key       []byte           // of seals; nil where there is none yet
+	missing   []string         // the Secrets that it is not in
+	live      plan.Live
+	refused   map[inventory.Key]error
+}
+
+// sealSecrets hold the key of seals, both the same.
+var sealSecrets = []string{"vdo-sip-seal", "vdo-sip-seal-copy"}
+
+const (
+	sealKey     = "key"
+	sealKeySize = 32 // bytes
+)
+
+// load reads the record. One that is somebody else's counts as lost: see [records.recover].
+func (r *records) load(ctx context.Context, p *pass) error {
+	if err := r.loadKey(ctx, p); err != nil {
+		return err
+	}
+	var err error
+	r.kept, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Key: r.key, Anchor: anchor(p.sip)})
+	if fault.Gravest(err) == fault.Untrusted {
+		r.forged, err = err, nil
+	}
+	if err != nil {
+		return err
+	}
+	r.inventory, r.live, r.refused = r.kept.Inventory, plan.Live{}, map[inventory.Key]error{}
+	for _, e := range r.inventory.Entries() {
+		if e.Namespace != p.key.Namespace { // nothing of it was ever made there
+			r.inventory = r.inventory.Without(e.Key)
+		}
+	}
+	if !r.kept.Found {
+		if err := r.recover(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := r.read(ctx, p, nil); err != nil {
+		return err
+	}
+	if !r.kept.Sealed {
+		r.remember(p)
+	}
+	r.doubt(p)
+	return nil
+}
+
+func (r *records) loadKey(ctx context.Context, p *pass) error {
+	for _, name := range sealSecrets {
+		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		switch have := data[sealKey]; {
+		case len(have) == 0:
+			r.missing = append(r.missing, name)
+		case r.key == nil:
+			r.key = have
+		}
+	}
+	return nil
+}
+
+func anchor(sip object) inventory.Anchor {
+	if sip.Status.Inventory == nil {
+		return inventory.Anchor{}
+	}
+	return inventory.Anchor{Serial: sip.Status.Inventory.Serial, KeyID: sip.Status.Inventory.KeyID}
+}
+
+// anchored is what the status says of the record: what is not sealed is not told.
+func (r *records) anchored(was *airship.InventoryStatus) *airship.InventoryStatus {
+	if !r.kept.Sealed {
+		return was
+	}
+	return &airship.InventoryStatus{Serial: r.kept.Serial, KeyID: inventory.KeyID(r.key)}
+}
+
+// recover finds, where there is no record that can be believed, what was made for the services
+// that the status and the spec name: by its name and the SIPCluster's labels.
+func (r *records) recover(ctx context.Context, p *pass) error {
+	names := services.Names(p.key.Name, &p.sip.Spec.Services)
+	for _, s := range p.sip.Status.Services {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	parts := map[inventory.Key]inventory.Part{}
+	var ids []inventory.ID
+	for _, name := range slices.Compact(names) {
+		for _, o := range services.Made(name) {
+			kind := o.GroupVersionKind()
+			id := inventory.ID{Version: kind.Version, Key: inventory.Key{Group: kind.Group, Kind: kind.Kind, Namespace: p.key.Namespace, Name: o.Name}}
+			ids, parts[id.Key] = append(ids, id), inventory.Part(name)
+		}
+	}
+	live, _, err := p.Cluster.Read(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if o := live[id.Key]; o != nil && p.marked(o) {
+			r.inventory = r.inventory.With(inventory.Entry{ID: id, Driver: parts[id.Key], UID: string(o.GetUID())})
+		}
+	}
+	return nil
+}
+
+// doubt has what a record without a seal names taken for the SIPCluster's only where it
+// carries the SIPCluster's labels, and its image for the last one only where it runs.
+func (r *records) doubt(p *pass) {
+	for _, e := range r.inventory.Entries() {
+		if !e.Unsealed {
+			continue
+		}
+		live := r.live[e.Key]
+		if live == nil || !p.marked(live) || imageOf(live) != e.Release {
+			e.Release = ""
+		}
+		e.Unsealed = live == nil || !p.marked(live)
+		r.inventory = r.inventory.With(e)
+	}
+}
+
+// read adds what of the inventory and of further objects was not read yet.
+func (r *records) read(ctx context.Context, p *pass, more []inventory.ID) error {
+	var ids []inventory.ID
+	for _, e := range r.inventory.Entries() {
+		more = append(more, e.ID)
+	}
+	for _, id := range more {
+		if _, known := r.live[id.Key]; !known && r.refused[id.Key] == nil {
+			ids = append(ids, id)
+		}
+	}
+	live, refused, err := p.Cluster.Read(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		r.live[id.Key] = live[id.Key] // nil: it is known not to be there
+		if refused[id.Key] != nil {
+			r.refused[id.Key] = refused[id.Key]
+		}
+	}
+	return nil
+}
+
+// settled tells whether the record need not be written: both copies are there, with a seal
+// by a key that is kept twice.
+func (r *records) settled() bool {
+	if r.forged != nil || !r.kept.Whole {
+		return false
+	}
+	return !r.kept.Found || (r.kept.Sealed && len(r.missing) == 0)
+}
+
+// save writes the inventory, where it says something new or its record has to be mended.
+func (r *records) save(ctx context.Context, p *pass) error {
+	if r.settled() && r.inventory.Equal(r.kept.Inventory) {
+		return nil
+	}
+	if err := r.keepKey(ctx, p); err != nil {
+		return err
+	}
+	by := inventory.Sealer{Key: r.key, Serial: r.kept.Serial + 1}
+	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory, by); err != nil {
+		return err
+	}
+	for _, err := range append(slices.Clone(r.kept.Rejected), r.forged) {
+		if err != nil {
+			p.warn(string(fault.ReasonOf(err)), "Repair", "%s; it was written again, from the other copy or by what the status and labels say", err)
+		}
+	}
+	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Whole: true}
+	r.forged = nil
+	return nil
+}
+
+// keepKey makes the key of seals where there is none, and has it kept twice: without it records
+// are believed no more than objects' labels. Of two operators that make one, one fails.
+func (r *records) keepKey(ctx context.Context, p *pass) error {
+	key := r.key
+	if key == nil {
+		key = make([]byte, sealKeySize)
+		if _, err := io.ReadFull(p.Rand, key); err != nil {
+			return fmt.Errorf("make a key: %w", err)
+		}
+	}
+	for len(r.missing) > 0 {
+		name := types.NamespacedName{Namespace: p.Namespace, Name: r.missing[0]}
+		if err := p.Cluster.CreateSecret(ctx, name, map[string][]byte{sealKey: key}); err != nil {
+			return keyFault(name, err)
+		}
+		r.key, r.missing = key, r.missing[1:]
+	}
+	return nil
+}
+
+func keyFault(name types.NamespacedName, err error) error {
+	if fault.ReasonOf(err) != fault.Forbidden {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Forbidden, Op: "create", Subject: "Secret " + name.String(), Err: err,
+		Hint: "apply deploy/sip/rbac.yaml of this version: records of SIPClusters are sealed with a key that the operator keeps there",
+	}
+}
+
+// forget takes what is gone out of the record. Of what is left on the cluster an event tells.
+func (p *pass) forget(s plan.Step) {
+	p.records.inventory = p.records.inventory.Without(s.Key)
+	if s.Action == plan.Forget {
+		p.warn("LeftBehind", "Delete", "%s stays: %s; delete it where nobody needs it", s.Key, s.Reason)
+	}
+}
+
+// warn records an event.
+func (p *pass) warn(reason, action, note string, args ...any) {
+	p.Writer.Recorder.Eventf(p.sip, nil, corev1.EventTypeWarning, reason, action, "%s", condition.Cut(fmt.Sprintf(note, args...), condition.MaxNote))
+}
