@@ -27,6 +27,9 @@ type Proof struct {
 	Key    []byte // nil: there is none now
 	Owner  string // as of [Sealer]
 	Anchor Anchor
+	// Earlier is set where something besides the copies shows that a program has installed before:
+	// only then is a record without a good seal that of one from before there were seals.
+	Earlier bool
 }
 
 // anchored tells whether a record without a good seal cannot be the operator's.
@@ -66,6 +69,9 @@ func Believe(copies []Copy, by Proof) (Loaded, error) {
 		return out, nil
 	case by.anchored():
 		return out, b.refused()
+	}
+	if !by.Earlier {
+		return out, b.planted(&out)
 	}
 	for _, r := range b.all {
 		if r.err == nil {
@@ -137,6 +143,19 @@ func (b *believer) rejected() []error {
 		}
 	}
 	return all
+}
+
+// planted has copies that somebody else put there count as none, where nothing was installed
+// before that they could be of. One that cannot be read stays until a person has seen to it.
+func (b *believer) planted(out *Loaded) error {
+	if err := fault.Join(b.errs()...); err != nil {
+		return err
+	}
+	for _, r := range b.all {
+		out.Rejected = append(out.Rejected, &fault.Error{Reason: fault.Untrusted, Op: "believe", Subject: "ConfigMap " + r.name, Err: errors.New(b.why(r) + ", and nothing was installed before")})
+	}
+	out.Whole = len(b.all) == 0
+	return nil
 }
 
 // refused is why none of the copies is believed. One without objects says nothing: it is a

@@ -61,7 +61,8 @@
 //     believed, and its entries are marked "unsealed". An object of such an entry is the
 //     operator's only where it carries the labels that the operator puts on what it applies.
 //     The mark goes with the next apply of the object; sealing the record does not take it
-//     away.
+//     away. Where nothing shows that anything was installed before, such a record is none at
+//     all: somebody has put it there for what is to be installed.
 //
 // A record is not written where one is that is as new: an operator that was paused while
 // another one led puts nothing back.

@@ -47,6 +47,7 @@ func anchored(serial int64) inventory.Proof {
 
 func TestWhatIsBelievedOfARecord(t *testing.T) {
 	fresh := inventory.Proof{Key: key, Owner: owner}
+	earlier := inventory.Proof{Key: key, Owner: owner, Earlier: true}
 	corrupt := map[string]string{inventory.DataKey: "{"}
 	for name, c := range map[string]struct {
 		copies   []inventory.Copy
@@ -77,16 +78,20 @@ func TestWhatIsBelievedOfARecord(t *testing.T) {
 		"forged without objects: as lost":         {copies: kept(bare(inventory.Of()), nil), by: anchored(4), serial: 4},
 		"forged and corrupt":                      {copies: kept(bare(forged), corrupt), by: anchored(4), fails: fault.Untrusted, says: "somebody else", serial: 4},
 		"both corrupt":                            {copies: kept(corrupt, corrupt), by: anchored(4), fails: fault.Corrupt, says: "no inventory", serial: 4},
-		"from a program without seals":            {copies: kept(bare(second), bare(second)), by: inventory.Proof{Owner: owner}, want: second, unsealed: true},
-		"the same, key at hand":                   {copies: kept(bare(second), bare(second)), by: fresh, want: second, unsealed: true},
+		"from a program without seals":            {copies: kept(bare(second), bare(second)), by: inventory.Proof{Owner: owner, Earlier: true}, want: second, unsealed: true},
+		"the same, key at hand":                   {copies: kept(bare(second), bare(second)), by: earlier, want: second, unsealed: true},
 		"the status is lost":                      {copies: kept(sealed(second, key, 4), sealed(second, key, 4)), by: fresh, want: second, sealed: true, serial: 4},
 		"the status is lost, and one is forged":   {copies: kept(bare(forged), sealed(second, key, 4)), by: fresh, want: second, sealed: true, serial: 4, rejected: 1},
-		"the key is lost":                         {copies: kept(sealed(second, otherKey, 4), nil), by: inventory.Proof{Owner: owner, Anchor: anchored(4).Anchor}, want: second, unsealed: true},
-		"the key was made anew":                   {copies: kept(sealed(second, otherKey, 4), nil), by: inventory.Proof{Key: key, Owner: owner, Anchor: inventory.Anchor{Serial: 4, KeyID: inventory.KeyID(otherKey)}}, want: second, unsealed: true},
-		"without a seal the first one is taken":   {copies: kept(bare(first), bare(second)), by: fresh, want: first, unsealed: true},
-		"without a seal, the first one corrupt":   {copies: kept(corrupt, bare(second)), by: fresh, want: second, unsealed: true},
-		"without a seal, the first one not there": {copies: kept(nil, bare(second)), by: fresh, want: second, unsealed: true},
+		"the key is lost":                         {copies: kept(sealed(second, otherKey, 4), nil), by: inventory.Proof{Owner: owner, Anchor: anchored(4).Anchor, Earlier: true}, want: second, unsealed: true},
+		"the key was made anew":                   {copies: kept(sealed(second, otherKey, 4), nil), by: inventory.Proof{Key: key, Owner: owner, Anchor: inventory.Anchor{Serial: 4, KeyID: inventory.KeyID(otherKey)}, Earlier: true}, want: second, unsealed: true},
+		"without a seal the first one is taken":   {copies: kept(bare(first), bare(second)), by: earlier, want: first, unsealed: true},
+		"without a seal, the first one corrupt":   {copies: kept(corrupt, bare(second)), by: earlier, want: second, unsealed: true},
+		"without a seal, the first one not there": {copies: kept(nil, bare(second)), by: earlier, want: second, unsealed: true},
 		"without a seal, corrupt":                 {copies: kept(corrupt, nil), by: fresh, fails: fault.Corrupt, says: "no inventory"},
+		"put there before anything was installed": {copies: kept(bare(second), bare(second)), by: fresh, rejected: 2},
+		"one put there before":                    {copies: kept(nil, sealed(second, otherKey, 9)), by: fresh, rejected: 1},
+		"put there, and there is no key":          {copies: kept(bare(second), nil), by: inventory.Proof{Owner: owner}, rejected: 1},
+		"put there beside the operator's":         {copies: kept(bare(forged), sealed(second, key, 1)), by: fresh, want: second, sealed: true, serial: 1, rejected: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := inventory.Believe(c.copies, c.by)

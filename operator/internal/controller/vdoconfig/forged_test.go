@@ -204,3 +204,23 @@ func TestAForgedRecordPutsNoOtherVDOConfigInForce(t *testing.T) {
 	w.until("it is gone", func() bool { w.pass(client.ObjectKeyFromObject(other)); return gone(w, other, w.ns, other.Name) })
 	w.ready(v)
 }
+
+// Who puts a record there before the VDOConfig has installed anything has nothing believed of
+// it: neither what it remembers, such as the cluster id, nor objects, though they carry the
+// operator's labels. It is told, and written over.
+func TestARecordThatWasThereBeforeIsNotBelieved(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	require.NoError(t, client.IgnoreAlreadyExists(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
+	victim, entry := w.somebodys("victim", map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", "vdo.vmware.com/driver": "csi"})
+	w.putBack(v, inventory.Of(entry).WithMemory(inventory.Memory{ClusterID: "forged", Kubernetes: "v1.20.0", KeepsNodes: true}))
+	w.ready(v)
+	require.Equal(t, victim.UID, get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name).UID)
+	conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]
+	require.NotContains(t, string(conf), "forged")
+	require.NotContains(t, w.recorded(v)[inventory.DataKey], "forged")
+	for _, name := range recordsOf(v) {
+		require.Equal(t, 1, strings.Count(w.events.all(), "ConfigMap "+w.ns+"/"+name+": it does not bear the operator's seal"), w.events.all())
+	}
+	require.NotContains(t, w.events.all(), "were deleted")
+}

@@ -26,8 +26,14 @@ func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	if err != nil {
 		return record{}, err
 	}
-	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{Key: key, Anchor: anchor(&config.Status)})
+	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{Key: key, Anchor: anchor(&config.Status), Earlier: installedBefore(&config.Status)})
 	return record{Loaded: loaded, key: key, missing: missing}, fault.Join(err, replayed(config, loaded.Inventory))
+}
+
+// installedBefore tells whether a status shows that this program, or one from before there were
+// seals, has installed: all of them have written there which bundle they installed from.
+func installedBefore(st *v1alpha1.VDOConfigStatus) bool {
+	return st.Inventory != nil || st.Bundle != "" || st.Revision != ""
 }
 
 func anchor(st *v1alpha1.VDOConfigStatus) inventory.Anchor {
@@ -61,7 +67,7 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	if was.unkept = p.Cluster.SaveInventory(ctx, p.name, inv, by); was.unkept != nil {
 		return was.unkept
 	}
-	p.tellRejected(was.Rejected)
+	p.tellRejected(was)
 	p.tellLost(was)
 	*was = record{key: was.key, missing: was.missing,
 		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true}}
@@ -80,8 +86,12 @@ func (p *pass) tellLost(was *record) {
 }
 
 // tellRejected tells of copies that were not the operator's, once they are written again.
-func (p *pass) tellRejected(all []error) {
-	for _, err := range all {
-		p.Recorder.Eventf(p.config, nil, "Warning", string(fault.ReasonOf(err)), "Repair", "%s; it was written again from the other copy", fault.Text(err))
+func (p *pass) tellRejected(was *record) {
+	how := "again from the other copy"
+	if !was.Found {
+		how = "anew"
+	}
+	for _, err := range was.Rejected {
+		p.Recorder.Eventf(p.config, nil, "Warning", string(fault.ReasonOf(err)), "Repair", "%s; it was written %s", fault.Text(err), how)
 	}
 }
