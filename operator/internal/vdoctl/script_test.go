@@ -16,6 +16,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/cli"
+	_ "github.com/vmware/govmomi/cli/permissions" // govc's commands
+	_ "github.com/vmware/govmomi/cli/role"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +38,8 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 
 func TestMain(m *testing.M) {
 	program := func() { os.Exit(vdoctl.Main("1.2.3", os.Args)) }
-	testscript.Main(stopping{m}, map[string]func(){"vdoctl": program, "kubectl-vdo": program})
+	govc := func() { os.Exit(cli.Run(os.Args[1:])) } // as its own main, whose module cannot be had at this version
+	testscript.Main(stopping{m}, map[string]func(){"vdoctl": program, "kubectl-vdo": program, "govc": govc})
 }
 
 // stopping stops the cluster that the tests share.

@@ -3,10 +3,12 @@ package vdoctl
 import (
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
@@ -29,7 +31,7 @@ func oneLine(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, 
 // comments alone.
 func govcScript(w io.Writer, plans []usersPlan) error {
 	l := &lines{w: w, script: true}
-	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions.\nset -eu")
+	l.printf("#!/bin/sh\n# Log in by GOVC_USERNAME and GOVC_PASSWORD as who may change roles and permissions. A private\n# authority of the vCenter's certificate: GOVC_TLS_CA_CERTS=FILE.\nset -eu")
 	for _, p := range plans {
 		headline(l, &p)
 		l.printf("export GOVC_URL=%s", single(p.Server))
@@ -43,15 +45,27 @@ func govcScript(w io.Writer, plans []usersPlan) error {
 		}
 		for _, x := range p.Permissions {
 			if x.State != privileges.Keep {
-				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, single(x.Path))
+				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, govcObject(x))
 			}
 		}
-		for _, path := range slices.Sorted(maps.Keys(p.NotNeeded)) {
-			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(path)))
+		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {
+			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(literal.Replace(where))))
 		}
 	}
 	return l.err
 }
+
+// govcObject names an object for govc: by its path, or by its id where govc would find others
+// too by its path, which it takes for a pattern, or the path is not printed as it is.
+func govcObject(x privileges.PlannedPermission) string {
+	if strings.ContainsAny(x.Path, `*?[\`) || x.Path != path.Clean(x.Path) || strings.Contains(x.Path, "/...") || x.Path != oneLine(command.Printable(x.Path)) {
+		return "-i " + single(strings.Replace(x.ID, "-", ":", 1)) + " # " + oneLine(x.Path)
+	}
+	return single(x.Path)
+}
+
+// literal keeps govc from taking a path for a pattern.
+var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 // quotedPS quotes a word for PowerShell.
 func quotedPS(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

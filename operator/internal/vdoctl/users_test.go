@@ -1,16 +1,17 @@
 package vdoctl_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vmware/govmomi/vim25/mo"
 
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -19,12 +20,19 @@ import (
 // else: then the vCenter itself says that nothing is missing, and nothing too much.
 func TestAPlanThatIsCarriedOutIsVerified(t *testing.T) {
 	c := control(t)
-	v := vcsim.Start(t, vcsim.Options{})
+	v := vcsim.Start(t, vcsim.Options{Machines: 3})
 	const user = "limited@vsphere.local"
 	v.SetPassword(user, "Limited-canary#1")
 	require.NoError(t, v.Grant(t.Context(), user, "seeing", "/", true))
 	vms, err := v.VMs(t.Context(), "/site/west")
 	require.NoError(t, err)
+	for i, name := range []string{1: "node's*", 2: "node's neighbour"} { // as a pattern the one is both
+		if name != "" {
+			require.NoError(t, v.Change(vms[i].Path, func(vm *mo.VirtualMachine) { vm.Name = name }))
+			vms[i].Path = path.Dir(vms[i].Path) + "/" + name
+		}
+	}
+	vms = vms[:2]
 	clusterOf := filepath.Join(t.TempDir(), "site.yaml")
 	require.NoError(t, os.WriteFile(clusterOf, []byte(fmt.Sprintf(`apiVersion: v1
 kind: Secret
@@ -68,13 +76,24 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 	require.Contains(t, out, "New-VIRole -Server $vc -Name 'vdo-csi-search' -Privilege (Get-VIPrivilege -Server $vc -Id 'Cns.Searchable', 'StorageProfile.View')")
 	require.Contains(t, out, "(Get-Datastore -Server $vc -Id 'Datastore-")
 
-	carryOut(t, v, run)
+	// The script adds to a role that is there and lacks something, and takes nothing from it.
+	require.NoError(t, v.Grant(t.Context(), "other@vsphere.local", "vdo-csi-vm", "/lab", false, "VirtualMachine.Config.AddExistingDisk"))
+	script := carryOut(t, v, run)
+	require.Contains(t, script, "\ngovc role.update -a vdo-csi-vm VirtualMachine.Config.AddRemoveDevice\n")
 	out, code = run("users", "verify")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "has what the drivers need, and no more than that")
 	out, code = run("users", "plan", "-o", "govc")
 	require.Zero(t, code, out)
 	require.NotContains(t, out, "\ngovc ", "a plan that is carried out leaves nothing to do")
+	require.NotContains(t, out, "not needed", "it is carried out on these objects alone")
+
+	// Of VMs that come and go, on their folders.
+	script = carryOut(t, v, run, "--vm-folders")
+	require.Contains(t, script, `# not needed: govc permissions.remove -principal 'VSPHERE.LOCAL\limited' '/site/west/vm/node'\''s\*'`)
+	out, code = run("users", "verify")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "too much  VirtualMachine.Config.AddExistingDisk, VirtualMachine.Config.AddRemoveDevice on /site/west/vm\n")
 
 	require.NoError(t, v.Grant(t.Context(), user, "half", vms[0].Path, false, "VirtualMachine.Config.AddExistingDisk", "VirtualMachine.Interact.PowerOff"))
 	out, code = run("users", "verify")
@@ -83,29 +102,20 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 	require.Contains(t, out, "too much  VirtualMachine.Interact.PowerOff on "+vms[0].Path+"\n")
 }
 
-// carryOut gives the account what the plan says.
-func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) (string, int)) {
+// carryOut runs the script that a plan is printed as, as its first lines say, and returns it.
+func carryOut(t *testing.T, v *vcsim.VCenter, run func(...string) (string, int), flags ...string) string {
 	t.Helper()
-	out, code := run("users", "plan", "-o", "json")
-	require.Zero(t, code, out)
-	var plans []struct {
-		Principal string
-		Roles     []struct {
-			Name       string
-			Privileges []string
-		}
-		Permissions []struct {
-			Path, Role, State string
-			Propagate         bool
-		}
+	script, code := run(append([]string{"users", "plan", "-o", "govc"}, flags...)...)
+	require.Zero(t, code, script)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), v.CA, 0o600))
+	cmd := exec.CommandContext(t.Context(), "/bin/sh")
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = []string{
+		"HOME=" + dir, "PATH=" + os.Getenv("PATH"),
+		"GOVC_USERNAME=" + vcsim.Administrator.Username, "GOVC_PASSWORD=" + vcsim.Administrator.Password, "GOVC_TLS_CA_CERTS=" + filepath.Join(dir, "ca.crt"),
 	}
-	require.NoError(t, json.Unmarshal([]byte(out), &plans))
-	require.Len(t, plans, 1)
-	of := map[string][]string{}
-	for _, r := range plans[0].Roles {
-		of[r.Name] = r.Privileges
-	}
-	for _, p := range plans[0].Permissions {
-		require.NoError(t, v.Grant(t.Context(), plans[0].Principal, p.Role, p.Path, p.Propagate, of[p.Role]...), strings.TrimSpace(p.Path))
-	}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", script, out)
+	return script
 }
