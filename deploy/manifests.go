@@ -5,9 +5,12 @@ package deploy
 import (
 	"embed"
 	"path"
+	"slices"
+	"strings"
 )
 
 //go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
+//go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/networkpolicy.yaml sip/operator.yaml
 var files embed.FS
 
 const (
@@ -21,7 +24,13 @@ const (
 	// ClassesRights is the manifest that only clusters need where a VDOConfig asks for
 	// StorageClasses or VolumeSnapshotClasses.
 	ClassesRights = "rbac-classes.yaml"
+
+	// sipPrefix tells the manifests of the operator for SIPClusters from others in a bundle.
+	sipPrefix = "sip-"
 )
+
+// sipKinds are the kinds of this project that both operators need.
+var sipKinds = []string{"vdo.vmware.com_compatibilityconfigs.yaml", "vdo.vmware.com_driverbundles.yaml"}
 
 // Manifest is one file.
 type Manifest struct {
@@ -46,6 +55,25 @@ func Manifests() []Manifest {
 	}
 	return all
 }
+
+// SIPManifests returns those of the operator for SIPClusters, in the order in which they are
+// applied: after the kinds of [Manifests] that [ForSIP] names.
+func SIPManifests() []Manifest {
+	var all []Manifest
+	for _, name := range []string{"crds/airship.airshipit.org_sipclusters.yaml", "namespace.yaml", "rbac.yaml", "networkpolicy.yaml", "operator.yaml"} {
+		m := read("sip/" + name)
+		m.Name = sipPrefix + m.Name
+		all = append(all, m)
+	}
+	return all
+}
+
+// OnlySIP tells whether a manifest of a bundle, by its name, is one of [SIPManifests].
+func OnlySIP(name string) bool { return strings.HasPrefix(name, sipPrefix) }
+
+// ForSIP tells whether a manifest of a bundle, by its name, is needed to install the operator
+// for SIPClusters.
+func ForSIP(name string) bool { return OnlySIP(name) || slices.Contains(sipKinds, name) }
 
 func read(name string) Manifest {
 	data, err := files.ReadFile(name)

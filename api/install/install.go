@@ -4,12 +4,17 @@
 // applies it.
 //
 //	m, err := install.Of(root, contents, install.Options{Repository: "registry.site/vdo/drivers"})
+//
+// A bundle with the services of tenant clusters holds how the operator for SIPClusters is
+// installed, too: the same image, in another namespace and under another account
+// ([Options].SIP).
 package install
 
 import (
 	"bytes"
 	"errors"
 	"regexp"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -31,14 +36,34 @@ type Options struct {
 	Antrea      bool   // with the rights that installing Antrea needs
 	Classes     bool   // with the rights that making classes of storage and snapshots needs
 	HostNetwork bool   // for a cluster without a network yet
+	// SIP is of the operator for SIPClusters, in the place of the other one's. The bundle has
+	// to hold the services that it runs. Antrea, Classes and HostNetwork are not for it.
+	SIP bool
+}
+
+// takes tells whether a manifest of the bundle is part of what is asked for.
+func (o Options) takes(name string) bool {
+	switch {
+	case o.SIP:
+		return deploy.ForSIP(name)
+	case name == deploy.AntreaRights:
+		return o.Antrea
+	case name == deploy.ClassesRights:
+		return o.Classes
+	}
+	return !deploy.OnlySIP(name)
 }
 
 // Of returns the install manifests that the bundle of a root holds, with the operator's
-// image as it is addressed in the site's repository, HOST/PATH@DIGEST.
+// image as it is addressed in the site's repository, HOST/PATH@DIGEST. It fails with NotFound
+// where the bundle does not hold the operator, or, of SIPClusters', its manifests or services.
 func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 	for _, r := range c.Lock.Releases {
 		if r.Driver != bundle.Operator {
 			continue
+		}
+		if err := holdsSIP(root, c, r); to.SIP && err != nil {
+			return nil, err
 		}
 		manifests, err := installManifests(c, r, to)
 		return &Manifests{Root: root, Version: r.Version, YAML: manifests}, err
@@ -49,10 +74,28 @@ func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 	}
 }
 
+// holdsSIP tells why a bundle cannot install the operator for SIPClusters.
+func holdsSIP(root image.Digest, c *bundle.Contents, operator bundle.Release) error {
+	why := ""
+	if !slices.ContainsFunc(operator.Manifests, func(f bundle.File) bool { return deploy.OnlySIP(f.Name) }) {
+		why = "the bundle does not hold its manifests"
+	}
+	if !slices.ContainsFunc(c.Lock.Releases, func(r bundle.Release) bool { return bundle.IsService(r.Driver) }) {
+		why = "the bundle does not hold the services that it runs"
+	}
+	if why == "" {
+		return nil
+	}
+	return &fault.Error{
+		Reason: fault.NotFound, Op: "look for the operator of SIPClusters", Subject: root.String(), Err: errors.New(why),
+		Hint: "make the bundle with `vdo-bundle lock --operator IMAGE --services sip`",
+	}
+}
+
 func installManifests(c *bundle.Contents, r bundle.Release, to Options) ([]byte, error) {
 	var out bytes.Buffer
 	for _, f := range r.Manifests {
-		if (f.Name == deploy.AntreaRights && !to.Antrea) || (f.Name == deploy.ClassesRights && !to.Classes) {
+		if !to.takes(f.Name) {
 			continue
 		}
 		data, err := pinImages(c, r, c.Manifests[r.Path(f)], to.Repository)

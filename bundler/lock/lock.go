@@ -56,7 +56,7 @@ func Make(ctx context.Context, in Input, o run.Options) (*Locked, error) {
 	announce(selection, o.Reporter())
 	releases := selection.Releases
 	if in.Operator != nil {
-		releases = append(slices.Clip(releases), in.Operator.release())
+		releases = append(slices.Clip(releases), in.Operator.release(in.JumpHost != nil || len(selection.Services) > 0))
 	}
 	files, err := upstream.Fetch(ctx, wantedFiles(releases), in.Manifests, o)
 	if err != nil {

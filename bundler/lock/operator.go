@@ -13,7 +13,8 @@ import (
 )
 
 // Operator is this project's own operator as a part of a bundle: an image whose tag
-// is a version. Its install manifests are those of package deploy.
+// is a version. Its install manifests are those of package deploy; with the services of
+// tenant clusters, those of the operator for SIPClusters too, which is the same program.
 type Operator struct {
 	Image   image.Reference
 	Version matrix.Version
@@ -65,12 +66,16 @@ func versioned(reference, program string) (image.Reference, matrix.Version, erro
 }
 
 // release is what a matrix would list of it.
-func (o *Operator) release() matrix.Release {
+func (o *Operator) release(services bool) matrix.Release {
 	r := matrix.Release{
 		ReleaseID: matrix.ReleaseID{Driver: bundle.Operator, Version: o.Version},
 		Images:    []matrix.ImageOverride{{From: deploy.Image, To: o.Image.String(), Basis: "it was asked for by that name"}},
 	}
-	for _, m := range deploy.Manifests() {
+	manifests := deploy.Manifests()
+	if services {
+		manifests = append(manifests, deploy.SIPManifests()...)
+	}
+	for _, m := range manifests {
 		r.Manifests = append(r.Manifests, matrix.Manifest{Name: m.Name, Size: int64(len(m.Data)), SHA256: image.DigestOf(m.Data).Hex()})
 	}
 	return r

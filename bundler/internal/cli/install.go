@@ -31,12 +31,21 @@ that a bundle holds (see pull --operator): kinds, rights, network policy, Deploy
 The image is written as REGISTRY/REPO@DIGEST of the mirror: SRC's where SRC is a
 registry, else that of --repository.
 
+With --sip it prints what installs the operator for tenant clusters (SIPCluster)
+instead, which a bundle holds that was locked with --services sip.
+
 With --key or --policy the whole bundle is verified first, as verify does, and
 nothing is printed where anything is wrong.`,
 		Example: `  vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub | kubectl apply -f -
-  vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml`,
+  vdo-bundle install-manifests drivers.tar --repository registry.site/vdo/drivers -o operator.yaml
+  vdo-bundle install-manifests registry.site/vdo/drivers:1 --key release.pub --sip | kubectl apply -f -`,
 		Args: flags.Exactly("SRC"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, f := range []string{"antrea", "classes", "host-network"} {
+				if o.to.SIP && cmd.Flags().Changed(f) {
+					return flags.Usage(cmd, "--sip and --"+f+" cannot be combined: that is of the operator for drivers")
+				}
+			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}
@@ -45,6 +54,7 @@ nothing is printed where anything is wrong.`,
 	cmd.Flags().BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	cmd.Flags().BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
 	cmd.Flags().BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
+	cmd.Flags().BoolVar(&o.to.SIP, "sip", false, "of the operator for tenant clusters (SIPCluster), instead")
 	o.trustFlags.bind(cmd)
 	o.registryFlags.bind(cmd)
 	o.bindQuiet(cmd)
@@ -75,7 +85,11 @@ func (o *installOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s\n---\n%s", of.Version, of.Root, of.YAML), "")
+	whose := ""
+	if o.to.SIP {
+		whose = ", for SIPClusters"
+	}
+	return o.deliver(o.dest, fmt.Appendf(nil, "# vdo-operator %s of bundle %s%s\n---\n%s", of.Version, of.Root, whose, of.YAML), "")
 }
 
 // mirrorRepository returns HOST/PATH of the mirror, from the flag or from SRC.

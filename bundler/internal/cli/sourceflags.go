@@ -80,7 +80,7 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 func (f *sourceFlags) manifests(client *registry.Client, attempts int) upstream.Manifests {
 	web := client.Web()
 	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: attempts}
-	for _, m := range deploy.Manifests() {
+	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
 		o.Own = append(o.Own, m.Data)
 	}
 	return manifests.New(o)
