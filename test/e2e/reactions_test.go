@@ -80,11 +80,12 @@ func (l *job) spec(o client.Object, patch string) {
 }
 
 // movedTag pushes a bundle under another name, which is nothing to the operator, and moves
-// the tag that it follows.
+// the tag that it follows. The bundle is fetched as vdoctl says for the next Kubernetes, to
+// which a later step upgrades.
 func (l *job) movedTag() {
 	l.t.Helper()
 	before := l.acceptedDigest()
-	l.deliver("next", "vdo", "cpi@1.33.1", "cpi@1.34.0", "csi@3.7.3")
+	l.fetchedAsPlanned("next", "--k8s", "1.34")
 	l.run(l.isolated, "vdo-bundle push drivers.tar "+l.reference("next")+" --ca-file mirror-ca.crt --layout paths")
 	require.Equal(l.t, before, l.acceptedDigest())
 	transport := l.site.Mirror.Transport()

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
 // vdoctl runs vdoctl as the cluster's administrator, and returns what it prints.
@@ -98,6 +101,32 @@ func (l *job) approvedAndTakenBack() {
 	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":null,"drivers":null,"upgradePolicy":null}`)
 	l.spec(&v1alpha1.DriverBundle{}, `{"reference":"`+l.reference("stable")+`","acceptOlder":null}`)
 	l.installed("site", "1.33.1", "3.5.1")
+}
+
+// fetchedAsPlanned asks vdoctl for a plan that the bundle in the mirror does not serve, and
+// runs the commands that it prints for that: as they are, but for what a person fills in, and
+// with the flags that lead to the stand-in for the internet and to the mirror's authority. The
+// bundle that comes of it is what was asked for.
+func (l *job) fetchedAsPlanned(tag string, wish ...string) {
+	l.t.Helper()
+	sh := l.kubectl()
+	out, err := sh.Run(l.ctx, "bash", "-ec", "vdoctl plan -o json "+strings.Join(wish, " "))
+	var exit *shell.Exit
+	require.ErrorAs(l.t, err, &exit, "nothing would be held back: %s", out)
+	require.Equal(l.t, 8, exit.Code, exit)
+	var plan struct{ Fetch []string }
+	require.NoError(l.t, json.Unmarshal([]byte(out), &plan))
+	require.Len(l.t, plan.Fetch, 3, out)
+	filled := strings.NewReplacer(" KEY ", " vdo.key ", ":TAG", ":"+tag)
+	connected := *l.connected
+	connected.Env = append(slices.Clone(connected.Env), "PATH="+bin+":"+os.Getenv("PATH"))
+	for _, command := range plan.Fetch[:2] {
+		l.run(&connected, "bash -ec", filled.Replace(command)+" "+strings.Join(l.upstream.Flags(), " "))
+	}
+	l.carry("drivers.tar")
+	require.NoError(l.t, os.Remove(l.path("connected/drivers.tar")))
+	l.run(sh, "bash -ec", filled.Replace(plan.Fetch[2])+" --ca-file mirror-ca.crt")
+	l.vdoctl(append([]string{"plan", "--bundle", l.reference(tag)}, wish...)...)
 }
 
 // deletedByVdoctl has vdoctl take everything away while the operator runs: the drivers go by
