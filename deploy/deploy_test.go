@@ -329,17 +329,8 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 // Classes have the site's names: the rights on them are without names, and not given
 // unless they are asked for.
 func TestTheOperatorMayMakeClassesWhereThatIsAskedForAndDeleteNone(t *testing.T) {
-	admin, op := install(t)
-	rights := read(t, "rbac-classes.yaml")
-	for _, u := range rights {
-		require.NoError(t, apply(t.Context(), admin, u))
-	}
-	defer func() { // other tests prove what the account may not do without
-		for _, u := range rights {
-			require.NoError(t, admin.Delete(t.Context(), u))
-		}
-		require.Eventually(t, func() bool { return !allowed(t, op, access{"create", "storage.k8s.io", "storageclasses", "", "x"}) }, time.Minute, 50*time.Millisecond)
-	}()
+	op, end := besides(t, "rbac-classes.yaml", access{"create", "storage.k8s.io", "storageclasses", "", "x"})
+	defer end()
 	for _, class := range []access{{"", "storage.k8s.io", "storageclasses", "", "gold"}, {"", "snapshot.storage.k8s.io", "volumesnapshotclasses", "", "snap"}} {
 		for verb, may := range map[string]bool{"get": true, "create": true, "update": true, "patch": true, "delete": false} {
 			class.verb = verb

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
+//go:embed crds/*.yaml namespaces.yaml rbac.yaml rbac-antrea.yaml rbac-classes.yaml rbac-mirror-set.yaml networkpolicy.yaml operator.yaml hostnetwork.yaml
 //go:embed sip/crds/*.yaml sip/namespace.yaml sip/rbac.yaml sip/networkpolicy.yaml sip/operator.yaml
 var files embed.FS
 
@@ -24,6 +24,9 @@ const (
 	// ClassesRights is the manifest that only clusters need where a VDOConfig asks for
 	// StorageClasses or VolumeSnapshotClasses.
 	ClassesRights = "rbac-classes.yaml"
+	// MirrorSetRights is the manifest that only OpenShift clusters need where a VDOConfig has the
+	// operator lead the nodes to the mirror.
+	MirrorSetRights = "rbac-mirror-set.yaml"
 
 	// sipPrefix tells the manifests of the operator for SIPClusters from others in a bundle.
 	sipPrefix = "sip-"
@@ -41,7 +44,7 @@ type Manifest struct {
 // Manifests returns the install manifests in the order in which they are applied; in the
 // opposite one they are deleted.
 func Manifests() []Manifest {
-	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, "networkpolicy.yaml", "operator.yaml"}
+	names := []string{"namespaces.yaml", "rbac.yaml", AntreaRights, ClassesRights, MirrorSetRights, "networkpolicy.yaml", "operator.yaml"}
 	kinds, err := files.ReadDir("crds")
 	if err != nil {
 		panic(err) // the folder is part of the program

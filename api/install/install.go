@@ -35,9 +35,11 @@ type Options struct {
 	Repository  string // that the bundle was pushed to, HOST/PATH; required
 	Antrea      bool   // with the rights that installing Antrea needs
 	Classes     bool   // with the rights that making classes of storage and snapshots needs
+	MirrorSet   bool   // with the rights that leading OpenShift's nodes to the mirror needs
 	HostNetwork bool   // for a cluster without a network yet
 	// SIP is of the operator for SIPClusters, in the place of the other one's. The bundle has
-	// to hold the services that it runs. Antrea, Classes and HostNetwork are not for it.
+	// to hold the services that it runs. Antrea, Classes, MirrorSet and
+	// HostNetwork are not for it.
 	SIP bool
 }
 
@@ -50,6 +52,8 @@ func (o Options) takes(name string) bool {
 		return o.Antrea
 	case name == deploy.ClassesRights:
 		return o.Classes
+	case name == deploy.MirrorSetRights:
+		return o.MirrorSet
 	}
 	return !deploy.OnlySIP(name)
 }
