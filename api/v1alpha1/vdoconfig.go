@@ -57,6 +57,9 @@ type VDOConfigSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=8
 	ExcludedNodes map[string]string `json:"excludedNodes,omitempty"`
+	// OpenShift settings.
+	// +optional
+	OpenShift *OpenShift `json:"openShift,omitempty"`
 	// Preflight says how what the drivers need is checked before they are installed,
 	// upgraded or configured anew.
 	// +optional

@@ -250,7 +250,8 @@ func paths(host string, repositories []repository) string {
 func (in Input) openshift(repositories []repository) []File {
 	var b strings.Builder
 	in.mirrorSet(&b, mirrorset.Digests, repositories, `# Images that are named by digest are looked for in the mirror first. The Machine
-# Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted.
+# Config Operator writes it onto every node and reloads CRI-O; nodes are not rebooted. To take an
+# entry, or all of it, away again drains the nodes, one after the other.
 `)
 	if in.Tags {
 		b.WriteString("---\n")

@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -120,7 +121,7 @@ func (c *Cluster) get(ctx context.Context, id inventory.ID) (*unstructured.Unstr
 		return nil, nil //nolint:nilnil // absent is an answer
 	}
 	if err != nil {
-		return nil, classify("read", id.Key.String(), err)
+		return nil, denied("read", id.Key, err)
 	}
 	return o, nil
 }
@@ -159,7 +160,17 @@ func (c *Cluster) refused(ctx context.Context, op string, key inventory.Key, err
 			}
 		}
 	}
-	return classify(op, key.String(), err)
+	return denied(op, key, err)
+}
+
+// denied makes a fault of an answer about one object. Of rights that are given only where they
+// are asked for it says by what.
+func denied(op string, key inventory.Key, err error) error {
+	f := classify(op, key.String(), err)
+	if f.Reason == fault.Forbidden && key.Group == mirrorset.Digests.Group && key.Kind == mirrorset.Digests.Kind {
+		f.Hint = "give the operator the rights: `vdo-bundle install-manifests BUNDLE --mirror-set | kubectl apply -f -`, or apply deploy/rbac-mirror-set.yaml; or set spec.openShift.mirrorSet of the VDOConfig to Check and apply a set yourself"
+	}
+	return f
 }
 
 func empty(id inventory.ID) *unstructured.Unstructured {
@@ -319,7 +330,7 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 	if err == nil || c.absent(ctx, s.Namespace, err) {
 		return nil
 	}
-	return classify("delete", s.Key.String(), err)
+	return denied("delete", s.Key, err)
 }
 
 // DeletePod deletes a pod of a driver, if it is still the one that was decided on: its
@@ -334,7 +345,7 @@ func (c *Cluster) DeletePod(ctx context.Context, pod types.NamespacedName, uid t
 }
 
 // classify makes a fault of what the API server answered.
-func classify(op, subject string, err error) error {
+func classify(op, subject string, err error) *fault.Error {
 	f := &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: err}
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):

@@ -43,6 +43,10 @@ const (
 	CloudOldSecret  = "cpi-global-secret"    //nolint:gosec // the earlier operator's copy of the credentials
 )
 
+// MirrorSet is what of the installation is no driver's: the object by which OpenShift's nodes
+// find the images of all. It is recorded, planned and labelled as a driver's objects are.
+const MirrorSet matrix.Driver = "mirror-set"
+
 // Place is where a workload of a driver is. A workload is of a driver because it is
 // at such a place, and for no other reason: names, labels and images are anybody's
 // to choose, in any namespace.

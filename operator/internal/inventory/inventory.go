@@ -87,6 +87,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
@@ -128,6 +129,9 @@ type Memory struct {
 	Bundle string `json:"bundle,omitempty"`
 	// ImageNames is how pods were last told to name images; "" is in the bundle's repository.
 	ImageNames v1alpha1.ImageNames `json:"imageNames,omitempty"`
+	// Mirrored is all that OpenShift's nodes were ever led to a mirror for by the set that the
+	// inventory has: nothing of it is taken away while the set is there.
+	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Seen are the vCenters with their versions, as they were last seen.

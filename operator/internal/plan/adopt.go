@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -44,6 +46,10 @@ func (in *Input) mayAdopt(live, wanted *unstructured.Unstructured) error {
 	if owners := live.GetOwnerReferences(); len(owners) > 0 {
 		return refuse("remove the owner first, or "+without, "%s %s owns it", owners[0].Kind, owners[0].Name)
 	}
+	if isMirrorSet(live) && labels[render.LabelDriver] != string(drivers.MirrorSet) {
+		return refuse("apply its entries under another name, then delete it; or set spec.openShift.mirrorSet of the VDOConfig to Check and keep it",
+			"the operator did not make it, and entries that others need would be lost, for which OpenShift drains its nodes")
+	}
 	return otherSubjects(live, wanted, refuse)
 }
 
@@ -76,6 +82,10 @@ func otherSubjects(live, wanted *unstructured.Unstructured, refuse func(hint, fo
 		}
 	}
 	return nil
+}
+
+func isMirrorSet(o *unstructured.Unstructured) bool {
+	return o.GetKind() == mirrorset.Digests.Kind && o.GroupVersionKind().Group == mirrorset.Digests.Group
 }
 
 func isBinding(kind string) bool { return kind == "RoleBinding" || kind == "ClusterRoleBinding" }

@@ -6,7 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
@@ -28,7 +30,7 @@ var order = [][]string{
 	{"CSIDriver"},
 	{"RoleBinding", "ClusterRoleBinding"},
 	{"Role", "ClusterRole"},
-	{"ServiceAccount"},
+	{"ServiceAccount", mirrorset.Digests.Kind}, // nodes pull by the latter while there are pods
 }
 
 // wave returns the place of a kind in the order; what is not in it goes with the rights.
@@ -150,10 +152,23 @@ func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error
 			p.Steps[i].Action, p.Steps[i].Reason = Prune, "was made for the drivers and is empty"
 		}
 	}
+	p.keepMirrors()
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { // namespaces last
 		return boolInt(a.Kind == "Namespace") - boolInt(b.Kind == "Namespace")
 	})
 	return p
+}
+
+// keepMirrors leaves what leads nodes to the mirror where pods of a driver stay.
+func (p Plan) keepMirrors() {
+	stays := slices.ContainsFunc(p.Steps, func(s Step) bool {
+		return slices.Contains(order[1], s.Kind) && (s.Action == Keep || s.Action == Forget)
+	})
+	for i, s := range p.Steps {
+		if stays && s.Driver == drivers.MirrorSet && s.Action == Prune {
+			p.Steps[i].Action, p.Steps[i].Reason = Forget, "the nodes find images of pods that stay by it"
+		}
+	}
 }
 
 // vouched tells whether an entry is to be believed of an object: nil is of one that was not read.

@@ -47,7 +47,7 @@ func imageChecks() []check {
 		{id: "image-platform", why: "a container of another platform ends with exec format error, or its image is never pulled",
 			applies: func(s *Snapshot) bool { return s.Images != nil }, run: imagePlatforms, passed: platformsPassed},
 		{id: "image-mirror-set", why: "the kubelet asks upstream, which an isolated site does not reach",
-			applies: func(s *Snapshot) bool { return s.Images != nil && s.Images.Mirrors != nil }, run: mirrorSets},
+			applies: func(s *Snapshot) bool { return s.Images != nil && s.Images.Mirrors != nil }, run: mirrorSets, passed: mirrorsPassed},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -18,6 +19,11 @@ type Mirrors struct {
 	// in it, REPOSITORY@DIGEST.
 	Repository, Bundle string
 	Rules              []MirrorRule
+	// Own is the set that the operator writes, "Kind name", "" where it writes none. Its Rules
+	// are as they are going to be: whether each node has taken them up is not known.
+	Own string
+	// Unwritten is why the operator cannot write it though it is asked to.
+	Unwritten error
 }
 
 // MirrorRule is one entry of an ImageDigestMirrorSet, an ImageTagMirrorSet or an
@@ -61,11 +67,34 @@ func mirrorSets(s *Snapshot) []found {
 		case set != "":
 			of = set + " leads no digests"
 		}
-		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source],
-			what:   "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository,
-			remedy: fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)})
+		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source], what: m.what(), remedy: m.remedy()})
 	}
 	return out
+}
+
+// what is wrong with repositories that no set leads to the bundle's.
+func (m *Mirrors) what() string {
+	text := "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository
+	if m.Unwritten != nil {
+		text += "; the operator cannot lead them there: " + m.Unwritten.Error()
+	}
+	return text
+}
+
+func (m *Mirrors) remedy() string {
+	if hint := fault.HintOf(m.Unwritten); hint != "" {
+		return hint
+	}
+	return fmt.Sprintf("vdo-bundle mirror-config %s %s --runtime openshift | oc apply -f -; or set spec.imageNames of the DriverBundle to Repository", m.Bundle, m.Repository)
+}
+
+// mirrorsPassed does not say that the nodes have it: that is seen in their MachineConfigPools.
+func mirrorsPassed(s *Snapshot) string {
+	text := "sets lead all repositories to " + s.Images.Mirrors.Repository
+	if own := s.Images.Mirrors.Own; own != "" {
+		text += ", counting " + own + ", which the operator writes"
+	}
+	return text + "; whether each node has taken them up: oc get machineconfigpool"
 }
 
 // users are the drivers that are held back with what each upstream repository has, sorted.

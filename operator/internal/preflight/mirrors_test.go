@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -84,6 +85,17 @@ func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
 	i.Workloads = i.Workloads[1:]
 	i.Mirrors.Rules = append(i.Mirrors.Rules, MirrorRule{Set: "ImageTagMirrorSet t", Source: "up.example/manager", Mirrors: []string{"m.site/vdo/up.example/manager"}, Tags: true})
 	require.Equal(t, map[string]string{"cpi ": "up.example/manager (ImageTagMirrorSet t leads no digests)"}, byDriver())
+
+	// What the operator itself is going to write counts; where it cannot, that is said, with what to do.
+	i.Mirrors.Own, i.Mirrors.Rules = "ImageDigestMirrorSet own", []MirrorRule{rule("ImageDigestMirrorSet own", "up.example/manager", "m.site/vdo/up.example/manager"), rule("ImageDigestMirrorSet own", "up.example/sidecar", "m.site/vdo/up.example/sidecar")}
+	passed := CheckImages(i)
+	require.Equal(t, Pass, passed[len(passed)-1].Action)
+	require.Equal(t, "sets lead all repositories to m.site/vdo, counting ImageDigestMirrorSet own, which the operator writes; whether each node has taken them up: oc get machineconfigpool", passed[len(passed)-1].Found)
+	i.Mirrors.Own, i.Mirrors.Rules = "", nil
+	i.Mirrors.Unwritten = &fault.Error{Reason: fault.Forbidden, Op: "read", Subject: "x", Err: errors.New("no"), Hint: "give it the rights"}
+	cannot := CheckImages(i)
+	require.Contains(t, cannot[len(cannot)-1].Found, "; the operator cannot lead them there: read x: no")
+	require.Equal(t, "give it the rights", cannot[len(cannot)-1].Remedy)
 
 	i.Mirrors.Err = errors.New("forbidden")
 	results := CheckImages(i)

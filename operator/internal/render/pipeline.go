@@ -55,6 +55,7 @@ func Render(in Input) (*Rendered, error) {
 	if len(failed) > 0 {
 		return nil, failed
 	}
+	r.addMirrorSet()
 	r.noteIdle()
 	return r.rendered()
 }
@@ -243,7 +244,7 @@ func label(s *source, o *unstructured.Unstructured) {
 }
 
 var stageOrder = []string{
-	StageBase, StageConfig, StageNode, StageSnapshot,
+	StageBase, StageConfig, StageMirrors, StageNode, StageSnapshot,
 	StageCSIController, StageCSINode, StageClasses, StageWebhookServer, StageWebhook,
 }
 

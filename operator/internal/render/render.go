@@ -50,6 +50,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -86,6 +87,8 @@ const (
 	PullSecret = "vdo-registry-pull" //nolint:gosec // a name, not a credential
 	// WebhookSecret holds the certificate of the storage driver's webhook.
 	WebhookSecret = drivers.WebhookSecret
+	// MirrorSetName is of the ImageDigestMirrorSet that the operator writes.
+	MirrorSetName = "vdo-operator"
 	// ClusterIDConfigMap is the storage driver's own record of a cluster id that it made.
 	ClusterIDConfigMap = "vsphere-csi-cluster-id"
 )
@@ -104,6 +107,9 @@ type Input struct {
 	Repository string
 	// ImageNames is how pods name images; "" is in Repository.
 	ImageNames v1alpha1.ImageNames
+	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
+	// operator writes nothing of the sort.
+	Mirrored mirrorset.Entries
 	// Releases are the chosen ones, at most one for a driver.
 	Releases []matrix.ReleaseID
 	Spec     v1alpha1.VDOConfigSpec
@@ -226,6 +232,7 @@ func (r *Rendered) Objects() []Object {
 const (
 	StageBase          = "base"           // namespaces and CRDs
 	StageConfig        = "config"         // accounts, rights, configuration
+	StageMirrors       = "mirrors"        // what leads OpenShift's nodes to the mirror
 	StageNode          = "nodes"          // CNI and CPI together: each waits for the other
 	StageSnapshot      = "snapshot"       // snapshot-controller
 	StageCSIController = "csi-controller" // CSIDriver, feature states, controller and syncer
@@ -292,7 +299,7 @@ const (
 	Established GateKind = "Established"
 	// RolledOut means: all pods of the Deployment or DaemonSet are updated and available.
 	RolledOut GateKind = "RolledOut"
-	// Exists means: somebody else made the object.
+	// Exists means: the object is there, whoever made it.
 	Exists GateKind = "Exists"
 	// NodesInitialized means: one of Nodes is without the taint
 	// node.cloudprovider.kubernetes.io/uninitialized, or no node of the cluster has it.

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
@@ -239,6 +240,8 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 	switch {
 	case s.Cause == plan.Drift:
 		return fmt.Sprintf("repaired %s: %s", s.Key, s.Reason)
+	case s.Driver == drivers.MirrorSet:
+		return fmt.Sprintf("%s was written: OpenShift's Machine Config Operator has one node after the other take it up", s.Key)
 	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
 		return ""
 	case s.Adopts:

@@ -128,7 +128,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 	}
 	g.installed = installed(g.observed, g.inventory)
 	g.distribution = g.distributionOf()
-	for _, read := range []func(context.Context) error{g.gatherBundle, g.gatherVCenters, g.gatherChecks, g.gatherCluster, g.gatherImages, g.gatherCertificate} {
+	for _, read := range []func(context.Context) error{g.gatherBundle, g.gatherOpenShift, g.gatherVCenters, g.gatherChecks, g.gatherCluster, g.gatherImages, g.gatherCertificate} {
 		if err := read(ctx); err != nil {
 			return err
 		}

@@ -62,7 +62,9 @@ func (g *gatherer) gatherMirrors(ctx context.Context) {
 		return
 	}
 	g.mirrors = &preflight.Mirrors{Repository: g.bundle.source.Status.Repository, Bundle: g.bundle.reference()}
-	g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx)
+	if g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx); g.mirrors.Err == nil {
+		g.countOwnSet(ctx, g.mirrors)
+	}
 }
 
 // images are those of the releases that the bundle would be installed in if no check kept

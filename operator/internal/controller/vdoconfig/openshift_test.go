@@ -23,7 +23,6 @@ func (w *world) openShift() {
 		{"ImageDigestMirrorSet", "imagedigestmirrorsets", "config.openshift.io", "v1"},
 		{"ImageContentSourcePolicy", "imagecontentsourcepolicies", "operator.openshift.io", "v1alpha1"},
 	} {
-		keep := true
 		crd := &apiextensionsv1.CustomResourceDefinition{
 			// The API server lets nobody else name its groups without an approval.
 			ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group},
@@ -31,7 +30,7 @@ func (w *world) openShift() {
 				Group: k.group, Scope: apiextensionsv1.ClusterScoped,
 				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: k.plural, Singular: strings.ToLower(k.kind), Kind: k.kind, ListKind: k.kind + "List"},
 				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: k.version, Served: true, Storage: true,
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}}}},
+					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: openShiftSchema(k.kind)}}},
 			},
 		}
 		w.create(crd)
@@ -44,6 +43,29 @@ func (w *world) openShift() {
 		list.SetKind(k.kind + "List")
 		w.until("the kind is served", func() bool { return w.List(context.Background(), list) == nil })
 	}
+}
+
+// openShiftSchema is strict of what the operator writes, as OpenShift is, and lax of all else.
+func openShiftSchema(kind string) *apiextensionsv1.JSONSchemaProps {
+	type props = apiextensionsv1.JSONSchemaProps
+	keep, atomic, set := true, "atomic", "set"
+	if kind != "ImageDigestMirrorSet" {
+		return &props{Type: "object", XPreserveUnknownFields: &keep}
+	}
+	text := func(all ...string) props {
+		p := props{Type: "string"}
+		for _, one := range all {
+			p.Enum = append(p.Enum, apiextensionsv1.JSON{Raw: []byte(`"` + one + `"`)})
+		}
+		return p
+	}
+	list := func(of props, how *string) props {
+		return props{Type: "array", XListType: how, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &of}}
+	}
+	entry := props{Type: "object", Required: []string{"source"}, Properties: map[string]props{
+		"source": text(), "mirrors": list(text(), &set), "mirrorSourcePolicy": text("NeverContactSource", "AllowContactingSource")}}
+	spec := props{Type: "object", Properties: map[string]props{"imageDigestMirrors": list(entry, &atomic)}}
+	return &props{Type: "object", Required: []string{"spec"}, Properties: map[string]props{"spec": spec}}
 }
 
 // mirrorSet is one of a kind, with entries of SOURCE and MIRROR.

@@ -48,7 +48,10 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	if in.dry, err = p.Cluster.DryRun(ctx, p.toTry(r), in.live); err != nil {
 		return in, err
 	}
-	in.content, err = content(r.decision)
+	if in.content, err = content(r.decision); err != nil {
+		return in, err
+	}
+	in.content[drivers.MirrorSet], err = contentOfMirrorSet(r.mirrored)
 	return in, err
 }
 
@@ -62,7 +65,7 @@ func (s *site) plan(in planned) plan.Plan {
 		Begun:  from != nil && !s.another(from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
-		Fixed:     heldTexts(s.holds()), Held: in.decision.held, Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
+		Fixed:     heldTexts(s.holds()), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
@@ -16,6 +17,7 @@ import (
 // rendering is what came of rendering a decision.
 type rendering struct {
 	*render.Rendered
+	mirrored mirrorset.Entries      // that OpenShift's nodes are led for
 	spec     v1alpha1.VDOConfigSpec // that it was rendered from
 	decision decision               // without the drivers that had to be left as they are
 	// malformed are drivers whose configuration cannot be made from what is asked for, and
@@ -81,6 +83,7 @@ func (s *site) try(a attempt) (rendering, error) {
 	if err != nil {
 		return r, err
 	}
+	r.mirrored = in.Mirrored
 	for {
 		rendered, err := render.Render(in)
 		var failed render.Failed
@@ -112,6 +115,7 @@ func (s *site) input(a attempt) (render.Input, error) {
 	in := render.Input{
 		Lock: from.contents.Lock, Manifests: from.contents.Manifests, Matrix: from.matrix, Installed: s.installed,
 		Repository: from.source.Status.Repository, ImageNames: from.source.Spec.ImageNames,
+		Mirrored: s.mirrored(from),
 		Releases: a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
 		Keep: map[matrix.Driver]bool{}, Canary: a.canary,
@@ -162,6 +166,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
+	now.Mirrored = mirroredNow(was.Mirrored, r, inv)
 	now.Kubernetes, now.Seen = s.kubernetes.reported, s.seenVCenters()
 	now.Revisions = s.begun(r)
 	if r.untrusted == "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,10 +29,15 @@ const operatorNamespace = "vmware-system-vdo"
 
 // rights are the namespaces and the objects of the RBAC manifest, for an operator in the test's namespace too.
 func (w *world) rights() []*unstructured.Unstructured {
+	return w.shipped("namespaces.yaml", "rbac.yaml")
+}
+
+// shipped are the objects of install manifests.
+func (w *world) shipped(names ...string) []*unstructured.Unstructured {
 	w.t.Helper()
 	var all []*unstructured.Unstructured
 	for _, m := range deploy.Manifests() {
-		if m.Name != "namespaces.yaml" && m.Name != "rbac.yaml" {
+		if !slices.Contains(names, m.Name) {
 			continue
 		}
 		dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096)
@@ -57,9 +63,11 @@ func (w *world) rights() []*unstructured.Unstructured {
 	return all
 }
 
-func (w *world) grant() {
+func (w *world) grant() { w.apply(w.rights()) }
+
+func (w *world) apply(all []*unstructured.Unstructured) {
 	w.t.Helper()
-	for _, o := range w.rights() {
+	for _, o := range all {
 		require.NoError(w.t, w.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("admin"), client.ForceOwnership))
 	}
 }

@@ -1,0 +1,168 @@
+package vdoconfig
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// Under spec.openShift.mirrorSet Write the operator writes the ImageDigestMirrorSet by which
+// OpenShift's nodes find images under upstream's names. Nodes take up what is added to it as
+// they run, and are drained where something is taken away: so it only grows, is neither
+// changed nor removed once nobody asks for it any more, and goes with the VDOConfig, after all
+// pods.
+
+// gatherOpenShift finds out whether the operator leads the nodes, and holds everything new
+// where it is asked to and there is nothing to lead them by.
+func (g *gatherer) gatherOpenShift(context.Context) error {
+	if !g.config.Spec.WritesMirrorSet() {
+		return nil
+	}
+	kind := mirrorset.Digests
+	if g.leads = g.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); g.leads {
+		g.noteMirrorSet()
+		return nil
+	}
+	why := errors.New("the cluster is not OpenShift")
+	if g.distribution == openshift {
+		why = fmt.Errorf("the cluster has no %ss: OpenShift has them since 4.13", kind.Kind)
+	}
+	g.hold(&fault.Error{
+		Reason: fault.Refused, Op: "write", Subject: kind.Kind + " " + render.MirrorSetName, Err: why,
+		Hint: "take spec.openShift.mirrorSet out of the VDOConfig; `vdo-bundle mirror-config` writes what nodes of other runtimes need",
+	})
+	return nil
+}
+
+// mirrored is all that the nodes are led to the mirror for with pods of a bundle, none where the
+// operator does not lead them, or pods have other names than upstream's: for the accepted bundle
+// too, so that nodes have taken it up before an upgrade to it begins, and for all that they were
+// led for before, so that a rollback finds its images and nothing is taken away.
+func (s *site) mirrored(from *opened) mirrorset.Entries {
+	if !s.leads {
+		return nil
+	}
+	var all []mirrorset.Entries
+	for _, b := range []*opened{s.bundle, from} {
+		trusted := b == from || !s.bundleHeld
+		if b != nil && trusted && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
+			all = append(all, b.mirrored())
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return mirrorset.Union(append(all, s.inventory.Memory().Mirrored)...)
+}
+
+// mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts
+// them. An image whose name has no place there was never pushed, and is left out.
+func (o *opened) mirrored() mirrorset.Entries {
+	mirror, err := image.ParseReference(o.reference())
+	if err != nil {
+		return nil
+	}
+	var all []mirrorset.Entries
+	for _, r := range o.contents.Lock.Releases {
+		if !r.Driver.Valid() {
+			continue
+		}
+		for _, name := range r.Images {
+			ref, err := image.ParseReference(name)
+			if err != nil {
+				continue
+			}
+			if e, err := mirrorset.Of([]image.Reference{ref}, mirror); err == nil {
+				all = append(all, e)
+			}
+		}
+	}
+	return mirrorset.Union(all...)
+}
+
+// mirroredNow is what an inventory remembers of it after a pass: as long as there is the set.
+func mirroredNow(was mirrorset.Entries, r rendering, inv inventory.Inventory) mirrorset.Entries {
+	switch {
+	case len(r.mirrored) > 0:
+		return r.mirrored
+	case inv.Has(drivers.MirrorSet):
+		return was
+	}
+	return nil
+}
+
+// contentOfMirrorSet identifies, as [content] does for drivers, what the set is made of: all of it
+// comes from bundles.
+func contentOfMirrorSet(entries mirrorset.Entries) (string, error) {
+	data, err := json.Marshal(entries)
+	sum := sha256.Sum256(data)
+	return mirrorset.Digests.Version + "/" + hex.EncodeToString(sum[:16]), err
+}
+
+// heldParts are the drivers that a decision leaves as they are, and the set, which stays
+// though it is not asked for.
+func heldParts(d decision) map[matrix.Driver]string {
+	held := maps.Clone(d.held)
+	if held == nil {
+		held = map[matrix.Driver]string{}
+	}
+	held[drivers.MirrorSet] = "OpenShift drains its nodes when it goes: it goes with the VDOConfig, after the drivers"
+	return held
+}
+
+// countOwnSet has the rules that nodes have by the operator's own set be those that it is going
+// to have, where it can be written; else it is noted why not.
+func (g *gatherer) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
+	entries := g.mirrored(g.bundle)
+	if len(entries) == 0 {
+		return
+	}
+	o := render.MirrorSet(entries)
+	if m.Unwritten = g.mayWrite(ctx, o); m.Unwritten != nil {
+		return
+	}
+	m.Own = plan.IDOf(o.Unstructured).Key.String()
+	m.Rules = slices.DeleteFunc(m.Rules, func(r preflight.MirrorRule) bool { return r.Set == m.Own })
+	for _, e := range entries {
+		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Source: e.Source, Mirrors: e.Mirrors})
+	}
+}
+
+// mayWrite says why an object could not be written, as far as reading it tells: it may not
+// be read, or is somebody else's.
+func (g *gatherer) mayWrite(ctx context.Context, o render.Object) error {
+	live, refused, err := g.Cluster.Read(ctx, []inventory.ID{plan.IDOf(o.Unstructured)})
+	if err != nil {
+		return err
+	}
+	made := plan.Make(plan.Input{
+		Stages: []render.Stage{{Name: render.StageMirrors, Drivers: []matrix.Driver{o.Driver}, Objects: []render.Object{o}}},
+		Live:   live, Refused: refused, Inventory: g.inventory, Key: g.hash,
+	})
+	return made.Conflicts()
+}
+
+// noteMirrorSet says that it is asked for to no purpose.
+func (g *gatherer) noteMirrorSet() {
+	if g.bundle != nil && g.bundle.source.Spec.ImageNames != v1alpha1.ImageNamesUpstream {
+		g.notes = append(g.notes, fmt.Sprintf("spec.openShift.mirrorSet is Write and has no effect: imageNames of DriverBundle %s is not Upstream, so that pods name images in the mirror itself", g.bundle.source.Name))
+	}
+}
