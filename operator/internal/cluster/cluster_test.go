@@ -183,6 +183,31 @@ func TestARecordThatIsAsNewIsNotWrittenOver(t *testing.T) {
 	require.Equal(t, 1, loaded.Len())
 }
 
+// Nor does it make again what the other one has removed with the VDOConfig; one copy that was not
+// there before is made.
+func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
+	c, k, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
+	names := inventory.VDOConfigs
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
+	require.NoError(t, k.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.Copy("site")}}))
+	one, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.Equal(t, []string{ns + "/" + names.ConfigMap("site")}, one.There)
+	require.NoError(t, c.SaveInventory(ctx, of, one.Inventory, inventory.Sealer{Key: key, Serial: 2, Known: one.There}))
+	both, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.Equal(t, names.Both(ns, "site"), both.There)
+
+	require.NoError(t, c.DeleteInventory(ctx, of))
+	err = c.SaveInventory(ctx, of, both.Inventory, inventory.Sealer{Key: key, Serial: 3, Known: both.There})
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "it was removed meanwhile")
+	none, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.Empty(t, none.There)
+}
+
 // What another operator writes between the look at a record and its deletion stays.
 func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
 	c, k, ns := start(t)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,7 +46,7 @@ func (c *Cluster) owner(of types.NamespacedName) string {
 }
 
 // SaveInventory writes the inventory of an owner, the copy first, under a seal. It fails with
-// Conflict where a record is there already that is as new.
+// Conflict where a record is there already that is as new, or one is gone that was known.
 func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, inv inventory.Inventory, by inventory.Sealer) error {
 	by.Owner = c.owner(of)
 	data := by.Data(inv)
@@ -60,12 +61,17 @@ func (c *Cluster) SaveInventory(ctx context.Context, of types.NamespacedName, in
 func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map[string]string, by inventory.Sealer) error {
 	var cm corev1.ConfigMap
 	err := c.Reader.Get(ctx, key, &cm)
+	outdated := func(why error) error {
+		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: "ConfigMap " + key.String(), Err: why}
+	}
 	switch {
+	case apierrors.IsNotFound(err) && slices.Contains(by.Known, key.String()):
+		return outdated(errRemoved)
 	case apierrors.IsNotFound(err):
 		cm = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
 		err = c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
 	case err == nil && by.Outdated(cm.Data):
-		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: "ConfigMap " + key.String(), Err: errOutdated}
+		return outdated(errOutdated)
 	case err == nil:
 		cm.Data = data
 		err = c.Client.Update(ctx, &cm, client.FieldOwner(FieldManager))
@@ -75,6 +81,9 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 	}
 	return nil
 }
+
+// errRemoved is of a record that somebody else has removed meanwhile.
+var errRemoved = errors.New("it was removed meanwhile, as by an operator that leads now")
 
 // errOutdated is of a record that somebody else with the same key has written meanwhile.
 var errOutdated = errors.New("a newer record was written meanwhile, as by an operator that leads now")

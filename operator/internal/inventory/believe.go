@@ -42,8 +42,10 @@ type Loaded struct {
 	Found, Sealed bool
 	// Serial is the highest that is known: of the record, or of the anchor of its key.
 	Serial int64
-	// Whole is set where both copies are the same.
+	// Whole is set where both copies are the same, and There are the names of those that are
+	// there, whatever is believed of them.
 	Whole bool
+	There []string
 	// Rejected are why copies are not believed beside one that is.
 	Rejected []error
 }
@@ -52,13 +54,13 @@ type Loaded struct {
 // package comment. Where there is no record it answers an empty one. It fails with Corrupt
 // where none can be read, and with Untrusted where none that can be is the operator's.
 func Believe(copies []Copy, by Proof) (Loaded, error) {
-	b := believer{proof: by}
+	b, out := believer{proof: by}, Loaded{Whole: same(copies)}
 	for _, c := range copies {
 		if c.Found {
 			b.read(c)
+			out.There = append(out.There, c.Name)
 		}
 	}
-	out := Loaded{Whole: same(copies)}
 	if by.anchored() {
 		out.Serial = by.Anchor.Serial
 	}

@@ -64,8 +64,8 @@
 //     away. Where nothing shows that anything was installed before, such a record is none at
 //     all: somebody has put it there for what is to be installed.
 //
-// A record is not written where one is that is as new: an operator that was paused while
-// another one led puts nothing back.
+// A record is not written where one is that is as new, nor where one is gone that was there when
+// it was read: an operator that was paused while another one led puts nothing back.
 //
 // The operator for SIPClusters has a key of its own. Of a record of theirs only what is in the
 // SIPCluster's namespace is read, and one that is not believed counts as lost: it is made anew

@@ -27,6 +27,11 @@ func (n Naming) ConfigMap(owner string) string { return bounded(n.orDefault().re
 // Copy returns the name of the ConfigMap with the second copy of an inventory.
 func (n Naming) Copy(owner string) string { return bounded(n.orDefault().second, owner) }
 
+// Both returns the names of both, NAMESPACE/NAME, the record's first.
+func (n Naming) Both(namespace, owner string) []string {
+	return []string{namespace + "/" + n.ConfigMap(owner), namespace + "/" + n.Copy(owner)}
+}
+
 func (n Naming) orDefault() Naming {
 	if n == (Naming{}) {
 		return VDOConfigs

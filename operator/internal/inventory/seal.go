@@ -24,6 +24,9 @@ type Sealer struct {
 	Key    []byte
 	Owner  string // NAMESPACE/NAME of the first ConfigMap of the record
 	Serial int64  // of the record that is written: higher than that of every one before
+	// Known are the ConfigMaps, NAMESPACE/NAME, that were there when the record was read. One of
+	// them that is not there now was removed by somebody else, as an operator that leads since.
+	Known []string
 }
 
 // Data is what the ConfigMaps of a record hold.

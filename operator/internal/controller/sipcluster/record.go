@@ -189,8 +189,9 @@ func (r *records) save(ctx context.Context, p *pass) error {
 	if err := r.keepKey(ctx, p); err != nil {
 		return err
 	}
-	by := inventory.Sealer{Key: r.key, Serial: r.kept.Serial + 1}
-	if err := p.Cluster.SaveInventory(ctx, p.owner(p.sip), r.inventory, by); err != nil {
+	of := p.owner(p.sip)
+	by := inventory.Sealer{Key: r.key, Serial: r.kept.Serial + 1, Known: r.kept.There}
+	if err := p.Cluster.SaveInventory(ctx, of, r.inventory, by); err != nil {
 		return err
 	}
 	for _, err := range append(slices.Clone(r.kept.Rejected), r.forged) {
@@ -198,7 +199,8 @@ func (r *records) save(ctx context.Context, p *pass) error {
 			p.warn(string(fault.ReasonOf(err)), "Repair", "%s; it was written again, from the other copy or by what the status and labels say", err)
 		}
 	}
-	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Whole: true}
+	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Whole: true,
+		There: inventory.SIPClusters.Both(of.Namespace, of.Name)}
 	r.forged = nil
 	return nil
 }

@@ -63,14 +63,14 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	if was.unkept != nil || (was.settled() && inv.Equal(p.inventory)) {
 		return was.unkept
 	}
-	by := inventory.Sealer{Key: was.key, Serial: was.Serial + 1}
+	by := inventory.Sealer{Key: was.key, Serial: was.Serial + 1, Known: was.There}
 	if was.unkept = p.Cluster.SaveInventory(ctx, p.name, inv, by); was.unkept != nil {
 		return was.unkept
 	}
 	p.tellRejected(was)
 	p.tellLost(was)
 	*was = record{key: was.key, missing: was.missing,
-		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true}}
+		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true, There: inventory.VDOConfigs.Both(p.name.Namespace, p.name.Name)}}
 	p.inventory = inv
 	return nil
 }
