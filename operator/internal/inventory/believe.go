@@ -20,12 +20,14 @@ type Copy struct {
 type Anchor struct {
 	Serial int64
 	KeyID  string
+	Epoch  string // "": of a program that knew none
 }
 
 // Proof is what the copies of a record are held against.
 type Proof struct {
 	Key    []byte // nil: there is none now
 	Owner  string // as of [Sealer]
+	UID    string // likewise
 	Anchor Anchor
 	// Earlier is set where something besides the copies shows that a program has installed before:
 	// only then is a record without a good seal that of one from before there were seals.
@@ -42,6 +44,8 @@ type Loaded struct {
 	Found, Sealed bool
 	// Serial is the highest that is known: of the record, or of the anchor of its key.
 	Serial int64
+	// Epoch is the record's, the zero value of one without a good seal or of an earlier program.
+	Epoch Epoch
 	// Whole is set where both copies are the same, and There are the names of those that are
 	// there, whatever is believed of them.
 	Whole bool
@@ -66,7 +70,7 @@ func Believe(copies []Copy, by Proof) (Loaded, error) {
 	}
 	switch best := b.best(); {
 	case best != nil:
-		out.Inventory, out.Found, out.Sealed, out.Serial = best.inv, true, true, best.serial
+		out.Inventory, out.Found, out.Sealed, out.Serial, out.Epoch = best.inv, true, true, best.serial, best.epoch
 		out.Rejected = b.rejected()
 		return out, nil
 	case by.anchored():
@@ -97,13 +101,20 @@ type reading struct {
 	err    error // it cannot be read
 	sealed bool
 	serial int64
+	epoch  Epoch
 }
 
 func (b *believer) read(c Copy) {
-	r := reading{name: c.Name}
-	r.serial, r.sealed = sealed(c.Data, b.proof.Key, b.proof.Owner)
+	by := unseal(c.Data, b.proof)
+	r := reading{name: c.Name, serial: by.Serial, epoch: Epoch{ID: by.Epoch, After: by.After}}
+	earlier := by.Bound == "" && b.proof.anchored() && b.proof.Anchor.Epoch == ""
+	if r.sealed = by.whole || (by.good && earlier); earlier {
+		r.epoch = Epoch{}
+	}
 	if text, ok := c.Data[DataKey]; ok {
-		r.inv, r.err = Parse(c.Name, []byte(text))
+		if r.inv, r.err = Parse(c.Name, []byte(text)); r.err == nil {
+			r.inv, r.err = r.inv.marked(c.Name, c.Data[MarksKey])
+		}
 	} else {
 		_, r.err = corrupt(c.Name, errNoData)
 	}
@@ -117,15 +128,30 @@ func (b *believer) why(r reading) string {
 		return "it does not bear the operator's seal: somebody else has written it"
 	case b.proof.anchored() && r.serial < b.proof.Anchor.Serial:
 		return fmt.Sprintf("it is older than the status: it is number %d, and the status knows number %d", r.serial, b.proof.Anchor.Serial)
+	case b.proof.anchored() && b.proof.Anchor.Epoch != "" && r.epoch.ID != b.proof.Anchor.Epoch && !b.anew(r):
+		return "it is older than the status: the records were made anew since it was written"
 	}
 	return ""
+}
+
+// anew tells whether a copy was made where there was none, after the status was written.
+func (b *believer) anew(r reading) bool {
+	return b.proof.Anchor.Epoch != "" && r.epoch.After == b.proof.Anchor.Epoch
+}
+
+// newer tells whether a copy was written after another one.
+func (b *believer) newer(r, than reading) bool {
+	if anew := b.anew(r); anew != b.anew(than) {
+		return anew
+	}
+	return r.serial > than.serial
 }
 
 // best is the newest copy whose seal is good enough, nil where none is.
 func (b *believer) best() *reading {
 	var best *reading
 	for i := range b.all {
-		if r := &b.all[i]; r.err == nil && b.why(*r) == "" && (best == nil || r.serial > best.serial) {
+		if r := &b.all[i]; r.err == nil && b.why(*r) == "" && (best == nil || b.newer(*r, *best)) {
 			best = r
 		}
 	}
@@ -189,8 +215,10 @@ func (b *believer) errs() []error {
 // same tells whether all copies are there and alike, or none is.
 func same(copies []Copy) bool {
 	for _, c := range copies[min(1, len(copies)):] {
-		if c.Found != copies[0].Found || c.Data[DataKey] != copies[0].Data[DataKey] || c.Data[SealKey] != copies[0].Data[SealKey] {
-			return false
+		for _, key := range []string{DataKey, SealKey, MarksKey} {
+			if c.Found != copies[0].Found || c.Data[key] != copies[0].Data[key] {
+				return false
+			}
 		}
 	}
 	return true

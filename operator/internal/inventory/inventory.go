@@ -36,7 +36,7 @@
 // drivers installed as nobody asked for. So the record is sealed, under the key
 // [SealKey] beside it, which programs from before there were seals do not read:
 //
-//	{"serial":12,"mac":"3fa9…"}
+//	{"serial":12,"mac":"3fa9…","epoch":"K4…","after":"Q7…","bound":"77c0…"}
 //
 // "serial" grows with each write. "mac" is HMAC-SHA256, by the operator's own key, which is
 // kept in Secrets, of four parts with a newline between two:
@@ -46,19 +46,35 @@
 //	SERIAL                in decimal digits
 //	RECORD                byte for byte, as it is under [DataKey]
 //
+// What came later is under a seal of its own, so that earlier programs read the record: "bound"
+// is likewise of six parts:
+//
+//	vdo.vmware.com/inventory-bound/v1
+//	MAC                   as above
+//	UID                   of the resource: one that was deleted had others' objects
+//	EPOCH                 random, made anew where there was no record
+//	AFTER                 the epoch that the anchor had then
+//	MARKS                 byte for byte, as they are under [MarksKey]
+//
+// A seal without it is of an earlier program. It is good where the anchor, too, is one of such a
+// program: it has no epoch.
+//
 // A seal stays good, so that an older record could be put back. The status of the resource,
-// which is written under another right, has an [Anchor]: the serial of the last record, and an
-// identifier of the key. It is written after the record: where the operator is killed in
+// which is written under another right, has an [Anchor]: the serial and epoch of the last record, and
+// an identifier of the key. It is written after the record: where the operator is killed in
 // between, the record is newer. [Believe] holds both copies against it:
 //
 //   - The newest copy whose seal is good, and that is not older than the anchor, is believed.
-//     The other copy is written again from it.
+//     The other copy is written again from it. It has to be of the anchor's epoch, or of one that
+//     was begun after that: numbers that an operator gave that was killed before it wrote the
+//     status are given again once its records were deleted.
 //   - Where there is none, and the anchor is of the key of now, no record is believed: nothing
 //     is changed by it until a person puts the last one back, or deletes both.
 //   - Where there is no anchor, as after an update from a program without seals or a
 //     restore without statuses, or where it is of another key, since all Secrets with that one
 //     are lost, which who writes ConfigMaps cannot bring about: a record without a seal is
-//     believed, and its entries are marked "unsealed". An object of such an entry is the
+//     believed, and its entries are marked as unsealed, under [MarksKey]: a list of their keys,
+//     as JSON. An object of such an entry is the
 //     operator's only where it carries the labels that the operator puts on what it applies.
 //     The mark goes with the next apply of the object; sealing the record does not take it
 //     away. Where nothing shows that anything was installed before, such a record is none at
@@ -98,6 +114,8 @@ const (
 	APIVersion = "vdo.vmware.com/inventory/v1"
 	// DataKey is the key of the ConfigMap that holds the record.
 	DataKey = "inventory.json"
+	// MarksKey is the key of the ConfigMap that lists the entries that are marked as unsealed.
+	MarksKey = "unsealed"
 
 	maxSize    = 1 << 20 // an object of the API server is not larger
 	maxObjects = 4096
@@ -195,7 +213,8 @@ type Entry struct {
 	// our own making is ever removed.
 	Created bool `json:"created,omitempty"`
 	// Unsealed is set where nothing but a record without a seal ever said that the object is
-	// the operator's, and it was not applied since: it is, where it carries the labels too.
+	// the operator's, and it was not applied since: it is, where it carries the labels too. It is
+	// kept under [MarksKey]; an earlier program wrote it here.
 	Unsealed bool `json:"unsealed,omitempty"`
 }
 
@@ -326,7 +345,7 @@ func (i Inventory) Minus(keys map[Key]bool) []Entry {
 
 // Equal tells whether both record the same.
 func (i Inventory) Equal(other Inventory) bool {
-	return bytes.Equal(i.Marshal(), other.Marshal())
+	return bytes.Equal(i.Marshal(), other.Marshal()) && i.marks() == other.marks()
 }
 
 func (i Inventory) clone() Inventory {

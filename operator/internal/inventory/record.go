@@ -32,10 +32,45 @@ func (i Inventory) Marshal() []byte {
 			out.WriteByte(',')
 		}
 		out.WriteByte('\n')
+		e.Unsealed = false // see MarksKey
 		out.Write(mustJSON(e))
 	}
 	out.WriteString("]}\n")
 	return out.Bytes()
+}
+
+// marks are the keys of the entries that are marked, as they are kept under [MarksKey]; "" where
+// none is.
+func (i Inventory) marks() string {
+	var all []Key
+	for _, e := range i.Entries() {
+		if e.Unsealed {
+			all = append(all, e.Key)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return string(mustJSON(all))
+}
+
+// marked marks what a text under [MarksKey] names.
+func (i Inventory) marked(name, text string) (Inventory, error) {
+	var all []Key
+	if text == "" {
+		return i, nil
+	}
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return corrupt(name, fmt.Errorf("key %s: %w", MarksKey, err))
+	}
+	out := i.clone()
+	for _, k := range all {
+		if e, ok := out.entries[k]; ok {
+			e.Unsealed = true
+			out.entries[k] = e
+		}
+	}
+	return out, nil
 }
 
 func orEmpty(m map[matrix.Driver]string) map[matrix.Driver]string {

@@ -16,14 +16,24 @@ const SealKey = "seal"
 // is good for another.
 const (
 	sealContext  = "vdo.vmware.com/inventory-seal/v1"
+	boundContext = "vdo.vmware.com/inventory-bound/v1"
 	keyIDContext = "vdo.vmware.com/inventory-key/v1"
 )
+
+// Epoch is what the records have in common that go back to one that was made where there was
+// none: those of before that are put back later are known by it.
+type Epoch struct {
+	ID    string // random
+	After string // the ID that the anchor had then
+}
 
 // Sealer seals records. The zero value leaves them unsealed.
 type Sealer struct {
 	Key    []byte
 	Owner  string // NAMESPACE/NAME of the first ConfigMap of the record
-	Serial int64  // of the record that is written: higher than that of every one before
+	UID    string // of the resource: what had its name before was another one
+	Epoch  Epoch
+	Serial int64 // of the record that is written: higher than that of every one before
 	// Known are the ConfigMaps, NAMESPACE/NAME, that were there when the record was read. One of
 	// them that is not there now was removed by somebody else, as an operator that leads since.
 	Known []string
@@ -33,8 +43,13 @@ type Sealer struct {
 func (s Sealer) Data(inv Inventory) map[string]string {
 	text := string(inv.Marshal())
 	data := map[string]string{DataKey: text}
+	if marks := inv.marks(); marks != "" {
+		data[MarksKey] = marks
+	}
 	if len(s.Key) > 0 {
-		data[SealKey] = string(mustJSON(seal{Serial: s.Serial, MAC: s.mac(text)}))
+		by := seal{Serial: s.Serial, MAC: s.mac(text), Epoch: s.Epoch.ID, After: s.Epoch.After}
+		by.Bound = s.bound(by, data[MarksKey])
+		data[SealKey] = string(mustJSON(by))
 	}
 	return data
 }
@@ -42,8 +57,14 @@ func (s Sealer) Data(inv Inventory) map[string]string {
 // Outdated tells whether a ConfigMap has a record that is sealed by the same key and is as
 // new or newer than the one to write: somebody else writes, as an operator that leads since.
 func (s Sealer) Outdated(data map[string]string) bool {
-	there, ok := sealed(data, s.Key, s.Owner)
-	return ok && there >= s.Serial
+	there := unseal(data, Proof{Key: s.Key, Owner: s.Owner, UID: s.UID})
+	switch {
+	case !there.good, s.Epoch.ID != "" && !there.whole:
+		return false
+	case there.Epoch != s.Epoch.ID:
+		return s.Epoch.ID != "" && there.After == s.Epoch.ID
+	}
+	return there.Serial >= s.Serial
 }
 
 func (s Sealer) mac(text string) string {
@@ -52,21 +73,40 @@ func (s Sealer) mac(text string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
+func (s Sealer) bound(by seal, marks string) string {
+	mac := hmac.New(sha256.New, s.Key)
+	fmt.Fprintf(mac, "%s\n%s\n%s\n%s\n%s\n%s", boundContext, by.MAC, s.UID, by.Epoch, by.After, marks)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
 // seal is the text under SealKey.
 type seal struct {
 	Serial int64  `json:"serial"`
 	MAC    string `json:"mac"` // hex
+	Epoch  string `json:"epoch,omitempty"`
+	After  string `json:"after,omitempty"`
+	Bound  string `json:"bound,omitempty"` // hex
 }
 
-// sealed returns the serial of a record, and whether its seal is good.
-func sealed(data map[string]string, key []byte, owner string) (serial int64, ok bool) {
-	var there seal
-	if len(key) == 0 || json.Unmarshal([]byte(data[SealKey]), &there) != nil {
-		return 0, false
-	}
-	want := Sealer{Key: key, Owner: owner, Serial: there.Serial}.mac(data[DataKey])
-	return there.Serial, hmac.Equal([]byte(strings.ToLower(there.MAC)), []byte(want))
+// unsealed is a seal that was held against a key.
+type unsealed struct {
+	seal
+	good  bool // the record is as it was sealed
+	whole bool // and so is all else
 }
+
+func unseal(data map[string]string, by Proof) unsealed {
+	var there unsealed
+	if len(by.Key) == 0 || json.Unmarshal([]byte(data[SealKey]), &there.seal) != nil {
+		return unsealed{}
+	}
+	s := Sealer{Key: by.Key, Owner: by.Owner, UID: by.UID, Serial: there.Serial}
+	there.good = equal(there.MAC, s.mac(data[DataKey]))
+	there.whole = there.good && equal(there.Bound, s.bound(seal{MAC: s.mac(data[DataKey]), Epoch: there.Epoch, After: there.After}, data[MarksKey]))
+	return there
+}
+
+func equal(mac, want string) bool { return hmac.Equal([]byte(strings.ToLower(mac)), []byte(want)) }
 
 // KeyID identifies a key, and says nothing of it; "" is of none.
 func KeyID(key []byte) string {

@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -139,7 +140,94 @@ func TestTheIdentifierOfAKeySaysNothingOfIt(t *testing.T) {
 func TestTheSealIsBesideTheRecord(t *testing.T) {
 	data := sealed(first, key, 4)
 	require.Equal(t, bare(first)[inventory.DataKey], data[inventory.DataKey])
-	require.Regexp(t, `^\{"serial":4,"mac":"[0-9a-f]{64}"\}$`, data[inventory.SealKey])
+	require.Regexp(t, `^\{"serial":4,"mac":"[0-9a-f]{64}","bound":"[0-9a-f]{64}"\}$`, data[inventory.SealKey])
+}
+
+// later is a record as a program writes it that knows of epochs.
+func later(inv inventory.Inventory, uid string, epoch inventory.Epoch, serial int64) map[string]string {
+	return inventory.Sealer{Key: key, Owner: owner, UID: uid, Epoch: epoch, Serial: serial}.Data(inv)
+}
+
+// without is a record without one of its keys, or its seal without a part.
+func without(data map[string]string, what string) map[string]string {
+	data[inventory.SealKey] = regexp.MustCompile(`,"`+what+`":"[^"]*"`).ReplaceAllString(data[inventory.SealKey], "")
+	delete(data, what)
+	return data
+}
+
+// A record is of one resource, and of the epoch that its status knows, or the one after that:
+// numbers are given twice where an operator was killed before it wrote the status, and its
+// records were deleted.
+func TestARecordIsOfOneResourceAndEpoch(t *testing.T) {
+	e1, e2, e3 := inventory.Epoch{ID: "e1"}, inventory.Epoch{ID: "e2", After: "e1"}, inventory.Epoch{ID: "e3", After: "e1"}
+	proof := func(serial int64, epoch string) inventory.Proof {
+		by := anchored(serial)
+		by.UID, by.Anchor.Epoch, by.Earlier = "u", epoch, true
+		return by
+	}
+	fresh := inventory.Proof{Key: key, Owner: owner, UID: "u"}
+	marked := first.With(inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI, Unsealed: true})
+	for name, c := range map[string]struct {
+		copies []inventory.Copy
+		by     inventory.Proof
+		want   inventory.Inventory
+		serial int64
+		fails  string
+	}{
+		"of this epoch":                                  {kept(later(first, "u", e1, 4), nil), proof(4, "e1"), first, 4, ""},
+		"made anew: killed":                              {kept(later(first, "u", e2, 4), nil), proof(4, "e1"), first, 4, ""},
+		"made anew, and it is known":                     {kept(later(first, "u", e2, 4), nil), proof(4, "e2"), first, 4, ""},
+		"put back since":                                 {kept(later(forged, "u", e1, 9), nil), proof(4, "e2"), first, 4, "made anew"},
+		"made anew twice":                                {kept(later(forged, "u", e2, 9), nil), proof(4, "e3"), first, 4, "made anew"},
+		"put back beside the newer":                      {kept(later(forged, "u", e1, 9), later(first, "u", e3, 4)), proof(4, "e1"), first, 4, ""},
+		"of another resource":                            {kept(later(forged, "before", e1, 9), nil), proof(4, "e1"), first, 4, "seal"},
+		"its epoch was changed":                          {kept(with(later(forged, "u", e1, 9), inventory.SealKey, "e1", "e2"), nil), proof(4, "e2"), first, 4, "seal"},
+		"its marks are gone":                             {kept(without(later(marked, "u", e1, 9), inventory.MarksKey), nil), proof(4, "e1"), first, 4, "seal"},
+		"so is what binds them":                          {kept(without(without(later(marked, "u", e1, 9), inventory.MarksKey), "bound"), nil), proof(4, "e1"), first, 4, "seal"},
+		"with its marks":                                 {kept(later(marked, "u", e1, 4), nil), proof(4, "e1"), marked, 4, ""},
+		"of an earlier program":                          {kept(without(later(first, "", inventory.Epoch{}, 4), "bound"), nil), proof(4, ""), first, 4, ""},
+		"after an earlier program":                       {kept(later(first, "u", e1, 5), nil), proof(4, ""), first, 5, ""},
+		"of another resource, and nothing was installed": {kept(later(forged, "before", e1, 9), nil), fresh, inventory.Of(), 0, ""},
+		"the status is lost":                             {kept(later(first, "u", e1, 4), nil), fresh, first, 4, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := inventory.Believe(c.copies, c.by)
+			if c.fails != "" {
+				require.Equal(t, fault.Untrusted, fault.ReasonOf(err), "%v", err)
+				require.ErrorContains(t, err, c.fails)
+				return
+			}
+			require.NoError(t, err)
+			require.True(t, got.Equal(c.want), "%v", got.Entries())
+			require.Equal(t, c.serial, got.Serial)
+			require.Equal(t, c.want.Len() > 0, got.Sealed)
+		})
+	}
+}
+
+// Marks are beside the record too: programs that do not know them read it.
+func TestMarksAreBesideTheRecord(t *testing.T) {
+	e := entry(matrix.CSI, "Deployment", "a", "csi@3.5.1")
+	e.Unsealed = true
+	marked := inventory.Of(e)
+	require.Equal(t, bare(first)[inventory.DataKey], bare(marked)[inventory.DataKey])
+	require.JSONEq(t, `[{"group":"apps","kind":"Deployment","namespace":"kube-system","name":"a"}]`, bare(marked)[inventory.MarksKey])
+	require.False(t, marked.Equal(first), "it is written once the mark goes")
+	require.NotContains(t, bare(first), inventory.MarksKey)
+	_, err := inventory.Believe(kept(map[string]string{inventory.DataKey: bare(first)[inventory.DataKey], inventory.MarksKey: "{"}, nil), inventory.Proof{Earlier: true})
+	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
+}
+
+// Of epochs the later one counts, whatever the number.
+func TestARecordOfALaterEpochIsNotWrittenOver(t *testing.T) {
+	e1, e2 := inventory.Epoch{ID: "e1"}, inventory.Epoch{ID: "e2", After: "e1"}
+	by := inventory.Sealer{Key: key, Owner: owner, UID: "u", Epoch: e1, Serial: 9}
+	require.True(t, by.Outdated(later(first, "u", e2, 4)), "an operator that leads since has made it anew")
+	require.True(t, by.Outdated(later(first, "u", e1, 9)))
+	by.Epoch, by.Serial = e2, 4
+	require.False(t, by.Outdated(later(first, "u", e1, 9)), "somebody has put it back")
+	require.False(t, by.Outdated(without(later(first, "u", e2, 9), "bound")), "likewise")
+	require.False(t, by.Outdated(later(first, "before", e2, 9)))
 }
 
 func FuzzBelieve(f *testing.F) {

@@ -159,6 +159,7 @@ func TestARecordWithoutASealDeletesOnlyWhatCarriesTheLabels(t *testing.T) {
 			require.Equal(t, half.UID, get(w, &corev1.ConfigMap{}, half.Namespace, half.Name).UID)
 			require.Equal(t, was, w.uids(v), "nothing was made anew")
 			require.NotContains(t, w.recorded(v)[inventory.DataKey], `"unsealed"`)
+			require.NotContains(t, w.recorded(v), inventory.MarksKey)
 			require.NotNil(t, v.Status.Inventory)
 			key := get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data["key"]
 			require.Equal(t, inventory.KeyID(key), v.Status.Inventory.KeyID)
@@ -223,4 +224,21 @@ func TestARecordThatWasThereBeforeIsNotBelieved(t *testing.T) {
 		require.Equal(t, 1, strings.Count(w.events.all(), "ConfigMap "+w.ns+"/"+name+": it does not bear the operator's seal"), w.events.all())
 	}
 	require.NotContains(t, w.events.all(), "were deleted")
+}
+
+// What an operator wrote that was killed before it wrote the status, with numbers that are given
+// again once both records were deleted, is not put back.
+func TestWhatAKilledPassWroteIsNotPutBack(t *testing.T) {
+	w, v := installed(t)
+	victim, entry := w.somebodys("victim", map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", "vdo.vmware.com/driver": "csi"})
+	v.Status.Inventory.Serial += 50
+	w.seal(v, w.inventory(v).With(entry))
+	killed := w.recorded(v)
+	w.dropRecords(v)
+	w.ready(v)
+	w.putBackData(v, killed)
+	w.refused(v, "it is older than the status: the records were made anew")
+	require.Equal(t, victim.UID, get(w, &corev1.ConfigMap{}, victim.Namespace, victim.Name).UID)
+	w.dropRecords(v)
+	w.ready(v)
 }

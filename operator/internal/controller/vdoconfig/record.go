@@ -2,6 +2,7 @@ package vdoconfig
 
 import (
 	"context"
+	"crypto/rand"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,7 +27,8 @@ func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	if err != nil {
 		return record{}, err
 	}
-	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{Key: key, Anchor: anchor(&config.Status), Earlier: installedBefore(&config.Status)})
+	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{
+		Key: key, UID: string(config.UID), Anchor: anchor(&config.Status), Earlier: installedBefore(&config.Status)})
 	return record{Loaded: loaded, key: key, missing: missing}, fault.Join(err, replayed(config, loaded.Inventory))
 }
 
@@ -40,7 +42,7 @@ func anchor(st *v1alpha1.VDOConfigStatus) inventory.Anchor {
 	if st.Inventory == nil {
 		return inventory.Anchor{}
 	}
-	return inventory.Anchor{Serial: st.Inventory.Serial, KeyID: st.Inventory.KeyID}
+	return inventory.Anchor{Serial: st.Inventory.Serial, KeyID: st.Inventory.KeyID, Epoch: st.Inventory.Epoch}
 }
 
 // anchored is what the status says of the record: what is not sealed is not told.
@@ -48,7 +50,7 @@ func (r *record) anchored(was *v1alpha1.InventoryStatus) *v1alpha1.InventoryStat
 	if !r.Sealed {
 		return was
 	}
-	return &v1alpha1.InventoryStatus{Serial: r.Serial, KeyID: inventory.KeyID(r.key)}
+	return &v1alpha1.InventoryStatus{Serial: r.Serial, KeyID: inventory.KeyID(r.key), Epoch: r.Epoch.ID}
 }
 
 // settled tells whether the record need not be written: it is both copies, and has its seal.
@@ -63,14 +65,17 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	if was.unkept != nil || (was.settled() && inv.Equal(p.inventory)) {
 		return was.unkept
 	}
-	by := inventory.Sealer{Key: was.key, Serial: was.Serial + 1, Known: was.There}
+	by := inventory.Sealer{Key: was.key, UID: string(p.config.UID), Epoch: was.Epoch, Serial: was.Serial + 1, Known: was.There}
+	if by.Epoch.ID == "" {
+		by.Epoch = inventory.Epoch{ID: rand.Text(), After: anchor(&p.config.Status).Epoch}
+	}
 	if was.unkept = p.Cluster.SaveInventory(ctx, p.name, inv, by); was.unkept != nil {
 		return was.unkept
 	}
 	p.tellRejected(was)
 	p.tellLost(was)
 	*was = record{key: was.key, missing: was.missing,
-		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Whole: true, There: inventory.VDOConfigs.Both(p.name.Namespace, p.name.Name)}}
+		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Epoch: by.Epoch, Whole: true, There: inventory.VDOConfigs.Both(p.name.Namespace, p.name.Name)}}
 	p.inventory = inv
 	return nil
 }

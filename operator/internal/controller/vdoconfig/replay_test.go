@@ -60,7 +60,8 @@ func (w *world) recorded(v *v1alpha1.VDOConfig) map[string]string {
 // proofs, which have to hold without it.
 func (w *world) seal(v *v1alpha1.VDOConfig, inv inventory.Inventory) {
 	w.t.Helper()
-	by := inventory.Sealer{Key: get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data["key"], Serial: v.Status.Inventory.Serial + 1}
+	by := inventory.Sealer{Key: get(w, &corev1.Secret{}, w.ns, "vdo-config-hash").Data["key"], Serial: v.Status.Inventory.Serial + 1,
+		UID: string(v.UID), Epoch: inventory.Epoch{ID: v.Status.Inventory.Epoch}}
 	require.NoError(w.t, w.r.Cluster.SaveInventory(context.Background(), client.ObjectKeyFromObject(v), inv, by))
 	w.writes = 0
 }
