@@ -26,6 +26,7 @@ package image
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -151,6 +152,22 @@ func ParseReference(s string) (Reference, error) {
 		r.tag = "latest"
 	}
 	return r, nil
+}
+
+// ParseHosted reads a reference that has to name its registry. One that names none is of Docker
+// Hub to container runtimes, which nobody in an isolated site means: a host has a dot or a port, or
+// is localhost.
+func ParseHosted(s string) (Reference, error) {
+	host, _, slash := strings.Cut(s, "/")
+	if !slash || !strings.ContainsAny(host, ".:") && host != "localhost" {
+		why := "it names no registry"
+		if slash {
+			why += fmt.Sprintf(": %q has no dot and no port", host)
+		}
+		return Reference{}, &fault.Error{Reason: fault.InvalidInput, Op: "read reference", Subject: fmt.Sprintf("%q", s), Err: errors.New(why),
+			Hint: "write the registry's host name, and port, before it: registry.site/vdo/drivers:1"}
+	}
+	return ParseReference(s)
 }
 
 // splitHost parts a name as container runtimes do: the first component is a host

@@ -66,7 +66,7 @@ func Format(cmd *cobra.Command, to *string) {
 	})
 }
 
-// Bad is the error of a flag's value that cannot be understood. The hint of err, where
+// Bad is the error of a flag's or an argument's value that cannot be understood. The hint of err, where
 // it has one, is better than hint.
 func Bad(flag, value string, err error, hint string) error {
 	if h := fault.HintOf(err); h != "" {
@@ -76,8 +76,12 @@ func Bad(flag, value string, err error, hint string) error {
 	if errors.As(err, &f) && f.Err != nil {
 		err = f.Err
 	}
+	op := "read"
+	if strings.HasPrefix(flag, "-") {
+		op = "read flag"
+	}
 	return &fault.Error{
-		Reason: fault.InvalidInput, Op: "read flag", Subject: fmt.Sprintf("%s %q", flag, value), Err: err, Hint: hint,
+		Reason: fault.InvalidInput, Op: op, Subject: fmt.Sprintf("%s %q", flag, value), Err: err, Hint: hint,
 	}
 }
 

@@ -39,7 +39,9 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 		return out, err
 	}
 	s.preferAsked, o.looked, out.nodes = true, map[string]asked{}, state.Nodes
-	o.asks(o.app, &s)
+	if err := o.asks(o.app, &s); err != nil {
+		return out, err
+	}
 	var system corev1.Namespace
 	if err := c.Get(ctx, client.ObjectKey{Name: "kube-system"}, &system); err != nil {
 		return out, clusterFault("read namespace kube-system", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -11,6 +12,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -50,26 +52,22 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 }
 
 // unread is why the kubeconfig cannot be used. A file or a context that was named and is not
-// there is not found, as everywhere; what cannot be understood is bad input.
+// there is not found, as everywhere, and so is one that nothing names; what cannot be understood is bad input.
 func (f *clusterFlags) unread(rules *clientcmd.ClientConfigLoadingRules, err error) error {
 	out := &fault.Error{Reason: fault.InvalidInput, Op: "read the kubeconfig", Subject: f.kubeconfig, Err: err,
 		Hint: "name one with --kubeconfig or KUBECONFIG, and a context in it with --context"}
+	read, unread := rules.Load()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		out.Reason, out.Err = fault.NotFound, errors.New("no such file")
 	case errors.Is(err, os.ErrPermission):
 		out.Reason, out.Err = fault.Storage, errors.New("permission denied")
-	case f.lacksContext(rules):
+	case unread == nil && clientcmdapi.IsConfigEmpty(read):
+		out.Reason, out.Err = fault.NotFound, fmt.Errorf("there is none at %s", strings.Join(rules.GetLoadingPrecedence(), " or "))
+	case unread == nil && f.context != "" && read.Contexts[f.context] == nil:
 		out.Reason, out.Err = fault.NotFound, fmt.Errorf("it has no context %q", f.context)
-	case clientcmd.IsEmptyConfig(err):
-		out.Err = errors.New("there is no kubeconfig")
 	}
 	return out
-}
-
-func (f *clusterFlags) lacksContext(rules *clientcmd.ClientConfigLoadingRules) bool {
-	read, err := rules.Load()
-	return err == nil && f.context != "" && len(read.Contexts) > 0 && read.Contexts[f.context] == nil
 }
 
 // isNamed tells whether flags say which cluster is meant: then it is not gone on without.

@@ -98,24 +98,26 @@ func (o *deployOptions) fromBundle(ctx context.Context, src string) (*install.Ma
 
 // open opens the place of a bundle, and settles the mirror's repository.
 func (o *deployOptions) open(src string) (installer.Source, func(), error) {
-	if isFile(src) {
-		if o.to.Repository == "" {
-			return nil, nil, flags.Bad("--repository", "", fmt.Errorf("%s is not in a registry, so the mirror has to be named", src), "write REGISTRY/REPO as the bundle was pushed to")
-		}
-		ref, err := image.ParseReference(o.to.Repository)
+	if o.to.Repository != "" {
+		ref, err := image.ParseHosted(o.to.Repository)
 		if err != nil {
 			return nil, nil, flags.Bad("--repository", o.to.Repository, err, "write REGISTRY/REPO")
 		}
 		o.to.Repository = ref.Repository()
+	}
+	if isFile(src) {
+		if o.to.Repository == "" {
+			return nil, nil, flags.Bad("--repository", "", fmt.Errorf("%s is not in a registry, so the mirror has to be named", src), "write REGISTRY/REPO as the bundle was pushed to")
+		}
 		l, err := installer.OpenLayout(strings.TrimPrefix(src, "oci:"))
 		if err != nil {
 			return nil, nil, err
 		}
 		return l, func() { _ = l.Close() }, nil
 	}
-	ref, err := image.ParseReference(src)
+	ref, err := image.ParseHosted(src)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, flags.Bad("BUNDLE", src, err, "write REGISTRY/REPO:TAG, FILE.tar or oci:DIR")
 	}
 	if o.to.Repository == "" {
 		o.to.Repository = ref.Repository()

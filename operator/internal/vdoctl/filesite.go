@@ -1,13 +1,13 @@
 package vdoctl
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -43,6 +43,8 @@ func (f *siteFlags) effective(instead bool) error {
 	switch {
 	case f.passwordFile != "" && f.username == "":
 		return flags.Bad("--password-file", f.passwordFile, errors.New("--username is not given"), "give both, or none")
+	case f.passwordFile == "-" && f.file == "-":
+		return flags.Bad("--password-file", "-", errors.New("standard input has the configuration already"), "name a file")
 	case f.username != "" && f.file == "" && !instead:
 		return flags.Bad("--username", f.username, errors.New("the accounts are those of the Secrets in the cluster"), "leave it out, or check a file: --from-file")
 	}
@@ -66,8 +68,7 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	}
 	s := siteOf(read.config, read.vcenters, read)
 	s.preferAsked = f.username != ""
-	f.asks(a, &s)
-	return s, nil
+	return s, f.asks(a, &s)
 }
 
 func (a *app) read(name string) ([]byte, error) {
@@ -98,9 +99,18 @@ func fileFault(name string, err error) error {
 	return f
 }
 
-// asks has the account of the flags used where a Secret is not there.
-func (f *siteFlags) asks(a *app, s *site) {
-	s.ask = f.asker(a)
+// asks has the account of the flags used where a Secret is not there. A file with its password is
+// read at once: one that is not there is a wrong flag, and no finding about a vCenter.
+func (f *siteFlags) asks(a *app, s *site) error {
+	var known *credentials.Credentials
+	if f.passwordFile != "" {
+		data, err := a.read(f.passwordFile)
+		if err != nil {
+			return err
+		}
+		known = &credentials.Credentials{Username: f.username, Password: strings.TrimRight(string(data), "\r\n")}
+	}
+	s.ask = f.asker(a, known)
 	password := "the password that you type"
 	if _, set := a.getenv(passwordEnv); set {
 		password = "the password in " + passwordEnv
@@ -109,12 +119,12 @@ func (f *siteFlags) asks(a *app, s *site) {
 		password = "the password in --password-file " + fault.Quote(f.passwordFile)
 	}
 	s.given = "--username, or " + password
+	return nil
 }
 
-// asker returns how an account is found whose Secret is not in the file: the flags and the
-// environment, then the terminal. It is asked for once.
-func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Credentials, error) {
-	var known *credentials.Credentials
+// asker returns how an account is found whose Secret is not in the file: where it is not known by
+// its flags the environment, then the terminal. It is asked for once.
+func (f *siteFlags) asker(a *app, known *credentials.Credentials) func(context.Context, string) (credentials.Credentials, error) {
 	return func(ctx context.Context, server string) (credentials.Credentials, error) {
 		if known != nil {
 			f.alsoAt(a, server)
@@ -136,10 +146,6 @@ func (f *siteFlags) asker(a *app) func(context.Context, string) (credentials.Cre
 // password returns the account's. Who types it sees where it goes: the server's name is
 // in a resource that somebody else may have written.
 func (f *siteFlags) password(ctx context.Context, a *app, server string) ([]byte, error) {
-	if f.passwordFile != "" {
-		data, err := a.read(f.passwordFile)
-		return bytes.TrimRight(data, "\r\n"), err
-	}
 	if p, ok := a.getenv(passwordEnv); ok {
 		return []byte(p), nil
 	}

@@ -101,9 +101,9 @@ func (o *matrixOptions) reference(src string) (string, error) {
 	if _, err := os.Stat(src); !isOCI && (err == nil || web || isFile(src) || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(src))) {
 		return "", o.explain(src, web)
 	}
-	ref, err := image.ParseReference(rest)
+	ref, err := image.ParseHosted(rest)
 	if err != nil {
-		return "", &fault.Error{Reason: fault.InvalidInput, Op: "read REFERENCE", Subject: fmt.Sprintf("%q", src), Err: err, Hint: "name a bundle in the mirror: registry.site/vdo/drivers:2"}
+		return "", flags.Bad("REFERENCE", src, err, "name a bundle in the mirror: registry.site/vdo/drivers:2")
 	}
 	return ref.String(), nil
 }

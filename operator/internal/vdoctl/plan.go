@@ -118,10 +118,23 @@ func (o *planOptions) wish() (w preview.Wish, err error) {
 		}
 	}
 	w.VCenters, errs[1] = readVSphere(o.vSphere)
-	if _, bad := image.ParseReference(o.bundle); o.bundle != "" && (bad != nil || isFile(o.bundle)) {
-		errs[2] = flags.Bad("--bundle", o.bundle, errors.New("not a registry reference"), "push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST")
-	}
+	errs[2] = inMirror(o.bundle)
 	return w, fault.Join(errs[:]...)
+}
+
+// inMirror says what is wrong with the name of a bundle that has to be in the mirror, if it is given.
+func inMirror(bundle string) error {
+	if bundle == "" {
+		return nil
+	}
+	const hint = "push the bundle to the mirror first, and name it as REGISTRY/REPO:TAG or REGISTRY/REPO@DIGEST"
+	if _, err := image.ParseReference(bundle); err != nil || isFile(bundle) {
+		return flags.Bad("--bundle", bundle, errors.New("not a registry reference"), hint)
+	}
+	if _, err := image.ParseHosted(bundle); err != nil {
+		return flags.Bad("--bundle", bundle, err, hint)
+	}
+	return nil
 }
 
 // readVSphere reads versions of vCenters, by name; "" is for those not named.

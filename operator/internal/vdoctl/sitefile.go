@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/pem"
 	"errors"
@@ -53,8 +54,9 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// parseSite reads YAML or JSON documents. What is of no interest here is passed over; a
-// field that is not known is an error, since a slip would go unseen.
+// parseSite reads YAML or JSON documents, and names all that is wrong with them. Resources of
+// others are passed over: a file may hold all that a site applies. A kind or a field that is not
+// known is an error where Kubernetes or the operator defines it, since a slip would go unseen.
 func parseSite(name string, data []byte) (*objects, error) {
 	if found := otherFile(data); found != "" {
 		return nil, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
@@ -65,23 +67,35 @@ func parseSite(name string, data []byte) (*objects, error) {
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil {
-			err = out.decode(decoder, doc)
-		}
-		if err != nil {
-			return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: "correct the file; `kubectl apply --dry-run=server -f FILE` says more"}
-		}
+	if err := out.decodeAll(decoder, name, data); err != nil {
+		return nil, err
 	}
 	if out.config == nil && len(out.vcenters) == 0 {
 		return nil, notASite(name, fault.NotFound, "it has neither a VDOConfig nor a VsphereCloudConfig"+out.others())
 	}
 	return out, nil
+}
+
+// decodeAll reads the documents of a file.
+func (o *objects) decodeAll(decoder runtime.Decoder, name string, data []byte) error {
+	var errs []error
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return fault.Join(errs...)
+		}
+		wrong := func(err error) error {
+			hint := cmp.Or(fault.HintOf(err), "correct the file; `kubectl apply --dry-run=server -f FILE` says more")
+			return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: fmt.Sprintf("%s, document %d", name, n), Err: err, Hint: hint}
+		}
+		if err != nil { // of the file: no further document can be told from this one
+			return fault.Join(append(errs, wrong(err))...)
+		}
+		if err := o.decode(decoder, doc); err != nil {
+			errs = append(errs, wrong(err))
+		}
+	}
 }
 
 // decode reads one document.
@@ -96,12 +110,15 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 	}
 	switch {
 	case runtime.IsNotRegisteredError(err):
-		return nil
+		return unknownKind(of)
 	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
 		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
 	}
 	if err != nil {
 		return err
+	}
+	if list, ok := object.(*corev1.List); ok {
+		return o.decodeList(decoder, list)
 	}
 	return o.add(object)
 }

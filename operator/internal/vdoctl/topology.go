@@ -253,7 +253,9 @@ func (o *topologyOptions) tagSite(ctx context.Context) (site, []topology.Assignm
 		return s, nil, err
 	}
 	s.preferAsked = true
-	o.asks(o.app, &s)
+	if err := o.asks(o.app, &s); err != nil {
+		return s, nil, err
+	}
 	if o.vcenter != "" {
 		s.vcenters = slices.DeleteFunc(s.vcenters, func(v configured) bool { return v.Name != o.vcenter })
 	}

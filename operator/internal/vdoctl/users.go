@@ -136,7 +136,9 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	errs := []error{state.Err}
 	s.preferAsked = o.username != ""
 	if s.preferAsked {
-		o.asks(o.app, &s)
+		if err := o.asks(o.app, &s); err != nil {
+			return nil, err
+		}
 	}
 	for _, v := range s.vcenters {
 		a, err := o.accessAt(ctx, &s, v, state.Nodes)

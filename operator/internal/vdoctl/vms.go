@@ -211,7 +211,9 @@ func (o *vmsOptions) fix(ctx context.Context) error {
 		return err
 	}
 	s.preferAsked = true
-	o.asks(o.app, &s)
+	if err := o.asks(o.app, &s); err != nil {
+		return err
+	}
 	r, err := o.look(ctx, s, state.Nodes, state)
 	if err != nil {
 		return err

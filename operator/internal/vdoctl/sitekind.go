@@ -1,0 +1,70 @@
+package vdoctl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// decodeList reads a list, as `kubectl get -o yaml` writes it.
+func (o *objects) decodeList(decoder runtime.Decoder, list *corev1.List) error {
+	var errs []error
+	for _, item := range list.Items {
+		errs = append(errs, o.decode(decoder, item.Raw))
+	}
+	return errors.Join(errs...)
+}
+
+// siteGroups are the groups of a site's resources: of a kind there that is not known, a slip is
+// told, and no resource of somebody else.
+var siteGroups = []schema.GroupVersion{v1alpha1.GroupVersion, airship.GroupVersion, {Version: "v1"}}
+
+// unknownKind says what is wrong with a kind that is not known here; nothing of one that is
+// somebody else's.
+func unknownKind(of metav1.TypeMeta) error {
+	gv, err := schema.ParseGroupVersion(of.APIVersion)
+	if err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	for _, known := range siteGroups {
+		kinds := kindsOf(scheme, known)
+		switch {
+		case known.Group == gv.Group:
+			return &fault.Error{Reason: fault.InvalidInput, Err: fmt.Errorf("there is no kind %q in %s", of.Kind, of.APIVersion), Hint: "correct apiVersion or kind: " + known.String() + " has " + strings.Join(kinds, ", ")}
+		case known.Group != "" && slices.Contains(kinds, of.Kind):
+			return &fault.Error{Reason: fault.InvalidInput, Err: fmt.Errorf("there is no kind %q in %s", of.Kind, of.APIVersion), Hint: "correct apiVersion: it is of " + known.String()}
+		}
+	}
+	return nil
+}
+
+// kindsOf are the kinds of a group that a site's file may hold; of Kubernetes' own those that a
+// configuration refers to.
+func kindsOf(scheme *runtime.Scheme, gv schema.GroupVersion) []string {
+	if gv.Group == "" {
+		return []string{"ConfigMap", "Secret and others"}
+	}
+	var out []string
+	for kind, of := range scheme.KnownTypes(gv) {
+		lists := strings.HasSuffix(kind, "List")
+		if !lists && strings.HasPrefix(of.PkgPath(), "github.com/vmware-tanzu/") {
+			out = append(out, kind)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
