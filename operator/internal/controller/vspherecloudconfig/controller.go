@@ -15,7 +15,10 @@
 // or address is tried at once. Two records keep this, since either can be lost:
 //
 //   - The status. That the vCenter is asked, and with what, is written before it is; where
-//     that cannot be written, or was not written to the newest state, it is not asked.
+//     that cannot be written, or was not written to the newest state, it is not asked. So it
+//     is also where the vCenter let in the same before: it may refuse now what it let in then,
+//     and an operator that is killed again and again at that place would repeat the refusal
+//     at each start. Where memory has the answer nobody is asked, and nothing is written before.
 //     What has no answer on record is left alone for a minute. So neither an operator that
 //     was killed, nor one that may not write, nor an old cache repeats a login.
 //   - The operator's memory, as long as it runs (package logins). Where the answer could not
@@ -156,8 +159,12 @@ func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig)
 	if err != nil {
 		return answer{version: in.version, requested: requested(vcc), err: err, at: r.Now()}, nil //nolint:nilerr // it is the answer
 	}
-	if known := r.logins().Known(question(vcc, in.request), r.Now()); known != nil && known.Wait > 0 && answered(vcc, in.version) {
+	known := r.logins().Known(question(vcc, in.request), r.Now())
+	switch {
+	case known != nil && known.Wait > 0 && answered(vcc, in.version):
 		return notDue{known.Wait}, nil // its last answer holds until then
+	case known != nil: // which is no login that could be lost, and needs no note before it
+		return recalled(vcc, in, known), nil
 	}
 	if err := r.begin(ctx, vcc, in.version); err != nil {
 		return nil, err // what cannot be noted is not tried
@@ -180,7 +187,6 @@ func (r *Reconciler) begin(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig
 
 // ask asks the vCenter, one question at a time for each, unless it is known to refuse.
 func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, in inputs) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
-	a := answer{version: in.version, requested: requested(vcc)}
 	q := question(vcc, in.request)
 	known, leave, err := r.logins().Enter(ctx, q, r.Now)
 	if err != nil {
@@ -191,13 +197,18 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 	case known != nil && known.Wait > 0 && answered(vcc, in.version):
 		return delayed{known.Wait}, nil
 	case known != nil:
-		a.err, a.at, a.wait = known.Err, known.At, known.Wait
-		return a, nil
+		return recalled(vcc, in, known), nil
 	}
+	a := answer{version: in.version, requested: requested(vcc)}
 	a.found, a.err = r.Checker.Check(ctx, in.request)
 	a.at = r.Now()
 	r.logins().Learn(q, a.err, a.at)
 	return a, nil
+}
+
+// recalled is the answer that is known without asking.
+func recalled(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) answer {
+	return answer{version: in.version, requested: requested(vcc), err: known.Err, at: known.At, wait: known.Wait}
 }
 
 func (r *Reconciler) logins() *logins.Logins {

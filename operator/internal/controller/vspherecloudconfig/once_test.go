@@ -32,7 +32,9 @@ type tries struct {
 	now    time.Time
 	tried  []string // user and password, in order
 	states []*v1alpha1.VsphereCloudConfig
-	refuse func(*v1alpha1.VsphereCloudConfig) error // a write of the status; nil: none is refused
+	// written counts the statuses that were.
+	written int
+	refuse  func(*v1alpha1.VsphereCloudConfig) error // a write of the status; nil: none is refused
 }
 
 func startLogins(t *testing.T, names ...string) *tries {
@@ -76,6 +78,7 @@ func (l *tries) patch(ctx context.Context, c client.Client, sub string, o client
 	}
 	err := c.SubResource(sub).Patch(ctx, o, p, opts...)
 	if err == nil {
+		l.written++
 		l.states = append(l.states, v.DeepCopy())
 	}
 	return err
@@ -193,7 +196,9 @@ func TestAnAccountIsTriedOnceHoweverManyUseIt(t *testing.T) {
 	require.Len(t, l.tried, 1)
 
 	l.secret("wrong") // another version with the same content
+	written := l.written
 	all()
+	require.Equal(t, written+4, l.written, "an answer that is known is all that is written")
 	v := l.get("a")
 	v.Spec.Datacenters, v.Generation = []string{"dc"}, 2
 	require.NoError(t, l.api.Update(t.Context(), v))
