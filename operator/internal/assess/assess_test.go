@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -382,6 +383,18 @@ func TestWhatMayNotBeReadIsAFindingOfItsDriverAlone(t *testing.T) {
 	require.True(t, rep.Drivers[matrix.CPI].Healthy())
 	require.Equal(t, fault.Forbidden, fault.ReasonOf(rep.Drivers[matrix.CSI].Err()))
 	require.Contains(t, fault.Text(rep.Drivers[matrix.CSI].Err()), "apply the RBAC manifests")
+}
+
+// Its events outlive a DaemonSet: one of the same name that is made after it is not refused.
+func TestARefusalOfADeletedDaemonSetIsNoFinding(t *testing.T) {
+	for uid, want := range map[types.UID]bool{"this": true, "deleted": false} {
+		in := healthy()
+		d := daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 3, 2)
+		d.UID = "this"
+		in.DaemonSets[1] = d
+		in.Events = []corev1.Event{{Reason: "FailedCreate", Message: "denied", InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: d.Namespace, Name: d.Name, UID: uid}}}
+		require.Equal(t, want, strings.Contains(fault.Text(assess.Assess(in).Drivers[matrix.CSI].Err()), "its pods are refused"), uid)
+	}
 }
 
 // Under OnDelete a refusal of pods is told while a pod lacks: the event outlives its cause.

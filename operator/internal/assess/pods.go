@@ -214,13 +214,15 @@ func (in *Input) refusedPods(d matrix.Driver) []Finding {
 	return all
 }
 
+// lastRefusal is of the workload itself: events of one of the same name that was deleted stay for
+// an hour.
 func (in *Input) lastRefusal(w Workload) *corev1.Event {
 	var last *corev1.Event
 	for i := range in.Events {
 		e := &in.Events[i]
 		about := e.InvolvedObject
 		if e.Reason == "FailedCreate" && about.Kind == w.Kind && about.Namespace == w.Namespace && about.Name == w.Name &&
-			(last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
+			(about.UID == "" || w.uid == "" || about.UID == w.uid) && (last == nil || last.LastTimestamp.Before(&e.LastTimestamp)) {
 			last = e
 		}
 	}

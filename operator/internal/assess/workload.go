@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -42,6 +43,7 @@ type Workload struct {
 	Stuck                       string // message of a condition that tells of failure
 	selector                    labels.Selector
 	generation                  string // of a DaemonSet's template
+	uid                         types.UID
 	// whole is set of a DaemonSet that replaces no pods by itself, and has one on each node.
 	whole bool
 }
@@ -126,7 +128,7 @@ func identify(kind string, meta metav1.ObjectMeta, pod corev1.PodSpec) (Workload
 	if !ok {
 		return Workload{}, false
 	}
-	w := Workload{Place: place, Helm: meta.Annotations["meta.helm.sh/release-name"]}
+	w := Workload{Place: place, Helm: meta.Annotations["meta.helm.sh/release-name"], uid: meta.UID}
 	if meta.Labels[labelManagedBy] == managedBy && meta.Labels[labelVersion] != "" {
 		w.Version = meta.Labels[labelVersion]
 		return w, true
