@@ -11,12 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 )
 
 // The network is installed where it is asked for, in one stage with the cloud
 // provider since each waits for the other, and goes with the VDOConfig.
 func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 	w := start(t, "cpi@1.33.1 cni@2.7.0")
+	w.allow(deploy.AntreaRights)
 	v := w.config("site")
 	w.change(v, func() { v.Spec.StorageProvider = nil })
 	w.ready(v)

@@ -183,6 +183,7 @@ func start(t *testing.T, releases string) *world {
 		w.writes, w.events.told = 0, nil
 	}
 	w.ns = cluster.Namespace(t, config(t))
+	w.here()
 	t.Cleanup(w.clean)
 	w.surroundings()
 	return w
@@ -197,16 +198,17 @@ func newWorld(t *testing.T, releases string) *world {
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
-	require.NoError(t, err)
 	w := &world{
 		Client: c, t: t, now: time.Now(),
 		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{}, trust: trust{},
 	}
-	counted := w.counting(c)
+	own, err := client.NewWithWatch(cluster.AsOperator(cfg), client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(cluster.AsOperator(cfg))
+	require.NoError(t, err)
 	w.r = &vdoconfig.Reconciler{
-		Client: c, Reader: c, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
-		Cluster: &edge.Cluster{Client: counted, Reader: c, Versions: versions},
+		Client: own, Reader: own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
+		Cluster: &edge.Cluster{Client: w.counting(own), Reader: own, Versions: versions},
 	}
 	return w
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 )
 
 // What power users had put into the configuration by hand is named when it is taken over,
@@ -19,6 +20,7 @@ import (
 // for are made, never made anew, and stop nothing.
 func TestSettingsThatWereFoundAreNamedAndClassesAreMade(t *testing.T) {
 	w := start(t, pair)
+	w.allow(deploy.ClassesRights)
 	ctx := context.Background()
 	require.NoError(t, client.IgnoreAlreadyExists(w.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
 	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-config"},

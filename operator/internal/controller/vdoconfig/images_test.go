@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
@@ -103,6 +104,7 @@ func (unanswered) Look(preflight.Question) *preflight.Answer { return nil }
 func TestANetworkThatIsNotForThePlatformOfTheNodesWaits(t *testing.T) {
 	amd, arm := image.Platform{OS: "linux", Architecture: "amd64"}, image.Platform{OS: "linux", Architecture: "arm64"}
 	w := start(t, "cni@2.7.0")
+	w.allow(deploy.AntreaRights)
 	w.r.Checks = unanswered{}
 	allFor(w.store.contents, arm)
 	v := w.config("site")

@@ -39,7 +39,8 @@ func TestWhoInstalledStaysInForceAndDeletingTheOtherHarmsNothing(t *testing.T) {
 	installed = w.ready(installed)
 	later = &v1alpha1.VDOConfig{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: later.Name}, Spec: later.Spec}
 	w.create(later)
-	w.r.Client = sameAge{Client: w.Client, at: installed.CreationTimestamp}
+	own := w.r.Client
+	w.r.Client = sameAge{Client: own, at: installed.CreationTimestamp}
 
 	was, writes := w.generations(), w.writes
 	w.look(later)
@@ -57,7 +58,7 @@ func TestWhoInstalledStaysInForceAndDeletingTheOtherHarmsNothing(t *testing.T) {
 	inv := get(w, &corev1.ConfigMap{}, w.ns, inventory.VDOConfigs.ConfigMap(installed.Name))
 	w.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: inventory.VDOConfigs.ConfigMap(later.Name)}, Data: inv.Data})
 	w.change(later, func() { later.Spec.OnDelete = v1alpha1.DeleteRemove })
-	w.r.Client = w.Client // the older of the two then
+	w.r.Client = own // the older of the two then
 	require.NoError(t, w.Delete(context.Background(), later))
 	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(later)); return gone(w, later, w.ns, later.Name) })
 	require.Equal(t, was, w.generations(), "nothing was torn down")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 const ownSet = "vdo-operator"
@@ -23,9 +24,7 @@ func leading(t *testing.T) (*world, *cloud) {
 	t.Helper()
 	var w *world
 	t.Cleanup(func() {
-		for _, o := range w.shipped(deploy.MirrorSetRights) {
-			require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
-		}
+		require.NoError(t, cluster.Revoke(context.Background(), w.Client, deploy.MirrorSetRights))
 	})
 	w, c := upstreamNames(t)
 	w.change(c.v, func() { c.v.Spec.OpenShift = &v1alpha1.OpenShift{MirrorSet: v1alpha1.MirrorSetWrite} })
@@ -77,7 +76,7 @@ func TestTheOperatorLeadsTheNodesToTheMirror(t *testing.T) {
 	require.Contains(t, found, "forbidden")
 	require.Contains(t, remedy, "vdo-bundle install-manifests BUNDLE --mirror-set")
 
-	w.apply(w.shipped(deploy.MirrorSetRights))
+	require.NoError(t, cluster.Grant(t.Context(), w.Client, deploy.MirrorSetRights))
 	var written []string
 	tried := ""
 	w.deny = func(_, name string) error { tried = name; return nil }
@@ -126,7 +125,7 @@ func TestTheOperatorLeadsTheNodesToTheMirror(t *testing.T) {
 // A set of that name that somebody else made is left as it is. It counts as any other.
 func TestASetOfTheOperatorsNameThatIsSomebodyElsesStaysAndIsCounted(t *testing.T) {
 	w, c := leading(t)
-	w.apply(w.shipped(deploy.MirrorSetRights))
+	require.NoError(t, cluster.Grant(t.Context(), w.Client, deploy.MirrorSetRights))
 	other := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", ownSet, "registry.k8s.io", "other.site/x")
 	w.create(other)
 	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), other))) })

@@ -87,7 +87,6 @@ func upstreamNames(t *testing.T) (*world, *cloud) {
 	t.Helper()
 	w := start(t, "cpi@1.33.1")
 	w.openShift()
-	w.restricted()
 	w.r.Checks = passing{}
 	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
 	w.change(b, func() { b.Spec.ImageNames = v1alpha1.ImageNamesUpstream })

@@ -1,11 +1,7 @@
 package vdoconfig_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,101 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
-	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
-
-const operatorNamespace = "vmware-system-vdo"
-
-// rights are the namespaces and the objects of the RBAC manifest, for an operator in the test's namespace too.
-func (w *world) rights() []*unstructured.Unstructured {
-	return w.shipped("namespaces.yaml", "rbac.yaml")
-}
-
-// shipped are the objects of install manifests.
-func (w *world) shipped(names ...string) []*unstructured.Unstructured {
-	w.t.Helper()
-	var all []*unstructured.Unstructured
-	for _, m := range deploy.Manifests() {
-		if !slices.Contains(names, m.Name) {
-			continue
-		}
-		dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(m.Data), 4096)
-		for {
-			o := &unstructured.Unstructured{}
-			err := dec.Decode(&o.Object)
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			require.NoError(w.t, err)
-			if len(o.Object) == 0 {
-				continue
-			}
-			all = append(all, o)
-			if o.GetNamespace() == operatorNamespace && strings.HasPrefix(o.GetKind(), "Role") {
-				here := o.DeepCopy()
-				here.SetNamespace(w.ns)
-				all = append(all, here)
-			}
-		}
-	}
-	require.NotEmpty(w.t, all)
-	return all
-}
-
-func (w *world) grant() { w.apply(w.rights()) }
-
-func (w *world) apply(all []*unstructured.Unstructured) {
-	w.t.Helper()
-	for _, o := range all {
-		require.NoError(w.t, w.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner("admin"), client.ForceOwnership))
-	}
-}
-
-// restricted lets the operator have the rights of its RBAC manifest and no more.
-func (w *world) restricted() {
-	w.t.Helper()
-	w.grant()
-	w.t.Cleanup(func() {
-		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
-		w.end("vmware-system-csi")
-	})
-	w.t.Cleanup(w.clean)
-	as := w.as("system:serviceaccount:"+operatorNamespace+":vdo-operator", "system:serviceaccounts", "system:serviceaccounts:"+operatorNamespace)
-	c, err := client.NewWithWatch(as, client.Options{Scheme: w.Scheme()})
-	require.NoError(w.t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(as)
-	require.NoError(w.t, err)
-	w.r.Cluster = &edge.Cluster{Client: w.counting(c), Reader: c, Versions: versions}
-}
-
-func (w *world) as(user string, groups ...string) *rest.Config {
-	cfg := config(w.t)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
-	return cfg
-}
-
-// end ends a namespace that is being deleted, with the rights in it.
-func (w *world) end(name string) {
-	w.t.Helper()
-	for _, o := range []client.Object{&rbacv1.Role{}, &rbacv1.RoleBinding{}, &appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}} {
-		require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(context.Background(), o, client.InNamespace(name))))
-	}
-	w.until("namespace "+name+" is gone", func() bool { w.endNamespace(name); return gone(w, &corev1.Namespace{}, "", name) })
-}
 
 // A tenant with the usual right to edit a namespace makes there what looks like the
 // drivers in every way: nothing of it counts, and no pass fails over it.
 func TestWhatATenantMakesNeitherStopsAPassNorTouchesTheDrivers(t *testing.T) {
 	w := start(t, pair)
-	w.restricted()
 	v := w.ready(w.config("site"))
 	tenant := cluster.Namespace(t, config(t))
 	w.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "edit"},
@@ -167,7 +77,7 @@ func TestWhatATenantMakesNeitherStopsAPassNorTouchesTheDrivers(t *testing.T) {
 // With the storage driver's namespace go the operator's rights in it.
 func TestADeletedNamespaceIsNamedAndConcernsItsDriverAlone(t *testing.T) {
 	w := start(t, pair)
-	w.restricted()
+	t.Cleanup(w.grant)
 	v := w.ready(w.config("site"))
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Namespace{}, "", "vmware-system-csi")))
 	w.end("vmware-system-csi")
@@ -189,7 +99,7 @@ func TestADeletedNamespaceIsNamedAndConcernsItsDriverAlone(t *testing.T) {
 // Rights that are missing in one driver's place are a fault of that driver's.
 func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 	w := start(t, pair)
-	w.restricted()
+	t.Cleanup(w.grant)
 	v := w.ready(w.config("site"))
 	require.NoError(t, w.Delete(context.Background(), get(w, &rbacv1.RoleBinding{}, "vmware-system-csi", "vdo-operator")))
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
@@ -211,7 +121,7 @@ func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 // are: the version that drivers are chosen for stays, which a person has to see.
 func TestAMissingRightToKnowTheAPIServersIsTold(t *testing.T) {
 	w := start(t, "cpi@1.33.1")
-	w.restricted()
+	t.Cleanup(w.grant)
 	v := w.config("site")
 	w.change(v, func() { v.Spec.StorageProvider = nil })
 	w.ready(v)

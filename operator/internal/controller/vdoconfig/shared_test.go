@@ -56,6 +56,7 @@ func installed(t *testing.T) (*world, *v1alpha1.VDOConfig) {
 		w.clean()
 		s = &site{ns: w.newNamespace()}
 		w.ns = s.ns
+		w.here()
 		w.surroundings()
 		v = w.ready(w.config("site"))
 		s.own, s.installed = w.own(), w.shape(v)

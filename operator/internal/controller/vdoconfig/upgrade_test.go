@@ -69,7 +69,7 @@ func (w *world) refuse(which string) (end func()) {
 	end = func() { w.letStart(policy, binding) }
 	w.t.Cleanup(end)
 	w.until("the policy is in force", func() bool {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "probe", Labels: map[string]string{"app": "vsphere-csi-node"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x@" + digest}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "probe", Labels: map[string]string{"app": "vsphere-csi-node"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "x@" + digest}}}}
 		err := w.Create(ctx, pod, client.DryRunAll)
 		return err != nil && strings.Contains(err.Error(), "it would crash")
 	})

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"syscall"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -31,13 +32,20 @@ import (
 
 func main() { os.Exit(run(os.Args[len(os.Args)-1])) }
 
-// run is the operator.
+// account is the operator's: it has the rights that are shipped, and no more.
+var account = rest.ImpersonationConfig{
+	UserName: "system:serviceaccount:vmware-system-vdo:vdo-operator",
+	Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:vmware-system-vdo", "system:authenticated"},
+}
+
+// run is the operator, under its account, with an administrator's kubeconfig.
 func run(kubeconfig string) int {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	cfg.Impersonate = account
 	c := &counter{of: map[string]int{}}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { c.next = next; return counting{c, next} })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
