@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
 // History is all revisions of a VDOConfig that are remembered, by number. The zero value
@@ -126,6 +127,20 @@ func (h History) Adopt(r Revision, complete bool, b Beginning) History {
 	return out.With(rec)
 }
 
+// Resume puts in force what was begun though nobody remembers it: it runs. It has no seal.
+func (h History) Resume(r Revision, b Beginning) History {
+	rec, known := h.Find(r)
+	if !known {
+		rec = Record{Number: h.Last + 1, Made: b.Now}
+	}
+	rec.Revision, rec.Seal, rec.Healthy, rec.Canary = r, "", time.Time{}, nil
+	rec.Outcome, rec.Reason, rec.Since, rec.Returned = Progressing, "", b.Now, false
+	rec.Attempt, rec.Gate = b.Attempt, &Gate{Seen: b.Now, Before: b.Before}
+	out := h.leave(b.Now)
+	out.Current, out.Last = rec.Number, max(h.Last, rec.Number)
+	return out.With(rec)
+}
+
 // Recall puts in what is remembered elsewhere of a history that was lost: records, and the name
 // of the one in force, "" for none. A wish that there is for one that failed counts as acted on:
 // it may have been.
@@ -148,6 +163,18 @@ func (h History) Recall(all []Record, inForce, wish string) History {
 		return out.With(cur)
 	}
 	return out
+}
+
+// TakenBack is the highest version of a driver that was gone back from after the revision in
+// force was first begun, the zero value where none was.
+func (h History) TakenBack(driver string) matrix.Version {
+	var highest matrix.Version
+	for _, r := range h.Records {
+		if v, err := matrix.ParseVersion(r.Version(driver)); err == nil && r.Outcome == RolledBack && r.Number > h.Current && highest.LessThan(v) {
+			highest = v
+		}
+	}
+	return highest
 }
 
 // leave notes that another one takes the place of the one in force.

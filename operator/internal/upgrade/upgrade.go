@@ -321,6 +321,9 @@ func (f *Facts) unusable(cur, target revision.Record) string {
 		if errFrom != nil || errTo != nil {
 			return d + " has no version"
 		}
+		if runs := f.Running[matrix.Driver(d)]; from.LessThan(runs) {
+			from = runs
+		}
 		if why := f.oneWay(d, to, from); why != "" {
 			return why
 		}

@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 // The history of revisions is a part of the inventory: who may delete ConfigMaps deletes it. The
@@ -25,8 +27,9 @@ func (g *gatherer) historyOf(ctx context.Context) revision.History {
 	if g.historyLost() {
 		return g.recalled(ctx, h)
 	}
+	h = g.sealRetained(ctx, h)
 	cur, known := h.InForce()
-	if g.inventory.Len() == 0 || (known && cur.Seal != "") {
+	if g.inventory.Len() == 0 || (known && (cur.Seal != "" || unknown(cur))) {
 		return h
 	}
 	rev, complete := g.running()
@@ -38,13 +41,6 @@ func (g *gatherer) historyOf(ctx context.Context) revision.History {
 	}
 	if g.trusts(ctx, revision.Record{Revision: rev, Made: g.at0()}) != nil {
 		return h
-	}
-	if slices.Contains(slices.Collect(maps.Values(cur.Contents)), revision.Unknown) {
-		made, err := g.contentsOf(ctx, cur)
-		if err != nil {
-			return h
-		}
-		rev.Contents = made
 	}
 	return h.Seal(rev, g.at0(), g.hash)
 }
@@ -66,14 +62,35 @@ func (g *gatherer) recalled(ctx context.Context, h revision.History) revision.Hi
 		}
 	}
 	h = h.Recall(all, st.Revision, g.attempt().Retry)
-	cur, known := h.InForce()
-	if rev, complete := g.running(); (!known || !g.agrees(cur)) && rev.Bundle != "" && len(rev.Releases) > 0 {
-		h = h.Adopt(rev, complete, revision.Beginning{Now: g.at0(), Attempt: g.attempt()})
+	switch cur, known := h.InForce(); {
+	case !known || !g.agrees(ctx, h):
+		h = g.takenOver(ctx, h)
+	case cur.Outcome == revision.Progressing && !cur.Returned:
+		// what was amiss before it was begun is lost, and not held against it either
+		h = h.WithGate(revision.Gate{Seen: g.at0(), Before: g.before()})
 	}
 	for _, rec := range h.Retained(historyLimit(&g.config.Spec)) {
 		h = h.With(g.recalledOne(ctx, rec, rec.Number == h.Current))
 	}
 	return h
+}
+
+// takenOver is the history with what runs in force. That is of the bundle that was last installed
+// from; where that lacks it, and the accepted one has it, an upgrade was begun that the status
+// does not know of, and is ended.
+func (g *gatherer) takenOver(ctx context.Context, h revision.History) revision.History {
+	rev, complete := g.running()
+	cur, _ := h.InForce()
+	if rev.Bundle = cmp.Or(rev.Bundle, cur.Bundle); rev.Bundle == "" || len(rev.Releases) == 0 {
+		return h
+	}
+	begins := revision.Beginning{Now: g.at0(), Attempt: g.attempt()}
+	o, err := g.openAgain(ctx, revision.Record{Revision: rev})
+	if err != nil || missingIn(o, revision.Record{Revision: rev}) == "" || missingIn(g.bundle, revision.Record{Revision: rev}) != "" {
+		return h.Adopt(rev, complete, begins)
+	}
+	rev.Bundle, begins.Before = g.bundle.reference(), g.before()
+	return h.Resume(rev, begins)
 }
 
 // recallReason is what the status says of a revision that is in force by what it says itself.
@@ -87,6 +104,9 @@ func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool
 		Revision: revision.Revision{Bundle: row.Bundle, Source: g.bundle.source.Name, Releases: strings.Split(row.Releases, ", "), Contents: map[string]string{}},
 		Outcome:  revision.Outcome(row.Outcome), Reason: row.Reason, Made: row.MadeAt.UTC(), Since: row.Since.UTC(), Attempt: g.attempt(),
 	}
+	if seen := g.config.Status.ObservedGeneration; seen > 0 {
+		rec.Attempt.Generation = seen // what was changed since nothing was tried with
+	}
 	if rec.Outcome == revision.Healthy {
 		rec.Healthy = rec.Since
 	}
@@ -96,18 +116,44 @@ func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool
 	if c := g.config.Status.Canary; c != nil && c.Revision == row.Name {
 		rec.Canary = &revision.Canary{} // its time begins anew
 	}
-	return rec, rec.Name() == row.Name
+	return rec, rec.Number > 0 && rec.Name() == row.Name
 }
 
-// agrees tells whether a revision is what runs, as far as it is seen, or is on its way to be.
-func (s *site) agrees(cur revision.Record) bool {
-	if cur.Outcome == revision.Progressing || cur.Failed() {
-		return true
-	}
+// agrees tells whether the revision in force is what runs, as far as it is seen, or is on its way
+// to be. On its way to an older release is only one that was gone back to, from one that is as
+// new as what runs, and across no one-way mark: the status may be older than what runs.
+func (g *gatherer) agrees(ctx context.Context, h revision.History) bool {
+	cur, _ := h.InForce()
+	under := cur.Outcome == revision.Progressing || cur.Failed()
 	return !slices.ContainsFunc(cur.Drivers(), func(d string) bool {
-		v, there := s.installed[matrix.Driver(d)]
-		return there && v.String() != cur.Version(d)
+		runs, there := g.installed[matrix.Driver(d)]
+		is, err := matrix.ParseVersion(cur.Version(d))
+		switch {
+		case !there:
+			return false
+		case err != nil || !under:
+			return runs.String() != cur.Version(d)
+		case !is.LessThan(runs):
+			return false
+		}
+		return !cur.Returned || h.TakenBack(d).LessThan(runs) || upgrade.NoWayBack(g.oneWay(ctx), matrix.Driver(d), is, runs) != ""
 	})
+}
+
+// unknown tells whether nobody knows what a revision's bundle has of its releases.
+func unknown(rec revision.Record) bool {
+	return slices.Contains(slices.Collect(maps.Values(rec.Contents)), revision.Unknown)
+}
+
+// sealRetained seals revisions that were recalled when their bundles could not be read, or were
+// not trusted: else they could never be gone back to.
+func (g *gatherer) sealRetained(ctx context.Context, h revision.History) revision.History {
+	for _, rec := range h.Retained(historyLimit(&g.config.Spec)) {
+		if rec.Seal == "" && (unknown(rec) || rec.Number != h.Current || g.inventory.Len() == 0) {
+			h = h.With(g.recalledOne(ctx, rec, false))
+		}
+	}
+	return h
 }
 
 // recalledOne is a revision with what its bundle has of its releases, sealed where that is
@@ -117,13 +163,13 @@ func (g *gatherer) recalledOne(ctx context.Context, rec revision.Record, inForce
 		rec.Reason = recallReason
 	}
 	made, err := g.contentsOf(ctx, rec)
-	if err != nil {
+	if rec.Contents = made; err != nil {
+		rec.Contents = map[string]string{}
 		for _, d := range rec.Drivers() {
 			rec.Contents[d] = revision.Unknown
 		}
 		return rec
 	}
-	rec.Contents = made
 	if now := (revision.Record{Revision: rec.Revision, Made: g.at0()}); g.trusts(ctx, now) == nil {
 		rec = rec.SealedAt(g.at0(), g.hash)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
@@ -77,6 +78,32 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 			inForce: newer.Name, outcome: revision.Progressing, action: upgrade.Proceed},
 		"another one runs": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: func(g *gatherer) { g.installed[matrix.CSI] = mustVersion("3.3.1") },
 			inForce: row(2, "sha256:last", "csi@3.3.1", "").Name, outcome: revision.Superseded, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"it was killed after it had begun": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: csiRuns("3.7.3"),
+			inForce: newer.Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"newer than what is on its way runs": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Progressing)}, current: 1, edit: csiRuns("3.7.3"),
+			inForce: newer.Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"newer than what is on its way runs, and no bundle has it": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Progressing)}, current: 1, edit: csiRuns("3.6.0"),
+			inForce: row(2, "sha256:last", "csi@3.6.0", "").Name, outcome: revision.Superseded, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"newer than what failed runs": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:new", "csi@3.3.1", revision.Healthy), row(2, "sha256:last", "csi@3.5.1", revision.Failed)}, current: 2, edit: csiRuns("3.7.3"),
+			inForce: row(3, "sha256:new", "csi@3.7.3", "").Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"it is being gone back from": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Progressing), newer}, current: 1, edit: csiRuns("3.7.3"),
+			inForce: last.Name, outcome: revision.Progressing, action: upgrade.Hold, reason: upgrade.Failed},
+		"newer than what is being gone back from runs": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Progressing), row(2, "sha256:new", "csi@3.6.0", revision.RolledBack)}, current: 1, edit: csiRuns("3.7.3"),
+			inForce: row(3, "sha256:new", "csi@3.7.3", "").Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"it is being gone back from, and there is no way": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Progressing), newer}, current: 1, edit: func(g *gatherer) {
+			csiRuns("3.7.3")(g)
+			for i := range g.bundle.matrix.Releases {
+				if r := &g.bundle.matrix.Releases[i]; r.ReleaseID.String() == "csi@3.7.3" {
+					r.OneWay = "it migrates volumes"
+				}
+			}
+		}, inForce: newer.Name, outcome: revision.Progressing, action: upgrade.Proceed},
+		"it failed, and the VDOConfig was mended since": {rows: []v1alpha1.RevisionStatus{last, newer}, current: 1, edit: func(g *gatherer) {
+			g.config.Generation, g.config.Status.ObservedGeneration = 3, 2
+			g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{}
+		}, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"no number is as high": {rows: []v1alpha1.RevisionStatus{{Name: "r9223372036854775807-x", Bundle: last.Bundle, Releases: last.Releases, Outcome: last.Outcome}}, current: 1,
+			inForce: last.Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
 		"no revision is known": {inForce: row(1, "sha256:last", "csi@3.5.1", "").Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
 		"its text was cut": {rows: []v1alpha1.RevisionStatus{{Name: last.Name, Bundle: last.Bundle[:20], Releases: last.Releases, Outcome: last.Outcome}}, current: 1,
 			inForce: row(2, "sha256:last", "csi@3.5.1", "").Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
@@ -87,6 +114,7 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 			g := &gatherer{site: *withCSI(t)}
 			g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: nobody{"sha256:last": true, "sha256:new": true},
 				Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
+			g.observed = &assess.Observed{}
 			g.name.Namespace, g.config.Namespace, g.hash, g.inventory = "ns", "ns", []byte("key"), inventory.Inventory{}
 			g.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Revisions: c.rows}
 			if c.current > 0 {
@@ -103,6 +131,7 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 				require.Equal(t, c.outcome, cur.Outcome)
 				require.Equal(t, !c.unsealed, cur.Sealed(g.hash))
 				require.NotEmpty(t, cur.Reason, "it is told")
+				require.Equal(t, cur.Outcome == revision.Progressing && !cur.Returned, cur.Gate != nil, "what was amiss before is not held against it")
 			}
 			all := decision{from: g.bundle}
 			for _, r := range g.bundle.contents.Lock.Releases {
@@ -115,6 +144,46 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 			require.Equal(t, c.reason, got.Reason)
 		})
 	}
+}
+
+// csiRuns has another version run.
+func csiRuns(version string) func(*gatherer) {
+	return func(g *gatherer) { g.installed = map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion(version)} }
+}
+
+// What was recalled when its bundle could not be read is sealed once it can: else it could never
+// be gone back to.
+func TestWhatCouldNotBeReadIsSealedOnceItCan(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	site := &v1alpha1.DriverBundle{}
+	site.Namespace, site.Name = "ns", "site"
+	g := &gatherer{site: *withCSI(t)}
+	trust := nobody{"sha256:last": true, "sha256:new": true}
+	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: trust, Store: shelf{"sha256:new": g.bundle}}
+	g.name.Namespace, g.config.Namespace, g.hash, g.inventory, g.observed = "ns", "ns", []byte("key"), inventory.Inventory{}, &assess.Observed{}
+	rows := []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Healthy), row(2, "sha256:new", "csi@3.7.3", revision.Progressing)}
+	g.config.Status = v1alpha1.VDOConfigStatus{Bundle: rows[1].Bundle, Revision: rows[1].Name, Revisions: rows}
+	h := g.historyOf(t.Context())
+	require.False(t, h.Records[0].Sealed(g.hash))
+	require.True(t, h.Records[1].Sealed(g.hash))
+
+	look := func() revision.History {
+		before := h.Records[0]
+		g.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{Bundle: rows[1].Bundle, Revisions: h})
+		now := g.historyOf(t.Context())
+		require.Equal(t, before, h.Records[0], "what was read is not changed")
+		return now
+	}
+	require.False(t, look().Records[0].Sealed(g.hash), "it cannot be read yet")
+	g.Store = shelf{"sha256:new": g.bundle, "sha256:last": g.last}
+	delete(trust, "sha256:last")
+	require.False(t, look().Records[0].Sealed(g.hash), "it is not trusted now")
+	trust["sha256:last"] = true
+	h = look()
+	require.True(t, h.Records[0].Sealed(g.hash))
+	require.NotContains(t, h.Records[0].Contents, revision.Unknown)
+	require.Equal(t, rows[0].Name, h.Fail("it crashes", g.at0()).Targets()[0].Name())
 }
 
 // anew has the accepted bundle be of the release that runs, built anew.

@@ -40,11 +40,14 @@ func highestRevision(st *v1alpha1.VDOConfigStatus) int {
 	return highest
 }
 
-// revisionNumber is that of a name such as r12-3fa9c1d2.
+// maxRevisionNumber is above all that are ever given: after it there is room for the next.
+const maxRevisionNumber = 1_000_000_000
+
+// revisionNumber is that of a name such as r12-3fa9c1d2, 0 of one that was never given.
 func revisionNumber(name string) int {
 	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "r"), "-")
 	n, err := strconv.Atoi(digits)
-	if err != nil {
+	if err != nil || n < 0 || n > maxRevisionNumber {
 		return 0
 	}
 	return n

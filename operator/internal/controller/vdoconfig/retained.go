@@ -116,11 +116,7 @@ func (g *gatherer) openBundleOf(ctx context.Context, rec revision.Record) (*open
 	if g.bundle.reference() == rec.Bundle {
 		return g.bundle, nil
 	}
-	b, err := g.sourceOf(ctx, rec)
-	if err != nil {
-		return nil, err
-	}
-	o, err := g.open(ctx, b)
+	o, err := g.openAgain(ctx, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +124,18 @@ func (g *gatherer) openBundleOf(ctx context.Context, rec revision.Record) (*open
 		return nil, unopened(rec, fault.Incomplete, fmt.Errorf("its bundle does not hold %s", missing))
 	}
 	return o, nil
+}
+
+// openAgain opens the bundle of a revision, whatever it has.
+func (g *gatherer) openAgain(ctx context.Context, rec revision.Record) (*opened, error) {
+	if g.bundle.reference() == rec.Bundle {
+		return g.bundle, nil
+	}
+	b, err := g.sourceOf(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	return g.open(ctx, b)
 }
 
 func unopened(rec revision.Record, reason fault.Reason, why error) error {
