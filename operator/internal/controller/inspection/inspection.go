@@ -5,8 +5,8 @@
 //
 // A run reads the cluster once and each vCenter in one session, side by side. It is due
 // where the question is another one, where a person asks for a pass (until the status has
-// what was found for that one: an operator that ended meanwhile looks after its start), and
-// at the interval of spec.preflight; while something is kept back, or could not be read,
+// what was found for that one: an operator that ended meanwhile looks after its start), when
+// a roll-out has ended since, and at the interval of spec.preflight; while something is kept back, or could not be read,
 // after a minute, two, four, up to ten. There is one run at a time for a VDOConfig. When it
 // ends a pass is asked for ([Inspector.Answered]). Of what was read nothing is kept but the
 // results.
@@ -71,7 +71,10 @@ type state struct {
 	answer  *preflight.Answer
 	pass    string // the last one that a run was made for
 	running bool
-	failed  int // runs in a row that kept something back
+	// rolledOut is the end of the roll-out that a run was made after: one run for each,
+	// whatever the clocks say.
+	rolledOut time.Time
+	failed    int // runs in a row that kept something back
 }
 
 // New makes an Inspector that answers nothing before it is started.
@@ -112,7 +115,7 @@ func (i *Inspector) Look(q preflight.Question) *preflight.Answer {
 		i.of[q.Of] = s
 	}
 	if i.ctx != nil && !s.running && s.due(q, i.Now()) {
-		s.running, s.pass = true, q.Pass
+		s.running, s.pass, s.rolledOut = true, q.Pass, q.RolledOut
 		q.Spec = q.Spec.DeepCopy()
 		i.runs.Add(1)
 		go i.run(i.ctx, q, s)
@@ -134,6 +137,9 @@ func (s *state) due(q preflight.Question, now time.Time) bool {
 		at = s.answer.At
 	case q.KeptBack:
 		failed = max(failed, 1) // how often is not known after a restart
+	}
+	if at.Before(q.RolledOut) && !s.rolledOut.Equal(q.RolledOut) {
+		return true
 	}
 	wait := pause(q.Spec, failed)
 	return at.IsZero() || at.After(now) || now.Sub(at) >= time.Duration(logins.Tolerance*float64(wait))

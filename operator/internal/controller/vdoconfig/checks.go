@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // Checks finds out whether cluster and vCenters have what the drivers need.
@@ -78,12 +79,21 @@ func (g *gatherer) question() preflight.Question {
 		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
 	}
 	q := preflight.NewQuestion(g.name, &g.config.Spec, places)
-	q.Pass = g.config.Annotations[v1alpha1.AnnotationRequestedAt]
+	q.Pass, q.RolledOut = g.config.Annotations[v1alpha1.AnnotationRequestedAt], rolloutEnded(&g.config.Status)
 	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
 		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade
 	}
 	return q
+}
+
+// rolloutEnded is when the roll-out of the revision in force ended; zero where it did not: pure.
+func rolloutEnded(st *v1alpha1.VDOConfigStatus) time.Time {
+	i := slices.IndexFunc(st.Revisions, func(r v1alpha1.RevisionStatus) bool { return r.Name == st.Revision })
+	if i < 0 || st.Revisions[i].Outcome != string(revision.Healthy) {
+		return time.Time{}
+	}
+	return st.Revisions[i].Since.Time
 }
 
 // settled is what is known of a question: the answer to it, else what the status has of one

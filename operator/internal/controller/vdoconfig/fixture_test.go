@@ -151,7 +151,8 @@ func (e *events) all() string {
 // world is a site: a namespace of the operator's, a vCenter that was checked, a
 // bundle that was accepted, and a reconciler whose writes can be counted and failed.
 type world struct {
-	client.Client // past everything
+	next          reconcile.Result // of the last pass
+	client.Client                  // past everything
 	t             *testing.T
 	ns            string
 	store         *store
@@ -445,7 +446,8 @@ func pairSpec() v1alpha1.VDOConfigSpec {
 func (w *world) pass(key types.NamespacedName) {
 	w.t.Helper()
 	w.now = time.Now().Add(10*time.Minute + w.ahead) // past all grace: what is amiss counts
-	_, err := w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
+	var err error
+	w.next, err = w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
 	require.NoError(w.t, err)
 }
 

@@ -3,6 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/inspection"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -88,6 +91,45 @@ func TestChecksThatWereAskedForAreMadeAfterARestart(t *testing.T) {
 	require.Len(t, asked, 3)
 	w.look(v)
 	require.Len(t, asked, 3, "nothing else is asked for")
+}
+
+// What was found before a roll-out ended may be over: it is looked for once more, at once.
+func TestChecksAreMadeAnewWhenARollOutHasEnded(t *testing.T) {
+	w, v := installed(t)
+	w.advance(v, "what the test before has left is healthy again", func() bool {
+		return revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
+	})
+	was := v.Status.Revision
+	var asked atomic.Int64
+	begin := time.Now() // a clock that stands still: no interval ends
+	inspector, kill := inspecting(t, inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
+		Inspect: func(_ context.Context, _ vcenter.Target, ask vcenter.Ask) preflight.VCenter {
+			ask.LoggedIn()
+			asked.Add(1)
+			return preflight.VCenter{Version: "8.0.3", Objects: map[preflight.Ref]preflight.Object{}}
+		}})
+	t.Cleanup(kill)
+	w.r.Checks = inspector
+	w.change(v, func() {
+		v.Spec.Preflight = &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "node-vm", Action: v1alpha1.PreflightDisabled, Reason: "the nodes of this test have no VMs"}}}
+	})
+	w.until("checked", func() bool { w.look(v); return isTrue(v, v1alpha1.ConditionPreflight) })
+	w.look(v)
+	require.EqualValues(t, 1, asked.Load())
+
+	w.offer("sha256:"+strings.Repeat("7", 64), newerPair()...)
+	w.ready(v)
+	require.NotEqual(t, was, v.Status.Revision, describe(v))
+	w.advance(v, "the upgrade is healthy", func() bool {
+		return revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
+	})
+	require.EqualValues(t, 1, asked.Load())
+	require.LessOrEqual(t, w.next.RequeueAfter, reconciler.Soon)
+	w.until("it is looked again", func() bool { w.look(v); return asked.Load() == 2 })
+	for range 3 {
+		w.look(v)
+	}
+	require.EqualValues(t, 2, asked.Load(), "once for each roll-out")
 }
 
 func storageConfiguration(w *world) (conf string, controller int64) {
