@@ -3,6 +3,7 @@ package inventory
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
@@ -50,6 +51,9 @@ type Loaded struct {
 	// there, whatever is believed of them.
 	Whole bool
 	There []string
+	// Later is set where a copy that is not believed bears a good seal and is not older: a later
+	// program has written it, in a form that this one does not read.
+	Later bool
 	// Rejected are why copies are not believed beside one that is.
 	Rejected []error
 }
@@ -74,8 +78,10 @@ func Believe(copies []Copy, by Proof) (Loaded, error) {
 		out.Rejected = b.rejected()
 		return out, nil
 	case by.anchored():
+		out.Later = b.later()
 		return out, b.refused()
 	}
+	out.Later = b.later()
 	if !by.Earlier {
 		return out, b.planted(&out)
 	}
@@ -100,6 +106,7 @@ type reading struct {
 	inv    Inventory
 	err    error // it cannot be read
 	sealed bool
+	later  bool // what the seal is of cannot be read
 	serial int64
 	epoch  Epoch
 }
@@ -112,7 +119,8 @@ func (b *believer) read(c Copy) {
 		r.epoch = Epoch{}
 	}
 	if text, ok := c.Data[DataKey]; ok {
-		if r.inv, r.err = Parse(c.Name, []byte(text)); r.err == nil {
+		r.inv, r.err = Parse(c.Name, []byte(text))
+		if r.later = r.sealed && r.err != nil; r.err == nil {
 			r.inv, r.err = r.inv.marked(c.Name, c.Data[MarksKey])
 		}
 	} else {
@@ -156,6 +164,11 @@ func (b *believer) best() *reading {
 		}
 	}
 	return best
+}
+
+// later tells whether a copy that cannot be read is the operator's own.
+func (b *believer) later() bool {
+	return slices.ContainsFunc(b.all, func(r reading) bool { return r.later && b.why(r) == "" })
 }
 
 // rejected are why copies are not the operator's beside one that is; a write that was cut

@@ -117,6 +117,32 @@ func TestWhatIsBelievedOfARecord(t *testing.T) {
 	}
 }
 
+// What a later program has sealed is not lost, though it cannot be read; what anybody else has
+// made unreadable is no such record.
+func TestARecordOfALaterProgramIsKnown(t *testing.T) {
+	later := sealed(inventory.Of(inventory.Entry{}), key, 5)
+	for name, c := range map[string]struct {
+		copies []inventory.Copy
+		by     inventory.Proof
+		later  bool
+	}{
+		"both":                 {kept(later, later), anchored(4), true},
+		"one, beside a forged": {kept(bare(forged), later), anchored(4), true},
+		"the status is lost":   {kept(later, later), inventory.Proof{Key: key, Owner: owner, Earlier: true}, true},
+		"put back later":       {kept(later, later), anchored(6), false},
+		"sealed by nobody":     {kept(bare(inventory.Of(inventory.Entry{})), nil), anchored(4), false},
+		"with marks that somebody has put beside an earlier program's": {kept(map[string]string{
+			inventory.DataKey: sealed(first, key, 5)[inventory.DataKey], inventory.MarksKey: "{",
+			inventory.SealKey: without(sealed(first, key, 5), "bound")[inventory.SealKey]}, nil), anchored(4), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := inventory.Believe(c.copies, c.by)
+			require.Error(t, err)
+			require.Equal(t, c.later, got.Later)
+		})
+	}
+}
+
 // An operator that was paused while another one led does not put back what it knows.
 func TestARecordIsNotWrittenOverByOneThatIsNotNewer(t *testing.T) {
 	by := inventory.Sealer{Key: key, Owner: owner, Serial: 4}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ type records struct {
 	inventory inventory.Inventory
 	kept      inventory.Loaded // the record as it is on the cluster
 	forged    error            // why it is not believed
+	lost      bool             // there was one, and what is there says nothing
 	key       []byte           // of seals; nil where there is none yet
 	missing   []string         // the Secrets that it is not in
 	live      plan.Live
@@ -45,12 +47,13 @@ func (r *records) load(ctx context.Context, p *pass) error {
 	var err error
 	// Of a record without a seal only what carries the SIPCluster's labels is believed: see doubt.
 	r.kept, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Key: r.key, Anchor: anchor(p.sip), Earlier: true})
-	if fault.Gravest(err) == fault.Untrusted {
+	if reason := fault.Gravest(err); (reason == fault.Untrusted || reason == fault.Corrupt) && !r.kept.Later {
 		r.forged, err = err, nil
 	}
 	if err != nil {
 		return err
 	}
+	r.lost = !r.kept.Found && (r.forged != nil || p.sip.Status.Inventory != nil)
 	r.inventory, r.live, r.refused = r.kept.Inventory, plan.Live{}, map[inventory.Key]error{}
 	for _, e := range r.inventory.Entries() {
 		if e.Namespace != p.key.Namespace { // nothing of it was ever made there
@@ -104,7 +107,9 @@ func (r *records) anchored(was *airship.InventoryStatus) *airship.InventoryStatu
 }
 
 // recover finds, where there is no record that can be believed, what was made for the services
-// that the status and the spec name: by its name and the SIPCluster's labels.
+// that the status and the spec name: by its name and the SIPCluster's labels. What has the name
+// alone is noted as an unsealed record would have it, where there was a record: it stays, and is
+// named to who deletes the SIPCluster.
 func (r *records) recover(ctx context.Context, p *pass) error {
 	names := services.Names(p.key.Name, &p.sip.Spec.Services)
 	for _, s := range p.sip.Status.Services {
@@ -125,10 +130,12 @@ func (r *records) recover(ctx context.Context, p *pass) error {
 		return err
 	}
 	for _, id := range ids {
-		if o := live[id.Key]; o != nil && p.marked(o) {
-			r.inventory = r.inventory.With(inventory.Entry{ID: id, Driver: parts[id.Key], UID: string(o.GetUID())})
+		if o := live[id.Key]; o != nil && (r.lost || p.marked(o)) {
+			r.inventory = r.inventory.With(inventory.Entry{ID: id, Driver: parts[id.Key], UID: string(o.GetUID()), Unsealed: !p.marked(o)})
 		}
 	}
+	// Of a removal that was interrupted nothing is left but the finalizer.
+	r.lost = r.lost && (r.inventory.Len() > 0 || p.sip.DeletionTimestamp.IsZero())
 	return nil
 }
 
@@ -175,10 +182,13 @@ func (r *records) read(ctx context.Context, p *pass, more []inventory.ID) error 
 // settled tells whether the record need not be written: both copies are there, with a seal
 // by a key that is kept twice.
 func (r *records) settled() bool {
-	if r.forged != nil || !r.kept.Whole {
+	switch {
+	case r.forged != nil || r.lost || !r.kept.Whole:
 		return false
+	case !r.kept.Found:
+		return true
 	}
-	return !r.kept.Found || (r.kept.Sealed && len(r.missing) == 0)
+	return r.kept.Sealed && len(r.missing) == 0
 }
 
 // save writes the inventory, where it says something new or its record has to be mended.
@@ -194,15 +204,24 @@ func (r *records) save(ctx context.Context, p *pass) error {
 	if err := p.Cluster.SaveInventory(ctx, of, r.inventory, by); err != nil {
 		return err
 	}
-	for _, err := range append(slices.Clone(r.kept.Rejected), r.forged) {
-		if err != nil {
-			p.warn(string(fault.ReasonOf(err)), "Repair", "%s; it was written again, from the other copy or by what the status and labels say", err)
-		}
-	}
+	r.tell(p)
 	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Whole: true,
 		There: inventory.SIPClusters.Both(of.Namespace, of.Name)}
-	r.forged = nil
+	r.forged, r.lost = nil, false
 	return nil
+}
+
+// tell tells, once the record is written again, what became of the one of before.
+func (r *records) tell(p *pass) {
+	for _, err := range append(slices.Clone(r.kept.Rejected), r.forged) {
+		if err != nil {
+			p.warn(string(fault.Gravest(err)), "Repair", "%s; it was written again, from the other copy or by what the status and labels say", err)
+		}
+	}
+	if r.lost && r.forged == nil {
+		both := inventory.SIPClusters.Both(p.Namespace, p.owner(p.sip).Name)
+		p.warn(string(fault.NotFound), "Repair", "ConfigMaps %s, the record of what was made, were deleted or emptied: they were written again by what the status and labels say", strings.Join(both, " and "))
+	}
 }
 
 // keepKey makes the key of seals where there is none, and has it kept twice: without it records
