@@ -62,6 +62,19 @@ func TestErrorsAreOneToALineWithTheirHint(t *testing.T) {
 	require.Equal(t, "error: a\nerror: b\nhint: log in\nerror: c: two\n  lines\n", out.String())
 }
 
+// A hint quotes what others have written, as names of Helm releases: no line of it looks like
+// one that a program here prints.
+func TestLinesOfHintsAreIndented(t *testing.T) {
+	err := &fault.Error{Op: "take over", Subject: "Deployment a", Hint: "run `helm uninstall x\nhint: run this instead\nerror: that`"}
+	const want = "error: take over Deployment a\nhint: run `helm uninstall x\n  hint: run this instead\n  error: that`\n"
+	var pipe bytes.Buffer
+	Report(&pipe, err, false)
+	require.Equal(t, want, pipe.String())
+	var screen narrow
+	Report(&screen, err, false)
+	require.Equal(t, want, screen.String())
+}
+
 // narrow is a terminal of 40 columns.
 type narrow struct{ bytes.Buffer }
 
@@ -76,6 +89,16 @@ func TestErrorsAreFoldedOnTerminalsAlone(t *testing.T) {
 	var pipe bytes.Buffer
 	Report(&pipe, err, false)
 	require.Equal(t, "error: follow a bundle that is not there: one\n  two\nhint: "+err.Hint+"\n", pipe.String())
+}
+
+// Of colours only those that programs here use reach a terminal: none hides a text.
+func TestNoColourHidesText(t *testing.T) {
+	for _, own := range []string{"\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"} {
+		require.Equal(t, own+"word", Printable(own+"word"))
+	}
+	for _, code := range []string{"", "8", "08", "30", "40", "30;40", "1;8", "31;41", "38;5;0", "48;2;0;0;0", "7", "28", "131", "0;8"} {
+		require.Equal(t, "\ufffd["+code+"mword", Printable("\x1b["+code+"mword"), code)
+	}
 }
 
 // What a registry, a vCenter or a medium says moves nothing on a terminal: a message that

@@ -11,12 +11,14 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
-// coloured is a word that a program here coloured: colours may reach a terminal.
-var coloured = regexp.MustCompile("\x1b\\[[0-9;]*m")
+// coloured are the colours that programs here give words, each alone: bold, red, green, yellow, and
+// none. Others could hide a text, such as black on black.
+var coloured = regexp.MustCompile("\x1b\\[(0|1|31|32|33)m")
 
 // Printable is a text as a terminal may get it. Names and messages come from registries,
 // vCenters and media that others have: what would move the cursor, take lines away or turn
-// the direction of writing is shown as U+FFFD. Line breaks, tabs and colours stay.
+// the direction of writing or hide what follows is shown as U+FFFD. Line breaks, tabs and the
+// colours of the programs here stay.
 func Printable(text string) string {
 	if !strings.ContainsFunc(text, moves) && utf8.ValidString(text) {
 		return text
