@@ -29,7 +29,8 @@
 //	Healthy      was seen healthy, all of it; what a rollback goes to
 //	Failed       was not healthy within the deadline, and there was nothing to go back to
 //	RolledBack   likewise, and the one before was put back
-//	Superseded   another one took its place before it was healthy
+//	Superseded   another one took its place before it was healthy; or it was taken over as it
+//	             runs, and was not seen healthy yet
 package revision
 
 import (

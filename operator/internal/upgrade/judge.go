@@ -63,7 +63,13 @@ func (l Look) New(before []string) []string {
 // there is nothing to note.
 func Judge(h revision.History, l Look) revision.History {
 	cur, ok := h.InForce()
-	if !ok || cur.Outcome == revision.Healthy || cur.Outcome == revision.Superseded {
+	if !ok || cur.Outcome == revision.Healthy {
+		return h
+	}
+	if cur.Outcome == revision.Superseded { // it was taken over, and nothing was begun that could fail
+		if l.Complete && len(l.Amiss) == 0 {
+			return h.Succeed(l.Now)
+		}
 		return h
 	}
 	g := revision.Gate{Seen: l.Now}

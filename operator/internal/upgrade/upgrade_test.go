@@ -198,6 +198,14 @@ func TestJudge(t *testing.T) {
 	require.Equal(t, revision.Healthy, outcome(look(begin, time.Minute, 2, upgrade.Look{Complete: true, Amiss: []string{"csi/Forbidden"}})), "it was so before")
 	require.Equal(t, revision.Failed, outcome(look(begin, time.Minute, 15, upgrade.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
 
+	taken := healthy(rev("a", "csi@3.5.1")).Adopt(*rev("b", "csi@3.7.3"), false, revision.Beginning{Now: t0})
+	require.Equal(t, revision.Superseded, outcome(look(taken, time.Minute, 100, upgrade.Look{})), "it does not fail")
+	require.Equal(t, revision.Superseded, outcome(look(taken, time.Minute, 3, upgrade.Look{Complete: true, Amiss: []string{"csi/Incomplete"}})))
+	taken = look(taken, time.Minute, 1, upgrade.Look{Complete: true})
+	require.Equal(t, revision.Healthy, outcome(taken))
+	next := taken.Begin(*rev("c", "csi@3.7.4"), revision.Beginning{Now: t0, Key: key})
+	require.Equal(t, "csi@3.7.3", next.Targets()[0].Releases[0], "it can be gone back to")
+
 	h := begin
 	for i := range 100 {
 		h = look(h, time.Minute, 10, upgrade.Look{Progress: int64(i + 1)})

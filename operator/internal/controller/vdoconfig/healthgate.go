@@ -131,6 +131,15 @@ func (s *site) knownBefore() revision.History {
 	return s.inventory.Memory().Revisions
 }
 
+// history is the one in the inventory, or what was recalled of it where that is lost and nothing
+// is written.
+func (p *result) history() revision.History {
+	if h := p.inventory.Memory().Revisions; len(h.Records) > 0 || !p.site.historyLost() {
+		return h
+	}
+	return p.site.revisions.history
+}
+
 // tellRevision tells what became of revisions.
 func (p *pass) tellRevision(was, now revision.History) {
 	for _, r := range now.Records {
@@ -207,7 +216,7 @@ func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
 // upgradeFault is an upgrade that somebody has to see to, or nil.
 func (p *result) upgradeFault() error {
 	r := &p.site.revisions
-	name, _ := p.inventory.Memory().Revisions.InForce()
+	name, _ := p.history().InForce()
 	switch {
 	case p.site.unkept != nil:
 		return p.site.unkept
@@ -215,7 +224,7 @@ func (p *result) upgradeFault() error {
 		return nil
 	case r.verdict.Action == upgrade.Hold && r.offered != nil:
 		return &fault.Error{
-			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + p.inventory.Memory().Revisions.NameOf(*r.offered), Err: fmt.Errorf("%s", r.verdict.Message),
+			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + p.history().NameOf(*r.offered), Err: fmt.Errorf("%s", r.verdict.Message),
 			Hint: fmt.Sprintf("revision %s stays in force; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", name.Name(), v1alpha1.AnnotationRetry),
 		}
 	}
@@ -229,7 +238,7 @@ func (p *result) upgradeFault() error {
 func (p *result) upgradedCondition() []metav1.Condition {
 	const typ = v1alpha1.ConditionUpgraded
 	r := &p.site.revisions
-	cur, ok := p.inventory.Memory().Revisions.InForce()
+	cur, ok := p.history().InForce()
 	err := p.upgradeFault()
 	switch {
 	case p.site.bundle == nil && err == nil:
@@ -249,7 +258,7 @@ func (p *result) upgradedCondition() []metav1.Condition {
 	case r.verdict.Action == upgrade.Wait:
 		return []metav1.Condition{{Type: typ, Status: metav1.ConditionFalse, Reason: string(r.verdict.Reason), Message: r.verdict.Message}}
 	case cur.Outcome == revision.Progressing:
-		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.inventory.Memory().Revisions, healthDeadline(p.config)))}
+		return []metav1.Condition{condition.Pending(typ, upgrade.Outlook(p.history(), healthDeadline(p.config)))}
 	}
 	return []metav1.Condition{condition.Judged(typ, nil, fmt.Sprintf("revision %s is in force", cur.Name()))}
 }
@@ -264,7 +273,7 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	if v := p.site.revisions.verdict; v.Action == upgrade.Wait && !v.Until.IsZero() && v.Until.Sub(p.now) < next.Interval {
 		bound(v.Until.Sub(p.now))
 	}
-	if cur, ok := p.inventory.Memory().Revisions.InForce(); (ok && cur.Outcome == revision.Progressing) || p.site.revisions.verdict.Reason == upgrade.Interlocked {
+	if cur, ok := p.history().InForce(); (ok && cur.Outcome == revision.Progressing) || p.site.revisions.verdict.Reason == upgrade.Interlocked {
 		bound(notReadyInterval)
 	}
 	if p.site.checks.made {

@@ -51,6 +51,12 @@ func (s *site) historyLost() bool {
 	return s.inventory.Len() == 0 && len(s.inventory.Memory().Revisions.Records) == 0 && (st.Revision != "" || st.Bundle != "")
 }
 
+// recalling tells whether a history was recalled while nothing that is installed could be taken
+// over yet: it is remembered all the same, since what there was to remember is not seen twice.
+func (s *site) recalling() bool {
+	return s.inventory.Len() == 0 && len(s.installed) > 0 && (s.historyLost() || len(s.inventory.Memory().Revisions.Records) > 0)
+}
+
 // recalled is the history as the status has it. In force is what was, where that runs or had not
 // been seen healthy yet; else what runs.
 func (g *gatherer) recalled(ctx context.Context, h revision.History) revision.History {

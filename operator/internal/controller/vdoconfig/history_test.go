@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -43,8 +44,6 @@ func row(number int, digest, releases string, outcome revision.Outcome) v1alpha1
 // Where both records are lost the status holds back what they held back, and puts nothing in
 // force that nobody trusts now.
 func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
-	scheme := runtime.NewScheme()
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	last := row(1, "sha256:last", "csi@3.5.1", revision.Healthy)
 	newer := row(2, "sha256:new", "csi@3.7.3", revision.RolledBack)
 	for name, c := range map[string]struct {
@@ -109,14 +108,7 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 			inForce: row(2, "sha256:last", "csi@3.5.1", "").Name, outcome: revision.Superseded, action: upgrade.Wait, reason: upgrade.WindowClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			site := &v1alpha1.DriverBundle{}
-			site.Namespace, site.Name = "ns", "site"
-			g := &gatherer{site: *withCSI(t)}
-			g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: nobody{"sha256:last": true, "sha256:new": true},
-				Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
-			g.observed = &assess.Observed{}
-			g.name.Namespace, g.config.Namespace, g.hash, g.inventory = "ns", "ns", []byte("key"), inventory.Inventory{}
-			g.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Revisions: c.rows}
+			g := lostBoth(t, nobody{"sha256:last": true, "sha256:new": true}, c.rows...)
 			if c.current > 0 {
 				g.config.Status.Revision = c.rows[c.current-1].Name
 			}
@@ -151,19 +143,81 @@ func csiRuns(version string) func(*gatherer) {
 	return func(g *gatherer) { g.installed = map[matrix.Driver]matrix.Version{matrix.CSI: mustVersion(version)} }
 }
 
-// What was recalled when its bundle could not be read is sealed once it can: else it could never
-// be gone back to.
-func TestWhatCouldNotBeReadIsSealedOnceItCan(t *testing.T) {
+// lostBoth is a gatherer where both records are lost, with what the status says.
+func lostBoth(t *testing.T, trust nobody, rows ...v1alpha1.RevisionStatus) *gatherer {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	site := &v1alpha1.DriverBundle{}
 	site.Namespace, site.Name = "ns", "site"
 	g := &gatherer{site: *withCSI(t)}
-	trust := nobody{"sha256:last": true, "sha256:new": true}
-	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: trust, Store: shelf{"sha256:new": g.bundle}}
+	g.Reconciler = &Reconciler{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(site).Build(), Trust: trust,
+		Store: shelf{"sha256:last": g.last, "sha256:new": g.bundle}}
 	g.name.Namespace, g.config.Namespace, g.hash, g.inventory, g.observed = "ns", "ns", []byte("key"), inventory.Inventory{}, &assess.Observed{}
+	g.config.Status = v1alpha1.VDOConfigStatus{Bundle: "mirror.site/vdo@sha256:last", Revisions: rows}
+	return g
+}
+
+// What is recalled is remembered where nothing can be taken over either, since the bundle of what
+// is in force cannot be read: else a wish could never be told from one that was acted on, and
+// nothing be told.
+func TestWhatIsRecalledIsRememberedWhereNothingCanBeTakenOver(t *testing.T) {
+	last, failed := row(1, "sha256:last", "csi@3.5.1", revision.Healthy), row(2, "sha256:new", "csi@3.7.3", revision.RolledBack)
+	g := lostBoth(t, nobody{"sha256:new": true}, last, failed)
+	g.Store = shelf{"sha256:new": g.bundle}
+	g.config.Status.Revision = last.Name
+	g.config.Annotations = map[string]string{v1alpha1.AnnotationRetry: failed.Name}
+	look := func() upgrade.Verdict {
+		g.revisions.history = g.historyOf(t.Context())
+		candidate, err := revisionOf(decision{from: g.bundle, releases: []matrix.ReleaseID{{Driver: matrix.CSI, Version: mustVersion("3.7.3")}}})
+		require.NoError(t, err)
+		v := upgrade.Decide(upgrade.Facts{Now: g.at0(), History: g.revisions.history, Candidate: &candidate, Running: g.installed, Attempt: g.attempt()})
+		g.inventory = g.remember(g.inventory, rendering{Rendered: &render.Rendered{}})
+		require.Zero(t, g.inventory.Len())
+		return v
+	}
+	require.True(t, g.historyLost())
+	require.Equal(t, upgrade.Failed, look().Reason)
+	require.False(t, g.historyLost(), "it is remembered")
+	require.Equal(t, upgrade.Failed, look().Reason)
+	g.config.Annotations[v1alpha1.AnnotationRetry] = failed.Name + " once more"
+	v := look()
+	require.Equal(t, upgrade.Proceed, v.Action, v.Message)
+	require.True(t, v.Begins)
+}
+
+// Nothing is remembered of who has installed nothing.
+func TestNothingIsRememberedBeforeAnythingIsInstalled(t *testing.T) {
+	g := lostBoth(t, nil)
+	g.config.Status, g.installed = v1alpha1.VDOConfigStatus{}, nil
+	require.Equal(t, inventory.Inventory{}, g.remember(inventory.Inventory{}, rendering{Rendered: &render.Rendered{}}))
+}
+
+// While nothing is written, as under suspend, faults and conditions name what was recalled.
+func TestWhatIsRecalledIsToldWhileNothingIsWritten(t *testing.T) {
+	last, failed := row(1, "sha256:last", "csi@3.5.1", revision.Healthy), row(2, "sha256:new", "csi@3.7.3", revision.RolledBack)
+	g := lostBoth(t, nobody{"sha256:last": true, "sha256:new": true}, last, failed)
+	g.config.Status.Revision, g.config.Spec.Suspend = last.Name, true
+	g.revisions.history = g.historyOf(t.Context())
+	offered := revision.Revision{Bundle: failed.Bundle, Releases: []string{failed.Releases}}
+	g.revisions.offered, g.revisions.verdict = &offered, upgrade.Verdict{Action: upgrade.Hold, Reason: upgrade.Failed, Message: "it failed"}
+	p := result{config: g.config, now: g.now, site: g.site}
+	err := p.upgradeFault()
+	require.ErrorContains(t, err, "revision "+failed.Name)
+	require.Contains(t, fault.HintOf(err), "revision "+last.Name+" stays in force")
+	all := p.upgradedCondition()
+	require.Equal(t, reasonRolledBack, all[0].Reason)
+	require.Contains(t, all[0].Message, failed.Name)
+}
+
+// What was recalled when its bundle could not be read is sealed once it can: else it could never
+// be gone back to.
+func TestWhatCouldNotBeReadIsSealedOnceItCan(t *testing.T) {
 	rows := []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Healthy), row(2, "sha256:new", "csi@3.7.3", revision.Progressing)}
-	g.config.Status = v1alpha1.VDOConfigStatus{Bundle: rows[1].Bundle, Revision: rows[1].Name, Revisions: rows}
+	trust := nobody{"sha256:last": true, "sha256:new": true}
+	g := lostBoth(t, trust, rows...)
+	g.Store = shelf{"sha256:new": g.bundle}
+	g.config.Status.Bundle, g.config.Status.Revision = rows[1].Bundle, rows[1].Name
 	h := g.historyOf(t.Context())
 	require.False(t, h.Records[0].Sealed(g.hash))
 	require.True(t, h.Records[1].Sealed(g.hash))

@@ -58,7 +58,28 @@ func TestAnUpgradeThatWaitsGoesOnWaitingWithoutTheRecords(t *testing.T) {
 	require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
 	require.Contains(t, v.Status.Candidate.Message, "vCenter vc-one is of version 8.0.3 since", "since when is not known any more")
 
+	_, w.store.broken, _ = strings.Cut(v.Status.Bundle, "@")
+	w.dropRecords(v)
+	w.restart()
+	w.events.told = nil
+	for range 3 {
+		w.look(v)
+		require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
+		require.NotEqual(t, "Absent", cond(t, v, "Upgraded").Reason, describe(v))
+	}
+	require.Equal(t, 1, strings.Count(w.events.all(), "the records of what is installed, were deleted"), w.events.all())
+	require.Equal(t, was, v.Status.Revision)
+	kept, _ := w.inventory(v).Memory().Revisions.InForce()
+	require.Equal(t, was, kept.Name(), "what was recalled is remembered, though its bundle cannot be read")
 	w.ahead += 11 * time.Minute
+	w.look(v)
+	require.NotContains(t, v.Status.Candidate.Message, "vCenter", "it ends, though the bundle cannot be read")
+	require.False(t, isTrue(v, "Upgraded"), describe(v))
+	w.store.broken = ""
+	w.look(v)
+	kept, _ = w.inventory(v).Memory().Revisions.InForce()
+	require.NotEmpty(t, kept.Seal, "it is sealed once its bundle can be read")
+
 	w.change(v, func() { v.Spec.UpgradePolicy.Canary = canary(time.Hour, time.Hour).Canary })
 	w.look(v)
 	waits := func(when string) {

@@ -181,7 +181,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	case now.ClusterID == "":
 		now.ClusterID = c.ConfiguredClusterID
 	}
-	if inv.Len() == 0 || reflect.DeepEqual(was, now) {
+	if (inv.Len() == 0 && !s.recalling()) || reflect.DeepEqual(was, now) {
 		return inv
 	}
 	return inv.WithMemory(now)
