@@ -70,15 +70,17 @@
 //     status are given again once its records were deleted.
 //   - Where there is none, and the anchor is of the key of now, no record is believed: nothing
 //     is changed by it until a person puts the last one back, or deletes both.
-//   - Where there is no anchor, as after an update from a program without seals or a
-//     restore without statuses, or where it is of another key, since all Secrets with that one
+//   - Where there is no anchor, as after an update from a program without seals,
+//     or where it is of another key, since all Secrets with that one
 //     are lost, which who writes ConfigMaps cannot bring about: a record without a seal is
 //     believed, and its entries are marked as unsealed, under [MarksKey]: a list of their keys,
 //     as JSON. An object of such an entry is the
 //     operator's only where it carries the labels that the operator puts on what it applies.
 //     The mark goes with the next apply of the object; sealing the record does not take it
-//     away. Where nothing shows that anything was installed before, such a record is none at
-//     all: somebody has put it there for what is to be installed.
+//     away. Where nothing shows that anything was installed before, as after a restore without
+//     statuses, such a record is none at all: somebody may have put it there for what is to be
+//     installed. One whose seal is good by the key of now is believed then too. One that cannot be
+//     read is neither: nothing is done until a person has removed it.
 //
 // A record is not written where one is that is as new, nor where one is gone that was there when
 // it was read: an operator that was paused while another one led puts nothing back.

@@ -226,6 +226,33 @@ func TestARecordThatWasThereBeforeIsNotBelieved(t *testing.T) {
 	require.NotContains(t, w.events.all(), "were deleted")
 }
 
+// While there are volumes that nothing else knows the cluster id of, it is not written over
+// either: it may be of a backup that was restored without statuses.
+func TestARecordThatMayBeOfABackupIsNotWrittenOver(t *testing.T) {
+	w := start(t, pair)
+	v := w.config("site")
+	pv := w.volume()
+	w.putBack(v, inventory.Inventory{}.WithMemory(inventory.Memory{ClusterID: "the-volumes"}))
+	was := w.recorded(v)
+	for range 2 {
+		w.look(v)
+	}
+	w.later(v)
+	require.Zero(t, w.writes, "nothing is changed")
+	ready := cond(t, v, "Ready")
+	require.Equal(t, "False Untrusted", string(ready.Status)+" "+ready.Reason)
+	require.Contains(t, ready.Message, "vmware-system-csi/vsphere-config-secret")
+	require.Equal(t, was, w.recorded(v))
+
+	require.NoError(t, client.IgnoreAlreadyExists(w.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "vmware-system-csi"}})))
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-config-secret"},
+		StringData: map[string]string{"csi-vsphere.conf": "[Global]\ncluster-id = \"the-volumes\"\n"}})
+	w.ready(v)
+	conf := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]
+	require.Contains(t, string(conf), "the-volumes")
+	w.dropVolume(pv)
+}
+
 // What an operator wrote that was killed before it wrote the status, with numbers that are given
 // again once both records were deleted, is not put back.
 func TestWhatAKilledPassWroteIsNotPutBack(t *testing.T) {

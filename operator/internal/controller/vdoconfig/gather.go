@@ -207,6 +207,9 @@ func (g *gatherer) gatherCluster(ctx context.Context) error {
 	if known := g.inventory.Memory().ClusterID; known != "" {
 		c.ConfiguredClusterID = known // the Secret may be lost or changed, and with it all volumes
 	}
+	if err := g.unproven(ctx); err != nil {
+		return err
+	}
 	if err := g.gatherFound(ctx, conf); err != nil {
 		return err
 	}

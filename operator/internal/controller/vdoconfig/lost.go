@@ -1,11 +1,15 @@
 package vdoconfig
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 // lost tells whether the status has the storage driver, nobody asks for it, and the inventory,
@@ -29,4 +33,27 @@ func lostFault(volumes error) error {
 		Reason: fault.NotFound, Op: "take over", Subject: string(matrix.CSI), Err: errors.New("it serves volumes, nobody asks for it, and how it was asked for is lost with the inventory"),
 		Hint: "put spec.storageProvider back as it was, so that it is taken over; after that it may be taken out again",
 	}, volumes)
+}
+
+var errUnproven = errors.New("nothing proves that the operator has written it, and nothing else says how the volumes that there are were served: it is not written over")
+
+// unproven refuses to write over a record that counts as none, since nothing shows that anything
+// was installed before, while there are volumes and nothing else has their cluster id, or nobody
+// asks for their driver: it may be that of a backup which was restored without statuses.
+func (g *gatherer) unproven(ctx context.Context) error {
+	if g.kept.Found || len(g.kept.Rejected) == 0 {
+		return nil
+	}
+	known := g.cluster.GeneratedClusterID != "" || g.cluster.ConfiguredClusterID != ""
+	if sp := g.spec.StorageProvider; (known || (sp != nil && sp.ClusterID != "")) && slices.Contains(g.wanted(), matrix.CSI) {
+		return nil
+	}
+	volumes, attachments, err := g.Cluster.Volumes(ctx)
+	if err != nil || volumes+attachments == 0 {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Untrusted, Op: "write", Subject: "ConfigMaps " + strings.Join(inventory.VDOConfigs.Both(g.name.Namespace, g.name.Name), " and "), Err: errUnproven,
+		Hint: "where a backup was restored, restore the VDOConfig's status, or the operator's Secrets (vdo-config-hash and its copy), or the driver's (" + render.CSINamespace + "/" + render.CSISecret + "), as well; where the ConfigMaps are not the operator's, delete both",
+	}
 }
