@@ -49,6 +49,10 @@ type InventoryStatus struct {
 	// KeyID identifies the operator's key that the record is sealed with, and says nothing
 	// of it.
 	KeyID string `json:"keyID"`
+	// Epoch is random, and another one each time that the record was made where there was none:
+	// what was written before that is not believed any more.
+	// +optional
+	Epoch string `json:"epoch,omitempty"`
 }
 
 // HostStatus is one host that is held.

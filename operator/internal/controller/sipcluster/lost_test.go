@@ -1,6 +1,7 @@
 package sipcluster
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -108,12 +110,114 @@ func TestTheRecordOfALaterOperatorStays(t *testing.T) {
 	w.sip("t", balanced)
 	r := w.whole()
 	w.settle(r, "t")
-	var key corev1.Secret
-	require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.system, Name: sealSecrets[0]}, &key))
-	by := inventory.Sealer{Key: key.Data[sealKey], Owner: w.system + "/" + w.records("t")[0].Name, Serial: 1000}
+	by := w.sealer("t")
+	by.Epoch.After = w.get("t").Status.Inventory.Epoch
 	later := by.Data(inventory.Of(inventory.Entry{}))
 	w.overwrite("t", later)
 	w.settle(r, "t")
 	w.says("t", airship.ReasonInfraServiceFailure, "lacks kind", true)
 	require.Equal(t, later, w.records("t")[0].Data)
+}
+
+// sealer seals as the operator does, under a high number of an epoch of its own.
+func (w *world) sealer(sip string) inventory.Sealer {
+	w.Helper()
+	var key corev1.Secret
+	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.system, Name: sealSecrets[0]}, &key))
+	return inventory.Sealer{
+		Key: key.Data[sealKey], Owner: w.system + "/" + inventory.SIPClusters.ConfigMap(w.ns+"."+sip), UID: string(w.get(sip).UID),
+		Epoch: inventory.Epoch{ID: "another"}, Serial: 1000,
+	}
+}
+
+// A record is of one SIPCluster: what one of the same name had before, sealed by the same key, is
+// not believed where somebody has kept it and puts it back, so that nothing is installed by it
+// while the bundle is not trusted. The operator's own record is not, once it was made anew.
+func TestARecordThatWasKeptIsNotBelieved(t *testing.T) {
+	for name, first := range map[string]bool{"before the first pass": true, "after it": false} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			w.hosts("a", "b")
+			s := w.sip("t", balanced)
+			w.settle(w.whole(), "t")
+			kept := w.records("t")
+			require.NoError(t, w.Delete(t.Context(), s))
+			w.settle(w.whole(), "t")
+			w.gone("t")
+
+			w.sip("t", balanced)
+			r := w.withoutBundle()
+			if !first {
+				w.settle(r, "t")
+				require.NotNil(t, w.get("t").Status.Inventory)
+				w.overwrite("t", kept[0].Data)
+			} else {
+				for _, cm := range kept {
+					require.NoError(t, w.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name}, Data: cm.Data}))
+				}
+			}
+			w.settle(r, "t")
+			w.says("t", airship.ReasonInfraServiceFailure, "no key signed it", true)
+			var all appsv1.DeploymentList
+			require.NoError(t, w.List(t.Context(), &all, client.InNamespace(w.ns)))
+			require.Empty(t, all.Items)
+		})
+	}
+}
+
+// Of records that were written before theirs were deleted none is believed, whatever its number.
+func TestARecordOfBeforeItWasMadeAnewIsNotBelieved(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b")
+	w.sip("t", balanced)
+	r := w.whole()
+	w.settle(r, "t")
+	by := w.sealer("t")
+	by.Epoch.ID = w.get("t").Status.Inventory.Epoch
+	require.NotEmpty(t, by.Epoch.ID)
+	kept := by.Data(inventory.Of())
+	for _, cm := range w.records("t") {
+		require.NoError(t, w.Delete(t.Context(), cm))
+	}
+	w.settle(r, "t")
+	w.overwrite("t", kept)
+	w.settle(r, "t")
+	require.Contains(t, told(r, string(fault.Untrusted)), "made anew since")
+	require.NotEqual(t, kept, w.records("t")[0].Data)
+}
+
+// What an operator has sealed that knew neither UIDs nor epochs goes on, and is sealed again; then
+// no such record is believed any more.
+func TestASealOfTheVersionBeforeIsTakenOver(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b")
+	w.sip("t", balanced)
+	w.settle(w.whole(), "t")
+	text, image := w.balancer()
+	by, record := w.sealer("t"), w.records("t")[0]
+	by.UID, by.Epoch = "", inventory.Epoch{}
+	known, err := inventory.Parse("t", []byte(record.Data[inventory.DataKey]))
+	require.NoError(t, err)
+	before := by.Data(known)
+	before[inventory.SealKey] = regexp.MustCompile(`,"bound":"[^"]*"`).ReplaceAllString(before[inventory.SealKey], "")
+	w.overwrite("t", before)
+	s := w.get("t")
+	s.Status.Inventory.Epoch = ""
+	require.NoError(t, w.Status().Update(t.Context(), s))
+	for _, h := range []string{"a", "b"} {
+		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+	}
+	r := w.withoutBundle()
+	w.settle(r, "t")
+	nowText, nowImage := w.balancer()
+	require.Equal(t, text, nowText)
+	require.Equal(t, image, nowImage)
+	require.Empty(t, told(r, string(fault.Untrusted)))
+	require.NotEmpty(t, w.get("t").Status.Inventory.Epoch)
+	require.Contains(t, w.records("t")[0].Data[inventory.SealKey], `"bound":`)
+
+	w.overwrite("t", before)
+	w.settle(r, "t")
+	require.NotEmpty(t, told(r, string(fault.Untrusted)))
+	require.NotEqual(t, before, w.records("t")[0].Data)
 }

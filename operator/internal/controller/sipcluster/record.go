@@ -2,6 +2,7 @@ package sipcluster
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"slices"
@@ -46,7 +47,7 @@ func (r *records) load(ctx context.Context, p *pass) error {
 	}
 	var err error
 	// Of a record without a seal only what carries the SIPCluster's labels is believed: see doubt.
-	r.kept, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Key: r.key, Anchor: anchor(p.sip), Earlier: true})
+	r.kept, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Key: r.key, UID: string(p.sip.UID), Anchor: anchor(p.sip), Earlier: true})
 	if reason := fault.Gravest(err); (reason == fault.Untrusted || reason == fault.Corrupt) && !r.kept.Later {
 		r.forged, err = err, nil
 	}
@@ -95,7 +96,7 @@ func anchor(sip object) inventory.Anchor {
 	if sip.Status.Inventory == nil {
 		return inventory.Anchor{}
 	}
-	return inventory.Anchor{Serial: sip.Status.Inventory.Serial, KeyID: sip.Status.Inventory.KeyID}
+	return inventory.Anchor{Serial: sip.Status.Inventory.Serial, KeyID: sip.Status.Inventory.KeyID, Epoch: sip.Status.Inventory.Epoch}
 }
 
 // anchored is what the status says of the record: what is not sealed is not told.
@@ -103,7 +104,7 @@ func (r *records) anchored(was *airship.InventoryStatus) *airship.InventoryStatu
 	if !r.kept.Sealed {
 		return was
 	}
-	return &airship.InventoryStatus{Serial: r.kept.Serial, KeyID: inventory.KeyID(r.key)}
+	return &airship.InventoryStatus{Serial: r.kept.Serial, KeyID: inventory.KeyID(r.key), Epoch: r.kept.Epoch.ID}
 }
 
 // recover finds, where there is no record that can be believed, what was made for the services
@@ -180,7 +181,7 @@ func (r *records) read(ctx context.Context, p *pass, more []inventory.ID) error 
 }
 
 // settled tells whether the record need not be written: both copies are there, with a seal
-// by a key that is kept twice.
+// of now by a key that is kept twice.
 func (r *records) settled() bool {
 	switch {
 	case r.forged != nil || r.lost || !r.kept.Whole:
@@ -188,7 +189,7 @@ func (r *records) settled() bool {
 	case !r.kept.Found:
 		return true
 	}
-	return r.kept.Sealed && len(r.missing) == 0
+	return r.kept.Sealed && r.kept.Epoch.ID != "" && len(r.missing) == 0
 }
 
 // save writes the inventory, where it says something new or its record has to be mended.
@@ -200,12 +201,15 @@ func (r *records) save(ctx context.Context, p *pass) error {
 		return err
 	}
 	of := p.owner(p.sip)
-	by := inventory.Sealer{Key: r.key, Serial: r.kept.Serial + 1, Known: r.kept.There}
+	by := inventory.Sealer{Key: r.key, UID: string(p.sip.UID), Epoch: r.kept.Epoch, Serial: r.kept.Serial + 1, Known: r.kept.There}
+	if by.Epoch.ID == "" {
+		by.Epoch = inventory.Epoch{ID: rand.Text(), After: anchor(p.sip).Epoch}
+	}
 	if err := p.Cluster.SaveInventory(ctx, of, r.inventory, by); err != nil {
 		return err
 	}
 	r.tell(p)
-	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Whole: true,
+	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Epoch: by.Epoch, Whole: true,
 		There: inventory.SIPClusters.Both(of.Namespace, of.Name)}
 	r.forged, r.lost = nil, false
 	return nil
