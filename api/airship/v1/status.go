@@ -64,6 +64,12 @@ type HostStatus struct {
 	// +optional
 	// +listType=atomic
 	Addresses []string `json:"addresses,omitempty"`
+	// Interfaces say which of the addresses are on which network, where services use more
+	// than one.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	Interfaces []InterfaceStatus `json:"interfaces,omitempty"`
 	// Topology is the host's value of the role's topologyKey.
 	// +optional
 	Topology string `json:"topology,omitempty"`
@@ -73,6 +79,15 @@ type HostStatus struct {
 	// Problem of a host that is held all the same; or why it cannot leave.
 	// +optional
 	Problem string `json:"problem,omitempty"`
+}
+
+// InterfaceStatus is a network of a host.
+type InterfaceStatus struct {
+	// ID is the nodeInterfaceId.
+	ID string `json:"id"`
+	// Addresses of the host there.
+	// +listType=atomic
+	Addresses []string `json:"addresses"`
 }
 
 // ServiceStatus is one service.

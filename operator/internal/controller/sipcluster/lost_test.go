@@ -81,6 +81,46 @@ func TestALostRecordStopsNothing(t *testing.T) {
 	}
 }
 
+// Services of several networks lead where they led, though the record is lost and no host's data
+// can be read.
+func TestALostRecordKeepsBackendsOfSeveralNetworks(t *testing.T) {
+	for name, c := range losses {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			w.hosts("a", "b")
+			w.sip("t", `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
+services:
+  loadBalancerWorker:
+    - {nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}
+    - {nodePortRange: {start: PORT2, end: PORT2}, nodeInterfaceId: pxe}
+`)
+			r := w.whole()
+			w.settle(r, "t")
+			config := func(i int) string {
+				t.Helper()
+				var cm corev1.ConfigMap
+				require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, i) + "-config"}, &cm))
+				return cm.Data["haproxy.cfg"]
+			}
+			oam, pxe := config(0), config(1)
+			require.Contains(t, oam, "10.1.1.98")
+			require.Contains(t, pxe, "172.30.0.1")
+			for _, h := range []string{"a", "b"} {
+				require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+			}
+			w.settle(r, "t")
+			for range 2 {
+				c.lose(w)
+				w.settle(r, "t")
+				require.Equal(t, oam, config(0))
+				require.Equal(t, pxe, config(1))
+				w.says("t", airship.ReasonInfraServiceFailure, "read the data of 2 hosts", true)
+			}
+		})
+	}
+}
+
 // What no label shows to be the SIPCluster's stays when the record is lost, and an event names it.
 func TestWhatALostRecordLeavesBehindIsNamed(t *testing.T) {
 	for name, c := range losses {

@@ -145,7 +145,7 @@ func (p *pass) status() airship.SIPClusterStatus {
 				Role: r.Role, Namespace: h.Namespace, Name: h.Name, Topology: h.Labels[r.TopologyKey], Labelled: now.Labelled(p.key, r.Role),
 				Problem: condition.Cut(leaving[h.Key().String()]+cmp.Or(r.Problems[h.Key()], p.leftOut(h.Key())), maxMessage),
 			}
-			hs.Addresses = p.hostAddresses(now)
+			hs.Addresses, hs.Interfaces = p.hostAddresses(now)
 			st.Hosts = append(st.Hosts, hs)
 		}
 		if r.Missing > 0 {
@@ -194,23 +194,27 @@ func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
 	return out
 }
 
-// hostAddresses are all that services use, each once.
-func (p *pass) hostAddresses(h *host) []string {
+// hostAddresses are all that services use, each once, and, where they use several networks,
+// those on each.
+func (p *pass) hostAddresses(h *host) (all []string, on []airship.InterfaceStatus) {
 	e := p.extracted[h.Key()]
 	if e == nil {
-		return nil
+		return nil, nil
 	}
-	var all []string
-	seen := map[string]bool{}
-	for _, id := range p.sip.Spec.Services.Interfaces() {
+	wanted := p.sip.Spec.Services.Interfaces()
+	for _, id := range wanted {
+		one := airship.InterfaceStatus{ID: id}
 		for _, a := range e.addresses[id] {
-			if s := a.String(); !seen[s] {
-				seen[s] = true
-				all = append(all, s)
+			one.Addresses = append(one.Addresses, a.String())
+			if !slices.Contains(all, a.String()) {
+				all = append(all, a.String())
 			}
 		}
+		if len(one.Addresses) > 0 && len(wanted) > 1 {
+			on = append(on, one)
+		}
 	}
-	return all
+	return all, on
 }
 
 // missing says what is missing and why, role by role.
