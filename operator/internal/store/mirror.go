@@ -40,7 +40,7 @@ const maxReferrers = 256
 // Open begins a session with the registry of a DriverBundle's reference. Nothing is
 // asked of it yet.
 func (s *Store) Open(ctx context.Context, b *v1alpha1.DriverBundle) (*Mirror, error) {
-	ref, err := image.ParseReference(b.Spec.Reference)
+	ref, err := image.ParseHosted(b.Spec.Reference)
 	if err != nil {
 		return nil, err
 	}

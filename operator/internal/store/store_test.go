@@ -543,6 +543,15 @@ func TestA403ForAnAbsentSignatureIsAbsenceOnlyWhereTheRepositoryIsReadable(t *te
 	require.Equal(t, fault.Unreachable, fault.ReasonOf(err), "a broken registry is not one without signatures")
 }
 
+// A reference without a registry is of Docker Hub to container runtimes: it is never asked.
+func TestAReferenceWithoutARegistryIsNotOfDockerHub(t *testing.T) {
+	s := newSite(t, registry.Options{TLS: true})
+	s.bundle.Spec.Reference = "vdo/drivers:stable"
+	_, err := store.New(s.opts).Open(t.Context(), s.bundle)
+	require.ErrorContains(t, err, "names no registry")
+	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+}
+
 // A mirror whose tag still names the accepted bundle is asked for nothing but that.
 func TestALookAtTheAcceptedBundleIsOneHEAD(t *testing.T) {
 	for name, o := range map[string]registry.Options{"login": {TLS: true, Auth: registry.Basic}, "none": {TLS: true}} {

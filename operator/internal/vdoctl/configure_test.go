@@ -3,6 +3,9 @@ package vdoctl_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,4 +136,21 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	require.Equal(t, east.SHA256, s.vcenter("vcenter").Spec.Thumbprint)
 	out, code = s.run("configure", "--from-file", filepath.Join(t.TempDir(), "none.yaml"), "--yes")
 	require.Equal(t, 4, code, out)
+
+	// What the operator would not read, and what it would look for at Docker Hub, is refused.
+	wrong := filepath.Join(t.TempDir(), "wrong.yaml")
+	refused := func(text string, says ...string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(wrong, []byte(text), 0o600))
+		out, code := s.run("configure", "--from-file", wrong, "--username", vcsim.Admin.Username, "--password-file", password, "--yes")
+		require.Equal(t, 2, code, out)
+		for _, word := range says {
+			require.Contains(t, out, word)
+		}
+	}
+	refused(strings.ReplaceAll(text, "namespace: "+s.ns, "namespace: default"), "namespace default", s.ns, "VDOConfig default/", "DriverBundle default/")
+	refused(regexp.MustCompile(`reference: .*`).ReplaceAllString(text, "reference: vdo/drivers:1"), "vdo/drivers:1", "names no registry")
+	out, code = s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...)
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "names no registry")
 }

@@ -80,13 +80,8 @@ func isReference(s string) error {
 	if err := required(s); err != nil {
 		return err
 	}
-	if _, err := image.ParseReference(s); err != nil {
-		return err
-	}
-	if !strings.Contains(s, "/") {
-		return errors.New("the registry is missing: write REGISTRY/REPO:TAG")
-	}
-	return nil
+	_, err := image.ParseHosted(s)
+	return err
 }
 
 // isName tells whether a resource may have this name.

@@ -53,6 +53,9 @@ func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, 
 		if err != nil {
 			return nil, err
 		}
+		if err := read.within(d.namespace); err != nil {
+			return nil, err
+		}
 		d.config, d.vcenters, d.bundle, d.reader = read.config, read.vcenters, read.bundle, read
 	}
 	if c != nil {

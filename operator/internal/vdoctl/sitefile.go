@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
@@ -141,6 +142,9 @@ func (o *objects) add(object runtime.Object) error {
 		}
 		o.config = object
 	case *v1alpha1.DriverBundle:
+		if _, err := image.ParseHosted(object.Spec.Reference); err != nil {
+			return err
+		}
 		o.bundle = object
 	case *v1alpha1.VsphereCloudConfig:
 		o.vcenters = append(o.vcenters, *object)
@@ -156,6 +160,29 @@ func (o *objects) add(object runtime.Object) error {
 		o.maps[client.ObjectKeyFromObject(object)] = object
 	}
 	return nil
+}
+
+// within refuses resources of another namespace than the operator's, where it reads none.
+func (o *objects) within(namespace string) error {
+	var all []client.Object
+	if o.config != nil {
+		all = append(all, o.config)
+	}
+	if o.bundle != nil {
+		all = append(all, o.bundle)
+	}
+	for i := range o.vcenters {
+		all = append(all, &o.vcenters[i])
+	}
+	var errs []error
+	for _, object := range all {
+		if in := object.GetNamespace(); in != "" && in != namespace {
+			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: describeObject(object),
+				Err:  fmt.Errorf("it is of namespace %s, where the operator of namespace %s does not read it", in, namespace),
+				Hint: "correct its metadata.namespace, or name the operator's with `--namespace`"})
+		}
+	}
+	return fault.Join(errs...)
 }
 
 // otherFile says what a file is that is no YAML of resources, where its beginning tells; "" where
