@@ -208,6 +208,30 @@ func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
 	require.Empty(t, none.There)
 }
 
+// A record that somebody made immutable, with other data or with its own, is written all the same.
+func TestAnImmutableRecordIsMadeAnew(t *testing.T) {
+	c, k, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
+	names := inventory.VDOConfigs
+	for name, data := range map[string]string{names.ConfigMap("site"): "{", names.Copy("site"): ""} {
+		var cm corev1.ConfigMap
+		require.NoError(t, k.Get(ctx, types.NamespacedName{Namespace: ns, Name: name}, &cm))
+		if cm.Immutable = new(true); data != "" {
+			cm.Data = map[string]string{"inventory.json": data}
+		}
+		require.NoError(t, k.Update(ctx, &cm))
+	}
+	was, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.NoError(t, c.SaveInventory(ctx, of, was.Inventory, inventory.Sealer{Key: key, Serial: 2, Known: was.There}))
+	both, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, both.Serial)
+	require.True(t, both.Whole)
+	require.Equal(t, names.Both(ns, "site"), both.There)
+}
+
 // What another operator writes between the look at a record and its deletion stays.
 func TestARecordThatIsWrittenMeanwhileIsNotDeleted(t *testing.T) {
 	c, k, ns := start(t)

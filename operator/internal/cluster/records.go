@@ -68,10 +68,14 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 	case apierrors.IsNotFound(err) && slices.Contains(by.Known, key.String()):
 		return outdated(errRemoved)
 	case apierrors.IsNotFound(err):
-		cm = corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
-		err = c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
+		err = c.createRecord(ctx, key, data)
 	case err == nil && by.Outdated(cm.Data):
 		return outdated(errOutdated)
+	case err == nil && cm.Immutable != nil && *cm.Immutable:
+		// who writes ConfigMaps can make it so for ever; killed in between, the other copy is there
+		if err = c.deleteAsRead(ctx, &cm); err == nil {
+			err = c.createRecord(ctx, key, data)
+		}
 	case err == nil:
 		cm.Data = data
 		err = c.Client.Update(ctx, &cm, client.FieldOwner(FieldManager))
@@ -80,6 +84,11 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 		return classify("write", "ConfigMap "+key.String(), err)
 	}
 	return nil
+}
+
+func (c *Cluster) createRecord(ctx context.Context, key types.NamespacedName, data map[string]string) error {
+	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
+	return c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
 }
 
 // errRemoved is of a record that somebody else has removed meanwhile.
