@@ -72,11 +72,17 @@ func Of(root image.Digest, c *bundle.Contents, to Options) (*Manifests, error) {
 		manifests, err := installManifests(c, r, to)
 		return &Manifests{Root: root, Version: r.Version, YAML: manifests}, err
 	}
+	hint := "make the bundle with `vdo-bundle pull --operator IMAGE`"
+	if to.SIP {
+		hint = lockSIP
+	}
 	return nil, &fault.Error{
-		Reason: fault.NotFound, Op: "look for the operator", Subject: root.String(), Err: errors.New("the bundle does not hold it"),
-		Hint: "make the bundle with `vdo-bundle pull --operator IMAGE`",
+		Reason: fault.NotFound, Op: "look for the operator", Subject: root.String(), Err: errors.New("the bundle does not hold it"), Hint: hint,
 	}
 }
+
+// lockSIP is how a bundle is made that installs the operator for SIPClusters.
+const lockSIP = "make the bundle with `vdo-bundle lock --operator IMAGE --services sip`"
 
 // holdsSIP tells why a bundle cannot install the operator for SIPClusters.
 func holdsSIP(root image.Digest, c *bundle.Contents, operator bundle.Release) error {
@@ -92,7 +98,7 @@ func holdsSIP(root image.Digest, c *bundle.Contents, operator bundle.Release) er
 	}
 	return &fault.Error{
 		Reason: fault.NotFound, Op: "look for the operator of SIPClusters", Subject: root.String(), Err: errors.New(why),
-		Hint: "make the bundle with `vdo-bundle lock --operator IMAGE --services sip`",
+		Hint: lockSIP,
 	}
 }
 
