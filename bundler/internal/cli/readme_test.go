@@ -197,6 +197,19 @@ var scenes = []scene{
 		d.key(d.t, "release")
 		d.do("vdo-bundle lock -q --operator registry.test/vdo/vdo-operator:v1.2.3 -o lock.yaml")
 	}},
+	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key -o sip.tar", setUp: func(d *host) {
+		for seed, name := range []string{"lb/haproxy:3.2.23", "login/dex:v2.44.0", "vdo/vdo-operator:v1.2.3", "vdo/vdo-jumphost:v1.2.3"} {
+			images.Push(d.t, d.upstream, "x/"+name, images.Spec{Seed: uint64(71 + seed)})
+		}
+		d.key(d.t, "release")
+		matrix, err := os.ReadFile(filepath.Join(d.dir, "matrix.yaml"))
+		require.NoError(d.t, err)
+		d.write(d.t, "matrix.yaml", append(matrix, `services:
+  - {service: haproxy, version: 3.2.23, state: lts, image: "registry.test/lb/haproxy:3.2.23", basis: test}
+  - {service: dex, version: 2.44.0, state: current, image: "registry.test/login/dex:v2.44.0", basis: test}
+`...))
+		d.do("vdo-bundle lock -q --operator registry.test/vdo/vdo-operator:v1.2.3 --services sip -o lock.yaml")
+	}},
 	{begins: "vdo-bundle pull --lock lock.yaml --sign-key release.key --volume-size", setUp: locked},
 	{begins: "vdo-bundle push october.tar", setUp: func(d *host) {
 		d.key(d.t, "release")
