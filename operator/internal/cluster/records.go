@@ -73,7 +73,11 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 		return outdated(errOutdated)
 	case err == nil && cm.Immutable != nil && *cm.Immutable:
 		// who writes ConfigMaps can make it so for ever; killed in between, the other copy is there
-		if err = c.deleteAsRead(ctx, &cm); err == nil {
+		as := client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}
+		if err = c.Client.Delete(ctx, &cm, as); apierrors.IsNotFound(err) {
+			return outdated(errRemoved)
+		}
+		if err == nil {
 			err = c.createRecord(ctx, key, data)
 		}
 	case err == nil:
@@ -184,6 +188,37 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 	}
 	as := client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion}
 	return c.Client.Delete(ctx, &there, as) == nil
+}
+
+// KeptKey is where Secrets hold a key of the operator's own.
+const KeptKey = "key"
+
+// KeyThere returns a key of the operator's own that Secrets of a namespace hold, each the same,
+// or nil, and the Secrets that it is not in.
+func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []string) (key []byte, missing []string, err error) {
+	for _, name := range secrets {
+		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+		if err != nil {
+			return nil, nil, err
+		}
+		switch have := data[KeptKey]; {
+		case len(have) == 0:
+			missing = append(missing, name)
+		case key == nil:
+			key = have
+		}
+	}
+	return key, missing, nil
+}
+
+// KeepKey makes the Secrets that a key is not in. Of two operators that make one, one fails.
+func (c *Cluster) KeepKey(ctx context.Context, namespace string, missing []string, key []byte) error {
+	for _, name := range missing {
+		if err := c.CreateSecret(ctx, types.NamespacedName{Namespace: namespace, Name: name}, map[string][]byte{KeptKey: key}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // DeleteSecret removes a Secret of the operator's own.

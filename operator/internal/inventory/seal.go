@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -37,6 +38,21 @@ type Sealer struct {
 	// Known are the ConfigMaps, NAMESPACE/NAME, that were there when the record was read. One of
 	// them that is not there now was removed by somebody else, as an operator that leads since.
 	Known []string
+}
+
+// Next is how the record of a resource is sealed that takes the place of one that was loaded. The
+// epoch of one that has none begins now.
+func (l Loaded) Next(key []byte, uid string, at Anchor) Sealer {
+	by := Sealer{Key: key, UID: uid, Epoch: l.Epoch, Serial: l.Serial + 1, Known: l.There}
+	if by.Epoch.ID == "" {
+		by.Epoch = Epoch{ID: rand.Text(), After: at.Epoch}
+	}
+	return by
+}
+
+// Saved is a record once it is written, to both ConfigMaps, NAMESPACE/NAME.
+func (s Sealer) Saved(inv Inventory, both []string) Loaded {
+	return Loaded{Inventory: inv, Found: true, Sealed: len(s.Key) > 0, Serial: s.Serial, Epoch: s.Epoch, Whole: true, There: both}
 }
 
 // Data is what the ConfigMaps of a record hold.

@@ -13,6 +13,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	clusteredge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
@@ -163,7 +164,7 @@ func (w *world) sealer(sip string) inventory.Sealer {
 	var key corev1.Secret
 	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.system, Name: sealSecrets[0]}, &key))
 	return inventory.Sealer{
-		Key: key.Data[sealKey], Owner: w.system + "/" + inventory.SIPClusters.ConfigMap(w.ns+"."+sip), UID: string(w.get(sip).UID),
+		Key: key.Data[clusteredge.KeptKey], Owner: w.system + "/" + inventory.SIPClusters.ConfigMap(w.ns+"."+sip), UID: string(w.get(sip).UID),
 		Epoch: inventory.Epoch{ID: "another"}, Serial: 1000,
 	}
 }

@@ -2,14 +2,12 @@ package sipcluster
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -35,17 +33,14 @@ type records struct {
 // sealSecrets hold the key of seals, both the same.
 var sealSecrets = []string{"vdo-sip-seal", "vdo-sip-seal-copy"}
 
-const (
-	sealKey     = "key"
-	sealKeySize = 32 // bytes
-)
+const sealKeySize = 32 // bytes
 
 // load reads the record. One that is somebody else's counts as lost: see [records.recover].
 func (r *records) load(ctx context.Context, p *pass) error {
-	if err := r.loadKey(ctx, p); err != nil {
+	var err error
+	if r.key, r.missing, err = p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets); err != nil {
 		return err
 	}
-	var err error
 	// Of a record without a seal only what carries the SIPCluster's labels is believed: see doubt.
 	r.kept, err = p.Cluster.LoadInventory(ctx, p.owner(p.sip), inventory.Proof{Key: r.key, UID: string(p.sip.UID), Anchor: anchor(p.sip), Earlier: true})
 	if reason := fault.Gravest(err); (reason == fault.Untrusted || reason == fault.Corrupt) && !r.kept.Later {
@@ -73,22 +68,6 @@ func (r *records) load(ctx context.Context, p *pass) error {
 		r.remember(p)
 	}
 	r.doubt(p)
-	return nil
-}
-
-func (r *records) loadKey(ctx context.Context, p *pass) error {
-	for _, name := range sealSecrets {
-		data, err := p.Cluster.Secret(ctx, types.NamespacedName{Namespace: p.Namespace, Name: name})
-		if err != nil {
-			return err
-		}
-		switch have := data[sealKey]; {
-		case len(have) == 0:
-			r.missing = append(r.missing, name)
-		case r.key == nil:
-			r.key = have
-		}
-	}
 	return nil
 }
 
@@ -201,16 +180,12 @@ func (r *records) save(ctx context.Context, p *pass) error {
 		return err
 	}
 	of := p.owner(p.sip)
-	by := inventory.Sealer{Key: r.key, UID: string(p.sip.UID), Epoch: r.kept.Epoch, Serial: r.kept.Serial + 1, Known: r.kept.There}
-	if by.Epoch.ID == "" {
-		by.Epoch = inventory.Epoch{ID: rand.Text(), After: anchor(p.sip).Epoch}
-	}
+	by := r.kept.Next(r.key, string(p.sip.UID), anchor(p.sip))
 	if err := p.Cluster.SaveInventory(ctx, of, r.inventory, by); err != nil {
 		return err
 	}
 	r.tell(p)
-	r.kept = inventory.Loaded{Inventory: r.inventory, Found: true, Sealed: true, Serial: by.Serial, Epoch: by.Epoch, Whole: true,
-		There: inventory.SIPClusters.Both(of.Namespace, of.Name)}
+	r.kept = by.Saved(r.inventory, inventory.SIPClusters.Both(of.Namespace, of.Name))
 	r.forged, r.lost = nil, false
 	return nil
 }
@@ -238,22 +213,19 @@ func (r *records) keepKey(ctx context.Context, p *pass) error {
 			return fmt.Errorf("make a key: %w", err)
 		}
 	}
-	for len(r.missing) > 0 {
-		name := types.NamespacedName{Namespace: p.Namespace, Name: r.missing[0]}
-		if err := p.Cluster.CreateSecret(ctx, name, map[string][]byte{sealKey: key}); err != nil {
-			return keyFault(name, err)
-		}
-		r.key, r.missing = key, r.missing[1:]
+	if err := p.Cluster.KeepKey(ctx, p.Namespace, r.missing, key); err != nil {
+		return keyFault(err)
 	}
+	r.key, r.missing = key, nil
 	return nil
 }
 
-func keyFault(name types.NamespacedName, err error) error {
+func keyFault(err error) error {
 	if fault.ReasonOf(err) != fault.Forbidden {
 		return err
 	}
 	return &fault.Error{
-		Reason: fault.Forbidden, Op: "create", Subject: "Secret " + name.String(), Err: err,
+		Reason: fault.Forbidden, Op: "keep", Subject: "the key of seals", Err: err,
 		Hint: "apply deploy/sip/rbac.yaml of this version: records of SIPClusters are sealed with a key that the operator keeps there",
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	clusteredge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
@@ -283,7 +284,7 @@ func TestTheKeyOfSealsIsKeptTwice(t *testing.T) {
 		t.Helper()
 		var s corev1.Secret
 		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.system, Name: name}, &s))
-		return s.Data[sealKey]
+		return s.Data[clusteredge.KeptKey]
 	}
 	first := key(sealSecrets[0])
 	require.Len(t, first, sealKeySize)

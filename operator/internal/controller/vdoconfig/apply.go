@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -149,10 +148,8 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	if !a.outcome.plan.Writes() && a.site.newHash {
 		return nil // nothing is installed, and nothing shall be
 	}
-	for _, name := range a.site.hashMissing {
-		if err := a.Cluster.CreateSecret(ctx, types.NamespacedName{Namespace: a.name.Namespace, Name: name}, map[string][]byte{hashKey: a.site.hash}); err != nil {
-			return err
-		}
+	if err := a.Cluster.KeepKey(ctx, a.name.Namespace, a.site.hashMissing, a.site.hash); err != nil {
+		return err
 	}
 	a.kept.key, a.kept.missing = a.site.hash, nil
 	wide := a.inventory

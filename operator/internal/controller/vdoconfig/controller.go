@@ -131,7 +131,10 @@ type Records interface {
 	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
 	// DropRevisions removes all of them but those named.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
-	CreateSecret(ctx context.Context, key types.NamespacedName, data map[string][]byte) error
+	// KeyThere returns the key that Secrets hold, or nil, and the Secrets that it is not in.
+	KeyThere(ctx context.Context, namespace string, secrets []string) (key []byte, missing []string, err error)
+	// KeepKey makes the Secrets that it is not in.
+	KeepKey(ctx context.Context, namespace string, missing []string, key []byte) error
 	DeleteSecret(ctx context.Context, key types.NamespacedName) error
 }
 

@@ -22,7 +22,6 @@ import (
 )
 
 const (
-	hashKey      = "key"
 	clusterIDKey = "clusterID"
 	openshift    = "openshift"
 )
@@ -234,24 +233,6 @@ func (g *gatherer) gatherCertificate(ctx context.Context) error {
 
 func wantsWebhook(spec *v1alpha1.VDOConfigSpec) bool {
 	return spec.StorageProvider != nil && spec.StorageProvider.Webhook
-}
-
-// hashKeyThere returns the key of configuration hashes, or nil, and the Secrets that it
-// is not in.
-func (r *Reconciler) hashKeyThere(ctx context.Context, namespace string) (key []byte, missing []string, err error) {
-	for _, name := range hashSecrets {
-		data, err := r.Cluster.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
-		if err != nil {
-			return nil, nil, err
-		}
-		switch have := data[hashKey]; {
-		case len(have) == 0:
-			missing = append(missing, name)
-		case key == nil:
-			key = have
-		}
-	}
-	return key, missing, nil
 }
 
 // makeHash makes a key of configuration hashes where there is none. It is kept twice, since with

@@ -2,7 +2,6 @@ package vdoconfig
 
 import (
 	"context"
-	"crypto/rand"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +22,7 @@ type record struct {
 // load reads the inventory of a VDOConfig, and believes of it what the key and the VDOConfig's
 // status prove.
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
-	key, missing, err := r.hashKeyThere(ctx, config.Namespace)
+	key, missing, err := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets)
 	if err != nil {
 		return record{}, err
 	}
@@ -65,17 +64,13 @@ func (p *pass) record(ctx context.Context, inv inventory.Inventory) error {
 	if was.unkept != nil || (was.settled() && inv.Equal(p.inventory)) {
 		return was.unkept
 	}
-	by := inventory.Sealer{Key: was.key, UID: string(p.config.UID), Epoch: was.Epoch, Serial: was.Serial + 1, Known: was.There}
-	if by.Epoch.ID == "" {
-		by.Epoch = inventory.Epoch{ID: rand.Text(), After: anchor(&p.config.Status).Epoch}
-	}
+	by := was.Next(was.key, string(p.config.UID), anchor(&p.config.Status))
 	if was.unkept = p.Cluster.SaveInventory(ctx, p.name, inv, by); was.unkept != nil {
 		return was.unkept
 	}
 	p.tellRejected(was)
 	p.tellLost(was)
-	*was = record{key: was.key, missing: was.missing,
-		Loaded: inventory.Loaded{Inventory: inv, Found: true, Sealed: was.key != nil, Serial: by.Serial, Epoch: by.Epoch, Whole: true, There: inventory.VDOConfigs.Both(p.name.Namespace, p.name.Name)}}
+	*was = record{key: was.key, missing: was.missing, Loaded: by.Saved(inv, inventory.VDOConfigs.Both(p.name.Namespace, p.name.Name))}
 	p.inventory = inv
 	return nil
 }
