@@ -28,8 +28,10 @@ const (
 	// the API server is asked.
 	firstLook = 20 * time.Second
 	// nextLook is likewise where everything comes once more, since a watch could not go on
-	// where it ended; and how old a list may be that a watch goes on from.
-	nextLook = 3 * time.Second
+	// where it ended, and where a second watch tells: longer than that one takes.
+	nextLook = 5 * time.Second
+	// listAge is how old a list may be that is shown since a watch goes on from it.
+	listAge = 3 * time.Second
 	// longestLook is what everything may take as long as it comes: who asked a slow API server
 	// beside it would have it take twice as long, and keep everything twice.
 	longestLook = time.Minute
@@ -45,7 +47,8 @@ const (
 // that is open, it is not shown; nor is anything between two watches. What was just listed
 // is shown at once: who asks would list the same. Rather than to wait a minute for the bookmark,
 // a second watch that goes on from the same state is asked for, of a few seconds: a bookmark
-// comes before its end, and what it brings until then is what the first one has to bring.
+// comes before its end, and what it brings until then is what the first one has to bring. Where
+// there is nothing newer it ends without a word, and then there was nothing to bring.
 type feed struct {
 	client   client.WithWatch
 	example  client.Object
@@ -63,12 +66,12 @@ type feed struct {
 	changed chan struct{} // closed when those change
 }
 
-// listed is a list: its resource version, when it was begun, and the resource version of
-// what was kept then.
+// listed is a list: its resource version, when it was begun and when all of it had come, and the
+// resource version of what was kept before.
 type listed struct {
-	version string
-	begun   time.Time
-	before  string
+	version      string
+	begun, ended time.Time
+	before       string
 }
 
 // opening is a watch from its begin to its end.
@@ -118,7 +121,7 @@ func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object
 		}
 		all.SetResourceVersion(page.GetResourceVersion())
 		if opts.Continue = page.GetContinue(); opts.Continue == "" {
-			is.version = all.GetResourceVersion()
+			is.version, is.ended = all.GetResourceVersion(), time.Now()
 			f.mu.Lock()
 			f.listed = is
 			f.mu.Unlock()
@@ -162,8 +165,7 @@ func (f *feed) opening(raw metav1.ListOptions) *opening {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.listed
-	f.listed = listed{} // one watch goes on from it: after another's end it is old
-	if raw.ResourceVersion != "" && l.version == raw.ResourceVersion && time.Since(l.begun) < nextLook {
+	if raw.ResourceVersion != "" && l.version == raw.ResourceVersion && time.Since(l.begun) < listAge {
 		return &opening{mark: l.version, before: l.before}
 	}
 	return &opening{asked: raw.ResourceVersion != ""}
@@ -174,8 +176,7 @@ func (f *feed) opening(raw metav1.ListOptions) *opening {
 const secondWatch = 3
 
 // second asks for what came since a resource version, beside a watch that goes on from there,
-// and marks how far that has to come. A bookmark says that it was all until then. Where nothing
-// is newer none comes, and that of the first one is waited for.
+// and marks how far that has to come.
 func (f *feed) second(ctx context.Context, o *opening, since string) {
 	last, all := f.broughtSince(ctx, since)
 	f.mu.Lock()
@@ -188,9 +189,11 @@ func (f *feed) second(ctx context.Context, o *opening, since string) {
 }
 
 // broughtSince returns the resource version of what a watch of a few seconds brought last, and
-// whether a bookmark said that it was all.
+// whether that was all: a bookmark says so, or the API server lets its time pass without a word.
+// An end before is that of a connection.
 func (f *feed) broughtSince(ctx context.Context, since string) (last string, all bool) {
 	last, opts := since, f.within
+	begun := time.Now()
 	opts.Raw = &metav1.ListOptions{ResourceVersion: since, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](secondWatch)}
 	ctx, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
 	defer cancel()
@@ -209,7 +212,7 @@ func (f *feed) broughtSince(ctx context.Context, since string) (last string, all
 		}
 		last = m.GetResourceVersion()
 	}
-	return "", false
+	return last, last == since && ctx.Err() == nil && time.Since(begun) >= secondWatch*time.Second
 }
 
 // pass hands events on until either side ends.
@@ -245,6 +248,7 @@ func (f *feed) watching(o *opening, begun bool) {
 	switch {
 	case begun:
 		f.open = o
+		f.listed = listed{} // one watch goes on from it: after another's end it is old
 	case f.open == o:
 		f.open = nil
 	}
@@ -302,7 +306,7 @@ func (f *feed) state() (sight, <-chan struct{}) {
 		return blind, f.changed
 	case !synced:
 		return soon, f.changed
-	case f.open == nil && time.Since(f.listed.begun) < nextLook:
+	case f.open == nil && time.Since(f.listed.ended) < nextLook:
 		return soon, f.changed
 	case f.open == nil:
 		return blind, f.changed

@@ -359,6 +359,27 @@ func TestASecondWatchTellsWhatTheFirstHasToBring(t *testing.T) {
 	until(t, "it is seen", func() bool { return listless(t, viewed, asked) })
 }
 
+// A list that took long is shown once the watch that goes on from it has nothing to bring: where
+// nothing has changed, its bookmark comes after a minute, and a second one ends without a word.
+func TestAListThatTookLongIsNotListedBeside(t *testing.T) {
+	c, k, _ := start(t)
+	populate(t, k)
+	w := &wire{slow: true}
+	with := w.client(k)
+	long := interceptor.NewClient(with, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		if _, nodes := list.(*corev1.NodeList); nodes {
+			time.Sleep(6 * time.Second) // longer than a list may be old
+		}
+		return err
+	}})
+	viewed, asked := viewed(t, c, long)
+	until(t, "it is shown", func() bool { return listless(t, viewed, asked) })
+	o, err := viewed.Observe(ctx)
+	require.NoError(t, err)
+	require.Len(t, o.Nodes, 3)
+}
+
 // Of an API server that takes longer than a look may wait, but brings one thing after the
 // other, nothing is listed beside.
 func TestWhatComesSlowlyIsWaitedFor(t *testing.T) {

@@ -184,10 +184,13 @@ func (s *site) measure(b *testing.B) {
 	s.until(b, "start", func() bool { seen := s.op.seen(); return seen.Passes > 0 && s.ready(b) })
 	b.ReportMetric(float64(s.op.cpu().Milliseconds()), "start-cpu-ms")
 	b.ReportMetric(float64(time.Since(begun).Milliseconds()), "start-wall-ms")
+	b.ReportMetric(float64(s.op.seen().Requests["list nodes"]), "start-list-nodes")
 	s.rest(b)
 	s.profile(b, "start")
+	s.peak(b, "start")
 
 	s.during(b, "idle", func() { s.rest(b); s.rest(b) })
+	s.peak(b, "idle")
 	b.ReportMetric(s.op.memory("VmRSS"), "resident-MiB")
 	b.ReportMetric(s.op.memory("RssAnon"), "resident-own-MiB")
 	b.ReportMetric(s.op.memory("RssFile"), "resident-file-MiB")
@@ -203,6 +206,7 @@ func (s *site) measure(b *testing.B) {
 		s.nodes++
 		s.settle(b)
 	})
+	s.peak(b, "join")
 	s.during(b, "change", func() {
 		v := s.config(b)
 		change := client.MergeFrom(v.DeepCopy())
@@ -211,7 +215,7 @@ func (s *site) measure(b *testing.B) {
 		s.settle(b)
 	})
 	s.profile(b, "end")
-	b.ReportMetric(s.op.memory("VmHWM"), "peak-MiB")
+	s.peak(b, "change")
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -256,6 +260,15 @@ func (s *site) during(b *testing.B, name string, happens func()) {
 	}
 	b.ReportMetric(float64(len(s.mirror.Requests())), name+"-mirror")
 	b.Logf("%s: %s", name, strings.Join(detail, ", "))
+}
+
+// peak reports what was resident at most since it was asked before.
+func (s *site) peak(b *testing.B, name string) {
+	b.Helper()
+	peak := s.op.memory("VmHWM")
+	b.ReportMetric(peak, name+"-peak-MiB")
+	b.Logf("%s: at most %.1f MiB resident", name, peak) // of each of several runs
+	s.op.forgetPeak()
 }
 
 // profile keeps a heap profile and what was allocated, where a folder is asked for.

@@ -19,5 +19,6 @@
 //
 // The metrics are NAME-cpu-ms (processor time of the operator), NAME-pass-ms (mean time of
 // a VDOConfig's pass), NAME-passes, NAME-VERB (requests: get, list, watch, dryrun, write),
-// NAME-mirror (requests that the mirror saw), and resident-MiB and peak-MiB of the process.
+// NAME-mirror (requests that the mirror saw), NAME-peak-MiB (what was resident at most), and
+// resident-MiB at rest.
 package scale

@@ -107,3 +107,8 @@ func (p *process) memory(name string) float64 {
 	p.b.Fatalf("no %s", name)
 	return 0
 }
+
+// forgetPeak has VmHWM count from now on: proc(5), clear_refs.
+func (p *process) forgetPeak() {
+	require.NoError(p.b, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0o200))
+}

@@ -107,10 +107,11 @@ func Watched() []schema.GroupVersionKind {
 	}
 }
 
-// all asks for a pass over every VDOConfig: there is one that counts.
+// all asks for a pass over every VDOConfig: there is one that counts. It is asked for each node
+// when the operator starts, and only reads names: nothing is copied.
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list v1alpha1.VDOConfigList
-	if err := r.Client.List(ctx, &list); err != nil {
+	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the interval comes round
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
