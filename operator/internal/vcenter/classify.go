@@ -140,7 +140,7 @@ func classifyNetwork(t Target, err error) *fault.Error {
 		return &fault.Error{Reason: fault.Interrupted, Err: context.Canceled}
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return unreachable(fmt.Sprintf("no such host: the name %s does not resolve", t.Host),
-			"correct spec.vcIp, or the DNS that this pod and the nodes use")
+			"correct spec.vcIp, or the DNS that is used here and on the nodes")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return unreachable("connection refused: nothing listens there", "correct spec.vcIp and spec.port, or start the vCenter's services")
 	case errors.As(err, &status):
@@ -148,7 +148,7 @@ func classifyNetwork(t Target, err error) *fault.Error {
 	case errors.As(err, &alert):
 		return &fault.Error{Reason: fault.Incompatible, Err: fmt.Errorf("the TLS handshake fails: %w", alert), Hint: "enable TLS 1.2 or later on the vCenter"}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return unreachable("it does not answer in time", "open TCP "+t.port()+" from this pod and the control-plane nodes to the vCenter: firewall, NetworkPolicy, routes")
+		return unreachable("it does not answer in time", "open TCP "+t.port()+" to the vCenter from here and from the control-plane nodes: firewall, NetworkPolicy, routes")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return unreachable("it ends the connection", "see whether the vCenter is starting, or a proxy or firewall is between")
 	}

@@ -130,6 +130,28 @@ func TestAnInspectionNamesPrivilegesThatAreLacking(t *testing.T) {
 	}
 }
 
+// Before there are nodes the datacenters are looked at; one that is not configured is none of the
+// cluster's business.
+func TestPrivilegesAreThoseInTheConfiguredDatacenters(t *testing.T) {
+	v := vcsim.Start(t, vcsim.Options{})
+	ctx, user := t.Context(), vcsim.Admin.Username
+	require.NoError(t, v.Grant(ctx, user, "search", "/", false, "Cns.Searchable", "StorageProfile.View"))
+	require.NoError(t, v.Grant(ctx, user, "read", "/site/prod/east", true))
+	require.NoError(t, v.Grant(ctx, user, "power", "/lab", false, "VirtualMachine.Interact.PowerOff"))
+	tg := target(v)
+	tg.Datacenters = []string{"site/prod/east"}
+	got := vcenter.Inspect(ctx, tg, vcenter.Ask{Features: privileges.Features{CPI: true, Block: true}})
+	require.NoError(t, got.Err)
+	require.Empty(t, got.Failed)
+	require.Empty(t, got.Lacking)
+	require.Empty(t, got.Excess)
+
+	tg.Datacenters = nil
+	got = vcenter.Inspect(ctx, tg, vcenter.Ask{Features: privileges.Features{CPI: true, Block: true}})
+	require.Equal(t, []preflight.Lack{{Object: "/site/west", Kind: privileges.Ancestor, Privileges: []string{"System.Read", "System.View"}}}, got.Lacking)
+	require.Len(t, got.Excess, 1)
+}
+
 func TestAnInspectionNamesPrivilegesThatAreTooMuch(t *testing.T) {
 	v := vcsim.Start(t, vcsim.Options{})
 	ctx := t.Context()

@@ -187,7 +187,7 @@ func (i *inspection) entities(k privileges.Kind) []types.ManagedObjectReference 
 }
 
 // ancestors are what the nodes' VMs are in, but for the root; while no VM is known, the
-// datacenters.
+// configured datacenters.
 func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	seen := map[preflight.Ref]bool{}
 	for n := range i.found.Machines {
@@ -198,7 +198,7 @@ func (i *inspection) ancestors(root preflight.Ref) []preflight.Ref {
 	}
 	if len(i.found.Machines) == 0 {
 		for r := range i.found.Objects {
-			if r.Type == "Datacenter" {
+			if r.Type == "Datacenter" && i.inside(r) {
 				seen[r] = true
 			}
 		}
