@@ -66,6 +66,16 @@ func (v vcenter) caFile() string { return v.name + ".ca.crt" }
 // ipv6 reports whether the server is an IPv6 address, which no key of a Secret can hold.
 func (v vcenter) ipv6() bool { return strings.Contains(v.server, ":") }
 
+// NoVCenter says of a VsphereCloudConfig that a VDOConfig names, and that is not there, who names it
+// and how that is mended.
+func NoVCenter(op, name string) *fault.Error {
+	return &fault.Error{
+		Reason: fault.NotFound, Op: op, Subject: "VsphereCloudConfig " + name,
+		Err:  errors.New("there is none of that name, and spec.cloudProvider or spec.storageProvider of the VDOConfig names it"),
+		Hint: "correct the name there, or make it: `vdoctl configure --vcenter " + name + "`",
+	}
+}
+
 // vcenters looks a driver's vCenters up and checks them; all problems are reported. There
 // are none where the configuration is kept.
 func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
@@ -78,10 +88,7 @@ func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 	for _, name := range names {
 		given, ok := in.VCenters[name]
 		if !ok {
-			errs = append(errs, &fault.Error{
-				Reason: fault.NotFound, Op: "configure drivers", Subject: "VsphereCloudConfig " + name,
-				Hint: "create it, or correct the name in the VDOConfig", Err: errors.New("there is none of that name"),
-			})
+			errs = append(errs, NoVCenter("configure drivers", name))
 			continue
 		}
 		v, err := checkVCenter(name, given)

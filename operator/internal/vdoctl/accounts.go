@@ -213,7 +213,7 @@ func (o *accountOptions) account() (accounts.Login, error) {
 		if o.passwordFrom == "-" && o.file == "-" {
 			return l, flags.Bad("--account-password-file", "-", errors.New("standard input has the configuration already"), "name a file")
 		}
-		data, err := o.read(o.passwordFrom)
+		data, err := o.read("--account-password-file", o.passwordFrom)
 		l.Password = vcenter.Password(bytes.TrimRight(data, "\r\n"))
 		return l, err
 	}

@@ -48,6 +48,9 @@ vCenter with the answers; a wrong address, certificate, password or datacenter i
 again. Then it shows what changes, has the API server check it, and asks before it writes.
 What somebody else has changed meanwhile is not undone: it ends with 8; run it again.
 
+With --from-file it begins with a file, of which all is written that its vCenters need: they,
+their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
+
 With --write the resources are written to a file, for GitOps, and nothing to the cluster.
 The password is not in it. It belongs into a Secret, whose name is told.`,
 		Example: `  vdoctl configure
@@ -78,18 +81,21 @@ func (o *configureOptions) bind(cmd *cobra.Command) {
 }
 
 func (o *configureOptions) run(ctx context.Context) error {
+	if o.write != "" && o.format != flags.Text {
+		return flags.Bad("--format", o.format, errors.New("with --write nothing is printed but the resources, as YAML"), "leave one of them out")
+	}
 	if o.write != "" && o.dryRun {
 		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
 	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}
 	}
+	d, errFile := o.draft()
 	c, err := o.reach()
-	if err != nil {
-		return err
+	if err = fault.Join(errFile, err); err != nil {
+		return fault.Join(err, o.oneCheck(), o.valid(o.given))
 	}
-	d, err := o.begin(ctx, c)
-	if err != nil {
+	if err := o.begin(ctx, c, d); err != nil {
 		return err
 	}
 	o.offer(d)
@@ -121,12 +127,12 @@ func (o *configureOptions) reach() (client.Client, error) {
 
 // deliver shows what changes, has it checked, asks, and writes.
 func (o *configureOptions) deliver(ctx context.Context, c client.Client, d *draft) error {
+	if err := d.apply(ctx, c, true); err != nil {
+		return err
+	}
 	r := configurationReport{Changes: d.changes(), DryRun: o.dryRun, Message: "Nothing to change: all is as asked already."}
 	if len(r.Changes) == 0 {
 		return o.print(o.out, r, func(w io.Writer) error { return o.text(w, r, true) })
-	}
-	if err := d.apply(ctx, c, true); err != nil {
-		return err
 	}
 	if r.Message = "Nothing was changed: --dry-run."; !o.dryRun {
 		r.Message = "Written. Watch it with `vdoctl status --watch`."
@@ -218,7 +224,8 @@ func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, 
 	if err := o.chosen(ctx, c, d); err != nil {
 		return err
 	}
-	if err := fault.Join(o.oneCheck(), o.valid(func(string) bool { return true })); err != nil {
+	// An account that the configuration has already is not looked at: what is asked for is not about it.
+	if err := fault.Join(o.oneCheck(), o.valid(func(flag string) bool { return flag != "username" || !o.kept[flag] })); err != nil {
 		return err
 	}
 	if err := o.readPassword(ctx, d, false); err != nil || o.noCheck {
@@ -235,7 +242,11 @@ func (o *configureOptions) valid(of func(flag string) bool) error {
 			continue
 		}
 		if err := f.valid(strings.TrimSpace(*f.to)); err != nil {
-			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, "--"+f.flag+" takes "+strings.ReplaceAll(f.usage, "`", "")))
+			hint := "--" + f.flag + " takes " + strings.ReplaceAll(f.usage, "`", "")
+			if n := len(f.choices) - 1; n > 0 {
+				hint = "write --" + f.flag + " " + strings.Join(f.choices[:n], ", ") + " or " + f.choices[n]
+			}
+			errs = append(errs, flags.Bad("--"+f.flag, *f.to, err, hint))
 		}
 	}
 	return fault.Join(errs...)
@@ -307,7 +318,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	switch p, inEnv := o.getenv(passwordEnv); {
 	case again && o.prompts != nil:
 	case o.passwordFile != "":
-		data, err := o.read(o.passwordFile)
+		data, err := o.read("--password-file", o.passwordFile)
 		o.password = strings.TrimRight(string(data), "\r\n")
 		return err
 	case inEnv:

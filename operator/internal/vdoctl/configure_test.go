@@ -1,6 +1,7 @@
 package vdoctl_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -49,6 +50,7 @@ func TestConfigureByFlags(t *testing.T) {
 	}{
 		"--datacenters": {"/no/such", 4, "hint: correct --datacenters"}, "--thumbprint": {"AA:" + east.SHA256[3:], 5, "set --thumbprint to the new one"}, "--port": {"1", 5, "hint: correct --server and --port"},
 		"--vcenter":         {"A B", 2, "not a name of a resource"},
+		"--username":        {"vdo", 2, "it has no domain"},
 		"--region-category": {"k8s-region", 2, `--zone-category "": it is needed`}, "--zone-category": {"k8s-zone", 2, "zones need regions"}, "--drivers": {"none", 2, "not one of both, csi, cpi"},
 	} {
 		out, code = s.run(append(all[:len(all):len(all)], flag, want.value, "--yes", "--dry-run")...)
@@ -153,4 +155,72 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	out, code = s.run(append(slices.Clone(all), "--bundle", "vdo/drivers:1")...)
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, "names no registry")
+}
+
+// A file may hold all that a site applies: nobody is asked for what is in it, and nothing that its
+// vCenters need is left out.
+func TestConfigureTakesAllOfAFile(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, west := vcenters(t)
+	const both = `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east], topology: {zone: k8s-zone, region: k8s-region}}
+  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: drivers}
+spec: {reference: "registry.site/vdo/drivers:1"}
+`
+	whole := strings.ReplaceAll(site(east, west, vcsim.Admin.Password), ", namespace: vmware-system-vdo", "")
+	whole = strings.Replace(whole, fmt.Sprintf("thumbprint: %q", west.SHA256), "ca: {configMap: authority}", 1) + both + `---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: authority}
+data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
+`
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	write := func(text string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	write(whole)
+	out := s.ok("configure", "--from-file", file, "--yes")
+	require.NotContains(t, out, vcsim.Admin.Password)
+	secret := &corev1.Secret{ObjectMeta: s.meta("vc")}
+	require.True(t, s.there(secret) && s.there(&corev1.ConfigMap{ObjectMeta: s.meta("authority")}), out)
+	require.Equal(t, vcsim.Admin.Password, string(secret.Data["password"]))
+	require.Equal(t, east.SHA256, s.vcenter("east").Spec.Thumbprint)
+	require.Equal(t, "authority", s.vcenter("west").Spec.CA.ConfigMap)
+	require.Equal(t, []string{"east"}, s.config().Spec.CloudProvider.VsphereCloudConfigs, "as the file has it")
+
+	// Once more: defaults of the API server are no change, and the Secret may be in the cluster alone.
+	require.Contains(t, s.ok("configure", "--from-file", file, "--yes"), "all is as asked already")
+	_, rest, _ := strings.Cut(whole, "---\n")
+	write(rest)
+	require.Contains(t, s.ok("configure", "--from-file", file, "--yes"), "all is as asked already")
+	write(strings.Replace(rest, "spec: {reference", "spec: {interval: 20m, reference", 1))
+	out = s.ok("configure", "--from-file", file, "--dry-run")
+	require.Contains(t, out, "spec.interval: 10m0s -> 20m0s")
+	require.NotContains(t, out, "onDelete")
+
+	// All that is wrong, at once: with the flags, the file, and what the API server says.
+	refused := func(text string, code int, args []string, says ...string) {
+		t.Helper()
+		write(text)
+		out, got := s.run(append([]string{"configure", "--from-file", file, "--yes"}, args...)...)
+		require.Equal(t, code, got, out)
+		for _, word := range says {
+			require.Contains(t, out, word)
+		}
+	}
+	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {refrence", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
+		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.refrence"`, "spec.storageProvider.webhook: expected true or false, got 1", "--port", "--username")
+	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference", "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {").Replace(rest), 2, nil,
+		"write DriverBundle "+s.ns+"/drivers", "spec.versions", "write VDOConfig "+s.ns+"/vdo", "spec.onDelete")
+	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
 }

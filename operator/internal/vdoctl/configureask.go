@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
 
 // answers are what is asked for.
@@ -20,6 +21,7 @@ type answers struct {
 	username, password, datacenters, drivers, region, zone         string
 	upgrade                                                        string
 	several                                                        bool // the storage driver has vCenters besides this one
+	used                                                           bool // the drivers that use this one are said already
 }
 
 // How a vCenter's certificate is checked.
@@ -49,7 +51,7 @@ func (a *answers) fields() []field {
 		{flag: "certificate", title: "How its certificate is checked", help: "system: by public authorities; thumbprint: it is this very one; ca-file: by your authority's certificate", usage: "`HOW` its certificate is checked: system, thumbprint or ca-file", standard: bySystem, to: &a.certificate, choices: []string{bySystem, byThumbprint, byCA}, valid: oneOf(bySystem, byThumbprint, byCA)},
 		{flag: "thumbprint", title: "Thumbprint of its certificate", help: "SHA-1 or SHA-256, in hex pairs with colons", usage: "`HEX` pairs with colons, SHA-1 or SHA-256, of its certificate", to: &a.thumbprint, valid: isThumbprint, needed: func() bool { return a.certificate == byThumbprint }},
 		{flag: "vcenter-ca-file", title: "File with its authority's certificate", help: "PEM", usage: "PEM `FILE` of the authority that signed its certificate", to: &a.caFile, valid: isFileThere, needed: func() bool { return a.certificate == byCA && a.caFile != keptCA }},
-		{flag: "username", title: "Account of the drivers", help: "NAME@DOMAIN; `vdoctl users` makes one with the least privileges", usage: "`NAME@DOMAIN` of the vCenter's account", to: &a.username, valid: required},
+		{flag: "username", title: "Account of the drivers", help: "NAME@DOMAIN; `vdoctl users` makes one with the least privileges", usage: "`NAME@DOMAIN` of the vCenter's account", to: &a.username, valid: isAccount},
 		{flag: "datacenters", title: "Datacenters, with commas", help: "inventory paths; none for all", usage: "inventory `PATHS` of datacenters, with commas; none for all", to: &a.datacenters},
 		{flag: "region-category", title: "Tag category of regions", help: "for clusters with zones", usage: "`CATEGORY` of tags of regions; none without topology", to: &a.region, valid: a.withZone},
 		{flag: "zone-category", title: "Tag category of zones", usage: "`CATEGORY` of tags of zones; together with regions", to: &a.zone, valid: required, needed: func() bool { return a.region != "" }},
@@ -72,6 +74,17 @@ func (a *answers) withZone(region string) error {
 func required(s string) error {
 	if strings.TrimSpace(s) == "" {
 		return errors.New("it is needed")
+	}
+	return nil
+}
+
+// isAccount refuses what the storage driver does not start with.
+func isAccount(s string) error {
+	if err := required(s); err != nil {
+		return err
+	}
+	if !preflight.QualifiedAccount(s) {
+		return errors.New("it has no domain, or characters that the drivers do not accept: write NAME@DOMAIN")
 	}
 	return nil
 }

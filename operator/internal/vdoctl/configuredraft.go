@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -33,41 +36,46 @@ type draft struct {
 
 	user, password string                   // of the Secret that is there
 	ca             []byte                   // the vCenter's authority
-	reader         client.Reader            // of Secrets and ConfigMaps; nil where there is none
+	file           *objects                 // what it was begun with; nil for the cluster
+	readers        []client.Reader          // of Secrets and ConfigMaps: the file before the cluster
 	before         map[string]client.Object // by describeObject; what was there
+	after          map[string]client.Object // what the API server would make of it, with its defaults
 	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
 }
 
-// begin reads what there is: a file, or the cluster.
-func (o *configureOptions) begin(ctx context.Context, c client.Client) (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, read: map[string]bool{}}
-	if c != nil {
-		d.reader = c
+// draft reads the file to begin with, if there is one.
+func (o *configureOptions) draft() (*draft, error) {
+	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}}
+	if o.file == "" {
+		return d, nil
 	}
-	if o.file != "" {
-		data, err := o.read(o.file)
-		if err != nil {
-			return nil, err
-		}
-		read, err := parseSite(o.file, data)
-		if err != nil {
-			return nil, err
-		}
-		if err := read.within(d.namespace); err != nil {
-			return nil, err
-		}
-		d.config, d.vcenters, d.bundle, d.reader = read.config, read.vcenters, read.bundle, read
+	data, err := o.read("--from-file", o.file)
+	if err != nil {
+		return d, err
 	}
+	read, err := parseSite(o.file, data)
+	if err = fault.Join(err, read.within(d.namespace)); err != nil {
+		return d, err
+	}
+	read.moveTo(d.namespace)
+	d.config, d.vcenters, d.bundle, d.file = read.config, read.vcenters, read.bundle, read
+	d.readers = append(d.readers, read)
+	return d, nil
+}
+
+// begin reads what there is in the cluster, and takes of it what the file does not have.
+func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft) error {
 	if c != nil {
-		if err := d.readCluster(ctx, c, o.file == ""); err != nil {
-			return nil, err
+		d.readers = append(d.readers, c)
+		if err := d.readCluster(ctx, c); err != nil {
+			return err
 		}
 	}
 	d.makeMissing()
 	if !o.given("vcenter") && len(d.vcenters) > 0 {
 		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
 	}
-	return d, nil
+	return nil
 }
 
 // chosen reads what belongs to the vCenter that is meant, and offers it.
@@ -83,6 +91,8 @@ func (o *configureOptions) chosen(ctx context.Context, c client.Client, d *draft
 	if s := d.config.Spec.StorageProvider; s != nil {
 		o.several = slices.ContainsFunc(append(slices.Clone(s.VsphereCloudConfigs), s.VsphereCloudConfig), func(name string) bool { return name != "" && name != o.vcenter })
 	}
+	_, uses := preflight.WantsOf(&d.config.Spec)
+	o.used = !o.given("drivers") && slices.ContainsFunc(uses, func(u preflight.Use) bool { return u.Name == o.vcenter })
 	o.offerVCenter(d)
 	return nil
 }
@@ -100,9 +110,9 @@ func (d *draft) readOwn(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// readCluster reads the resources of the namespace: what is changed, and, where that is not
-// from a file, what to begin with.
-func (d *draft) readCluster(ctx context.Context, c client.Client, begins bool) error {
+// readCluster reads the resources of the namespace: what is changed, and what to begin with where
+// the file has none of a kind.
+func (d *draft) readCluster(ctx context.Context, c client.Client) error {
 	r, err := readResources(ctx, c)
 	if err != nil {
 		return err
@@ -114,21 +124,28 @@ func (d *draft) readCluster(ctx context.Context, c client.Client, begins bool) e
 	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
 		d.before[describeObject(x)] = x
 	}
-	if begins {
-		d.beginWith(r)
+	if len(r.configs) > 0 && d.config != nil && !slices.ContainsFunc(r.configs, func(v v1alpha1.VDOConfig) bool { return v.Name == d.config.Name }) {
+		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
+			Err: fmt.Errorf("the cluster has another one, %s, and the operator takes no second", r.configs[0].Name), Hint: "give it that name in the file"}
 	}
+	d.beginWith(r)
 	return nil
 }
 
-// beginWith takes copies of the resources that are there.
+// beginWith takes copies of the resources that are there, of kinds that the file has none of.
 func (d *draft) beginWith(r resources) {
-	if len(r.configs) > 0 {
+	if d.config == nil && len(r.configs) > 0 {
 		d.config = r.configs[0].DeepCopy()
 	}
-	for i := range r.vcenters {
-		d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
+	if len(d.vcenters) == 0 {
+		for i := range r.vcenters {
+			d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
+		}
 	}
 	for i := range r.bundles {
+		if d.bundle != nil {
+			return
+		}
 		if d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == r.bundles[i].Name {
 			d.bundle = r.bundles[i].DeepCopy()
 			return
@@ -161,14 +178,21 @@ func (d *draft) choose(ctx context.Context, name string) error {
 		d.vcenter = &v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)}
 		return nil
 	}
-	if d.reader == nil {
-		return nil
+	for _, from := range d.readers {
+		if d.user != "" && (d.ca != nil || d.vcenter.Spec.CA == nil) {
+			break
+		}
+		read, err := credentials.Read(ctx, from, d.vcenter)
+		if err != nil && !isMissing(err) {
+			return err
+		}
+		if d.user == "" {
+			d.user, d.password = read.Username, read.Password
+		}
+		if d.ca == nil {
+			d.ca = read.CA
+		}
 	}
-	read, err := credentials.Read(ctx, d.reader, d.vcenter)
-	if err != nil && !isMissing(err) {
-		return err
-	}
-	d.user, d.password, d.ca = read.Username, read.Password, read.CA
 	return nil
 }
 
@@ -249,13 +273,25 @@ func (d *draft) take(a *answers) error {
 	}
 	d.takeCertificate(a)
 	d.secret = nil
-	if a.username != d.user || a.password != d.password {
-		d.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: v.Credentials}, Type: corev1.SecretTypeBasicAuth,
-			Data: map[string][]byte{corev1.BasicAuthUsernameKey: []byte(a.username), corev1.BasicAuthPasswordKey: []byte(a.password)}}
+	if a.username != d.user || a.password != d.password || d.file.secret(d.namespace, v.Credentials) != nil {
+		d.secret = d.account(v.Credentials)
+		d.secret.Data[corev1.BasicAuthUsernameKey], d.secret.Data[corev1.BasicAuthPasswordKey] = []byte(a.username), []byte(a.password)
 	}
 	d.takeDrivers(a)
 	d.config.Spec.Upgrade = v1alpha1.UpgradeMode(a.upgrade)
 	return nil
+}
+
+// account is the Secret of an account, with the keys that it has besides.
+func (d *draft) account(name string) *corev1.Secret {
+	out := &corev1.Secret{ObjectMeta: d.meta(name), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{}}
+	if there, ok := d.before[describeObject(out)].(*corev1.Secret); ok {
+		maps.Copy(out.Data, there.Data)
+	}
+	if own := d.file.secret(d.namespace, name); own != nil {
+		maps.Copy(out.Data, own.Data)
+	}
+	return out
 }
 
 func (d *draft) takeDrivers(a *answers) {
@@ -278,9 +314,9 @@ func takeCloud(spec *v1alpha1.VDOConfigSpec, a *answers, topology *v1alpha1.Topo
 		return
 	}
 	if spec.CloudProvider == nil {
-		spec.CloudProvider = &v1alpha1.CloudProvider{}
+		spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{a.vcenter}}
 	}
-	if !slices.Contains(spec.CloudProvider.VsphereCloudConfigs, a.vcenter) {
+	if !a.used && !slices.Contains(spec.CloudProvider.VsphereCloudConfigs, a.vcenter) {
 		spec.CloudProvider.VsphereCloudConfigs = append(spec.CloudProvider.VsphereCloudConfigs, a.vcenter)
 	}
 	spec.CloudProvider.Topology = topology
@@ -295,7 +331,7 @@ func takeStorage(spec *v1alpha1.VDOConfigSpec, a *answers, categories []string) 
 		spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}
 	}
 	s := spec.StorageProvider
-	if s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
+	if !a.used && s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
 		s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, a.vcenter)
 	}
 	if !slices.Equal(s.TopologyCategories, categories) && (len(categories) > 0 || len(s.TopologyCategories) == 2) {

@@ -93,7 +93,7 @@ func (o *configureOptions) authority(d *draft) ([]byte, error) {
 	if o.caFile == keptCA {
 		return d.ca, nil
 	}
-	return o.read(o.caFile)
+	return o.read("--vcenter-ca-file", o.caFile)
 }
 
 // loginFlags are what the account is given by.
@@ -105,9 +105,9 @@ const notTried = "; it is not tried again before it changes, so that the account
 // The fields of resources that hints are about: as flags, and as questions.
 var (
 	asFlags = strings.NewReplacer("spec.vcIp", "--server", "spec.port", "--port", "spec.datacenters", "--datacenters", "the key that spec.ca names", "the file that --vcenter-ca-file names",
-		"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint", "this pod", "this machine", notTried, "")
+		"spec.ca", "--vcenter-ca-file", "spec.thumbprint", "--thumbprint", notTried, "")
 	asQuestions = strings.NewReplacer("spec.vcIp", "the address", "spec.port", "the port", "spec.datacenters", "the datacenters", "the key that spec.ca names", "the file",
-		"with spec.ca", "in a file (ca-file)", "spec.ca", "ca-file", "spec.thumbprint", "the thumbprint", "this pod", "this machine", loginFlags, "the account, or its password", notTried, "")
+		"with spec.ca", "in a file (ca-file)", "spec.ca", "ca-file", "spec.thumbprint", "the thumbprint", loginFlags, "the account, or its password", notTried, "")
 )
 
 // inWords has the hints of a fault name what was given here: the resources whose fields they

@@ -2,11 +2,14 @@ package vdoctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +34,41 @@ func (d *draft) objects() []client.Object {
 	if d.caMap != nil {
 		out = append(out, d.caMap)
 	}
+	out = append(out, d.ofFile(out)...)
 	return append(out, d.bundle, d.vcenter, d.config)
+}
+
+// ofFile are the file's other vCenters, and the Secrets and ConfigMaps in it that vCenters name,
+// but for those that the answers make.
+func (d *draft) ofFile(made []client.Object) (out []client.Object) {
+	if d.file == nil {
+		return nil
+	}
+	add := func(x client.Object) {
+		same := func(y client.Object) bool { return describeObject(x) == describeObject(y) }
+		if !slices.ContainsFunc(made, same) && !slices.ContainsFunc(out, same) {
+			out = append(out, x)
+		}
+	}
+	for i := range d.vcenters {
+		for _, ref := range []*v1alpha1.KeyReference{{Secret: d.vcenters[i].Spec.Credentials}, d.vcenters[i].Spec.CA} {
+			if ref == nil {
+				continue
+			}
+			if x := d.file.secret(d.namespace, ref.Secret); x != nil {
+				add(x)
+			}
+			if x := d.file.maps[client.ObjectKey{Namespace: d.namespace, Name: ref.ConfigMap}]; x != nil {
+				add(x)
+			}
+		}
+	}
+	for i := range d.vcenters {
+		if v := &d.vcenters[i]; v != d.vcenter {
+			add(v)
+		}
+	}
+	return out
 }
 
 // changedObject is a resource that is made or changed, with the fields that differ.
@@ -66,15 +103,19 @@ func (c changedObject) text(l *lines, a *app) {
 	}
 }
 
-// changes are the objects that differ from what is there.
+// changes are the objects that differ from what is there, once the API server has looked at them:
+// a field that nobody writes has its default there, which is no change.
 func (d *draft) changes() []changedObject {
-	var out []changedObject
+	out := []changedObject{}
 	for _, x := range d.objects() {
 		old, there := d.before[describeObject(x)]
 		c := changedObject{Object: describeObject(x), New: !there}
 		if s, ok := x.(*corev1.Secret); ok {
-			c.Fields = d.changedAccount(s)
+			c.Fields = changedSecret(old, s)
 		} else {
+			if as, ok := d.after[c.Object]; ok {
+				x = as
+			}
 			c.Fields = changedFields(old, x)
 		}
 		if len(c.Fields) > 0 {
@@ -84,13 +125,24 @@ func (d *draft) changes() []changedObject {
 	return out
 }
 
-func (d *draft) changedAccount(s *corev1.Secret) (out []changedField) {
-	if user := string(s.Data[corev1.BasicAuthUsernameKey]); user != d.user {
-		out = append(out, changedField{"username", d.user, user})
+// changedSecret shows of a Secret the user name, and of all else that it differs.
+func changedSecret(old client.Object, s *corev1.Secret) (out []changedField) {
+	was := map[string][]byte{}
+	if there, ok := old.(*corev1.Secret); ok {
+		was = there.Data
 	}
-	if string(s.Data[corev1.BasicAuthPasswordKey]) != d.password {
-		out = append(out, changedField{"password", "", "(hidden)"})
+	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
+		switch {
+		case bytes.Equal(was[key], s.Data[key]):
+		case key == corev1.BasicAuthUsernameKey:
+			out = append(out, changedField{key, string(was[key]), string(s.Data[key])})
+		default:
+			out = append(out, changedField{key, "", "(hidden)"})
+		}
 	}
+	slices.SortStableFunc(out, func(a, b changedField) int { // the user name first
+		return cmp.Compare(b.Field, a.Field)
+	})
 	return out
 }
 
@@ -153,14 +205,17 @@ func flatten(path string, node any, into map[string]string) {
 	}
 }
 
-// apply writes what is new or differs; with check the API server only checks it.
+// apply writes what is new or differs; with check the API server only checks it, and all that it
+// refuses is told at once.
 func (d *draft) apply(ctx context.Context, c client.Client, check bool) error {
+	var errs []error
 	for _, x := range d.objects() {
-		if err := d.applyOne(ctx, c, x.DeepCopyObject().(client.Object), check); err != nil { //nolint:forcetypeassert // a copy of one
-			return err
+		err := d.applyOne(ctx, c, x.DeepCopyObject().(client.Object), check) //nolint:forcetypeassert // a copy of one
+		if errs = append(errs, err); err != nil && (!check || fault.ReasonOf(err) != fault.InvalidInput) {
+			break
 		}
 	}
-	return nil
+	return fault.Join(errs...)
 }
 
 // applyOne changes an object from what it was when it was first read, so that what somebody
@@ -184,6 +239,7 @@ func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, 
 	case err != nil:
 		return clusterFault("write "+name, err)
 	}
+	d.after[name] = merged
 	return nil
 }
 
@@ -297,7 +353,20 @@ func writeWhole(name string, data []byte) error {
 		}
 	}
 	if err != nil {
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
+		return notWritten(name, err)
 	}
 	return nil
+}
+
+// notWritten is why a file is not, without the name of the file beside it that was tried.
+func notWritten(name string, err error) error {
+	f := &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		f.Err = of.Err
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		f.Err = fmt.Errorf("there is no folder %s", filepath.Dir(name))
+	}
+	return f
 }

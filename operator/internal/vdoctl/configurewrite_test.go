@@ -59,8 +59,9 @@ func drafted(t *testing.T, c client.Client) *draft {
 	o := &configureOptions{app: &app{}, given: func(string) bool { return false }, kept: map[string]bool{}}
 	o.cluster.namespace = operatorNamespace
 	o.vcenter = "west"
-	d, err := o.begin(t.Context(), c)
+	d, err := o.draft()
 	require.NoError(t, err)
+	require.NoError(t, o.begin(t.Context(), c, d))
 	o.offer(d)
 	require.NoError(t, o.chosen(t.Context(), c, d))
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"

@@ -27,7 +27,7 @@ type deployment struct {
 	Message  string     `json:"message"`
 }
 
-// deployed is what became of one object: created, changed, unchanged or kept.
+// deployed is what became of one object: created, changed, adopted, unchanged or kept.
 type deployed struct {
 	Object string `json:"object"`
 	State  string `json:"state"`
@@ -66,7 +66,8 @@ oci:DIR with --repository. It applies by server-side apply and waits until the o
 Interrupted, it goes on when it is run again; an operator that is there is upgraded.
 
 Fields that somebody else has set are not taken from them without --force-conflicts: an
-argument that was added to the Deployment, --trust-floor for instance, would be lost.`,
+argument that was added to the Deployment, --trust-floor for instance, would be lost.
+Objects that stay as they are, and whose fields are vdoctl's from then on, are "adopted".`,
 		Example: `  vdoctl deploy registry.site/vdo/drivers:1 --key vdo.pub --ca-file mirror-ca.crt --with-access
   vdoctl deploy drivers.tar --repository registry.site/vdo/drivers --key vdo.pub --dry-run
   vdo-bundle install-manifests drivers.tar.parts --repository registry.site/vdo/drivers --key vdo.pub | vdoctl deploy --manifests - --yes`,
@@ -88,6 +89,7 @@ func (o *deployOptions) bind(cmd *cobra.Command) {
 	fl.StringVar(&o.manifests, "manifests", "", "`FILE` that vdo-bundle install-manifests wrote, instead of a bundle; - for standard input")
 	fl.BoolVar(&o.to.Antrea, "antrea", false, "with the rights that the operator needs to install Antrea")
 	fl.BoolVar(&o.to.Classes, "classes", false, "with the rights that the operator needs to make StorageClasses and VolumeSnapshotClasses")
+	fl.BoolVar(&o.to.MirrorSet, "mirror-set", false, "with the rights that the operator needs to lead OpenShift's nodes to the mirror")
 	fl.BoolVar(&o.to.HostNetwork, "host-network", false, "on the nodes' network, for a cluster whose network plug-in the operator installs")
 	fl.BoolVar(&o.withAccess, "with-access", false, "put the keys or policy, the CA and the login of the mirror that are used here into the operator's namespace too (vdo-trust, vdo-registry-ca, vdo-registry); what is there stays")
 	fl.BoolVar(&o.force, "force-conflicts", false, "take fields over that somebody else has set")
@@ -161,7 +163,7 @@ func (o *deployOptions) next() string {
 func (o *deployOptions) render(ctx context.Context, src string) (deployment, []client.Object, error) {
 	out := deployment{Objects: []deployed{}}
 	if o.manifests != "" {
-		data, err := o.read(o.manifests)
+		data, err := o.read("--manifests", o.manifests)
 		if err != nil {
 			return out, nil, err
 		}
@@ -185,8 +187,12 @@ func (o *deployOptions) render(ctx context.Context, src string) (deployment, []c
 func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects []client.Object, out *deployment) error {
 	p := o.progress()
 	defer p.end()
+	doing := "applying"
+	if o.dryRun {
+		doing = "trying"
+	}
 	for i, x := range objects {
-		p.show(fmt.Sprintf("applying %d of %d: %s", i+1, len(objects), describeObject(x)))
+		p.show(fmt.Sprintf("%s %d of %d: %s", doing, i+1, len(objects), describeObject(x)))
 		state, err := o.apply(ctx, c, x)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
@@ -102,8 +104,10 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "no terminal")
 
-	out = s.ok(r.args("--dry-run", "--with-access")...)
+	out = s.ok(r.args("--dry-run", "--with-access", "--mirror-set")...)
 	require.Contains(t, out, "created    Deployment vmware-system-vdo/vdo-operator")
+	require.Contains(t, out, "created    ClusterRole vdo-operator-mirror-set", "as `vdo-bundle install-manifests --mirror-set`")
+	require.NotContains(t, out, "applying")
 	d := &appsv1.Deployment{ObjectMeta: s.meta("vdo-operator")}
 	require.False(t, s.there(d))
 
@@ -124,6 +128,16 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	require.NotContains(t, out, `"changed"`, "a second run changes nothing")
 	require.NotContains(t, out, `"created"`)
 	require.Contains(t, out, `"kept"`, "the site's access is left as it is")
+
+	// What kubectl applied, and is as it has to be, is vdoctl's from then on: a dry run says so too.
+	account := &corev1.ServiceAccount{ObjectMeta: s.meta("vdo-operator")}
+	require.True(t, s.there(account))
+	account.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	require.NoError(t, s.k.Update(ctx, account, client.FieldOwner("kubectl")))
+	for _, how := range []string{"--dry-run", "--yes"} {
+		require.Contains(t, s.ok(r.args(how)...), "adopted    ServiceAccount vmware-system-vdo/vdo-operator", how)
+	}
+	require.Contains(t, s.ok(r.args("--yes")...), "unchanged  ServiceAccount vmware-system-vdo/vdo-operator")
 
 	// What somebody else has set is not taken from them.
 	require.NoError(t, s.k.Patch(ctx, d, client.RawPatch("application/json-patch+json",
@@ -146,6 +160,25 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 		require.NotContains(t, out, `"changed"`)
 	}
 	s.ok("delete", "--all", "--yes")
+}
+
+func TestDeployTakesNoOtherYAMLForManifests(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vdo.yaml")
+	for text, want := range map[string]string{
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": "it does not have the operator: Deployment vmware-system-vdo/vdo-operator",
+		"version: 1\nreleases: []\n":                             "document 1 has no apiVersion, kind or name",
+		"- a\n":                                                  "it is a list, not a resource",
+		"# nothing\n":                                            "it does not have the operator",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var errs bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "vdoctl", "deploy", "--manifests", file, "--yes")
+		cmd.Stderr = &errs
+		require.Error(t, cmd.Run())
+		require.Equal(t, 2, cmd.ProcessState.ExitCode())
+		require.Contains(t, errs.String(), want)
+		require.Contains(t, errs.String(), "hint: write them with `vdo-bundle install-manifests`")
+	}
 }
 
 func TestDeployReadsNothingThatWasTamperedWith(t *testing.T) {

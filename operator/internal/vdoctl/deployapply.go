@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,19 +27,22 @@ const operatorDeployment = "vdo-operator"
 
 // What became of an object.
 const (
-	stateCreated, stateChanged, stateUnchanged, stateKept = "created", "changed", "unchanged", "kept"
+	stateCreated, stateChanged, stateAdopted, stateUnchanged, stateKept = "created", "changed", "adopted", "unchanged", "kept"
 )
 
 // parsed reads manifests, for the namespace that was asked for.
 func (o *deployOptions) parsed(name string, data []byte) ([]client.Object, error) {
 	objects, err := readManifest(bytes.ReplaceAll(data, []byte(operatorNamespace), []byte(o.cluster.namespace)))
-	if err == nil && len(objects) == 0 {
-		err = errors.New("there is no object in it")
-	}
-	for _, x := range objects {
-		if kindOf(x) == "" || x.GetName() == "" {
-			err = errors.New("it has an object without kind or name")
+	installs := false
+	for i, x := range objects {
+		if x.GetObjectKind().GroupVersionKind().Version == "" || kindOf(x) == "" || x.GetName() == "" {
+			err = fmt.Errorf("document %d has no apiVersion, kind or name", i+1)
+			break
 		}
+		installs = installs || kindOf(x) == "Deployment" && x.GetNamespace() == o.cluster.namespace && x.GetName() == operatorDeployment
+	}
+	if err == nil && !installs {
+		err = fmt.Errorf("it does not have the operator: Deployment %s/%s", o.cluster.namespace, operatorDeployment)
 	}
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.InvalidInput, Op: "read install manifests", Subject: name, Err: err, Hint: "write them with `vdo-bundle install-manifests`"}
@@ -74,10 +78,22 @@ func (o *deployOptions) apply(ctx context.Context, c client.Client, x client.Obj
 			Hint: "see whether these fields are meant to be as they are; take them over with --force-conflicts"}
 	case err != nil:
 		return "", clusterFault("apply "+describeObject(u), err)
-	case o.dryRun && sameButBookkeeping(live, u), u.GetResourceVersion() == before:
-		return stateUnchanged, nil
+	case !sameButBookkeeping(live, u):
+		return stateChanged, nil
+	case ownedFields(live) != ownedFields(u):
+		return stateAdopted, nil
 	}
-	return stateChanged, nil
+	return stateUnchanged, nil
+}
+
+// ownedFields are those that are set by what is applied here.
+func ownedFields(u *unstructured.Unstructured) string {
+	for _, m := range u.GetManagedFields() {
+		if m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply && m.FieldsV1 != nil {
+			return m.FieldsV1.String()
+		}
+	}
+	return ""
 }
 
 // sameButBookkeeping tells whether an object is the same apart from who set what, and when.

@@ -23,7 +23,7 @@ import (
 
 // readFlag reads a file that a flag names.
 func (a *app) readFlag(flag, name string, limit int64) ([]byte, error) {
-	data, err := a.read(name)
+	data, err := a.read(flag, name)
 	if err == nil && int64(len(data)) > limit {
 		err = &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: name, Err: fmt.Errorf("larger than %d bytes", limit), Hint: "check that " + flag + " names the right file"}
 	}

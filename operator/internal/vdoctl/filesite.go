@@ -53,30 +53,31 @@ func (f *siteFlags) effective(instead bool) error {
 
 // fileSite reads the configuration from a file.
 func (f *siteFlags) fileSite(a *app) (site, error) {
-	data, err := a.read(f.file)
+	data, err := a.read("--from-file", f.file)
 	if err != nil {
 		return site{}, err
 	}
 	read, err := parseSite(f.file, data)
+	if read.config != nil {
+		err = fault.Join(err, preflight.Valid(read.config.Spec.Preflight))
+	}
 	if err != nil {
 		return site{}, err
 	}
-	if read.config != nil {
-		if err := preflight.Valid(read.config.Spec.Preflight); err != nil {
-			return site{}, err
-		}
-	}
 	s := siteOf(read.config, read.vcenters, read)
-	s.preferAsked = f.username != ""
+	if s.preferAsked, s.file = f.username != "", f.file; s.file == "-" {
+		s.file = "standard input"
+	}
 	return s, f.asks(a, &s)
 }
 
-func (a *app) read(name string) ([]byte, error) {
+// read reads a file that a flag, or an argument, names.
+func (a *app) read(flag, name string) ([]byte, error) {
 	file := a.in
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, fileFault(name, err)
+			return nil, fileFault(flag, name, err)
 		}
 		defer func() { _ = f.Close() }()
 		file = f
@@ -86,13 +87,13 @@ func (a *app) read(name string) ([]byte, error) {
 		err = fmt.Errorf("it is longer than %d MiB", maxFile>>20)
 	}
 	if err != nil {
-		return nil, fileFault(name, err)
+		return nil, fileFault(flag, name, err)
 	}
 	return data, nil
 }
 
-func fileFault(name string, err error) error {
-	f := &fault.Error{Reason: fault.Storage, Op: "read", Subject: name, Err: err, Hint: "name a file that can be read"}
+func fileFault(flag, name string, err error) error {
+	f := &fault.Error{Reason: fault.Storage, Op: "read", Subject: name, Err: err, Hint: "check the path given with " + flag}
 	if errors.Is(err, os.ErrNotExist) {
 		f.Reason, f.Err = fault.NotFound, errors.New("no such file")
 	}
@@ -104,7 +105,7 @@ func fileFault(name string, err error) error {
 func (f *siteFlags) asks(a *app, s *site) error {
 	var known *credentials.Credentials
 	if f.passwordFile != "" {
-		data, err := a.read(f.passwordFile)
+		data, err := a.read("--password-file", f.passwordFile)
 		if err != nil {
 			return err
 		}

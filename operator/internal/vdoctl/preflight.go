@@ -118,6 +118,9 @@ func (a *app) gather(ctx context.Context, f siteFlags, noCluster bool) (prefligh
 	if err != nil {
 		return preflight.Snapshot{}, nil, err
 	}
+	if s.assumed {
+		_ = command.Say(a.err, "There is no VDOConfig: it is checked as if both drivers were wanted, with every vCenter. `vdoctl configure --write site.yaml` writes a whole configuration.")
+	}
 	return preflight.Snapshot{Now: a.now(), Wants: s.wants, Cluster: state, VCenters: inspect(ctx, s, state.Nodes)}, s.policy, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -26,7 +28,10 @@ type site struct {
 	reader   client.Reader             // of what the configuration refers to
 	// ask is for the account of a vCenter whose Secret is not there; nil where that is a
 	// fault.
-	ask func(ctx context.Context, server string) (credentials.Credentials, error)
+	ask     func(ctx context.Context, server string) (credentials.Credentials, error)
+	file    string   // that it is from; "" for the cluster
+	there   []string // names of all VsphereCloudConfigs
+	assumed bool     // without a VDOConfig
 	// given says what that account comes from.
 	given string
 	// preferAsked asks also where the Secret is there: somebody else logs in.
@@ -50,14 +55,16 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 		byName[vcenters[i].Name] = &vcenters[i]
 		all = append(all, vcenters[i].Name)
 	}
+	slices.Sort(all)
+	s.there = slices.Compact(all)
 	var uses []preflight.Use
 	if config != nil {
 		s.wants, uses = preflight.WantsOf(&config.Spec)
 		s.excluded, s.policy = config.Spec.ExcludedNodes, config.Spec.Preflight
 	} else {
+		s.assumed = true
 		s.wants.CPI, s.wants.CSI = len(all) > 0, len(all) > 0
-		slices.Sort(all)
-		for _, name := range slices.Compact(all) {
+		for _, name := range s.there {
 			uses = append(uses, preflight.Use{Name: name, CPI: true, CSI: true})
 		}
 	}
@@ -92,8 +99,11 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 // target is how to reach a vCenter.
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
-		return vcenter.Target{}, &fault.Error{Reason: fault.NotFound, Op: "read the credentials of", Subject: "VsphereCloudConfig " + v.Name,
-			Err: errors.New("there is none of that name"), Hint: "create it, or correct the name in the VDOConfig"}
+		missing := render.NoVCenter("read", v.Name)
+		if len(s.there) > 0 {
+			missing.Err = fmt.Errorf("%w; there is %s", missing.Err, strings.Join(s.there, ", "))
+		}
+		return vcenter.Target{}, missing
 	}
 	spec := &v.config.Spec
 	t := vcenter.Target{Host: spec.VcIP, Port: int(spec.Port), Datacenters: spec.DatacenterNames()}
@@ -104,11 +114,31 @@ func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error)
 		read.CA, read.Version, t.Given = ca, "", s.given
 	}
 	if err != nil {
-		return t, err
+		return t, s.inFile(ctx, err, v.config)
 	}
 	t.Username, t.Password = read.Username, vcenter.Password(read.Password)
 	t.Trust = vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: read.CA}
 	return t, refusedBefore(v.config, read.Version)
+}
+
+// inFile says of what a file lacks where it is looked for, and how that is mended.
+func (s *site) inFile(ctx context.Context, err error, v *v1alpha1.VsphereCloudConfig) error {
+	if s.file == "" {
+		return err
+	}
+	for _, f := range fault.All(err) {
+		kind := strings.TrimPrefix(f.Op, "read ")
+		switch {
+		case f.Reason != fault.NotFound:
+		case kind == "the credentials of":
+			f.Err = fmt.Errorf("its Secret, %s, is not in %s", v.Spec.Credentials, s.file)
+		case kind == "ConfigMap" && s.reader.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v.Spec.CA.ConfigMap}, &corev1.ConfigMap{}) != nil,
+			kind == "Secret" && s.reader.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v.Spec.CA.Secret}, &corev1.Secret{}) != nil:
+			f.Subject, f.Err = v.Spec.CA.ConfigMap+v.Spec.CA.Secret, fmt.Errorf("it is not in %s, and spec.ca of VsphereCloudConfig %s names it", s.file, v.Name)
+			f.Hint = "put the " + kind + " with the CA certificates into the file too, or correct spec.ca"
+		}
+	}
+	return err
 }
 
 // isMissing says whether all that an error is about is that something is not there.

@@ -58,21 +58,22 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // parseSite reads YAML or JSON documents, and names all that is wrong with them. Resources of
 // others are passed over: a file may hold all that a site applies. A kind or a field that is not
 // known is an error where Kubernetes or the operator defines it, since a slip would go unseen.
+// What could be read is returned beside errors, so that what is wrong with it is told with them.
 func parseSite(name string, data []byte) (*objects, error) {
+	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
 	if found := otherFile(data); found != "" {
-		return nil, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
+		return out, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
 	}
 	scheme, err := newScheme()
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
 	if err := out.decodeAll(decoder, name, data); err != nil {
-		return nil, err
+		return out, err
 	}
 	if out.config == nil && len(out.vcenters) == 0 {
-		return nil, notASite(name, fault.NotFound, "it has neither a VDOConfig nor a VsphereCloudConfig"+out.others())
+		return out, notASite(name, fault.NotFound, "it has neither a VDOConfig nor a VsphereCloudConfig"+out.others())
 	}
 	return out, nil
 }
@@ -80,6 +81,8 @@ func parseSite(name string, data []byte) (*objects, error) {
 // decodeAll reads the documents of a file.
 func (o *objects) decodeAll(decoder runtime.Decoder, name string, data []byte) error {
 	var errs []error
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n")) // as documents come
+	at := 0                                                     // where the document that is read begins
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; n++ {
 		doc, err := docs.Read()
@@ -93,20 +96,22 @@ func (o *objects) decodeAll(decoder runtime.Decoder, name string, data []byte) e
 		if err != nil { // of the file: no further document can be told from this one
 			return fault.Join(append(errs, wrong(err))...)
 		}
-		if err := o.decode(decoder, doc); err != nil {
+		at += max(0, bytes.Index(data[at:], bytes.TrimRight(doc, "\n")))
+		if err := o.decode(decoder, document{text: doc, before: bytes.Count(data[:at], []byte("\n"))}); err != nil {
 			errs = append(errs, wrong(err))
 		}
+		at += len(bytes.TrimRight(doc, "\n"))
 	}
 }
 
 // decode reads one document.
-func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
-	if blank(doc) {
+func (o *objects) decode(decoder runtime.Decoder, doc document) error {
+	if blank(doc.text) {
 		return nil
 	}
-	object, _, err := decoder.Decode(doc, nil, nil)
+	object, _, err := decoder.Decode(doc.text, nil, nil)
 	var of metav1.TypeMeta
-	if yaml.Unmarshal(doc, &of) == nil && of.Kind != "" {
+	if yaml.Unmarshal(doc.text, &of) == nil && of.Kind != "" {
 		o.kinds = append(o.kinds, of.Kind)
 	}
 	switch {
@@ -116,7 +121,7 @@ func (o *objects) decode(decoder runtime.Decoder, doc []byte) error {
 		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
 	}
 	if err != nil {
-		return err
+		return doc.words(err)
 	}
 	if list, ok := object.(*corev1.List); ok {
 		return o.decodeList(decoder, list)
@@ -155,6 +160,7 @@ func (o *objects) add(object runtime.Object) error {
 		for k, v := range object.StringData {
 			object.Data[k] = []byte(v)
 		}
+		object.StringData = nil
 		o.secrets[client.ObjectKeyFromObject(object)] = object
 	case *corev1.ConfigMap:
 		o.maps[client.ObjectKeyFromObject(object)] = object
@@ -162,8 +168,37 @@ func (o *objects) add(object runtime.Object) error {
 	return nil
 }
 
-// within refuses resources of another namespace than the operator's, where it reads none.
-func (o *objects) within(namespace string) error {
+// secret is a Secret of the file; nil where it has none of this name, or there is no file.
+func (o *objects) secret(namespace, name string) *corev1.Secret {
+	if o == nil {
+		return nil
+	}
+	return o.secrets[client.ObjectKey{Namespace: namespace, Name: name}]
+}
+
+// moveTo puts what names no namespace into one, as `kubectl apply -n` does.
+func (o *objects) moveTo(namespace string) {
+	for _, x := range o.own() {
+		x.SetNamespace(namespace)
+	}
+	for key, x := range o.secrets {
+		if x.Namespace == "" {
+			x.Namespace = namespace
+			delete(o.secrets, key)
+			o.secrets[client.ObjectKeyFromObject(x)] = x
+		}
+	}
+	for key, x := range o.maps {
+		if x.Namespace == "" {
+			x.Namespace = namespace
+			delete(o.maps, key)
+			o.maps[client.ObjectKeyFromObject(x)] = x
+		}
+	}
+}
+
+// own are the operator's resources of the file.
+func (o *objects) own() []client.Object {
 	var all []client.Object
 	if o.config != nil {
 		all = append(all, o.config)
@@ -171,11 +206,13 @@ func (o *objects) within(namespace string) error {
 	if o.bundle != nil {
 		all = append(all, o.bundle)
 	}
-	for i := range o.vcenters {
-		all = append(all, &o.vcenters[i])
-	}
+	return append(all, pointers(o.vcenters)...)
+}
+
+// within refuses resources of another namespace than the operator's, where it reads none.
+func (o *objects) within(namespace string) error {
 	var errs []error
-	for _, object := range all {
+	for _, object := range o.own() {
 		if in := object.GetNamespace(); in != "" && in != namespace {
 			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: describeObject(object),
 				Err:  fmt.Errorf("it is of namespace %s, where the operator of namespace %s does not read it", in, namespace),

@@ -20,7 +20,7 @@ import (
 func (o *objects) decodeList(decoder runtime.Decoder, list *corev1.List) error {
 	var errs []error
 	for _, item := range list.Items {
-		errs = append(errs, o.decode(decoder, item.Raw))
+		errs = append(errs, o.decode(decoder, document{text: item.Raw}))
 	}
 	return errors.Join(errs...)
 }

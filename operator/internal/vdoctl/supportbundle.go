@@ -142,9 +142,7 @@ func (o *supportOptions) reachable(ctx context.Context, k kubernetes.Interface) 
 // write makes the file beside its name, for nobody else to read, and names it once it is
 // whole.
 func (o *supportOptions) write(name string, fill func(*tar.Writer) error) (size int64, err error) {
-	refused := func(err error) error {
-		return &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
-	}
+	refused := func(err error) error { return notWritten(name, err) }
 	if _, err := os.Lstat(name); err == nil {
 		return 0, &fault.Error{Reason: fault.Conflict, Op: "write", Subject: name, Err: errors.New("it is there already"), Hint: "choose another name"}
 	}

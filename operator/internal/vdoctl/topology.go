@@ -121,11 +121,11 @@ func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 	for _, n := range r.Nodes {
 		nodes.Row(n.Node, n.VCenter, levelsText(n.Levels), n.Host)
 	}
-	if err := nodes.Write(w); err != nil {
-		return err
-	}
 	l := &lines{w: w}
-	l.printf("")
+	if len(r.Nodes) > 0 {
+		l.err = nodes.Write(w)
+		l.printf("")
+	}
 	for _, z := range r.Zones {
 		name, stores := strings.Join(z.Tags, "/"), strings.Join(z.Datastores, ", ")
 		if name == "" {
@@ -136,7 +136,9 @@ func (o *topologyOptions) checkText(w io.Writer, r topologyReport) error {
 		}
 		l.printf("%s in %s: %s, shared datastores: %s", o.paint(bold, name), z.VCenter, command.Plural(z.Nodes, "node", "nodes"), stores)
 	}
-	l.printf("")
+	if len(r.Zones) > 0 {
+		l.printf("")
+	}
 	if l.err != nil {
 		return l.err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -81,11 +82,10 @@ func unexpected(op, subject string) error {
 }
 
 func unread(name string, err error) error {
-	f := &fault.Error{Reason: fault.Internal, Op: "read", Subject: "VsphereCloudConfig " + name, Err: err}
 	if apierrors.IsNotFound(err) {
-		f.Reason, f.Err, f.Hint = fault.NotFound, errors.New("there is none of that name"), "create it, or correct the name in the VDOConfig"
+		return render.NoVCenter("read", name)
 	}
-	return f
+	return &fault.Error{Reason: fault.Internal, Op: "read", Subject: "VsphereCloudConfig " + name, Err: err}
 }
 
 // unproven is why a vCenter is not asked: what its own check says.

@@ -3,7 +3,6 @@ package vdoconfig
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -57,10 +56,7 @@ func (g *gatherer) vcenter(ctx context.Context, name string) (vcenter, error) {
 	err := g.Client.Get(ctx, types.NamespacedName{Namespace: g.name.Namespace, Name: name}, &vcc)
 	switch {
 	case apierrors.IsNotFound(err):
-		return vcenter{held: &fault.Error{
-			Reason: fault.NotFound, Op: "find", Subject: "VsphereCloudConfig " + name, Err: fmt.Errorf("namespace %s has no VsphereCloudConfig of that name", g.name.Namespace),
-			Hint: "create it, or correct the name in the VDOConfig",
-		}}, nil
+		return vcenter{held: render.NoVCenter("find", name)}, nil
 	case err != nil:
 		return vcenter{}, err
 	}
