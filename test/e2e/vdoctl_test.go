@@ -117,7 +117,7 @@ func (l *job) fetchedAsPlanned(tag string, wish ...string) {
 	var plan struct{ Fetch []string }
 	require.NoError(l.t, json.Unmarshal([]byte(out), &plan))
 	require.Len(l.t, plan.Fetch, 3, out)
-	filled := strings.NewReplacer(" KEY ", " vdo.key ", ":TAG", ":"+tag)
+	filled := strings.NewReplacer(" KEY ", " vdo.key ", " KEY.pub", " vdo.pub", ":TAG", ":"+tag)
 	connected := *l.connected
 	connected.Env = append(slices.Clone(connected.Env), "PATH="+bin+":"+os.Getenv("PATH"))
 	for _, command := range plan.Fetch[:2] {

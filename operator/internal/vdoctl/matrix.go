@@ -85,7 +85,7 @@ func (o *matrixOptions) run(ctx context.Context, src string) error {
 	}
 	was, would, err := preview.Candidate(ctx, preview.Options{Config: cfg, Namespace: o.cluster.namespace, Now: o.now, UserAgent: "vdoctl/" + o.build.Version}, config, reference)
 	if err != nil {
-		return err
+		return asTyped(err, "REFERENCE")
 	}
 	out, err := o.follow(ctx, c, was, would)
 	if err != nil {

@@ -99,7 +99,19 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 	if err != nil {
 		return nil, err
 	}
-	return preview.Make(ctx, options, config, wish)
+	p, err := preview.Make(ctx, options, config, wish)
+	if wish.Reference != "" {
+		err = asTyped(err, "--bundle")
+	}
+	return p, err
+}
+
+// asTyped has hints about a bundle's reference name what was typed here.
+func asTyped(err error, flag string) error {
+	for _, f := range fault.All(err) {
+		f.Hint = strings.ReplaceAll(f.Hint, "spec.reference", flag)
+	}
+	return err
 }
 
 // previewing is how the operator's passes are made from here.

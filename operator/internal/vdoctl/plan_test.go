@@ -264,6 +264,7 @@ func (o *operated) refusesWhatTheOperatorRefuses() {
 		out, code := o.run("plan", "--bundle", o.repo.Reference(tag))
 		require.Equal(o.t, want.code, code, out)
 		require.Contains(o.t, out, want.says)
+		require.NotContains(o.t, out, "spec.reference", "what was typed is a flag")
 	}
 	// The operator leaves what it accepted Ready while a mirror is away: that says nothing of this one.
 	require.True(o.t, meta.IsStatusConditionTrue(o.driverBundle().Status.Conditions, v1alpha1.ConditionReady))

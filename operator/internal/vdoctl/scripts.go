@@ -48,11 +48,20 @@ func govcScript(w io.Writer, plans []usersPlan) error {
 				l.printf("govc permissions.set -principal %s -role %s -propagate=%t %s", single(p.Principal), x.Role, x.Propagate, govcObject(x))
 			}
 		}
+		if p.done() {
+			l.printf("# nothing to do")
+		}
 		for _, where := range slices.Sorted(maps.Keys(p.NotNeeded)) {
 			l.printf("# not needed: govc permissions.remove -principal %s %s", single(p.Principal), single(oneLine(literal.Replace(where))))
 		}
 	}
 	return l.err
+}
+
+// done tells whether all of a plan is there as it has to be.
+func (p *usersPlan) done() bool {
+	return !slices.ContainsFunc(p.Roles, func(r privileges.PlannedRole) bool { return r.State != privileges.Keep }) &&
+		!slices.ContainsFunc(p.Permissions, func(x privileges.PlannedPermission) bool { return x.State != privileges.Keep })
 }
 
 // govcObject names an object for govc: by its path, or by its id where govc would find others
@@ -87,6 +96,9 @@ func powercliScript(w io.Writer, plans []usersPlan) error {
 		}
 		for _, x := range p.Permissions {
 			permissionPS(l, p.Principal, x)
+		}
+		if p.done() {
+			l.printf("# nothing to do")
 		}
 		l.printf("Disconnect-VIServer -Server $vc -Confirm:$false")
 	}

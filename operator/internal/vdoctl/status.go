@@ -262,7 +262,7 @@ func removalText(c *v1alpha1.VDOConfig) string {
 // where none of them says more.
 func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
 	if observed < generation || len(conditions) == 0 {
-		r.Waiting = append(r.Waiting, waiting{object, "NotObserved", "the operator has not seen it as it is now; if that stays so: kubectl -n " + operatorNamespace + " get deployment vdo-operator"})
+		r.Waiting = append(r.Waiting, waiting{object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n " + operatorNamespace + " get deployment vdo-operator`"})
 		return
 	}
 	var ready *metav1.Condition
@@ -345,9 +345,11 @@ func (o *statusOptions) waiting(l *lines, r statusReport) {
 
 func (o *statusOptions) listed(l *lines, title string, list []waiting) {
 	l.printf("\n%s", title)
-	for _, x := range list {
+	for i, x := range list {
 		l.printf("  %s (%s)", x.Object, x.Reason)
-		l.prose("    ", "    ", x.Message)
+		if i == len(list)-1 || list[i+1].Message != x.Message {
+			l.prose("    ", "    ", x.Message)
+		}
 	}
 }
 

@@ -24,7 +24,9 @@ func (o *statusOptions) checks(l *lines, s statusReport) {
 	for i := range p.Results {
 		r := &p.Results[i]
 		l.printf("  %s %s%s: %s", o.checkWord(r.Action), r.ID, of(r), strings.ReplaceAll(r.Found, "\n", "; "))
-		l.prose(indent+"do ", indent+"   ", r.Remedy)
+		if i == len(p.Results)-1 || p.Results[i+1].Remedy != r.Remedy {
+			l.prose(indent+"do ", indent+"   ", r.Remedy)
+		}
 	}
 	if p.Omitted > 0 {
 		l.printf("  and %d more: `vdoctl preflight`", p.Omitted)

@@ -38,7 +38,7 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	case apierrors.IsForbidden(err):
 		return r.unlessForbidden(object, err)
 	case isGone(err) && r.Operator.Leader == "":
-		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: vdoctl deploy BUNDLE; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
+		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: `vdoctl deploy BUNDLE`; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
 		return nil
 	case isGone(err):
 		return nil
@@ -70,9 +70,9 @@ func (r *statusReport) deployed(d *appsv1.Deployment) {
 	r.Operator.Ready = fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, want)
 	switch {
 	case want == 0:
-		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: kubectl -n " + d.Namespace + " scale deployment " + operatorDeployment + " --replicas=1"})
+		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", "the operator is scaled to 0, and nothing below is kept up to date: `kubectl -n " + d.Namespace + " scale deployment " + operatorDeployment + " --replicas=1`"})
 	case d.Status.ReadyReplicas < want:
-		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: kubectl -n %s describe pods -l app.kubernetes.io/name=%s", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment)})
+		r.Waiting = append(r.Waiting, waiting{object, "Incomplete", fmt.Sprintf("%d of %d pods of the operator are ready: `kubectl -n %s describe pods -l app.kubernetes.io/name=%s`", d.Status.ReadyReplicas, want, d.Namespace, operatorDeployment)})
 	}
 }
 

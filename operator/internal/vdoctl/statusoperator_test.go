@@ -37,7 +37,7 @@ func TestStatusShowsTheOperator(t *testing.T) {
 	out, code := s.run("status")
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "operator  not installed in this cluster\n")
-	require.Contains(t, out, "the operator is not installed: vdoctl deploy BUNDLE")
+	require.Contains(t, out, "the operator is not installed: `vdoctl deploy BUNDLE`")
 
 	d := s.operator(0)
 	out, code = s.run("status")

@@ -141,8 +141,11 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 	return l.err
 }
 
-// block prints a text below its label, folded.
-func (l *lines) block(label, text string) { l.prose("  "+label+": ", "    ", text) }
+// block prints a text after its label, folded, and further lines below it.
+func (l *lines) block(label, text string) {
+	indent := label[:len(label)-len(strings.TrimLeft(label, " "))]
+	l.prose("  "+label+": ", "    "+indent, text)
+}
 
 // shortBundle is REPOSITORY@DIGEST with as much of the digest as tells it from others.
 func shortBundle(s string) string {

@@ -86,6 +86,7 @@ spec: {vcIp: %s, port: %d, credentials: vc, thumbprint: "%s", datacenters: [site
 	out, code = run("users", "plan", "-o", "govc")
 	require.Zero(t, code, out)
 	require.NotContains(t, out, "\ngovc ", "a plan that is carried out leaves nothing to do")
+	require.Contains(t, out, "\n# nothing to do\n")
 	require.NotContains(t, out, "not needed", "it is carried out on these objects alone")
 
 	// Of VMs that come and go, on their folders.

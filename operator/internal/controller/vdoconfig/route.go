@@ -145,10 +145,17 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 	if len(vsphere) > 0 {
 		words = append(words, "--vsphere", strings.Join(slices.Compact(vsphere), ","))
 	}
+	if b.contents.MatrixSignature != nil { // the one that vdo-bundle has built in is not signed
+		words = append(words, "--matrix MATRIX")
+	}
+	push := "vdo-bundle push drivers.tar " + cmp.Or(b.source.Status.Repository, "REGISTRY/REPO") + ":TAG"
+	if b.verified {
+		push += " --key KEY.pub"
+	}
 	return []string{
 		strings.Join(append(append(words, inside(b)...), "-o lock.yaml"), " "),
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
-		"vdo-bundle push drivers.tar " + cmp.Or(b.source.Status.Repository, "REGISTRY/REPO") + ":TAG",
+		push,
 	}
 }
 

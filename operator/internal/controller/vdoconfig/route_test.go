@@ -108,6 +108,11 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		"vdo-bundle push drivers.tar mirror.site/vdo:TAG",
 	}, way.fetching(b, matrix.Minor{Major: 1, Minor: 33}))
+	b.verified, b.contents.MatrixSignature = true, []byte("theirs")
+	commands := way.fetching(b, matrix.Minor{Major: 1, Minor: 33})
+	require.Contains(t, commands[0], "--vsphere 9.0.0 --matrix MATRIX -o")
+	require.Contains(t, commands[2], "mirror.site/vdo:TAG --key KEY.pub", "the site verified what runs")
+	b.contents.MatrixSignature = nil
 	b.contents.Lock.Platforms = []image.Platform{{OS: "linux", Architecture: "amd64"}}
 	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "ghcr.example/vdo-operator:v1.2.3"}}, bundle.Release{Driver: matrix.HAProxy})
 	require.Contains(t, way.fetching(b, matrix.Minor{Major: 1, Minor: 34})[0], "--k8s 1.34 --vsphere 9.0.0 --operator ghcr.example/vdo-operator:v1.2.3 --services sip --platform linux/amd64 -o")
