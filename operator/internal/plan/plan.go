@@ -12,6 +12,8 @@
 //     release, a rebuilt bundle, a moved mirror or a setting, goes stage by stage.
 //   - Of a bundle that is not trusted nothing is applied that was not applied before, though
 //     the object be gone: it waits, and nothing is pruned for the bundle's sake.
+//   - Likewise of the release of a driver that is held, where the bundle makes it of something
+//     else than what runs, and nothing of that was begun.
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
@@ -93,7 +95,7 @@ type Input struct {
 	// is ended.
 	Begun bool
 	// Fixed are drivers whose release and its content stay as they are, and why: what the
-	// bundle changed at what is there waits.
+	// bundle makes of it otherwise waits, be it there or not.
 	Fixed map[matrix.Driver]string
 	// Unwatched is set where nobody looks for drift: what was applied as it is now is as it
 	// shall be.
@@ -271,6 +273,9 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	live := in.Live[id.Key]
 	s.Rendered, s.Content = in.sum(o.Unstructured), in.Content[o.Driver]
 	s.Cause = in.cause(s, live, known)
+	if in.Fixed[o.Driver] != "" && s.Cause == Drift && known.Rendered == s.Rendered {
+		s.Content = known.Content // what it has is of that bundle still
+	}
 	dry := in.DryRun[id.Key]
 	if err := in.Refused[id.Key]; err != nil {
 		return s.conflict(err)
@@ -283,7 +288,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		s.Action, s.Reason, s.Object = Wait, in.Untrusted, nil
 		return s
 	}
-	if why := in.Fixed[o.Driver]; why != "" && live != nil && in.rebuilt(s, known) {
+	if why := in.Fixed[o.Driver]; why != "" && (in.rebuilt(s, known) || (s.Cause == Release && in.stays(s))) {
 		s.Action, s.Reason, s.Object, s.Held = Wait, why, nil, true
 		return s
 	}

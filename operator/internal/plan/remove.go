@@ -77,6 +77,11 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = Keep, err.Error()
 		return s
 	}
+	keeps := in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver])
+	if why := in.Fixed[e.Driver]; live == nil && why != "" && keeps {
+		s.Action, s.Reason, s.Held = Wait, why, true
+		return s
+	}
 	if live == nil {
 		s.Action, s.Reason = Gone, "no longer exists"
 		return s
@@ -90,7 +95,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
-	if why := cmp.Or(in.Untrusted, in.Fixed[e.Driver]); why != "" && in.wants(e.Driver) && !sameBundle(e.Content, in.Content[e.Driver]) {
+	if why := cmp.Or(in.Untrusted, in.Fixed[e.Driver]); why != "" && keeps {
 		s.Action, s.Reason = Keep, why
 		return s
 	}

@@ -109,7 +109,8 @@ type renderer struct {
 }
 
 func (r *renderer) release(id matrix.ReleaseID) error {
-	s, err := load(r.in.Lock, r.in.Manifests, id)
+	from := r.in.origin(id.Driver)
+	s, err := load(from.Lock, from.Manifests, id)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (r *renderer) release(id matrix.ReleaseID) error {
 // and that no matrix lists, since it was before matrices did, is held to the ceiling
 // alone: what runs is repaired.
 func (r *renderer) check(s *source, id matrix.ReleaseID) error {
-	list, err := listOf(s.release, id, r.in.Matrix)
+	list, err := listOf(s.release, id, r.in.origin(id.Driver).Matrix)
 	var none *unlisted
 	switch {
 	case errors.As(err, &none) && none.differ == nil && r.in.Installed[id.Driver].Equal(id.Version):

@@ -110,6 +110,8 @@ type Input struct {
 	// Mirrored are the repositories that OpenShift's nodes are led to the mirror for; none: the
 	// operator writes nothing of the sort.
 	Mirrored mirrorset.Entries
+	// Apart are the bundles of drivers that are rendered from another one than the accepted.
+	Apart map[matrix.Driver]Origin
 	// Releases are the chosen ones, at most one for a driver.
 	Releases []matrix.ReleaseID
 	Spec     v1alpha1.VDOConfigSpec
@@ -130,6 +132,23 @@ type Input struct {
 	Canary bool
 	// Webhook is the webhook's certificate; needed where Spec.StorageProvider.Webhook is set.
 	Webhook *webhookcert.Certificate
+}
+
+// Origin is what a release is rendered from; its fields are as those of [Input].
+type Origin struct {
+	Lock       *bundle.Lock
+	Manifests  map[string][]byte
+	Matrix     *matrix.Document
+	Repository string
+	ImageNames v1alpha1.ImageNames
+}
+
+// origin is what a driver's release is rendered from.
+func (in *Input) origin(d matrix.Driver) Origin {
+	if o, apart := in.Apart[d]; apart {
+		return o
+	}
+	return Origin{Lock: in.Lock, Manifests: in.Manifests, Matrix: in.Matrix, Repository: in.Repository, ImageNames: in.ImageNames}
 }
 
 // VCenter is one vCenter and the account to use there.

@@ -79,14 +79,15 @@ func (r *renderer) pin(s *source, o *unstructured.Unstructured) error {
 
 // imageName is an image's name by its digest, in the place where the site has it.
 func (r *renderer) imageName(s *source, written string, digest image.Digest) (string, error) {
-	repository := r.in.Repository
-	if names := r.in.ImageNames; names == v1alpha1.ImageNamesPaths || names == v1alpha1.ImageNamesUpstream {
+	from := r.in.origin(s.driver)
+	repository := from.Repository
+	if names := from.ImageNames; names == v1alpha1.ImageNamesPaths || names == v1alpha1.ImageNamesUpstream {
 		ref, err := image.ParseReference(s.images[written]) // the lock has it, and its digest
 		if err != nil {
 			return "", err
 		}
 		if names == v1alpha1.ImageNamesPaths {
-			mirror, err := image.ParseReference(r.in.Repository + "@" + digest.String())
+			mirror, err := image.ParseReference(from.Repository + "@" + digest.String())
 			if err != nil {
 				return "", err
 			}

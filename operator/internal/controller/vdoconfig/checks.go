@@ -256,7 +256,7 @@ func (p *result) heldByChecks() (waiting string, held error) {
 // releaseKept tells whether a driver whose release is held back would have another one
 // without the checks, or what that is made of.
 func (p *result) releaseKept(d matrix.Driver) bool {
-	if _, there := p.site.installed[d]; !there {
+	if _, there := p.site.installed[d]; !there || p.decision.apart[d] != nil {
 		return true
 	}
 	held := func(s plan.Step) bool { return s.Driver == d && s.Held }

@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"runtime/debug"
+	"slices"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
@@ -34,30 +36,38 @@ func content(d decision) (map[matrix.Driver]string, error) {
 	if d.from == nil {
 		return all, nil
 	}
-	maker := program
-	if names := d.from.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
-		maker += " " + string(names)
-	}
-	made := sha256.Sum256([]byte(maker))
-	by, lock := hex.EncodeToString(made[:4]), d.from.contents.Lock
-	digests := map[string]string{}
-	for _, i := range lock.Images {
-		digests[i.Reference.String()] = i.Digest.String()
-	}
-	for _, r := range lock.Releases {
-		if d.version(r.Driver) != r.Version.String() {
-			continue
-		}
-		images := map[string]string{}
-		for _, ref := range r.Images {
-			images[ref] = digests[ref]
-		}
-		data, err := json.Marshal([]any{d.from.source.Status.Repository, r, images})
+	for _, id := range d.releases {
+		made, err := d.bundleOf(id.Driver).made(id)
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(data)
-		all[r.Driver] = by + "/" + hex.EncodeToString(sum[:16])
+		if made != "" {
+			all[id.Driver] = made
+		}
 	}
 	return all, nil
+}
+
+// made is the content of a release of a bundle, "" where it does not hold it.
+func (o *opened) made(id matrix.ReleaseID) (string, error) {
+	maker := program
+	if names := o.source.Spec.ImageNames; names != "" && names != v1alpha1.ImageNamesRepository {
+		maker += " " + string(names)
+	}
+	by := sha256.Sum256([]byte(maker))
+	lock := o.contents.Lock
+	i := slices.IndexFunc(lock.Releases, func(r bundle.Release) bool { return r.Driver == id.Driver && r.Version.String() == id.Version.String() })
+	if i < 0 {
+		return "", nil
+	}
+	digests, images := map[string]string{}, map[string]string{}
+	for _, i := range lock.Images {
+		digests[i.Reference.String()] = i.Digest.String()
+	}
+	for _, ref := range lock.Releases[i].Images {
+		images[ref] = digests[ref]
+	}
+	data, err := json.Marshal([]any{o.source.Status.Repository, lock.Releases[i], images})
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(by[:4]) + "/" + hex.EncodeToString(sum[:16]), err
 }

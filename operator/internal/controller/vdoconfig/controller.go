@@ -256,6 +256,9 @@ func (p *pass) install(ctx context.Context) (v1alpha1.VDOConfigSpec, error) {
 	}
 	made := s.plan(tried)
 	p.outcome.plan = &made
+	for d, why := range s.unmade(made, tried.live) {
+		p.outcome.faults = joined(p.outcome.faults, d, why)
+	}
 	p.foresee(ctx)
 	if stopped(&p.config.Spec) {
 		p.outcome.drift = p.config.Status.Drift

@@ -63,7 +63,7 @@ func (p *pass) heldBack() string {
 // released is the site without anything that holds it back.
 func (s *site) released() site {
 	free := *s
-	free.held, free.waiting, free.bundleHeld, free.unkept, free.revisions = nil, "", false, nil, revisions{}
+	free.held, free.waiting, free.bundleHeld, free.unkept, free.revisions, free.origins = nil, "", false, nil, revisions{}, nil
 	free.checks = checks{}
 	if s.checks.kept[matrix.CPI] {
 		free.spec.CloudProvider = s.config.Spec.CloudProvider

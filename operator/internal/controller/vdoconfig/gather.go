@@ -135,7 +135,10 @@ func (g *gatherer) gather(ctx context.Context) error {
 	if g.bundle != nil && g.needsLast(g.resolve()) {
 		g.last, _ = g.openLastBut(ctx, g.bundle.source) // without it, what it has is left as it is
 	}
-	return g.gatherRevisions(ctx)
+	if err := g.gatherRevisions(ctx); err != nil || g.bundle == nil {
+		return err
+	}
+	return g.gatherOrigins(ctx)
 }
 
 // inOrder are the drivers in order of installation.

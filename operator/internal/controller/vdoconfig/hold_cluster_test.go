@@ -2,15 +2,22 @@ package vdoconfig_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // images are those of the workloads of each driver.
@@ -64,4 +71,113 @@ func TestOneVCenterThatIsAwayHoldsBackItsDriverAlone(t *testing.T) {
 	w.until("the cloud provider follows", func() bool { w.ready(v); is, _ = w.images(); return is != was })
 	_, stays := w.images()
 	require.Equal(t, upgraded, stays)
+}
+
+// without is a bundle whose cloud provider has no object of a kind and name.
+func without(t *testing.T, c *bundle.Contents, kind, name string) *bundle.Contents {
+	t.Helper()
+	const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
+	all := strings.Split(string(c.Manifests[file]), "\n---\n")
+	left := slices.DeleteFunc(slices.Clone(all), func(doc string) bool {
+		return strings.Contains(doc, "kind: "+kind+"\n") && strings.Contains(doc, "\n  name: "+name+"\n")
+	})
+	require.Len(t, left, len(all)-1)
+	c.Manifests[file] = []byte(strings.Join(left, "\n---\n"))
+	for i := range c.Lock.Releases {
+		r := &c.Lock.Releases[i]
+		for j := range r.Manifests {
+			r.Manifests[j].Digest = image.DigestOf(c.Manifests[r.Path(r.Manifests[j])])
+		}
+	}
+	var err error
+	c.Matrix, err = upstream.Listed(t, c.Manifests).Marshal()
+	require.NoError(t, err)
+	return c
+}
+
+const authReader = "servicecatalog.k8s.io:apiserver-authentication-reader"
+
+// builtAnew accepts a bundle of the same releases with other images, and without a part of the
+// cloud provider, while the vCenter is away.
+func (w *world) builtAnew(v *v1alpha1.VDOConfig) (first string) {
+	w.t.Helper()
+	_, first, _ = strings.Cut(v.Status.Bundle, "@")
+	w.away("vc-one")
+	w.offer(nextDigest, strings.Fields(pair)...)
+	w.store.of[nextDigest] = without(w.t, rebuilt(w.t, strings.Fields(pair)...), "RoleBinding", authReader)
+	w.look(v)
+	return first
+}
+
+// deleted deletes an object, and waits until it is gone.
+func (w *world) deleted(o client.Object, ns, name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.Delete(context.Background(), get(w, o, ns, name)))
+	w.until("gone", func() bool { return gone(w, o, ns, name) })
+}
+
+// What is held is repaired from the bundle that it runs from, whole: what is deleted by hand, what
+// is changed by hand, and what the bundle that was built anew has no more. All else comes from that.
+func TestWhatIsHeldIsRepairedFromWhatItRunsFrom(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // a revision more is remembered
+	cpi, csi := w.images()
+	snapshots := func() string {
+		return get(w, &appsv1.Deployment{}, "kube-system", "snapshot-controller").Spec.Template.Spec.Containers[0].Image
+	}
+	was := snapshots()
+	w.builtAnew(v)
+	w.until("what is not held comes from the new bundle", func() bool { w.play(); w.look(v); return snapshots() != was })
+
+	w.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+	w.deleted(&rbacv1.RoleBinding{}, "kube-system", authReader)
+	w.deleted(&corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
+	node := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node")
+	w.change(node, func() { node.Spec.Template.Spec.Containers[0].Image = "registry.evil/image:1" })
+	for range 3 {
+		w.look(v)
+		nowCPI, nowCSI := w.images()
+		require.Equal(t, cpi, nowCPI, describe(v))
+		require.Equal(t, csi, nowCSI, describe(v))
+		get(w, &rbacv1.RoleBinding{}, "kube-system", authReader)
+		get(w, &corev1.ConfigMap{}, "vmware-system-csi", "internal-feature-states.csi.vsphere.vmware.com")
+	}
+	require.Contains(t, cond(t, v, "Resolved").Message, "no answer from vc-one")
+
+	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	w.until("all comes from the new bundle", func() bool {
+		w.ready(v)
+		nowCPI, nowCSI := w.images()
+		return nowCPI != cpi && nowCSI != csi && gone(w, &rbacv1.RoleBinding{}, "kube-system", authReader)
+	})
+}
+
+// Where the bundle that it runs from cannot be read, it is not made of another one, and it is said
+// why; nothing of it is forgotten.
+func TestWhatIsHeldIsNotMadeOfAnotherBundle(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // likewise
+	cpi, _ := w.images()
+	w.store.broken = w.builtAnew(v)
+	w.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+	w.deleted(&rbacv1.RoleBinding{}, "kube-system", authReader)
+	w.deleted(&corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager") // both have it alike
+	for range 3 {
+		w.look(v)
+		require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", ccm), describe(v))
+		require.True(t, gone(w, &rbacv1.RoleBinding{}, "kube-system", authReader), describe(v))
+		get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")
+		_, known := w.inventory(v).Get(inventory.Key{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding", Namespace: "kube-system", Name: authReader})
+		require.True(t, known)
+		said := cond(t, v, "Applied").Message
+		require.Contains(t, said, "DaemonSet kube-system/"+ccm, describe(v))
+		require.Contains(t, said, "is not made of another bundle than what runs", describe(v))
+		require.Contains(t, said, errBroken.Error(), describe(v))
+		require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
+	}
+	w.store.broken = ""
+	w.look(v)
+	is, _ := w.images()
+	require.Equal(t, cpi, is)
+	get(w, &rbacv1.RoleBinding{}, "kube-system", authReader)
 }

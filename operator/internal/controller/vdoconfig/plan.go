@@ -65,7 +65,7 @@ func (s *site) plan(in planned) plan.Plan {
 		Begun:  from != nil && !s.another(from),
 		Stages: in.Stages, Live: in.live, Refused: in.refused, DryRun: in.dry, Inventory: s.inventory,
 		Unwatched: s.config.Spec.Drift != nil && s.config.Spec.Drift.Mode == v1alpha1.DriftOff,
-		Fixed:     heldTexts(s.holds()), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
+		Fixed:     s.fixedTexts(), Held: heldParts(in.decision), Leaving: s.leaving(), Leftovers: s.leftovers(in.rendering), Others: others,
 	})
 }
 

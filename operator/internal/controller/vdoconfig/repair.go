@@ -57,7 +57,7 @@ func (s *site) render(d decision) (rendering, error) {
 	for driver, why := range first.malformed {
 		faults = joined(faults, driver, why)
 	}
-	installed := s.keeps(s.choose(d.from, err, faults))
+	installed := s.fromOrigins(s.keeps(s.choose(d.from, err, faults)))
 	remembered := s.remembered()
 	open := s.canaryOpen(s.revisions.history)
 	for _, a := range []attempt{{spec: s.spec, decision: installed, canary: open}, {spec: remembered, decision: installed, canary: open}} {
@@ -118,7 +118,10 @@ func (s *site) input(a attempt) (render.Input, error) {
 		Mirrored: s.mirrored(from),
 		Releases: a.decision.releases, Spec: a.spec, VCenters: vcenters, Cluster: s.cluster,
 		PullSecret: s.login.data, HashKey: s.hash,
-		Keep: map[matrix.Driver]bool{}, Canary: a.canary,
+		Keep: map[matrix.Driver]bool{}, Canary: a.canary, Apart: map[matrix.Driver]render.Origin{},
+	}
+	for d, o := range a.decision.apart {
+		in.Apart[d] = o.origin()
 	}
 	for _, d := range []matrix.Driver{matrix.CPI, matrix.CSI} {
 		in.Keep[d] = s.holdsBack(d, &a.spec) || slices.ContainsFunc(vCentersOf(d, &a.spec), func(n string) bool { return slices.Contains(unproven, n) })

@@ -28,9 +28,10 @@ type question struct {
 
 // decision is what shall be there.
 type decision struct {
-	made     bool               // false where nothing could be asked
-	from     *opened            // the bundle that the releases are in; nil where none was made
-	releases []matrix.ReleaseID // in order of installation, at most one a driver
+	made     bool                      // false where nothing could be asked
+	from     *opened                   // the bundle that the releases are in; nil where none was made
+	apart    map[matrix.Driver]*opened // the bundles of held drivers that come from another one
+	releases []matrix.ReleaseID        // in order of installation, at most one a driver
 	reasons  map[matrix.Driver][]string
 	fixed    bool // they are those of a revision, whatever runs and the bundle has
 	// held are drivers that are asked for and left as they are, and why.
@@ -64,11 +65,11 @@ func (s *site) resolve() decision {
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
 	if s.last == nil || !s.needsLast(d) || len(s.stranded(s.last)) > 0 {
-		return s.keeps(d)
+		return s.fromOrigins(s.keeps(d))
 	}
 	again := s.choose(s.last, fault.Join(s.hold(), d.refused, together(s.holds())), s.faults)
 	again.refused = d.refused
-	return s.keeps(again)
+	return s.fromOrigins(s.keeps(again))
 }
 
 // hold is why nothing new may be installed now, or nil.

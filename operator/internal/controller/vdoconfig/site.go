@@ -76,6 +76,9 @@ type site struct {
 	bundleHeld bool
 	// revisions are what was installed from before, and what is decided on the upgrade.
 	revisions revisions
+	// origins are where drivers come from that are held, and that the bundle makes of something
+	// else.
+	origins map[matrix.Driver]origin
 	// unkept is set where the revision in force is to stay and cannot be opened.
 	unkept  error
 	waiting string // what is not there yet, for which nobody is at fault

@@ -1,0 +1,132 @@
+package vdoconfig
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// A driver that is held (hold.go) keeps what its release is made of. Where the bundle that all
+// else is installed from has the same release made of something else, the driver is rendered
+// from that of a revision which has it as it was applied: so its repairs and its configuration
+// go on. Where there is none, what differs stays as it is, and what is missing is not made of
+// anything else.
+
+// origin is where a driver that is held comes from.
+type origin struct {
+	from *opened
+	err  error // why it is not known
+}
+
+// gatherOrigins opens what held drivers come from, where that is another bundle than is decided
+// on.
+func (g *gatherer) gatherOrigins(ctx context.Context) error {
+	d := g.resolve()
+	made, err := content(d)
+	if err != nil {
+		return err
+	}
+	for driver := range g.holds() {
+		v, bad := matrix.ParseVersion(d.version(driver))
+		if bad != nil || !g.installed[driver].Equal(v) {
+			continue
+		}
+		id := matrix.ReleaseID{Driver: driver, Version: v}
+		was := g.contentOf(id.String())
+		if _, is, _ := strings.Cut(made[driver], "/"); was == "" || was == is {
+			continue
+		}
+		if g.origins == nil {
+			g.origins = map[matrix.Driver]origin{}
+		}
+		from, err := g.originOf(ctx, id, was)
+		g.origins[driver] = origin{from, err}
+	}
+	return nil
+}
+
+// originOf opens the bundle of a revision that has a release as it was applied: the newest one,
+// of those that the operator has sealed.
+func (g *gatherer) originOf(ctx context.Context, id matrix.ReleaseID, was string) (*opened, error) {
+	why := errors.New("no revision that is remembered has it")
+	for _, rec := range slices.Backward(g.revisions.history.Records) {
+		if rec.Contents[string(id.Driver)] != was || rec.Bundle == g.bundle.reference() {
+			continue
+		}
+		o, err := g.openRevision(ctx, rec)
+		if err != nil {
+			why = err
+			continue
+		}
+		if made, err := o.made(id); err == nil && strings.HasSuffix(made, "/"+was) {
+			return o, nil
+		}
+	}
+	return nil, why
+}
+
+// fromOrigins has drivers that are held come from where they do.
+func (s *site) fromOrigins(d decision) decision {
+	for driver, o := range s.origins {
+		if o.from == nil || d.version(driver) != s.installed[driver].String() {
+			continue
+		}
+		if d.apart == nil {
+			d.apart = map[matrix.Driver]*opened{}
+		}
+		d.apart[driver] = o.from
+	}
+	return d
+}
+
+// bundleOf is the bundle that a driver comes from.
+func (d decision) bundleOf(driver matrix.Driver) *opened {
+	if o := d.apart[driver]; o != nil {
+		return o
+	}
+	return d.from
+}
+
+// origin is what a bundle's releases are rendered from.
+func (o *opened) origin() render.Origin {
+	return render.Origin{
+		Lock: o.contents.Lock, Manifests: o.contents.Manifests, Matrix: o.matrix,
+		Repository: o.source.Status.Repository, ImageNames: o.source.Spec.ImageNames,
+	}
+}
+
+// fixedTexts are why what drivers are made of stays.
+func (s *site) fixedTexts() map[matrix.Driver]string {
+	all := heldTexts(s.holds())
+	for driver, o := range s.origins {
+		if o.err != nil && all[driver] != "" {
+			all[driver] += "; what it runs from cannot be read: " + fault.Text(o.err)
+		}
+	}
+	return all
+}
+
+// unmade are the faults of drivers of which something that was applied is gone, and is not made
+// again.
+func (s *site) unmade(made plan.Plan, live plan.Live) map[matrix.Driver]error {
+	var all map[matrix.Driver]error
+	gone := map[matrix.Driver][]string{}
+	for _, step := range made.Steps {
+		if was, known := s.inventory.Get(step.Key); step.Held && live[step.Key] == nil && known && was.Release != "" {
+			gone[step.Driver] = append(gone[step.Driver], step.Key.String())
+		}
+	}
+	for driver, names := range gone {
+		all = joined(all, driver, &fault.Error{
+			Reason: fault.NotFound, Op: "repair", Subject: string(driver), Err: errors.New(few(names) + " was deleted, and is not made of another bundle than what runs: " + s.fixedTexts()[driver]),
+			Hint: "see to what holds the driver back, or have the mirror serve the bundle that it was installed from: it is made again then",
+		})
+	}
+	return all
+}
