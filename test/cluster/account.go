@@ -6,10 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,66 +25,171 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 )
 
-// OperatorNamespace is the operator's as it is shipped.
-const OperatorNamespace = "vmware-system-vdo"
+// Account is the service account of an operator, with the rights that it is shipped with.
+type Account struct {
+	namespace, name string
+	manifests       func() []deploy.Manifest
+	// asShipped are the manifests of what it may do wherever it is installed.
+	asShipped []string
+}
 
-// asShipped are the manifests of what the operator may do wherever it is installed.
-var asShipped = []string{"namespaces.yaml", "rbac.yaml"}
+var (
+	// Operator is that of the drivers.
+	Operator = Account{"vmware-system-vdo", "vdo-operator", deploy.Manifests, []string{"namespaces.yaml", "rbac.yaml"}}
+	// SIPOperator is that of SIPClusters.
+	SIPOperator = Account{"vmware-system-sip", "vdo-operator-sip", deploy.SIPManifests, []string{"sip-namespace.yaml", "sip-rbac.yaml"}}
+)
 
-// AsOperator is cfg, which is an administrator's, as the operator's service account: it may do
-// what [Grant] and [GrantIn] gave it, and no more.
-func AsOperator(cfg *rest.Config) *rest.Config {
+// Config is cfg, which is an administrator's, as the account: it may do what [Account.Grant] and
+// its like gave it, and no more.
+func (a Account) Config(cfg *rest.Config) *rest.Config {
 	as := rest.CopyConfig(cfg)
 	as.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:" + OperatorNamespace + ":vdo-operator",
-		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + OperatorNamespace, "system:authenticated"},
+		UserName: a.user(),
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"},
 	}
 	return as
 }
 
-// Grant applies install manifests, of these names, or of what the operator may do everywhere.
-func Grant(ctx context.Context, admin client.Client, manifests ...string) error {
-	if len(manifests) == 0 {
-		manifests = asShipped
+func (a Account) user() string { return "system:serviceaccount:" + a.namespace + ":" + a.name }
+
+// Within is [Account.Config], and what the API server refused of what was asked with it.
+func (a Account) Within(cfg *rest.Config) (*rest.Config, *Refused) {
+	as, refused := a.Config(cfg), &Refused{}
+	as.Wrap(func(next http.RoundTripper) http.RoundTripper { return noting{next, refused} })
+	return as, refused
+}
+
+// Refused are the requests that an account had no right to, whether or not the program told.
+type Refused struct {
+	mu  sync.Mutex
+	all []string
+}
+
+// None fails the test where there is any.
+func (r *Refused) None(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) > 0 {
+		t.Errorf("the account has no right to:\n%s", strings.Join(slices.Compact(slices.Sorted(slices.Values(r.all))), "\n"))
 	}
-	objects, err := shipped(manifests)
+}
+
+type noting struct {
+	http.RoundTripper
+	refused *Refused
+}
+
+func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := n.RoundTripper.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusForbidden {
+		n.refused.mu.Lock()
+		defer n.refused.mu.Unlock()
+		n.refused.all = append(n.refused.all, req.Method+" "+req.URL.RequestURI())
+	}
+	return resp, err
+}
+
+// Grant applies install manifests, of these names, or of what the account may do everywhere.
+func (a Account) Grant(ctx context.Context, admin client.Client, manifests ...string) error {
+	if len(manifests) == 0 {
+		manifests = a.asShipped
+	}
+	objects, err := a.shipped(manifests)
 	if err != nil {
 		return err
 	}
+	return a.give(ctx, admin, objects)
+}
+
+// GrantIn makes a namespace what the account's own is: with its rights there, and with the
+// level of pods' security.
+func (a Account) GrantIn(ctx context.Context, admin client.Client, namespace string) error {
+	objects, err := a.shipped(a.asShipped)
+	if err != nil {
+		return err
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool {
+		switch {
+		case o.GetKind() == "Namespace" && o.GetName() == a.namespace:
+			o.SetName(namespace)
+		case o.GetNamespace() == a.namespace && strings.HasPrefix(o.GetKind(), "Role"):
+			o.SetNamespace(namespace)
+		default:
+			return true
+		}
+		return false
+	})
+	return a.give(ctx, admin, objects)
+}
+
+// Bind gives the account a ClusterRole of its manifests in a namespace.
+func (a Account) Bind(ctx context.Context, admin client.Client, role, namespace string) error {
+	objects, err := a.shipped(a.asShipped)
+	if err != nil {
+		return err
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "ClusterRole" || o.GetName() != role })
+	return a.give(ctx, admin, append(objects, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": rbacv1.SchemeGroupVersion.String(), "kind": "RoleBinding",
+		"metadata": map[string]any{"namespace": namespace, "name": role},
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "ClusterRole", "name": role},
+		"subjects": []any{map[string]any{"kind": rbacv1.ServiceAccountKind, "namespace": a.namespace, "name": a.name}},
+	}}))
+}
+
+// give applies manifests, and waits until the API server, which watches its rights, knows those
+// that they give.
+func (a Account) give(ctx context.Context, admin client.Client, objects []*unstructured.Unstructured) error {
+	roles := map[string]*unstructured.Unstructured{}
 	for _, o := range objects {
 		if err := apply(ctx, admin, o); err != nil {
 			return err
+		}
+		if strings.HasSuffix(o.GetKind(), "Role") {
+			roles[o.GetKind()+o.GetNamespace()+"/"+o.GetName()] = o
+		}
+	}
+	for _, o := range objects {
+		if !strings.HasSuffix(o.GetKind(), "RoleBinding") {
+			continue
+		}
+		var binding rbacv1.RoleBinding // or a ClusterRoleBinding, which has the same fields
+		var role rbacv1.ClusterRole
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding); err != nil {
+			return err
+		}
+		of := binding.RoleRef.Kind + "/" + binding.RoleRef.Name
+		if binding.RoleRef.Kind == "Role" {
+			of = "Role" + binding.Namespace + "/" + binding.RoleRef.Name
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(roles[of].Object, &role); err != nil {
+			return err
+		}
+		if err := a.await(ctx, admin, o.GetNamespace(), role.Rules[0]); err != nil {
+			return fmt.Errorf("wait for %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// GrantIn makes a namespace what the operator's own is: with its rights there, and with the
-// level of pods' security.
-func GrantIn(ctx context.Context, admin client.Client, namespace string) error {
-	objects, err := shipped(asShipped)
-	if err != nil {
-		return err
+// await waits until the account has the first right of a rule.
+func (a Account) await(ctx context.Context, admin client.Client, namespace string, rule rbacv1.PolicyRule) error {
+	right := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+	if len(rule.ResourceNames) > 0 {
+		right.Name = rule.ResourceNames[0]
 	}
-	for _, o := range objects {
-		switch {
-		case o.GetKind() == "Namespace" && o.GetName() == OperatorNamespace:
-			o.SetName(namespace)
-		case o.GetNamespace() == OperatorNamespace && strings.HasPrefix(o.GetKind(), "Role"):
-			o.SetNamespace(namespace)
-		default:
-			continue
-		}
-		if err := apply(ctx, admin, o); err != nil {
-			return err
-		}
-	}
-	return nil
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: a.user(), ResourceAttributes: &right}}
+		err := admin.Create(ctx, review)
+		return review.Status.Allowed, err
+	})
 }
 
 // Revoke deletes what manifests of these names give.
-func Revoke(ctx context.Context, admin client.Client, manifests ...string) error {
-	objects, err := shipped(manifests)
+func (a Account) Revoke(ctx context.Context, admin client.Client, manifests ...string) error {
+	objects, err := a.shipped(manifests)
 	if err != nil {
 		return err
 	}
@@ -97,9 +210,9 @@ func apply(ctx context.Context, admin client.Client, o *unstructured.Unstructure
 }
 
 // shipped are the objects of install manifests.
-func shipped(manifests []string) ([]*unstructured.Unstructured, error) {
+func (a Account) shipped(manifests []string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, m := range deploy.Manifests() {
+	for _, m := range a.manifests() {
 		if !slices.Contains(manifests, m.Name) {
 			continue
 		}

@@ -243,7 +243,7 @@ func (c *Cluster) apiServer(port int) ([]string, probe) {
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", c.pki.path("sa.key"), "--service-account-signing-key-file", c.pki.path("sa.key"),
 		"--service-cluster-ip-range", "10.96.0.0/16",
-		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction,OwnerReferencesPermissionEnforcement",
 		"--disable-admission-plugins", disabled,
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--feature-gates", "",

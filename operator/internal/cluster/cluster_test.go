@@ -36,14 +36,33 @@ func TestMain(m *testing.M) { cluster.Main(m) }
 
 var ctx = context.Background()
 
+// start returns the cluster as the operator's account has it, an administrator's client, and a
+// namespace like the operator's own.
 func start(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
+	t.Helper()
+	cfg := cluster.Config(t)
+	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	account, refused := cluster.Operator.Within(cfg)
+	t.Cleanup(func() { refused.None(t) })
+	c, err := client.NewWithWatch(account, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	versions, err := discovery.NewDiscoveryClientForConfig(account)
+	require.NoError(t, err)
+	ns := cluster.Namespace(t, cfg)
+	require.NoError(t, cluster.Operator.Grant(t.Context(), admin))
+	require.NoError(t, cluster.Operator.GrantIn(t.Context(), admin, ns))
+	return &edge.Cluster{Client: c, Reader: c, Versions: versions}, admin, ns
+}
+
+// unbounded is start for what is about kinds and places that no driver has: the operator is an
+// administrator.
+func unbounded(t *testing.T) (*edge.Cluster, client.WithWatch, string) {
 	t.Helper()
 	cfg := cluster.Config(t)
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: clientgoscheme.Scheme})
 	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
-	require.NoError(t, err)
-	return &edge.Cluster{Client: c, Reader: c, Versions: versions}, c, cluster.Namespace(t, cfg)
+	return &edge.Cluster{Client: c, Reader: c}, c, cluster.Namespace(t, cfg)
 }
 
 func configMap(ns, name string, data map[string]any) *unstructured.Unstructured {
@@ -96,7 +115,7 @@ func TestReplacingTakesKeysOfOthersAway(t *testing.T) {
 }
 
 func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
-	c, k, ns := start(t)
+	c, k, ns := unbounded(t)
 	require.NoError(t, k.Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "svc"},
 		Spec: corev1.ServiceSpec{Selector: map[string]string{"old": "1"}, Ports: []corev1.ServicePort{{Port: 1}}}}, client.FieldOwner("kubectl-client-side-apply")))
 	wanted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"namespace": ns, "name": "svc"},
@@ -113,7 +132,7 @@ func TestTakingOverRemovesFieldsOfTheToolThatWroteThem(t *testing.T) {
 }
 
 func TestADryRunChangesNothingAndKnowsWhatCannotBeTriedYet(t *testing.T) {
-	c, k, ns := start(t)
+	c, k, ns := unbounded(t)
 	there, unplaced := configMap(ns, "dry", nil), configMap("namespace-to-come", "dry", nil)
 	bad := configMap(ns, "Not_A_Name", nil)
 	kind := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "to.come/v1", "kind": "Later", "metadata": map[string]any{"name": "x"}}}
@@ -303,15 +322,8 @@ func TestVolumesOfTheDriverAreCountedMigratedOnesToo(t *testing.T) {
 	require.Zero(t, attachments)
 }
 
-func TestOnlyAnEmptyNamespaceIsEmpty(t *testing.T) {
-	c, k, ns := start(t)
-	require.True(t, c.EmptyNamespaces(ctx, []string{ns})[ns])
-	require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vsphere-csi-cluster-id"}}))
-	require.False(t, c.EmptyNamespaces(ctx, []string{ns})[ns])
-}
-
 func TestAnswersOfTheServerAreToldApart(t *testing.T) {
-	c, k, ns := start(t)
+	c, k, ns := unbounded(t)
 	gr := schema.GroupResource{Resource: "configmaps"}
 	for name, answer := range map[string]struct {
 		err    error

@@ -124,7 +124,7 @@ func (s *site) resources(b *testing.B, key string) {
 	b.Helper()
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 	every := metav1.Duration{Duration: interval}
-	require.NoError(b, cluster.Grant(b.Context(), s))
+	require.NoError(b, cluster.Operator.Grant(b.Context(), s))
 	for _, o := range []client.Object{
 		&corev1.Secret{ObjectMeta: named("vc-creds"), StringData: map[string]string{"username": vcsim.Admin.Username, "password": vcsim.Admin.Password}},
 		&corev1.ConfigMap{ObjectMeta: named("vc-ca"), Data: map[string]string{"ca.crt": string(s.vc.CA)}},

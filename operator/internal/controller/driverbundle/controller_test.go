@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -38,9 +39,11 @@ import (
 func TestMain(m *testing.M) { cluster.Main(m) }
 
 // world is a namespace of a real cluster, a mirror that demands TLS and a login, a
-// publisher's key, and a running controller.
+// publisher's key, and a running controller: that of the operator's account, with the rights
+// that are shipped and no more. The test is an administrator.
 type world struct {
 	client.Client
+	own    *rest.Config
 	t      *testing.T
 	scheme *runtime.Scheme
 	ns     string
@@ -104,10 +107,14 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
+	own, refused := cluster.Operator.Within(cfg)
+	t.Cleanup(func() { refused.None(t) })
 	w := &world{
-		Client: c, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
+		Client: c, own: own, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
 		reg: registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic, Password: password}),
 	}
+	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
+	require.NoError(t, cluster.Operator.GrantIn(t.Context(), c, w.ns))
 	w.repo = mirror.New(t, w.reg, "vdo/drivers")
 	w.key, w.public = mirror.NewKey(t)
 	w.create(&corev1.ConfigMap{ObjectMeta: w.named(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(w.reg.CA())}})
@@ -125,7 +132,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() {
 	w.t.Helper()
 	several := true
-	mgr, err := manager.New(cluster.Config(w.t), manager.Options{
+	mgr, err := manager.New(w.own, manager.Options{
 		Scheme: w.scheme, Logger: w.log.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &several},
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},

@@ -41,7 +41,13 @@ func TestADriverBundleStaysWhileItsCompatibilityConfigMayBeThere(t *testing.T) {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	k, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
+	account, refused := cluster.Operator.Within(cfg)
+	t.Cleanup(func() { refused.None(t) })
+	own, err := client.New(account, client.Options{Scheme: scheme})
+	require.NoError(t, err)
 	ns := cluster.Namespace(t, cfg)
+	require.NoError(t, cluster.Operator.Grant(t.Context(), k))
+	require.NoError(t, cluster.Operator.GrantIn(t.Context(), k, ns))
 	c := &v1alpha1.CompatibilityConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "compat"},
 		Spec:       v1alpha1.CompatibilityConfigSpec{MatrixURL: "oci://mirror.site/vdo:1"},
@@ -49,12 +55,12 @@ func TestADriverBundleStaysWhileItsCompatibilityConfigMayBeThere(t *testing.T) {
 	require.NoError(t, k.Create(t.Context(), c))
 	key := types.NamespacedName{Namespace: ns, Name: v1alpha1.LegacyMatrixName}
 	pass := func(reader client.Reader) error {
-		r := &legacy{reader: reader, client: k}
+		r := &legacy{reader: reader, client: own}
 		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 		require.NoError(t, err)
 		return k.Get(t.Context(), key, &v1alpha1.DriverBundle{})
 	}
-	require.NoError(t, pass(k), "made")
+	require.NoError(t, pass(own), "made")
 	resource := schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "compatibilityconfigs"}
 	for name, unread := range map[string]error{
 		"forbidden":      apierrors.NewForbidden(resource, "", nil),
@@ -62,8 +68,8 @@ func TestADriverBundleStaysWhileItsCompatibilityConfigMayBeThere(t *testing.T) {
 		"no such kind":   &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: resource.Group, Kind: kindCompatibility}},
 		"none is listed": nil,
 	} {
-		require.NoError(t, pass(listing{k, unread}), name)
+		require.NoError(t, pass(listing{own, unread}), name)
 	}
 	require.NoError(t, k.Delete(t.Context(), c))
-	require.True(t, apierrors.IsNotFound(pass(k)), "its owner is known to be gone")
+	require.True(t, apierrors.IsNotFound(pass(own)), "its owner is known to be gone")
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,7 +74,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: %[2]d, end: %[2]d}, node
 func (w *world) benched() (*Reconciler, *atomic.Int64) {
 	w.Helper()
 	var calls atomic.Int64
-	cfg := rest.CopyConfig(cluster.Config(w))
+	cfg := cluster.SIPOperator.Config(cluster.Config(w))
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			calls.Add(1)
@@ -84,7 +83,7 @@ func (w *world) benched() (*Reconciler, *atomic.Int64) {
 	})
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: w.Scheme()})
 	require.NoError(w, err)
-	hosts, err := cache.New(cluster.Config(w), cache.Options{Scheme: w.Scheme(), ByObject: CacheOptions()})
+	hosts, err := cache.New(cluster.SIPOperator.Config(cluster.Config(w)), cache.Options{Scheme: w.Scheme(), ByObject: CacheOptions()})
 	require.NoError(w, err)
 	ctx, stop := context.WithCancel(context.Background())
 	w.Cleanup(stop)

@@ -40,7 +40,7 @@ func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "d")
 	w.sip("t", workers)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	require.NoError(t, w.pass(r, "t"))
 	require.Equal(t, []string{airship.Finalizer}, w.get("t").Finalizers)
 	require.Empty(t, w.claimed("t"))
@@ -56,7 +56,7 @@ func TestHostsAreLabelledWhenTheServicesAreReady(t *testing.T) {
 
 	st := w.get("t").Status
 	require.Equal(t, []int32{3, 3}, []int32{st.Wanted, st.Held})
-	require.Equal(t, airship.HostStatus{Role: "Worker", Namespace: w.system, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
+	require.Equal(t, airship.HostStatus{Role: "Worker", Namespace: w.metal, Name: "a", Addresses: []string{"10.1.1.97"}, Topology: "a", Labelled: true}, st.Hosts[0])
 	require.Len(t, st.Services, 1)
 	require.True(t, st.Services[0].Ready)
 	require.NotEmpty(t, st.Services[0].Endpoints)
@@ -76,7 +76,7 @@ func TestServicesFollowTheSpecAndAreRepaired(t *testing.T) {
 nodes: {Worker: {FLAVOR, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}}], jumpHost: [{nodePort: PORT2}]}
 `)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.edit("a", func(o *unstructured.Unstructured) {}) // nothing
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonUnschedulable, w.ready("t").Reason, "the host has two networks, and the service names none")
@@ -124,14 +124,14 @@ func TestKeysOutliveRestarts(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c")
 	w.sip("t", workers)
-	w.settle(w.operator(w), "t")
+	w.settle(w.operator(w.own), "t")
 	key := func() string {
 		var s corev1.Secret
 		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}, &s))
 		return string(s.Data["key"])
 	}
 	before := key()
-	again := w.operator(w)
+	again := w.operator(w.own)
 	again.Rand = errReader{}
 	w.breaks("a") // the services are rendered again
 	w.settle(again, "t")
@@ -153,7 +153,7 @@ nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: N}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `
 	w.sip("t", replace(spec, "N", "2"))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, "satisfied without a free host")
 
@@ -166,7 +166,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 	st := w.get("t").Status
 	require.Equal(t, []int32{3, 2}, []int32{st.Wanted, st.Held})
 	require.Equal(t, int32(1), st.Missing[0].Count)
-	require.Contains(t, st.Missing[0].Refused, airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.system + "/c"}})
+	require.Contains(t, st.Missing[0].Refused, airship.RefusedHosts{Reason: "has a consumerRef", Count: 1, Hosts: []string{w.metal + "/c"}})
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")), "what is held is served")
 
 	w.hosts("d")
@@ -182,7 +182,7 @@ func TestRetriesTakeNoMoreHosts(t *testing.T) {
 	w.hosts("a", "b", "c", "d", "e", "f", "g")
 	w.sip("t", workers)
 	for range 6 {
-		require.NoError(t, w.pass(w.operator(w), "t"))
+		require.NoError(t, w.pass(w.operator(w.own), "t"))
 	}
 	require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
 	require.Empty(t, w.labelled("t"))
@@ -198,7 +198,7 @@ nodes: {Worker: {FLAVOR, count: {active: N}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `
 	w.sip("t", replace(spec, "N", "4"))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	w.use("c")
 	w.breaks("a")
@@ -220,7 +220,7 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "x")
 	w.sip("t", workers) // one standby
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	w.breaks("b")
 	w.settle(r, "t")
@@ -229,7 +229,7 @@ func TestAFailedHostIsReplacedWhereStandbyAllows(t *testing.T) {
 	w.settle(r, "t")
 	require.Equal(t, []string{"a", "c", "x"}, names(w.labelled("t")), "nothing could take its place")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
-	require.Contains(t, w.ready("t").Message, "see status.hosts for "+w.system+"/x")
+	require.Contains(t, w.ready("t").Message, "see status.hosts for "+w.metal+"/x")
 	require.Equal(t, "power management error", w.get("t").Status.Hosts[2].Problem)
 }
 
@@ -242,7 +242,7 @@ func TestHostsThatThePredecessorLabelledAreTakenOver(t *testing.T) {
 		o.SetLabels(l)
 	})
 	w.sip("t", workers)
-	w.settle(w.operator(w), "t")
+	w.settle(w.operator(w.own), "t")
 	require.Equal(t, []string{"a", "b", "z"}, names(w.labelled("t")))
 	require.Equal(t, []string{"a", "b", "z"}, names(w.claimed("t")))
 }
@@ -252,7 +252,7 @@ func TestNoCount(t *testing.T) {
 	w := start(t)
 	w.hosts("a")
 	w.sip("t", `nodes: {ControlPlane: {FLAVOR}, Worker: {FLAVOR, count: {standby: 0}}}`)
-	w.settle(w.operator(w), "t")
+	w.settle(w.operator(w.own), "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 	require.Empty(t, w.claimed("t"))
 }
@@ -261,7 +261,7 @@ func TestDeletionLeavesNothing(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c")
 	s := w.sip("t", workers)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	w.use("a")
 	require.NotEmpty(t, w.objects())
@@ -288,19 +288,19 @@ func TestHostsWithoutData(t *testing.T) {
 	w.host(metal3.Host{Name: "b", Address: "127.0.0.1"})
 	w.host(metal3.Host{Name: "c", Address: "10.0.0.3"})
 	w.host(metal3.Host{Name: "d", Address: "10.0.0.4"})
-	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "c-bmc"}}))
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "c-bmc"}}))
 	w.host(metal3.Host{Name: "e", Address: "10.0.0.5"})
 	const spec = `
 nodes: {Worker: {FLAVOR, count: {active: N}}}
 services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {}}]}
 `
 	w.sip("t", replace(spec, "N", "2"))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")))
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 
-	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "d-network"}}))
+	require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "d-network"}}))
 	w.settle(r, "t")
 	require.Equal(t, []string{"d", "e"}, names(w.labelled("t")), "it is held")
 	require.Equal(t, []string{"d=10.0.0.4", "e=10.0.0.5"}, w.backends("t", services.JumpHost), "services lead where they led")
@@ -325,7 +325,7 @@ services: {jumpHost: [{nodePort: PORT1, nodeInterfaceId: oam, bmc: {}}]}
 func TestFaultsOfTheSpecAndTheServices(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c", "d")
-	r := w.operator(w)
+	r := w.operator(w.own)
 
 	w.sip("selector", `nodes: {Worker: {labelSelector: {matchExpressions: [{key: a, operator: Like}]}, count: {active: 1}}}`)
 	w.settle(r, "selector")

@@ -43,12 +43,15 @@ import (
 func TestMain(m *testing.M) { cluster.Main(m) }
 
 // world is an API server with hosts, and what plays the controllers that it lacks. Each
-// world has namespaces of its own and hosts of its own flavor.
+// world has namespaces of its own and hosts of its own flavor. The test is an administrator;
+// operators are the account that is shipped, with its rights and no more.
 type world struct {
 	testing.TB
 	client.WithWatch
-	ns     string // of SIPClusters
-	system string // the operator's
+	own    client.WithWatch // the operator's
+	ns     string           // of SIPClusters
+	system string           // the operator's
+	metal  string           // of hosts
 	flavor string
 	// wrong makes the double of the renderer fail for a kind.
 	wrong map[services.Kind]error
@@ -66,13 +69,26 @@ var (
 func start(t testing.TB) *world {
 	t.Helper()
 	cfg := cluster.Config(t)
-	installed.Do(func() { metal3.Install(t, cfg) })
 	scheme := runtime.NewScheme()
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), airship.AddToScheme(scheme)))
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	w := &world{TB: t, WithWatch: c, ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), wrong: map[services.Kind]error{}, now: time.Now(), port: 30000 + 20*worlds.Add(1)}
+	installed.Do(func() {
+		metal3.Install(t, cfg)
+		require.NoError(t, cluster.SIPOperator.Grant(t.Context(), c))
+	})
+	account, refused := cluster.SIPOperator.Within(cfg)
+	t.Cleanup(func() { refused.None(t) })
+	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme})
+	require.NoError(t, err)
+	w := &world{
+		TB: t, WithWatch: c, own: own, ns: cluster.Namespace(t, cfg), system: cluster.Namespace(t, cfg), metal: cluster.Namespace(t, cfg),
+		wrong: map[services.Kind]error{}, now: time.Now(), port: 30000 + 20*worlds.Add(1),
+	}
 	w.flavor = w.ns
+	require.NoError(t, cluster.SIPOperator.GrantIn(t.Context(), c, w.system))
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-hosts", w.metal))
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), c, "vdo-sip-services", w.ns))
 	return w
 }
 
@@ -109,7 +125,7 @@ func (w *world) hosts(names ...string) {
 
 func (w *world) host(h metal3.Host) {
 	w.Helper()
-	h.Namespace = w.system
+	h.Namespace = w.metal
 	if h.Labels == nil {
 		h.Labels = map[string]string{}
 	}
@@ -121,7 +137,7 @@ func (w *world) host(h metal3.Host) {
 func (w *world) bare(name string) *unstructured.Unstructured {
 	w.Helper()
 	o := hostObject(types.NamespacedName{})
-	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.system, Name: name}, o))
+	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: name}, o))
 	return o
 }
 
@@ -228,7 +244,7 @@ func (w *world) settle(r *Reconciler, name string) {
 func (w *world) state() string {
 	var out strings.Builder
 	for _, list := range []client.ObjectList{hostList(), &airship.SIPClusterList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &corev1.SecretList{}} {
-		for _, ns := range []string{w.ns, w.system} {
+		for _, ns := range []string{w.ns, w.system, w.metal} {
 			require.NoError(w, w.List(w.Context(), list, client.InNamespace(ns)))
 			require.NoError(w, meta.EachListItem(list, func(o runtime.Object) error {
 				a, err := meta.Accessor(o)
@@ -298,7 +314,7 @@ func (w *world) claimed(name string) map[string]string {
 
 func (w *world) of(role func(*unstructured.Unstructured) string) map[string]string {
 	list := hostList()
-	require.NoError(w, w.List(w.Context(), list, client.InNamespace(w.system)))
+	require.NoError(w, w.List(w.Context(), list, client.InNamespace(w.metal)))
 	out := map[string]string{}
 	for i := range list.Items {
 		if r := role(&list.Items[i]); r != "" {

@@ -15,24 +15,27 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 )
 
 // Who may write ConfigMaps in the operator's namespace has nothing deleted by naming it in a
 // record: neither what is not labelled as the SIPCluster's, nor what is in another namespace.
 func TestAForgedRecordHasNothingOfOthersDeleted(t *testing.T) {
 	w := start(t)
+	other := cluster.Namespace(t, cluster.Config(t)) // where the operator may delete as well
+	require.NoError(t, cluster.SIPOperator.Bind(t.Context(), w, "vdo-sip-services", other))
 	w.hosts("a")
 	sip := w.sip("t", `
 nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 	labels := map[string]string{"app.kubernetes.io/managed-by": "vdo-operator", airship.LabelClusterNamespace: w.ns, airship.LabelClusterName: "t"}
 	victims := []*corev1.Secret{
 		{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "victim"}},
-		{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "elsewhere", Labels: labels}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "elsewhere", Labels: labels}},
 	}
 	for _, o := range victims {
 		require.NoError(t, w.Create(t.Context(), o))
@@ -60,7 +63,7 @@ func TestALabelThatSomebodyChangesIsPutBack(t *testing.T) {
 nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 1}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason)
 	var all appsv1.DeploymentList

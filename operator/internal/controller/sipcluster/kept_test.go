@@ -28,7 +28,7 @@ nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: N}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam, clusterIP: "ADDRESS"}]}
 `
 	w.sip("t", replace(replace(one, "N", "3"), "ADDRESS", ""))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	key := types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}
 	var s corev1.Service
@@ -80,7 +80,7 @@ func (b bundleOf) Open(context.Context) (services.Images, []byte, error) {
 func TestServicesKeepImageAndLogin(t *testing.T) {
 	w := start(t)
 	w.sip("t", `services: {jumpHost: [{nodePort: PORT1}, {nodePort: PORT2, image: "mirror.site/services:other"}]}`)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	r.Render, r.Rand = services.Render, rand.Reader
 	login := []byte(`{"auths":{"m":{"auth":"eA=="}}}`)
 	r.Bundles = bundleOf{login: login}
@@ -121,7 +121,7 @@ func TestBackendsOutliveNetworkData(t *testing.T) {
 	w.hosts("a", "b", "c")
 	w.sip("t", workers)
 	operator := func() *Reconciler {
-		r := w.operator(w)
+		r := w.operator(w.own)
 		r.Render, r.Rand = services.Render, rand.Reader
 		return r
 	}
@@ -143,7 +143,7 @@ func TestBackendsOutliveNetworkData(t *testing.T) {
 		require.Equal(t, generation, nowGeneration)
 	}
 	for _, h := range []string{"a", "b", "c"} {
-		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: h + "-network"}}))
 	}
 	w.settle(operator(), "t")
 	same()

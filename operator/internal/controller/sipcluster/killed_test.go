@@ -52,7 +52,7 @@ services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, node
 			w.begin(s)
 			switch {
 			case lived[s.name] > 0:
-				w.settle(w.operator(w), "t")
+				w.settle(w.operator(w.own), "t")
 			case w.killOnce(n):
 				lived[s.name] = n
 			}
@@ -120,7 +120,7 @@ func (w *world) killOnce(n int) (lived bool) {
 		}
 	}
 	lived = alive()
-	w.settle(w.operator(w), "t")
+	w.settle(w.operator(w.own), "t")
 	return lived
 }
 
@@ -197,7 +197,7 @@ func (w *world) killed(n int) (c client.WithWatch, done func() bool) {
 		}
 		return err
 	}
-	return interceptor.NewClient(w.WithWatch, interceptor.Funcs{
+	return interceptor.NewClient(w.own, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if err := alive(); err != nil {
 				return err
@@ -259,7 +259,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 	watch := w.watchHolders()
 	var group sync.WaitGroup
 	for range 3 { // three operators, each over all of them
-		r := w.operator(w)
+		r := w.operator(w.own)
 		for i := range clusters {
 			group.Go(func() {
 				for range 15 {
@@ -275,7 +275,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 	held := 0
 	for i := range clusters {
 		name := fmt.Sprintf("t%d", i)
-		w.settle(w.operator(w), name)
+		w.settle(w.operator(w.own), name)
 		claimed := w.claimed(name)
 		require.LessOrEqual(t, len(claimed), each)
 		require.Equal(t, claimed, w.labelled(name))
@@ -288,7 +288,7 @@ func TestManyAtOnceNeverShareAHost(t *testing.T) {
 // could do: nobody gives any back.
 func (w *world) watchHolders() (end func()) {
 	w.Helper()
-	events, err := w.Watch(w.Context(), hostList(), client.InNamespace(w.system))
+	events, err := w.Watch(w.Context(), hostList(), client.InNamespace(w.metal))
 	require.NoError(w, err)
 	done := make(chan struct{})
 	go func() {

@@ -107,7 +107,7 @@ services:
 			oam, pxe := config(0), config(1)
 			require.Contains(t, oam, "10.1.1.97")
 			require.Contains(t, pxe, "172.30.0.1")
-			require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: "a-network"}}))
+			require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: "a-network"}}))
 			w.settle(r, "t")
 			for range 2 {
 				c.lose(w)
@@ -244,7 +244,7 @@ func TestASealOfTheVersionBeforeIsTakenOver(t *testing.T) {
 	s.Status.Inventory.Epoch = ""
 	require.NoError(t, w.Status().Update(t.Context(), s))
 	for _, h := range []string{"a", "b"} {
-		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: h + "-network"}}))
 	}
 	r := w.withoutBundle()
 	w.settle(r, "t")

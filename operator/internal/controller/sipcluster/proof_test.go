@@ -46,7 +46,7 @@ services:
   jumpHost: [{nodePort: PORT2, nodeInterfaceId: oam, bmc: {}}]
 `
 	w.sip("t", replace(spec, "N", "3"))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	r.Render, r.Rand = services.Render, rand.Reader
 	jump, balancer := services.Name("t", services.JumpHost, 0), services.Name("t", services.LoadBalancerWorker, 0)
 	answer, asked := "", errors.New("no route to host")
@@ -63,7 +63,7 @@ services:
 		w.settle(r, "t")
 		require.Equal(t, []string{"a", "b", "c"}, names(w.claimed("t")))
 		require.Equal(t, []string{"a", "b", "c"}, names(w.labelled("t")))
-		require.Contains(t, w.ready("t").Message, "hosts leave: "+w.system+"/c; pod "+why)
+		require.Contains(t, w.ready("t").Message, "hosts leave: "+w.metal+"/c; pod "+why)
 	}
 	stays("jump does not say which configuration is in force")
 	answer, asked = strings.Repeat("0", 64), nil

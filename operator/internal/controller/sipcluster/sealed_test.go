@@ -26,7 +26,7 @@ import (
 
 // whole is an operator with the real renderer.
 func (w *world) whole() *Reconciler {
-	r := w.operator(w)
+	r := w.operator(w.own)
 	r.Render, r.Rand = services.Render, rand.Reader
 	return r
 }
@@ -93,7 +93,7 @@ func told(r *Reconciler, reason string) string {
 func (w *world) moves(host, from, to string) {
 	w.Helper()
 	var s corev1.Secret
-	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.system, Name: host + "-network"}, &s))
+	require.NoError(w, w.Get(w.Context(), types.NamespacedName{Namespace: w.metal, Name: host + "-network"}, &s))
 	for key, data := range s.Data {
 		s.Data[key] = []byte(replace(string(data), from, to))
 	}
@@ -161,7 +161,7 @@ func TestAForgedRecordChangesNoService(t *testing.T) {
 				require.NotNil(t, w.get("t").Status.Inventory)
 			}
 			for _, h := range []string{"a", "b"} {
-				require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+				require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: h + "-network"}}))
 			}
 			same(w.whole())
 			attack(w, before, address, elsewhere)
@@ -185,7 +185,7 @@ func TestARecordOfTheVersionBeforeIsTakenOver(t *testing.T) {
 	w.settle(r, "t")
 	require.Equal(t, airship.ReasonSucceeded, w.ready("t").Reason, w.ready("t").Message)
 	for _, h := range []string{"a", "b"} {
-		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.system, Name: h + "-network"}}))
+		require.NoError(t, w.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.metal, Name: h + "-network"}}))
 	}
 	w.unseal("t")
 	w.settle(r, "t")

@@ -29,7 +29,7 @@ func (c oldCache) List(_ context.Context, list client.ObjectList, _ ...client.Li
 func (w *world) cacheOfNow() client.Reader {
 	w.Helper()
 	c := oldCache{w, hostList()}
-	require.NoError(w, w.List(w.Context(), c.hosts, client.InNamespace(w.system)))
+	require.NoError(w, w.List(w.Context(), c.hosts, client.InNamespace(w.metal)))
 	return c
 }
 
@@ -43,9 +43,9 @@ nodes: {Worker: {FLAVOR, count: {active: N}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
 `
 	w.sip("t", replace(spec, "N", "2"))
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
-	old := w.operator(w)
+	old := w.operator(w.own)
 	old.Hosts = w.cacheOfNow()
 
 	w.change("t", replace(spec, "N", "1"))
@@ -74,7 +74,7 @@ func TestNothingIsClaimedForWhatIsGone(t *testing.T) {
 	w.hosts("a")
 	const spec = `nodes: {Worker: {FLAVOR, count: {active: 1}}}`
 	s := w.sip("t", spec)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	require.NoError(t, w.pass(r, "t")) // the finalizer
 	seen := w.get("t")
 	require.NoError(t, w.Delete(t.Context(), s))

@@ -206,7 +206,7 @@ func TestNetworkDataIsNotReadForEachSIPCluster(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b", "c")
 	reads := 0
-	counting := interceptor.NewClient(w.WithWatch, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	counting := interceptor.NewClient(w.own, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if strings.HasSuffix(key.Name, "-network") {
 			reads++
 		}
@@ -266,14 +266,14 @@ func TestHostsOfOtherNamespaces(t *testing.T) {
 		require.NoError(t, unstructured.SetNestedField(o.Object, w.ns, "spec", "networkData", "namespace"))
 	})
 	w.sip("t", workers)
-	r := w.operator(w)
+	r := w.operator(w.own)
 	w.settle(r, "t")
 	require.Equal(t, []string{"c"}, names(w.claimed("t")))
 	refused := map[string][]string{}
 	for _, x := range w.get("t").Status.Missing[0].Refused {
 		for _, h := range x.Hosts {
-			if strings.HasPrefix(h, w.system+"/") {
-				refused[x.Reason] = append(refused[x.Reason], strings.TrimPrefix(h, w.system+"/"))
+			if strings.HasPrefix(h, w.metal+"/") {
+				refused[x.Reason] = append(refused[x.Reason], strings.TrimPrefix(h, w.metal+"/"))
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func TestJumpHostAndLoginAsTheyAreRendered(t *testing.T) {
 	w.put("bmc-ca", map[string]string{"ca.crt": ca})
 	w.put("node-keys", map[string]string{"id_ed25519": string(key)})
 	w.put("alice", map[string]string{"hash": string(hash)})
-	r := w.operator(w)
+	r := w.operator(w.own)
 	recorder := events.NewFakeRecorder(1000)
 	r.Render, r.Rand, r.Writer.Recorder = services.Render, rand.Reader, recorder
 	jump, auth := services.Name("t", services.JumpHost, 0), services.Name("t", services.Auth, 0)

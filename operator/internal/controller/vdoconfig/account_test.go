@@ -21,7 +21,7 @@ var granted bool
 
 func (w *world) grant() {
 	w.t.Helper()
-	require.NoError(w.t, cluster.Grant(context.Background(), w.Client))
+	require.NoError(w.t, cluster.Operator.Grant(context.Background(), w.Client))
 	granted = true
 }
 
@@ -31,17 +31,17 @@ func (w *world) here() {
 	if !granted {
 		w.grant()
 	}
-	require.NoError(w.t, cluster.GrantIn(context.Background(), w.Client, w.ns))
+	require.NoError(w.t, cluster.Operator.GrantIn(context.Background(), w.Client, w.ns))
 }
 
 // allow gives the operator the rights of a manifest that is applied where it is needed only,
 // until the test ends.
 func (w *world) allow(manifest string) {
 	w.t.Helper()
-	require.NoError(w.t, cluster.Grant(context.Background(), w.Client, manifest))
+	require.NoError(w.t, cluster.Operator.Grant(context.Background(), w.Client, manifest))
 	w.t.Cleanup(func() {
 		w.clean()
-		require.NoError(w.t, cluster.Revoke(context.Background(), w.Client, manifest))
+		require.NoError(w.t, cluster.Operator.Revoke(context.Background(), w.Client, manifest))
 	})
 }
 

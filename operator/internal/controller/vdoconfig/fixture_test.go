@@ -161,6 +161,7 @@ type world struct {
 	r             *vdoconfig.Reconciler
 	now           time.Time
 	ahead         time.Duration // of passes' clock
+	lacks         bool          // the operator lacks rights for a while
 	spoilt        bool          // what is installed cannot become what it was before hours have passed
 
 	writes int
@@ -203,9 +204,15 @@ func newWorld(t *testing.T, releases string) *world {
 		Client: c, t: t, now: time.Now(),
 		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{}, trust: trust{},
 	}
-	own, err := client.NewWithWatch(cluster.AsOperator(cfg), client.Options{Scheme: scheme})
+	account, refused := cluster.Operator.Within(cfg)
+	t.Cleanup(func() {
+		if !w.lacks {
+			refused.None(t)
+		}
+	})
+	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(cluster.AsOperator(cfg))
+	versions, err := discovery.NewDiscoveryClientForConfig(account)
 	require.NoError(t, err)
 	w.r = &vdoconfig.Reconciler{
 		Client: own, Reader: own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
@@ -288,7 +295,6 @@ func (w *world) clean() {
 		require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), o)))
 		w.until("removed", func() bool {
 			w.pass(client.ObjectKeyFromObject(o))
-			w.endNamespace("vmware-system-csi")
 			return apierrors.IsNotFound(w.Get(context.Background(), client.ObjectKeyFromObject(o), o))
 		})
 	}
@@ -296,8 +302,7 @@ func (w *world) clean() {
 }
 
 // endNamespace ends a namespace that is being deleted as the namespace controller
-// does, without the five seconds that it lets pass first. Its own work is seen in
-// TestDeletionIsRefusedWhileVolumesUseTheDriver.
+// does, without the five seconds that it lets pass first.
 func (w *world) endNamespace(name string) {
 	ctx := context.Background()
 	var ns corev1.Namespace

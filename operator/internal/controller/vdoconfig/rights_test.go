@@ -78,6 +78,7 @@ func TestWhatATenantMakesNeitherStopsAPassNorTouchesTheDrivers(t *testing.T) {
 func TestADeletedNamespaceIsNamedAndConcernsItsDriverAlone(t *testing.T) {
 	w := start(t, pair)
 	t.Cleanup(w.grant)
+	w.lacks = true
 	v := w.ready(w.config("site"))
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.Namespace{}, "", "vmware-system-csi")))
 	w.end("vmware-system-csi")
@@ -100,6 +101,7 @@ func TestADeletedNamespaceIsNamedAndConcernsItsDriverAlone(t *testing.T) {
 func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 	w := start(t, pair)
 	t.Cleanup(w.grant)
+	w.lacks = true
 	v := w.ready(w.config("site"))
 	require.NoError(t, w.Delete(context.Background(), get(w, &rbacv1.RoleBinding{}, "vmware-system-csi", "vdo-operator")))
 	require.NoError(t, w.Delete(context.Background(), get(w, &corev1.ServiceAccount{}, "kube-system", "cloud-controller-manager")))
@@ -122,6 +124,7 @@ func TestMissingRightsInOnePlaceConcernItsDriverAlone(t *testing.T) {
 func TestAMissingRightToKnowTheAPIServersIsTold(t *testing.T) {
 	w := start(t, "cpi@1.33.1")
 	t.Cleanup(w.grant)
+	w.lacks = true
 	v := w.config("site")
 	w.change(v, func() { v.Spec.StorageProvider = nil })
 	w.ready(v)

@@ -112,9 +112,11 @@ func start(t *testing.T) *world {
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	w := &world{Client: c, t: t, ns: cluster.Namespace(t, cfg), site: &site{busy: map[string]int{}}}
-	require.NoError(t, cluster.Grant(t.Context(), c))
-	require.NoError(t, cluster.GrantIn(t.Context(), c, w.ns))
-	w.stop = sync.OnceFunc(run(t, cluster.AsOperator(cfg), scheme, w.ns, w.site))
+	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
+	require.NoError(t, cluster.Operator.GrantIn(t.Context(), c, w.ns))
+	own, refused := cluster.Operator.Within(cfg)
+	t.Cleanup(func() { refused.None(t) })
+	w.stop = sync.OnceFunc(run(t, own, scheme, w.ns, w.site))
 	t.Cleanup(w.stop)
 	return w
 }
@@ -348,7 +350,7 @@ func TestARestartAsksNothingTwice(t *testing.T) {
 
 	w.stop()
 	second := &site{busy: map[string]int{}}
-	t.Cleanup(run(t, cluster.AsOperator(cluster.Config(t)), w.Scheme(), w.ns, second))
+	t.Cleanup(run(t, cluster.Operator.Config(cluster.Config(t)), w.Scheme(), w.ns, second))
 	fence := w.config("fence", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: "fence.site"})
 	require.Eventually(t, func() bool { return second.count() > 0 }, time.Minute, 20*time.Millisecond)
 	w.untilReason(fence, "Unauthorized")
