@@ -267,35 +267,3 @@ func (c *Cluster) Volumes(ctx context.Context) (volumes, attachments int, err er
 	})
 	return volumes, attachments, err
 }
-
-// EmptyNamespaces returns those of the namespaces that have nothing in them that a
-// person would miss. Where that cannot be read, a namespace is not empty.
-func (c *Cluster) EmptyNamespaces(ctx context.Context, names []string) map[string]bool {
-	empty := map[string]bool{}
-	for _, name := range names {
-		empty[name] = c.emptyNamespace(ctx, name)
-	}
-	return empty
-}
-
-func (c *Cluster) emptyNamespace(ctx context.Context, name string) bool {
-	lists := []client.ObjectList{
-		&corev1.PodList{}, &corev1.PersistentVolumeClaimList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &corev1.ConfigMapList{},
-		&appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &appsv1.StatefulSetList{},
-	}
-	for _, list := range lists {
-		if err := c.Reader.List(ctx, list, client.InNamespace(name), client.Limit(10)); err != nil {
-			return false
-		}
-		items, err := meta.ExtractList(list)
-		if err != nil {
-			return false
-		}
-		for _, item := range items {
-			if o, err := meta.Accessor(item); err != nil || o.GetName() != "kube-root-ca.crt" {
-				return false
-			}
-		}
-	}
-	return true
-}

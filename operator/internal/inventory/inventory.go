@@ -212,8 +212,7 @@ type Entry struct {
 	// may be a Secret; "" before.
 	Rendered string `json:"rendered,omitempty"`
 	Content  string `json:"content,omitempty"`
-	// Created is set where the object was not there before: only a namespace of
-	// our own making is ever removed.
+	// Created is set where the object was not there before.
 	Created bool `json:"created,omitempty"`
 	// Unsealed is set where nothing but a record without a seal ever said that the object is
 	// the operator's, and it was not applied since: it is, where it carries the labels too. It is

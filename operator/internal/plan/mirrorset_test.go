@@ -58,7 +58,7 @@ func TestAMirrorSetGoesAfterThePods(t *testing.T) {
 	inv := inventory.Of(entries...)
 	var kinds []string
 	for len(live) > 0 {
-		wave := plan.Removal(inv, live, nil, nil, nil).NextWave()
+		wave := plan.Removal(inv, live, nil, nil).NextWave()
 		require.NotEmpty(t, wave)
 		for _, s := range wave {
 			kinds = append(kinds, s.Kind)
@@ -68,7 +68,7 @@ func TestAMirrorSetGoesAfterThePods(t *testing.T) {
 	require.Equal(t, []string{"DaemonSet", "ClusterRole", "ImageDigestMirrorSet"}, kinds)
 
 	live = plan.Live{plan.IDOf(set).Key: set, plan.IDOf(pods).Key: pods}
-	stays := plan.Removal(inv, live, nil, nil, map[matrix.Driver]plan.Leave{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
+	stays := plan.Removal(inv, live, nil, map[matrix.Driver]plan.Leave{matrix.CPI: {Action: plan.Forget, Reason: "x"}})
 	for _, s := range stays.Steps {
 		require.NotEqual(t, plan.Prune, s.Action, s)
 	}

@@ -145,22 +145,12 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 	return steps
 }
 
-// Removal plans the removal of everything in an inventory, in order. Namespaces
-// that were there before are kept, and so are those that empty does not name. What
-// becomes of drivers that leave says which stay all the same.
-func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, empty map[string]bool, leaving map[matrix.Driver]Leave) Plan {
+// Removal plans the removal of everything in an inventory, in order. What becomes of drivers
+// that leave says which stay all the same.
+func Removal(inv inventory.Inventory, live Live, refused map[inventory.Key]error, leaving map[matrix.Driver]Leave) Plan {
 	in := Input{Inventory: inv, Live: live, Refused: refused, Leaving: leaving}
 	p := Plan{Steps: in.removals(nil)}
-	for i, s := range p.Steps {
-		e, _ := inv.Get(s.Key)
-		if s.Action == Keep && s.Kind == "Namespace" && e.Created && empty[s.Name] && vouched(live[s.Key], e) {
-			p.Steps[i].Action, p.Steps[i].Reason = Prune, "was made for the drivers and is empty"
-		}
-	}
 	p.keepMirrors()
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { // namespaces last
-		return boolInt(a.Kind == "Namespace") - boolInt(b.Kind == "Namespace")
-	})
 	return p
 }
 
@@ -174,11 +164,6 @@ func (p Plan) keepMirrors() {
 			p.Steps[i].Action, p.Steps[i].Reason = Forget, "the nodes find images of pods that stay by it"
 		}
 	}
-}
-
-// vouched tells whether an entry is to be believed of an object: nil is of one that was not read.
-func vouched(live *unstructured.Unstructured, e inventory.Entry) bool {
-	return !e.Unsealed || (live != nil && Ours(live, e))
 }
 
 func boolInt(b bool) int {
@@ -204,11 +189,8 @@ func (p Plan) NextWave() []Step {
 			continue
 		}
 		w := wave(s.Kind)
-		switch {
-		case s.Kind == "Namespace":
-			w = len(order)
-		case s.Driver == matrix.CNI:
-			w += len(order) + 1
+		if s.Driver == matrix.CNI {
+			w += len(order)
 		}
 		if first < 0 {
 			first = w

@@ -40,7 +40,7 @@ func (p *pass) decommission(ctx context.Context) (left int, err error) {
 			live[key] = o
 		}
 	}
-	planned := plan.Removal(p.records.inventory, live, p.records.refused, nil, nil)
+	planned := plan.Removal(p.records.inventory, live, p.records.refused, nil)
 	var errs []error
 	for _, s := range planned.Steps {
 		switch s.Action { //nolint:exhaustive // a removal has no others

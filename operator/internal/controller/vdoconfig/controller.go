@@ -105,7 +105,6 @@ type Observer interface {
 	Volumes(ctx context.Context) (volumes, attachments int, err error)
 	// MirrorRules are where OpenShift's nodes look for images.
 	MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error)
-	EmptyNamespaces(ctx context.Context, names []string) map[string]bool
 }
 
 // Changer changes the cluster.

@@ -172,7 +172,6 @@ func TestADeletionThatIsRefusedRepairsWhatStays(t *testing.T) {
 	w.dropVolume(pv)
 	w.until("removed", func() bool {
 		w.pass(client.ObjectKeyFromObject(v))
-		w.endNamespace("vmware-system-csi")
 		return gone(w, v, w.ns, v.Name)
 	})
 	require.Empty(t, w.ours())
@@ -288,7 +287,6 @@ func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 		require.NoError(t, w.Delete(context.Background(), v))
 		w.until("removed", func() bool {
 			w.pass(client.ObjectKeyFromObject(v))
-			w.endNamespace("vmware-system-csi")
 			return gone(w, v, w.ns, v.Name)
 		})
 		require.Empty(t, w.ours())

@@ -106,7 +106,6 @@ func TestWhatIsBeingRemovedIsSaid(t *testing.T) {
 	require.True(t, said("cpi", "CPIReady"), describe(v))
 	require.Empty(t, v.Status.NodesReady)
 	w.until("the storage driver is gone", func() bool {
-		w.endNamespace("vmware-system-csi")
 		w.look(v)
 		return driver(v, "csi").Driver == ""
 	})

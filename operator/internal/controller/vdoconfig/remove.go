@@ -115,7 +115,7 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.inventory, live, refused, p.Cluster.EmptyNamespaces(ctx, namespaces(p.inventory)), retainNetwork(p.config.Spec.OnDelete))
+	removal := plan.Removal(p.inventory, live, refused, retainNetwork(p.config.Spec.OnDelete))
 	p.outcome.removal = &removal
 	wave := removal.Without(p.unseen(refused)).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
@@ -234,14 +234,4 @@ func (p *pass) mayRemove(ctx context.Context) error {
 		p.outcome.volumes = volumesFault(volumes, attachments)
 	}
 	return nil
-}
-
-func namespaces(inv inventory.Inventory) []string {
-	var names []string
-	for _, e := range inv.Entries() {
-		if e.Kind == "Namespace" && e.Created {
-			names = append(names, e.Name)
-		}
-	}
-	return names
 }
