@@ -17,8 +17,9 @@
 //
 // The Machine Config Operator makes /etc/containers/registries.conf of all such objects and
 // writes it onto every node. Sources and mirrors that are added for names with a digest are
-// taken up by a reload of CRI-O; where one is taken away, or names with a tag are led anywhere,
-// the nodes are drained first, one after the other, and by some releases rebooted.
+// taken up by a reload of CRI-O; where one is taken away, its policy is changed, or names with a
+// tag are led anywhere, the nodes are drained first, one after the other, and by some releases
+// rebooted. While two objects give one source different policies it makes nothing of any of them.
 package mirrorset
 
 import (
@@ -64,6 +65,8 @@ const (
 type Entry struct {
 	Source  string   `json:"source"`
 	Mirrors []string `json:"mirrors"`
+	// Policy of the source; "" is AllowContactingSource.
+	Policy Policy `json:"policy,omitempty"`
 }
 
 // Entries are those of one object, sorted by their sources, each once.
@@ -78,20 +81,21 @@ func Of(images []image.Reference, mirror image.Reference) (Entries, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Entry{ref.Repository(), []string{to.Repository()}})
+		all = append(all, Entry{Source: ref.Repository(), Mirrors: []string{to.Repository()}})
 	}
 	return Union(all), nil
 }
 
 // Union returns the entries of all sets as one. Of a source that several have, the mirrors of
-// the first are asked first.
+// the first are asked first, and where one of them has a policy it counts.
 func Union(sets ...Entries) Entries {
 	var all Entries
 	for _, e := range slices.Concat(sets...) {
-		i, known := slices.BinarySearchFunc(all, e.Source, func(a Entry, source string) int { return cmp.Compare(a.Source, source) })
+		i, known := all.find(e.Source)
 		if !known {
 			all = slices.Insert(all, i, Entry{Source: e.Source})
 		}
+		all[i].Policy = cmp.Or(all[i].Policy, e.Policy)
 		for _, m := range e.Mirrors {
 			if !slices.Contains(all[i].Mirrors, m) {
 				all[i].Mirrors = append(all[i].Mirrors, m)
@@ -101,7 +105,45 @@ func Union(sets ...Entries) Entries {
 	return all
 }
 
-// Object returns the object of a kind that has the entries, as JSON would be decoded.
+// Get returns the entry of a source, and whether there is one.
+func (e Entries) Get(source string) (Entry, bool) {
+	if i, known := e.find(source); known {
+		return e[i], true
+	}
+	return Entry{}, false
+}
+
+func (e Entries) find(source string) (int, bool) {
+	return slices.BinarySearchFunc(e, source, func(a Entry, source string) int { return cmp.Compare(a.Source, source) })
+}
+
+// Read returns what an object of a kind has, in its order: a source may be there more than once.
+func Read(object map[string]any, k Kind) []Entry {
+	spec, _ := object["spec"].(map[string]any)
+	list, _ := spec[k.Field].([]any)
+	var all []Entry
+	for _, item := range list {
+		entry, _ := item.(map[string]any)
+		mirrors, _ := entry["mirrors"].([]any)
+		var e Entry
+		e.Source, _ = entry["source"].(string)
+		for _, m := range mirrors {
+			if to, ok := m.(string); ok {
+				e.Mirrors = append(e.Mirrors, to)
+			}
+		}
+		if entry["mirrorSourcePolicy"] == string(NeverContactSource) {
+			e.Policy = NeverContactSource
+		}
+		if e.Source != "" {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Object returns the object of a kind that has the entries, as JSON would be decoded; the policy is
+// that of entries without one.
 func (e Entries) Object(k Kind, name string, policy Policy) map[string]any {
 	entries := make([]any, len(e))
 	for i, entry := range e {
@@ -109,7 +151,7 @@ func (e Entries) Object(k Kind, name string, policy Policy) map[string]any {
 		for n, m := range entry.Mirrors {
 			mirrors[n] = m
 		}
-		entries[i] = map[string]any{"source": entry.Source, "mirrors": mirrors, "mirrorSourcePolicy": string(policy)}
+		entries[i] = map[string]any{"source": entry.Source, "mirrors": mirrors, "mirrorSourcePolicy": string(cmp.Or(entry.Policy, policy))}
 	}
 	return map[string]any{
 		"apiVersion": k.APIVersion(), "kind": k.Kind,

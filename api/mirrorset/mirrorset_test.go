@@ -25,10 +25,10 @@ func entries(t *testing.T, mirror string, images ...string) mirrorset.Entries {
 func TestEachRepositoryIsLedToItsPlaceBelowTheMirrorOnce(t *testing.T) {
 	got := entries(t, "registry.site:5000/vdo/drivers:1", "registry.k8s.io/b:1", "host.corp:8443/c:1", "registry.k8s.io/b:2", "nginx:1", "registry.k8s.io/a/b@"+image.DigestOf(nil).String())
 	require.Equal(t, mirrorset.Entries{
-		{"docker.io/library/nginx", []string{"registry.site:5000/vdo/drivers/docker.io/library/nginx"}},
-		{"host.corp:8443/c", []string{"registry.site:5000/vdo/drivers/host.corp_8443/c"}},
-		{"registry.k8s.io/a/b", []string{"registry.site:5000/vdo/drivers/registry.k8s.io/a/b"}},
-		{"registry.k8s.io/b", []string{"registry.site:5000/vdo/drivers/registry.k8s.io/b"}},
+		{Source: "docker.io/library/nginx", Mirrors: []string{"registry.site:5000/vdo/drivers/docker.io/library/nginx"}},
+		{Source: "host.corp:8443/c", Mirrors: []string{"registry.site:5000/vdo/drivers/host.corp_8443/c"}},
+		{Source: "registry.k8s.io/a/b", Mirrors: []string{"registry.site:5000/vdo/drivers/registry.k8s.io/a/b"}},
+		{Source: "registry.k8s.io/b", Mirrors: []string{"registry.site:5000/vdo/drivers/registry.k8s.io/b"}},
 	}, got)
 	_, err := mirrorset.Of([]image.Reference{image.MustReference("[::1]:5000/a:1")}, image.MustReference("registry.site/vdo:1"))
 	require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
@@ -38,9 +38,9 @@ func TestEachRepositoryIsLedToItsPlaceBelowTheMirrorOnce(t *testing.T) {
 func TestAUnionTakesNothingAway(t *testing.T) {
 	now, was := entries(t, "new.site/v:1", "up.example/a:1", "up.example/b:1"), entries(t, "old.site/v:1", "up.example/b:1", "up.example/c:1")
 	want := mirrorset.Entries{
-		{"up.example/a", []string{"new.site/v/up.example/a"}},
-		{"up.example/b", []string{"new.site/v/up.example/b", "old.site/v/up.example/b"}},
-		{"up.example/c", []string{"old.site/v/up.example/c"}},
+		{Source: "up.example/a", Mirrors: []string{"new.site/v/up.example/a"}},
+		{Source: "up.example/b", Mirrors: []string{"new.site/v/up.example/b", "old.site/v/up.example/b"}},
+		{Source: "up.example/c", Mirrors: []string{"old.site/v/up.example/c"}},
 	}
 	got := mirrorset.Union(now, was)
 	require.Equal(t, want, got)

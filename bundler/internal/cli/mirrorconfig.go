@@ -44,6 +44,11 @@ asked of the mirror, and nothing is changed on any node.
               node and reloads CRI-O. With --tags an ImageTagMirrorSet as well: applying
               that drains and reboots the nodes, one after the other.
 
+Of the entries that a name begins with the nodes know the longest alone: where they are
+led by one of a whole host already, that one's mirrors belong into these entries too,
+for other software with images of the same repositories. On OpenShift all sets have to
+give one source the same mirrorSourcePolicy: it takes up none of them else.
+
 A login is only written where --with-login asks for it, into files with mode 0600, and
 only for containerd and k3s: CRI-O keeps logins in its global_auth_file, OpenShift in
 the cluster's pull secret.`

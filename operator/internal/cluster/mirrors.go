@@ -28,15 +28,9 @@ func (c *Cluster) MirrorRules(ctx context.Context) ([]preflight.MirrorRule, erro
 }
 
 func mirrorRules(set *unstructured.Unstructured, kind mirrorset.Kind) []preflight.MirrorRule {
-	entries, _, _ := unstructured.NestedSlice(set.Object, "spec", kind.Field)
 	var all []preflight.MirrorRule
-	for _, e := range entries {
-		entry, _ := e.(map[string]any)
-		source, _, _ := unstructured.NestedString(entry, "source")
-		mirrors, _, _ := unstructured.NestedStringSlice(entry, "mirrors")
-		if source != "" {
-			all = append(all, preflight.MirrorRule{Set: set.GetKind() + " " + set.GetName(), Source: source, Mirrors: mirrors, Tags: kind.Tags})
-		}
+	for _, e := range mirrorset.Read(set.Object, kind) {
+		all = append(all, preflight.MirrorRule{Set: set.GetKind() + " " + set.GetName(), Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy, Tags: kind.Tags})
 	}
 	return all
 }

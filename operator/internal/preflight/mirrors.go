@@ -8,6 +8,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 )
 
@@ -22,6 +23,8 @@ type Mirrors struct {
 	// Own is the set that the operator writes, "Kind name", "" where it writes none. Its Rules
 	// are as they are going to be: whether each node has taken them up is not known.
 	Own string
+	// Left are repositories that it does not lead, and why.
+	Left map[string]string
 	// Unwritten is why the operator cannot write it though it is asked to.
 	Unwritten error
 }
@@ -32,6 +35,8 @@ type MirrorRule struct {
 	Set     string // Kind name
 	Source  string // HOST[:PORT][/PATH…], or *.DOMAIN
 	Mirrors []string
+	// Policy of the source; "" is AllowContactingSource.
+	Policy mirrorset.Policy
 	// Tags is set of a rule for names with a tag: it leads no digest anywhere.
 	Tags bool
 }
@@ -47,7 +52,7 @@ func mirrorSets(s *Snapshot) []found {
 		return []found{{what: fmt.Sprintf("the bundle's repository could not be read: %v", err), action: Warn, remedy: "correct spec.reference of the DriverBundle"}}
 	}
 	users := i.users()
-	var out []found
+	out := m.disagreements(users)
 	for _, source := range slices.Sorted(maps.Keys(users)) {
 		ref, err := image.ParseReference(source)
 		if err == nil {
@@ -58,6 +63,7 @@ func mirrorSets(s *Snapshot) []found {
 		}
 		set, leads := m.lead(source)
 		if slices.Contains(leads, ref.Repository()) {
+			out = append(out, m.hidden(source, users[source])...)
 			continue
 		}
 		of := "no set has it"
@@ -67,21 +73,27 @@ func mirrorSets(s *Snapshot) []found {
 		case set != "":
 			of = set + " leads no digests"
 		}
-		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source], what: m.what(), remedy: m.remedy()})
+		out = append(out, found{object: source, of: of, action: BlockInstall, drivers: users[source], what: m.what(source), remedy: m.remedy(source)})
 	}
 	return out
 }
 
 // what is wrong with repositories that no set leads to the bundle's.
-func (m *Mirrors) what() string {
+func (m *Mirrors) what(source string) string {
 	text := "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository
+	if m.Left[source] != "" {
+		text += "; the operator does not lead them there: " + m.Left[source]
+	}
 	if m.Unwritten != nil {
 		text += "; the operator cannot lead them there: " + m.Unwritten.Error()
 	}
 	return text
 }
 
-func (m *Mirrors) remedy() string {
+func (m *Mirrors) remedy(source string) string {
+	if m.Left[source] != "" {
+		return "apply an ImageTagMirrorSet of just {} that leads where the broader one does, which drains the nodes; or lead it by a set of your own"
+	}
 	if hint := fault.HintOf(m.Unwritten); hint != "" {
 		return hint
 	}
@@ -112,32 +124,84 @@ func (i *Images) users() map[string][]matrix.Driver {
 	return all
 }
 
-// lead is where images of a repository are looked for by digest, and which sets say so. As the
-// nodes' registries.conf, which the Machine Config Operator makes of all sets, it knows one
-// entry for a source, with the mirrors of all sets that have it; of the sources that a name
+// lead is where images of a repository are looked for by digest, and which sets say so.
+func (m *Mirrors) lead(repository string) (sets string, mirrors []string) {
+	l := leading(m.Rules, repository)
+	return l.sets(), l.mirrors()
+}
+
+// led is what counts of all rules for a repository.
+type led struct {
+	repository string
+	source     string // "" where nothing leads it
+	rest       string // of the name, which follows the mirror
+	rules      []MirrorRule
+}
+
+// leading knows, as the nodes' registries.conf, which the Machine Config Operator makes of all sets,
+// one entry for a source, with the mirrors of all sets that have it; of the sources that a name
 // begins with, the longest alone counts, be it of tags; and what follows the source in the name
 // follows the mirror. An entry that has the source as its only mirror is none.
-func (m *Mirrors) lead(repository string) (sets string, mirrors []string) {
-	best, at := "", -1
-	for _, r := range m.Rules {
-		if n := covers(r.Source, repository); n >= 0 && len(r.Source) > len(best) && r.real() {
-			best, at = r.Source, n
+func leading(rules []MirrorRule, repository string) led {
+	l := led{repository: repository}
+	for _, r := range rules {
+		if n := covers(r.Source, repository); n >= 0 && len(r.Source) > len(l.source) && r.real() {
+			l.source, l.rest = r.Source, repository[n:]
 		}
 	}
-	var names []string
-	for _, r := range m.Rules {
-		if at < 0 || r.Source != best || !r.real() {
-			continue
+	for _, r := range rules {
+		if l.source != "" && r.Source == l.source && r.real() {
+			l.rules = append(l.rules, r)
 		}
-		names = append(names, r.Set)
+	}
+	return l
+}
+
+// broader tells whether the source is not the repository itself.
+func (l led) broader() bool { return l.source != "" && l.source != l.repository }
+
+func (l led) sets() string { return setsOf(l.rules) }
+
+// mirrors are those for names with a digest.
+func (l led) mirrors() []string {
+	var all []string
+	for _, r := range l.rules {
 		for _, to := range r.Mirrors {
 			if !r.Tags && to != r.Source {
-				mirrors = append(mirrors, to+repository[at:])
+				all = append(all, to+l.rest)
 			}
 		}
 	}
+	return all
+}
+
+// to is where the source is led.
+func (l led) to() string {
+	var all []string
+	for _, r := range l.rules {
+		all = append(all, r.Mirrors...)
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// tags are the sets that lead names with a tag, "" where none does.
+func (l led) tags() string {
+	return setsOf(slices.DeleteFunc(slices.Clone(l.rules), func(r MirrorRule) bool { return !r.Tags }))
+}
+
+// never tells whether the source itself is never asked.
+func (l led) never() bool {
+	return slices.ContainsFunc(l.rules, func(r MirrorRule) bool { return r.Policy == mirrorset.NeverContactSource })
+}
+
+func setsOf(rules []MirrorRule) string {
+	var names []string
+	for _, r := range rules {
+		names = append(names, r.Set)
+	}
 	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ", "), mirrors
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 func (r MirrorRule) real() bool {

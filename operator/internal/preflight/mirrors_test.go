@@ -77,7 +77,7 @@ func TestRepositoriesThatNothingLeadsToTheBundleAreNamedByDriver(t *testing.T) {
 		return all
 	}
 	require.Equal(t, map[string]string{"cpi ": "up.example/manager (no set has it)", "csi ": "up.example/driver (no set has it)", "cpi csi ": "up.example/sidecar (no set has it)"}, byDriver())
-	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet a", "up.example/driver", "m.site/vdo/up.example/driver"), rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/other")}
+	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet a", "up.example/driver", "m.site/vdo/up.example/driver", "old.site/up/driver", "m.site/other/driver"), rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/other")}
 	require.Equal(t, map[string]string{
 		"cpi ": "up.example/manager (ImageDigestMirrorSet b leads elsewhere)", "cpi csi ": "up.example/sidecar (ImageDigestMirrorSet b leads elsewhere)"}, byDriver())
 	i.Mirrors.Rules = []MirrorRule{rule("ImageDigestMirrorSet b", "up.example", "old.site/up", "m.site/vdo/up.example")}

@@ -10,7 +10,7 @@ import (
 
 // MirrorSet is the ImageDigestMirrorSet that leads OpenShift's nodes to the mirror. It says of
 // every repository what `vdo-bundle mirror-config` says: upstream is asked where the mirror has
-// nothing.
+// nothing, unless the entry has another policy.
 func MirrorSet(entries mirrorset.Entries) Object {
 	o := &unstructured.Unstructured{Object: entries.Object(mirrorset.Digests, MirrorSetName, mirrorset.AllowContactingSource)}
 	// Its release is that of its form: all of a driver's release that it depends on is in the entries.

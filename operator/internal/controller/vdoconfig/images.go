@@ -62,9 +62,12 @@ func (g *gatherer) gatherMirrors(ctx context.Context) {
 		return
 	}
 	g.mirrors = &preflight.Mirrors{Repository: g.bundle.source.Status.Repository, Bundle: g.bundle.reference()}
-	if g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx); g.mirrors.Err == nil {
+	if g.leads {
+		g.mirrors.Rules = g.sets.rules
 		g.countOwnSet(ctx, g.mirrors)
+		return
 	}
+	g.mirrors.Rules, g.mirrors.Err = g.Cluster.MirrorRules(ctx)
 }
 
 // images are those of the releases that the bundle would be installed in if no check kept

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -32,14 +33,14 @@ import (
 
 // gatherOpenShift finds out whether the operator leads the nodes, and holds everything new
 // where it is asked to and there is nothing to lead them by.
-func (g *gatherer) gatherOpenShift(context.Context) error {
+func (g *gatherer) gatherOpenShift(ctx context.Context) error {
 	if !g.config.Spec.WritesMirrorSet() {
 		return nil
 	}
 	kind := mirrorset.Digests
 	if g.leads = g.Cluster.Serves(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}); g.leads {
 		g.noteMirrorSet()
-		return nil
+		return g.gatherSets(ctx)
 	}
 	why := errors.New("the cluster is not OpenShift")
 	if g.distribution == openshift {
@@ -52,13 +53,60 @@ func (g *gatherer) gatherOpenShift(context.Context) error {
 	return nil
 }
 
+// mirrorSets are those of the cluster.
+type mirrorSets struct {
+	own           mirrorset.Entries      // that the operator's own set has
+	rules, others []preflight.MirrorRule // of all sets, and of those that are not the operator's
+}
+
+// gatherSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
+// be read the set stays as it is.
+func (g *gatherer) gatherSets(ctx context.Context) error {
+	rules, err := g.Cluster.MirrorRules(ctx)
+	if fault.ReasonOf(err) == fault.Forbidden {
+		g.leads = false
+		g.hold(err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	id := plan.IDOf(render.MirrorSet(nil).Unstructured)
+	live, _, err := g.Cluster.Read(ctx, []inventory.ID{id})
+	if err != nil {
+		return err
+	}
+	g.sets = mirrorSets{rules: rules, others: rules}
+	if set := live[id.Key]; set != nil && g.isOwn(set) {
+		g.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
+		g.sets.others = slices.DeleteFunc(slices.Clone(rules), func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() })
+	}
+	return nil
+}
+
+// isOwn tells whether the set on the cluster is the operator's: recorded as such, or, where the
+// records are lost, labelled.
+func (g *gatherer) isOwn(set *unstructured.Unstructured) bool {
+	known, recorded := g.inventory.Get(plan.IDOf(set).Key)
+	labels := set.GetLabels()
+	return (recorded && plan.Ours(set, known)) ||
+		(labels[render.LabelManagedBy] == render.ManagedBy && labels[render.LabelDriver] == string(drivers.MirrorSet))
+}
+
 // mirrored is all that the nodes are led to the mirror for with pods of a bundle, none where the
 // operator does not lead them, or pods have other names than upstream's: for the accepted bundle
 // too, so that nodes have taken it up before an upgrade to it begins, and for all that they were
-// led for before, so that a rollback finds its images and nothing is taken away.
+// led for before, so that a rollback finds its images and nothing is taken away: what is remembered
+// of it, and what the set has, of which nothing is remembered where the records are lost.
 func (s *site) mirrored(from *opened) mirrorset.Entries {
+	entries, _ := s.ownEntries(from)
+	return entries
+}
+
+// ownEntries are those, and the repositories that are left out beside others' sets, with why.
+func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[string]string) {
 	if !s.leads {
-		return nil
+		return nil, nil
 	}
 	var all []mirrorset.Entries
 	for _, b := range []*opened{s.bundle, from} {
@@ -68,9 +116,9 @@ func (s *site) mirrored(from *opened) mirrorset.Entries {
 		}
 	}
 	if len(all) == 0 {
-		return nil
+		return nil, nil
 	}
-	return mirrorset.Union(append(all, s.inventory.Memory().Mirrored)...)
+	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Was: s.inventory.Memory().Mirrored, Live: s.sets.own}.Beside(s.sets.others)
 }
 
 // mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts
@@ -131,18 +179,17 @@ func heldParts(d decision) map[matrix.Driver]string {
 // countOwnSet has the rules that nodes have by the operator's own set be those that it is going
 // to have, where it can be written; else it is noted why not.
 func (g *gatherer) countOwnSet(ctx context.Context, m *preflight.Mirrors) {
-	entries := g.mirrored(g.bundle)
-	if len(entries) == 0 {
+	entries, left := g.ownEntries(g.bundle)
+	if m.Left = left; len(entries) == 0 {
 		return
 	}
 	o := render.MirrorSet(entries)
 	if m.Unwritten = g.mayWrite(ctx, o); m.Unwritten != nil {
 		return
 	}
-	m.Own = plan.IDOf(o.Unstructured).Key.String()
-	m.Rules = slices.DeleteFunc(m.Rules, func(r preflight.MirrorRule) bool { return r.Set == m.Own })
+	m.Own, m.Rules = plan.IDOf(o.Unstructured).Key.String(), slices.Clone(g.sets.others)
 	for _, e := range entries {
-		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Source: e.Source, Mirrors: e.Mirrors})
+		m.Rules = append(m.Rules, preflight.MirrorRule{Set: m.Own, Source: e.Source, Mirrors: e.Mirrors, Policy: e.Policy})
 	}
 }
 

@@ -3,13 +3,16 @@ package vdoconfig_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/deploy"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -120,6 +123,111 @@ func TestTheOperatorLeadsTheNodesToTheMirror(t *testing.T) {
 		return gone(w, c.v, w.ns, c.v.Name)
 	})
 	require.Nil(t, c.set())
+}
+
+// granted gives the rights that lead needs, and is ready.
+func (c *cloud) granted() {
+	c.t.Helper()
+	require.NoError(c.t, cluster.Operator.Grant(c.t.Context(), c.Client, deploy.MirrorSetRights))
+	c.until("the rights are given", func() bool {
+		c.look(c.v)
+		return c.set() != nil
+	})
+	c.ready(c.v)
+}
+
+// moves has the bundle come from another repository.
+func (c *cloud) moves(to string) {
+	c.t.Helper()
+	b := get(c.world, &v1alpha1.DriverBundle{}, c.ns, "site")
+	c.change(b, func() { b.Spec.Reference = to + ":1" })
+	b = get(c.world, &v1alpha1.DriverBundle{}, c.ns, "site")
+	b.Status.Repository = to
+	c.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+}
+
+// Who deletes both records has no mirror taken away from the set: nodes would be drained.
+func TestTheSetOnlyGrowsWithoutTheRecords(t *testing.T) {
+	w, c := leading(t)
+	c.granted()
+	c.moves("other.site/vdo")
+	both := []string{"other.site/vdo/" + cloudImage, repository + "/" + cloudImage}
+	w.until("the other mirror is in it", func() bool {
+		w.play()
+		w.look(c.v)
+		return slices.Equal(leads(c.set()), both)
+	})
+	w.ready(c.v)
+	before := c.set()
+	w.dropRecords(c.v)
+	for range 3 {
+		w.look(c.v)
+		require.Equal(t, before.Object["spec"], c.set().Object["spec"], w.events.all())
+	}
+	w.ready(c.v)
+	require.Equal(t, both, mirrorsOf(w.inventory(c.v).Memory().Mirrored), "and it is remembered again")
+	c.remove(c.set())
+	w.look(c.v)
+	require.Equal(t, both, leads(c.set()))
+}
+
+func mirrorsOf(entries mirrorset.Entries) []string {
+	e, _ := entries.Get(cloudImage)
+	return e.Mirrors
+}
+
+// policy is what the set says of the cloud provider's source.
+func policy(set *unstructured.Unstructured) mirrorset.Policy {
+	e, _ := mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests)).Get(cloudImage)
+	return e.Policy
+}
+
+// Of a source that another set has the policy is that set's, since OpenShift takes up nothing of any
+// set else; where it disagrees only later, nothing is changed, for which nodes are drained, and it is
+// said.
+func TestTheSetHasThePolicyOfOthers(t *testing.T) {
+	w, c := leading(t)
+	only := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "vdo-drivers", cloudImage, repository+"/"+cloudImage)
+	set := func(to mirrorset.Policy) {
+		only.Object["spec"].(map[string]any)["imageDigestMirrors"].([]any)[0].(map[string]any)["mirrorSourcePolicy"] = string(to) //nolint:errcheck // it is as above
+	}
+	set(mirrorset.NeverContactSource)
+	w.create(only)
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), only))) })
+	c.granted()
+	require.Equal(t, mirrorset.NeverContactSource, policy(c.set()))
+
+	w.change(only, func() { set(mirrorset.AllowContactingSource) })
+	w.look(c.v)
+	require.Equal(t, "BlockInstall", cond(t, c.v, v1alpha1.ConditionPreflight).Reason, describe(c.v))
+	require.Equal(t, []string{cloudImage}, c.v.Status.Preflight.Results[0].Objects)
+	require.Contains(t, c.v.Status.Preflight.Results[0].Found, ": ImageDigestMirrorSet vdo-drivers AllowContactingSource, ImageDigestMirrorSet vdo-operator NeverContactSource")
+	require.Equal(t, mirrorset.NeverContactSource, policy(c.set()))
+
+	own := c.set()
+	w.change(own, func() {
+		entries, _, _ := unstructured.NestedSlice(own.Object, "spec", "imageDigestMirrors")
+		entries[0].(map[string]any)["mirrorSourcePolicy"] = string(mirrorset.AllowContactingSource) //nolint:errcheck // it is
+		require.NoError(t, unstructured.SetNestedSlice(own.Object, entries, "spec", "imageDigestMirrors"))
+	})
+	w.ready(c.v)
+	require.Equal(t, "Succeeded", cond(t, c.v, v1alpha1.ConditionPreflight).Reason, describe(c.v))
+	require.Empty(t, policy(c.set()), "what a person makes of it stays")
+}
+
+// What a broader set of the site says of the repositories, the operator's says too, after its own
+// mirror: other software has images there.
+func TestTheSetKeepsWhereABroaderOneLeads(t *testing.T) {
+	w, c := leading(t)
+	site := mirrorSet("config.openshift.io/v1", "ImageDigestMirrorSet", "imageDigestMirrors", "site", "registry.k8s.io", "general.site/k8s")
+	w.create(site)
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), site))) })
+	c.granted()
+	both := []string{repository + "/" + cloudImage, "general.site/k8s" + strings.TrimPrefix(cloudImage, "registry.k8s.io")}
+	require.Equal(t, both, leads(c.set()))
+	require.NoError(t, w.Delete(t.Context(), site))
+	w.look(c.v)
+	require.Equal(t, both, leads(c.set()), "nothing is taken away")
 }
 
 // A set of that name that somebody else made is left as it is. It counts as any other.

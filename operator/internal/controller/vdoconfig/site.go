@@ -52,6 +52,7 @@ type site struct {
 	vcenters map[string]vcenter
 	checks   checks
 	leads    bool               // the operator leads OpenShift's nodes to the mirror
+	sets     mirrorSets         // by which they are led, where it does
 	mirrors  *preflight.Mirrors // of OpenShift's nodes, where pods name images as upstream does
 	versions []matrix.VCenter   // of those that drivers are asked for with
 	cluster  render.Cluster

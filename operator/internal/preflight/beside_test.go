@@ -1,0 +1,109 @@
+package preflight
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/mirrorset"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// What other sets say of a source is not hidden by the operator's, nor contradicted, and nothing
+// that the set has or had is taken away.
+func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
+	const source, mirror, general = "up.example/k8s/driver", "m.site/vdo/up.example/k8s/driver", "general.site/k8s/driver"
+	is := func(policy mirrorset.Policy, mirrors ...string) mirrorset.Entries {
+		return mirrorset.Entries{{Source: source, Mirrors: mirrors, Policy: policy}}
+	}
+	as := func(r MirrorRule, policy mirrorset.Policy) MirrorRule { r.Policy = policy; return r }
+	tags := rule("ImageTagMirrorSet t", "up.example", "general.site/up")
+	tags.Tags = true
+	const never = mirrorset.NeverContactSource
+	for name, c := range map[string]struct {
+		set    OwnSet
+		others []MirrorRule
+		want   string
+	}{
+		"alone":                     {OwnSet{Wanted: is("", mirror)}, nil, mirror},
+		"a folder is led elsewhere": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"a host is, to several":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site", "two.site/x"), rule("b", "up.example", "one.site")}, mirror + " one.site/k8s/driver two.site/x/k8s/driver"},
+		"the longest counts":        {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"any host of the domain":    {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "w.site"), rule("b", "up.example", "up.example")}, mirror + " w.site/k8s/driver"},
+		"to where it is led anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "m.site/vdo/up.example")}, mirror},
+		"to itself":                 {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "*.example", "up.example")}, mirror},
+		"of just that source the nodes have both anyway": {OwnSet{Wanted: is("", mirror)}, []MirrorRule{rule("a", "up.example", "one.site"), rule("b", source, "two.site")}, mirror},
+		"it has had more":                 {OwnSet{Wanted: is("", mirror), Was: is("", "old.site"), Live: is("", "older.site", "old.site")}, nil, mirror + " old.site older.site"},
+		"another source is not asked":     {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror + " never"},
+		"nor that of a broader one":       {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example/k8s", "general.site/k8s"), never)}, mirror + " " + general + " never"},
+		"a narrower one says otherwise":   {OwnSet{Wanted: is("", mirror)}, []MirrorRule{as(rule("a", "up.example", "one.site"), never), rule("b", source, "two.site")}, mirror},
+		"an entry that is there stays":    {OwnSet{Wanted: is("", mirror), Live: is("", mirror)}, []MirrorRule{as(rule("b", source, "two.site"), never)}, mirror},
+		"as it is":                        {OwnSet{Wanted: is("", mirror), Was: is("", mirror), Live: is(never, mirror)}, []MirrorRule{rule("b", source, "two.site")}, mirror + " never"},
+		"and as it was":                   {OwnSet{Wanted: is("", mirror), Was: is(never, mirror)}, nil, mirror + " never"},
+		"names with a tag would be lost":  {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags}, "left: an entry of the operator would hide from names with a tag what ImageTagMirrorSet t says of up.example"},
+		"unless a set has just that":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("b", source, "two.site")}, mirror},
+		"or they are hidden already":      {OwnSet{Wanted: is("", mirror)}, []MirrorRule{tags, rule("a", "up.example/k8s", "general.site/k8s")}, mirror + " " + general},
+		"what is there stays in any case": {OwnSet{Wanted: is("", mirror), Was: is("", mirror)}, []MirrorRule{tags}, mirror},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries, left := c.set.Beside(c.others)
+			got := "left: " + left[source]
+			if e, there := entries.Get(source); there {
+				got = strings.Join(e.Mirrors, " ")
+				if e.Policy == never {
+					got += " never"
+				}
+			}
+			require.Equal(t, c.want, got)
+			again, _ := OwnSet{Wanted: c.set.Wanted, Was: entries, Live: entries}.Beside(c.others)
+			require.Equal(t, entries, again, "it stays as it is")
+		})
+	}
+}
+
+// Sets that lead an image to the mirror may do so at the cost of others: that is said, and what keeps
+// all of them from the nodes holds everything back.
+func TestWhatSetsHideOrContradictIsFound(t *testing.T) {
+	const driver, there = "up.example/driver", "m.site/vdo/up.example/driver"
+	i := &Images{Workloads: []render.Workload{plugin("vsphere-csi-node", "linux", "driver")},
+		Mirrors: &Mirrors{Repository: "m.site/vdo", Bundle: "m.site/vdo@" + image.DigestOf([]byte("x")).String()}}
+	found := func(rules ...MirrorRule) (all []Result) {
+		i.Mirrors.Rules = rules
+		for _, r := range CheckImages(i) {
+			if r.ID == "image-mirror-set" && r.Action != Pass {
+				all = append(all, r)
+			}
+		}
+		return all
+	}
+	as := func(r MirrorRule, tags bool, policy mirrorset.Policy) MirrorRule {
+		r.Tags, r.Policy = tags, policy
+		return r
+	}
+	own, site := rule("ImageDigestMirrorSet vdo-drivers", driver, there), rule("ImageDigestMirrorSet site", "up.example", "general.site/up")
+	require.Empty(t, found(own))
+	require.Empty(t, found(rule("ImageDigestMirrorSet vdo-drivers", driver, there, "general.site/up/driver"), site))
+
+	warned := found(own, as(site, false, mirrorset.NeverContactSource), as(rule("ImageTagMirrorSet t", "up.example", "general.site/up"), true, mirrorset.NeverContactSource))
+	require.Len(t, warned, 1)
+	require.Equal(t, Warn, warned[0].Action)
+	require.Equal(t, []string{driver}, warned[0].Objects)
+	require.Contains(t, warned[0].Found, ": ImageDigestMirrorSet vdo-drivers hides that ImageDigestMirrorSet site, ImageTagMirrorSet t leads up.example to general.site/up, "+
+		"where ImageTagMirrorSet t leads names of up.example with a tag, that ImageDigestMirrorSet site, ImageTagMirrorSet t has up.example never be asked")
+	require.Equal(t, "of up.example/driver: add to its mirrors in ImageDigestMirrorSet vdo-drivers those of up.example, with the rest of the name; "+
+		"apply an ImageTagMirrorSet of just this source, which drains the nodes; set its mirrorSourcePolicy in ImageDigestMirrorSet vdo-drivers to NeverContactSource, which drains the nodes", warned[0].Remedy)
+
+	held := found(own, rule("ImageDigestMirrorSet a", "other.example", "x.site"), as(rule("ImageTagMirrorSet b", "other.example", "x.site"), true, mirrorset.NeverContactSource))
+	require.Len(t, held, 1)
+	require.Equal(t, BlockInstall, held[0].Action)
+	require.NotEmpty(t, held[0].Drivers)
+	require.Equal(t, []string{"other.example"}, held[0].Objects)
+	require.Contains(t, held[0].Found, ": ImageDigestMirrorSet a AllowContactingSource, ImageTagMirrorSet b NeverContactSource")
+
+	i.Mirrors.Left = map[string]string{driver: "an entry would hide others"}
+	left := found()
+	require.Contains(t, left[0].Found, "; the operator does not lead them there: an entry would hide others")
+	require.Contains(t, left[0].Remedy, "apply an ImageTagMirrorSet of just up.example/driver that leads where the broader one does")
+}
