@@ -111,7 +111,7 @@ func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[str
 	var all []mirrorset.Entries
 	for _, b := range []*opened{s.bundle, from} {
 		trusted := b == from || !s.bundleHeld
-		if b != nil && trusted && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
+		if b != nil && trusted && b.unproven == "" && b.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream {
 			all = append(all, b.mirrored())
 		}
 	}
@@ -146,15 +146,18 @@ func (o *opened) mirrored() mirrorset.Entries {
 	return mirrorset.Union(all...)
 }
 
-// mirroredNow is what an inventory remembers of it after a pass: as long as there is the set.
+// mirroredNow is what an inventory remembers of it, as long as there is the set: what the set was
+// applied with, and not what a bundle would have in it that was never trusted.
 func mirroredNow(was mirrorset.Entries, r rendering, inv inventory.Inventory) mirrorset.Entries {
+	set, there := inv.Get(plan.IDOf(render.MirrorSet(nil).Unstructured).Key)
+	content, err := contentOfMirrorSet(r.mirrored)
 	switch {
-	case len(r.mirrored) > 0:
+	case !there:
+		return nil
+	case err == nil && set.Content == content:
 		return r.mirrored
-	case inv.Has(drivers.MirrorSet):
-		return was
 	}
-	return nil
+	return was
 }
 
 // contentOfMirrorSet identifies, as [content] does for drivers, what the set is made of: all of it

@@ -36,6 +36,8 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
+	forged := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
+	forged.unproven = "only the status names it"
 	odd := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "[::1]:5000/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	for name, c := range map[string]struct {
 		site site
@@ -47,6 +49,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 		"an upgrade waits":                                 {site{leads: true, bundle: accepted, inventory: remembered}, runs, []string{cpi, older, both}},
 		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, inventory: remembered}, runs, []string{cpi, older, old}},
 		"it is held, and runs":                             {site{leads: true, bundle: accepted, bundleHeld: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
+		"nothing shows that it was ever accepted":          {site{leads: true, bundle: forged}, forged, nil},
 		"pods have other names":                            {site{leads: true, bundle: other, inventory: remembered}, other, nil},
 		"pods of what runs have upstream's":                {site{leads: true, bundle: other}, runs, []string{cpi, old}},
 		"an image with no place in the mirror is left out": {site{leads: true, bundle: odd}, odd, []string{"gone.example/cpi -> new.site/vdo/gone.example/cpi"}},
@@ -61,12 +64,18 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	}
 }
 
-// What nodes were led for is remembered as long as there is the set.
+// What nodes were led for is remembered as long as there is the set, once it was applied: a bundle
+// that is not trusted any more before it is leaves nothing behind.
 func TestWhatNodesWereLedForIsRememberedWithTheSet(t *testing.T) {
 	was, now := mirrorset.Entries{{Source: "was"}}, mirrorset.Entries{{Source: "now"}}
 	id := inventory.ID{Key: inventory.Key{Group: mirrorset.Digests.Group, Kind: mirrorset.Digests.Kind, Name: render.MirrorSetName}, Version: "v1"}
-	there := inventory.Of(inventory.Entry{ID: id, Driver: drivers.MirrorSet})
-	require.Equal(t, now, mirroredNow(was, rendering{mirrored: now}, inventory.Of()))
-	require.Equal(t, was, mirroredNow(was, rendering{}, there))
-	require.Empty(t, mirroredNow(was, rendering{}, inventory.Of()))
+	applied := func(with mirrorset.Entries) inventory.Inventory {
+		content, err := contentOfMirrorSet(with)
+		require.NoError(t, err)
+		return inventory.Of(inventory.Entry{ID: id, Driver: drivers.MirrorSet, Content: content})
+	}
+	require.Equal(t, now, mirroredNow(was, rendering{mirrored: now}, applied(now)))
+	require.Equal(t, was, mirroredNow(was, rendering{mirrored: now}, applied(was)))
+	require.Equal(t, was, mirroredNow(was, rendering{}, applied(was)))
+	require.Empty(t, mirroredNow(was, rendering{mirrored: now}, inventory.Of()))
 }

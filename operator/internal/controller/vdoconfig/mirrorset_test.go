@@ -228,6 +228,16 @@ func TestTheSetKeepsWhereABroaderOneLeads(t *testing.T) {
 	require.NoError(t, w.Delete(t.Context(), site))
 	w.look(c.v)
 	require.Equal(t, both, leads(c.set()), "nothing is taken away")
+
+	// Who deletes it while it is not written, at a time of his choice, begins anew.
+	w.change(c.v, func() { c.v.Spec.OpenShift.MirrorSet = v1alpha1.MirrorSetCheck })
+	c.remove(c.set())
+	w.look(c.v)
+	w.look(c.v)
+	require.Nil(t, c.set())
+	w.change(c.v, func() { c.v.Spec.OpenShift.MirrorSet = v1alpha1.MirrorSetWrite })
+	w.ready(c.v)
+	require.Equal(t, both[:1], leads(c.set()))
 }
 
 // A set of that name that somebody else made is left as it is. It counts as any other.
