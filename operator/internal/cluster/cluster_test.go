@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -212,11 +214,11 @@ func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
 	require.NoError(t, k.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.Copy("site")}}))
 	one, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
 	require.NoError(t, err)
-	require.Equal(t, []string{ns + "/" + names.ConfigMap("site")}, one.There)
+	require.Equal(t, []string{ns + "/" + names.ConfigMap("site")}, slices.Collect(maps.Keys(one.There)))
 	require.NoError(t, c.SaveInventory(ctx, of, one.Inventory, inventory.Sealer{Key: key, Serial: 2, Known: one.There}))
 	both, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
 	require.NoError(t, err)
-	require.Equal(t, names.Both(ns, "site"), both.There)
+	require.ElementsMatch(t, names.Both(ns, "site"), slices.Collect(maps.Keys(both.There)))
 
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	err = c.SaveInventory(ctx, of, both.Inventory, inventory.Sealer{Key: key, Serial: 3, Known: both.There})
@@ -225,6 +227,57 @@ func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
 	none, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
 	require.NoError(t, err)
 	require.Empty(t, none.There)
+}
+
+// Whose record it is that came since it was read, the seal says; what was read is written over.
+func TestARecordOfTheNextOfTheNameIsNotWrittenOver(t *testing.T) {
+	c, _, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
+	object := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Secret", Name: "s"}, Version: "v1"}, Driver: matrix.CSI}
+	first, second := inventory.Proof{Key: key, UID: "first"}, inventory.Proof{Key: key, UID: "second"}
+	load := func(by inventory.Proof) inventory.Loaded {
+		loaded, err := c.LoadInventory(ctx, of, by)
+		require.NoError(t, err)
+		return loaded
+	}
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Of(object), load(first).Next(key, "first", inventory.Anchor{})))
+	paused := load(first)
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, load(second).Next(key, "second", inventory.Anchor{})), "what was read")
+	require.Equal(t, fault.Conflict, fault.ReasonOf(c.SaveInventory(ctx, of, paused.Inventory, paused.Next(key, "first", inventory.Anchor{}))))
+	require.True(t, load(second).Sealed)
+	require.Zero(t, load(second).Len())
+}
+
+// One of the Secrets that hold a key may be put back from a backup: what the status knows says
+// which of two it is.
+func TestOfTwoKeysTheOneThatIsKnownCounts(t *testing.T) {
+	c, k, ns := start(t)
+	names := []string{"seal", "seal-copy"}
+	there := func(known string) ([]byte, []string, error) { return c.KeyThere(ctx, ns, names, known) }
+	key, missing, err := there("")
+	require.NoError(t, err)
+	require.Nil(t, key)
+	require.Equal(t, names, missing)
+	require.NoError(t, c.KeepKey(ctx, ns, missing[:1], []byte("before")))
+	key, missing, err = there("")
+	require.NoError(t, err)
+	require.Equal(t, "before", string(key))
+	require.Equal(t, names[1:], missing)
+	require.NoError(t, c.KeepKey(ctx, ns, missing, []byte("now")))
+	for _, known := range []string{"before", "now"} {
+		key, missing, err = there(inventory.KeyID([]byte(known)))
+		require.NoError(t, err)
+		require.Equal(t, known, string(key))
+		require.Empty(t, missing)
+	}
+	_, _, err = there("")
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "seal and seal-copy in "+ns)
+	require.NotContains(t, err.Error(), "before")
+	require.NoError(t, k.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "seal"}}))
+	key, _, err = there("")
+	require.NoError(t, err)
+	require.Equal(t, "now", string(key))
 }
 
 // A record that somebody made immutable, with other data or with its own, is written all the same.
@@ -248,7 +301,7 @@ func TestAnImmutableRecordIsMadeAnew(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, both.Serial)
 	require.True(t, both.Whole)
-	require.Equal(t, names.Both(ns, "site"), both.There)
+	require.ElementsMatch(t, names.Both(ns, "site"), slices.Collect(maps.Keys(both.There)))
 }
 
 // What another operator writes between the look at a record and its deletion stays.

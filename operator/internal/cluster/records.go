@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,7 +37,7 @@ func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName, by
 		if client.IgnoreNotFound(err) != nil {
 			return inventory.Loaded{}, classify("read", "inventory "+key.String(), err)
 		}
-		copies = append(copies, inventory.Copy{Name: key.String(), Found: err == nil, Data: cm.Data})
+		copies = append(copies, inventory.Copy{Name: key.String(), Found: err == nil, Version: cm.ResourceVersion, Data: cm.Data})
 	}
 	return inventory.Believe(copies, by)
 }
@@ -64,12 +66,13 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 	outdated := func(why error) error {
 		return &fault.Error{Reason: fault.Conflict, Op: "write", Subject: "ConfigMap " + key.String(), Err: why}
 	}
+	version, known := by.Known[key.String()]
 	switch {
-	case apierrors.IsNotFound(err) && slices.Contains(by.Known, key.String()):
+	case apierrors.IsNotFound(err) && known:
 		return outdated(errRemoved)
 	case apierrors.IsNotFound(err):
 		err = c.createRecord(ctx, key, data)
-	case err == nil && by.Outdated(cm.Data):
+	case err == nil && (version == "" || version != cm.ResourceVersion) && by.Outdated(cm.Data):
 		return outdated(errOutdated)
 	case err == nil && cm.Immutable != nil && *cm.Immutable:
 		// who writes ConfigMaps can make it so for ever; killed in between, the other copy is there
@@ -194,21 +197,34 @@ func (c *Cluster) dropEmptied(ctx context.Context, key types.NamespacedName, key
 const KeptKey = "key"
 
 // KeyThere returns a key of the operator's own that Secrets of a namespace hold, each the same,
-// or nil, and the Secrets that it is not in.
-func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []string) (key []byte, missing []string, err error) {
+// or nil, and the Secrets that it is not in. Of several, as where one of the Secrets was put back
+// from a backup, it is the one that is known by [inventory.KeyID], and Conflict where none is.
+func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []string, known string) (key []byte, missing []string, err error) {
+	var keys [][]byte
 	for _, name := range secrets {
 		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 		if err != nil {
 			return nil, nil, err
 		}
-		switch have := data[KeptKey]; {
-		case len(have) == 0:
+		if have := data[KeptKey]; len(have) == 0 {
 			missing = append(missing, name)
-		case key == nil:
-			key = have
+		} else {
+			keys = append(keys, have)
 		}
 	}
-	return key, missing, nil
+	switch at := slices.IndexFunc(keys, func(k []byte) bool { return inventory.KeyID(k) == known }); {
+	case len(keys) == 0:
+		return nil, missing, nil
+	case at >= 0:
+		return keys[at], missing, nil
+	case !slices.ContainsFunc(keys, func(k []byte) bool { return !bytes.Equal(k, keys[0]) }):
+		return keys[0], missing, nil
+	}
+	return nil, nil, &fault.Error{
+		Reason: fault.Conflict, Op: "read", Subject: "Secrets " + strings.Join(secrets, " and ") + " in " + namespace,
+		Err:  errors.New("each has another key, and the status knows neither"),
+		Hint: "delete the one that is older, as one that was put back from a backup: the operator makes it again from the other",
+	}
 }
 
 // KeepKey makes the Secrets that a key is not in. Of two operators that make one, one fails.

@@ -10,9 +10,10 @@ import (
 
 // Copy is one of the ConfigMaps of a record, as it is on the cluster.
 type Copy struct {
-	Name  string // NAMESPACE/NAME
-	Found bool
-	Data  map[string]string
+	Name    string // NAMESPACE/NAME
+	Found   bool
+	Version string // where it is found
+	Data    map[string]string
 }
 
 // Anchor is what another resource, under another right, knows of a record: the serial of the
@@ -47,10 +48,10 @@ type Loaded struct {
 	Serial int64
 	// Epoch is the record's, the zero value of one without a good seal or of an earlier program.
 	Epoch Epoch
-	// Whole is set where both copies are the same, and There are the names of those that are
-	// there, whatever is believed of them.
+	// Whole is set where both copies are the same, and There are the versions of those that are
+	// there by their names, whatever is believed of them.
 	Whole bool
-	There []string
+	There map[string]string
 	// Later is set where a copy that is not believed bears a good seal and is not older: a later
 	// program has written it, in a form that this one does not read.
 	Later bool
@@ -62,11 +63,11 @@ type Loaded struct {
 // package comment. Where there is no record it answers an empty one. It fails with Corrupt
 // where none can be read, and with Untrusted where none that can be is the operator's.
 func Believe(copies []Copy, by Proof) (Loaded, error) {
-	b, out := believer{proof: by}, Loaded{Whole: same(copies)}
+	b, out := believer{proof: by}, Loaded{Whole: same(copies), There: map[string]string{}}
 	for _, c := range copies {
 		if c.Found {
 			b.read(c)
-			out.There = append(out.There, c.Name)
+			out.There[c.Name] = c.Version
 		}
 	}
 	if by.anchored() {

@@ -82,8 +82,9 @@
 //     installed. One whose seal is good by the key of now is believed then too. One that cannot be
 //     read is neither: nothing is done until a person has removed it.
 //
-// A record is not written where one is that is as new, nor where one is gone that was there when
-// it was read: an operator that was paused while another one led puts nothing back.
+// A record is not written where one has come since it was read that is as new, that is of an
+// epoch which is not known or of another resource of the name, nor where one is gone that was there
+// then: an operator that was paused while another one led puts nothing back.
 //
 // The operator for SIPClusters has a key of its own. Of a record of theirs only what is in the
 // SIPCluster's namespace is read, and one that is not believed, or cannot be read, counts as

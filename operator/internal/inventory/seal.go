@@ -35,9 +35,10 @@ type Sealer struct {
 	UID    string // of the resource: what had its name before was another one
 	Epoch  Epoch
 	Serial int64 // of the record that is written: higher than that of every one before
-	// Known are the ConfigMaps, NAMESPACE/NAME, that were there when the record was read. One of
-	// them that is not there now was removed by somebody else, as an operator that leads since.
-	Known []string
+	// Known are the versions of the ConfigMaps, NAMESPACE/NAME, that were there when the record
+	// was read; "" is not known. One of them that is not there now was removed by somebody else, as
+	// an operator that leads since, and of one of another version [Sealer.Outdated] says whose it is.
+	Known map[string]string
 }
 
 // Next is how the record of a resource is sealed that takes the place of one that was loaded. The
@@ -52,7 +53,11 @@ func (l Loaded) Next(key []byte, uid string, at Anchor) Sealer {
 
 // Saved is a record once it is written, to both ConfigMaps, NAMESPACE/NAME.
 func (s Sealer) Saved(inv Inventory, both []string) Loaded {
-	return Loaded{Inventory: inv, Found: true, Sealed: len(s.Key) > 0, Serial: s.Serial, Epoch: s.Epoch, Whole: true, There: both}
+	out := Loaded{Inventory: inv, Found: true, Sealed: len(s.Key) > 0, Serial: s.Serial, Epoch: s.Epoch, Whole: true, There: map[string]string{}}
+	for _, name := range both {
+		out.There[name] = ""
+	}
+	return out
 }
 
 // Data is what the ConfigMaps of a record hold.
@@ -70,15 +75,19 @@ func (s Sealer) Data(inv Inventory) map[string]string {
 	return data
 }
 
-// Outdated tells whether a ConfigMap has a record that is sealed by the same key and is as
-// new or newer than the one to write: somebody else writes, as an operator that leads since.
+// Outdated tells whether a ConfigMap that was written since the record was read has one that is
+// sealed by the same key and is as new or newer than the one to write, of an epoch that is not
+// known, or of another resource of the name: somebody else writes, as an operator that leads
+// since. What has no seal by the key is written over, and what is known to be older.
 func (s Sealer) Outdated(data map[string]string) bool {
 	there := unseal(data, Proof{Key: s.Key, Owner: s.Owner, UID: s.UID})
 	switch {
-	case !there.good, s.Epoch.ID != "" && !there.whole:
+	case !there.good, s.Epoch.ID != "" && there.Bound == "":
 		return false
+	case s.Epoch.ID != "" && !there.whole:
+		return true
 	case there.Epoch != s.Epoch.ID:
-		return s.Epoch.ID != "" && there.After == s.Epoch.ID
+		return s.Epoch.ID != "" && there.Epoch != s.Epoch.After
 	}
 	return there.Serial >= s.Serial
 }

@@ -253,7 +253,9 @@ func TestARecordOfALaterEpochIsNotWrittenOver(t *testing.T) {
 	by.Epoch, by.Serial = e2, 4
 	require.False(t, by.Outdated(later(first, "u", e1, 9)), "somebody has put it back")
 	require.False(t, by.Outdated(without(later(first, "u", e2, 9), "bound")), "likewise")
-	require.False(t, by.Outdated(later(first, "before", e2, 9)))
+	require.True(t, by.Outdated(later(first, "another", e2, 9)), "it is of another resource of the name")
+	by.Epoch = e1
+	require.True(t, by.Outdated(later(first, "u", inventory.Epoch{ID: "e3", After: "e2"}, 4)), "the records were lost twice since")
 }
 
 func FuzzBelieve(f *testing.F) {

@@ -156,9 +156,16 @@ func TestFindingsOfTheBundleReplaceThoseOfBefore(t *testing.T) {
 	require.Equal(t, "image-platform", now.Results[0].ID, "the gravest comes first")
 	require.Len(t, now.Results, maxListed)
 	require.Equal(t, 4, now.Omitted)
+	again := Merged(now, CheckImages(i))
+	require.Equal(t, 4, again.Omitted, "another pass that finds the same has the same to say")
+	require.Equal(t, now.Results, again.Results)
 	require.Equal(t, was.Passed, now.Passed)
 	require.Len(t, was.Results, maxListed, "it is not changed")
 	require.Equal(t, "vm-scsi", was.Results[0].ID)
+
+	light := Turned(CheckImages(i), &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "image-platform", Action: v1alpha1.PreflightWarn, Reason: "emulated"}}})
+	once := Merged(was, light)
+	require.Equal(t, once, Merged(once, light), "though nothing it finds is graver than what was there")
 
 	i.Nodes = nil
 	now = Merged(now, CheckImages(i))

@@ -69,20 +69,34 @@ func (l *limited) limit() {
 		at[n] = n
 	}
 	slices.SortStableFunc(at, func(a, b int) int { return cmp.Compare(all[b].gravity(), all[a].gravity()) })
-	at = decisiveFirst(all, at)
-	more := max(0, len(at)-maxListed)
-	l.Omitted += more
+	decisive, rest := decisiveFirst(all, at)
+	fit := fitting(all, decisive, rest)
+	l.Omitted += len(all) - len(fit)
 	var kept []v1alpha1.PreflightResult
-	for _, n := range at[:len(at)-more] {
+	for _, n := range fit {
 		kept = append(kept, l.Results[n])
 	}
 	l.Results = kept
 }
 
+// fitting are the first ones of an order that are listed. What the bundle lacks is found anew each
+// time, and would be counted each time: it goes before what is not decisive.
+func fitting(all []Result, decisive, rest []int) []int {
+	others := func(n int) bool { return !all[n].ID.OfBundle() }
+	kept := slices.Concat(decisive, slices.DeleteFunc(slices.Clone(rest), others))
+	for _, n := range rest {
+		if others(n) {
+			kept = append(kept, n)
+		}
+	}
+	kept = kept[:min(len(kept), maxListed)]
+	return slices.DeleteFunc(slices.Concat(decisive, rest), func(n int) bool { return !slices.Contains(kept, n) })
+}
+
 // decisiveFirst puts first what each driver is held back for, so that it is listed however
 // much else there is: what a status lists keeps back the same as all results do. The order is
 // of places in all.
-func decisiveFirst(all []Result, sorted []int) []int {
+func decisiveFirst(all []Result, sorted []int) (first, rest []int) {
 	seen := map[string]bool{}
 	decisive := func(r Result) bool {
 		if r.Action < BlockUpgrade {
@@ -99,7 +113,6 @@ func decisiveFirst(all []Result, sorted []int) []int {
 		}
 		return news
 	}
-	var first, rest []int
 	for _, n := range sorted {
 		if decisive(all[n]) {
 			first = append(first, n)
@@ -107,7 +120,7 @@ func decisiveFirst(all []Result, sorted []int) []int {
 			rest = append(rest, n)
 		}
 	}
-	return append(first, rest...)
+	return first, rest
 }
 
 func (r Result) status() v1alpha1.PreflightResult {

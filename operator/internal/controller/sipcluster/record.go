@@ -38,7 +38,7 @@ const sealKeySize = 32 // bytes
 // load reads the record. One that is somebody else's counts as lost: see [records.recover].
 func (r *records) load(ctx context.Context, p *pass) error {
 	var err error
-	if r.key, r.missing, err = p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets); err != nil {
+	if r.key, r.missing, err = p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets, anchor(p.sip).KeyID); err != nil {
 		return err
 	}
 	// Of a record without a seal only what carries the SIPCluster's labels is believed: see doubt.

@@ -130,8 +130,9 @@ type Records interface {
 	KeepRevision(ctx context.Context, of types.NamespacedName, m revision.Manifest) error
 	// DropRevisions removes all of them but those named.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
-	// KeyThere returns the key that Secrets hold, or nil, and the Secrets that it is not in.
-	KeyThere(ctx context.Context, namespace string, secrets []string) (key []byte, missing []string, err error)
+	// KeyThere returns the key that Secrets hold, or nil, and the Secrets that it is not in. Of
+	// several it is the one whose identifier is known.
+	KeyThere(ctx context.Context, namespace string, secrets []string, known string) (key []byte, missing []string, err error)
 	// KeepKey makes the Secrets that it is not in.
 	KeepKey(ctx context.Context, namespace string, missing []string, key []byte) error
 	DeleteSecret(ctx context.Context, key types.NamespacedName) error

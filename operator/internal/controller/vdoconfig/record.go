@@ -7,6 +7,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
 
@@ -22,7 +23,7 @@ type record struct {
 // load reads the inventory of a VDOConfig, and believes of it what the key and the VDOConfig's
 // status prove.
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
-	key, missing, err := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets)
+	key, missing, err := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&config.Status).KeyID)
 	if err != nil {
 		return record{}, err
 	}
@@ -92,6 +93,6 @@ func (p *pass) tellRejected(was *record) {
 		how = "anew"
 	}
 	for _, err := range was.Rejected {
-		p.Recorder.Eventf(p.config, nil, "Warning", string(fault.ReasonOf(err)), "Repair", "%s; it was written %s", fault.Text(err), how)
+		p.Recorder.Eventf(p.config, nil, "Warning", string(fault.ReasonOf(err)), "Repair", "%s", condition.Cut(fault.Text(err)+"; it was written "+how, condition.MaxNote))
 	}
 }
