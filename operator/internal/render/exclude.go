@@ -33,6 +33,9 @@ func exclude(spec map[string]any, labels map[string]string) {
 	required["nodeSelectorTerms"] = terms
 }
 
+// SkipNodeDeletion is the variable by which the cloud provider deletes no Node objects.
+const SkipNodeDeletion = "SKIP_NODE_DELETION"
+
 // exclusion is what spec.cloudProvider.acceptNodeDeletion names where the cloud provider may
 // delete Node objects again.
 const exclusion = "spec.excludedNodes"
@@ -58,7 +61,7 @@ func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
 		return
 	}
 	for _, c := range containers(podSpec(o)) {
-		setVariable(c, "SKIP_NODE_DELETION", "true")
+		setVariable(c, SkipNodeDeletion, "true")
 	}
 	r.note("spec.excludedNodes: the cloud provider deletes no Node objects; delete those of VMs that are gone by hand")
 }

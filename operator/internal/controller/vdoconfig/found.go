@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
@@ -30,6 +33,7 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 		}
 		if c.CloudConfig = []byte(cloud[render.CPIConfigKey]); memory.CloudProvider == nil {
 			c.FoundCloudConfig = c.CloudConfig
+			c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
 		}
 	}
 	if g.spec.StorageProvider == nil || memory.StorageProvider != nil {
@@ -38,6 +42,16 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 	states, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CSINamespace, Name: render.FeatureStates})
 	c.FoundStorageConfig, c.FoundFeatureStates = storage[render.CSIConfigKey], states
 	return g.at(matrix.CSI, err)
+}
+
+// keepsNodes tells whether the cloud provider that is there was told to delete no Node objects.
+func keepsNodes(o *assess.Observed) bool {
+	return slices.ContainsFunc(o.DaemonSets, func(ds appsv1.DaemonSet) bool {
+		return ds.Namespace == drivers.SystemNamespace && ds.Name == drivers.CloudControllerManager &&
+			slices.ContainsFunc(ds.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+				return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == render.SkipNodeDeletion && e.Value == "true" })
+			})
+	})
 }
 
 // searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes.

@@ -1,0 +1,65 @@
+package vdoconfig_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+)
+
+// cloudOnly is a site whose cloud provider runs.
+func cloudOnly(t *testing.T, edit func(w *world, v *v1alpha1.VDOConfig)) *cloud {
+	w := start(t, "cpi@1.33.1")
+	c := &cloud{world: w, v: w.config("site")}
+	w.change(c.v, func() {
+		c.v.Spec.StorageProvider = nil
+		edit(w, c.v)
+	})
+	w.ready(c.v)
+	return c
+}
+
+// always requires something to hold, look after look.
+func (c *cloud) always(when string, holds func() bool) {
+	c.t.Helper()
+	for range 3 {
+		c.look(c.v)
+		require.True(c.t, holds(), "%s\n%s\n%s", when, c.events.all(), describe(c.v))
+	}
+}
+
+// The cloud provider deletes no Nodes until that is accepted, whatever becomes of the records,
+// and of an installation that is taken over.
+func TestNodesAreKeptWithoutTheRecords(t *testing.T) {
+	c := cloudOnly(t, func(_ *world, v *v1alpha1.VDOConfig) { v.Spec.ExcludedNodes = map[string]string{"site/metal": "yes"} })
+	skips := func() bool {
+		for _, k := range get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm).Spec.Template.Spec.Containers {
+			for _, e := range k.Env {
+				if e.Name == "SKIP_NODE_DELETION" && e.Value == "true" {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	require.True(t, skips())
+	c.change(c.v, func() { c.v.Spec.ExcludedNodes = nil })
+	c.always("the records have it", skips)
+	c.dropRecords(c.v)
+	c.always("they were deleted", skips)
+	c.always("they are written again", skips)
+	require.Contains(t, describe(c.v), "would delete the Nodes that are not on vSphere")
+
+	c.change(c.v, func() { c.v.Spec.OnDelete = v1alpha1.DeleteOrphan })
+	require.NoError(t, c.Delete(t.Context(), c.v))
+	c.until("let go", func() bool { c.pass(client.ObjectKeyFromObject(c.v)); return gone(c.world, c.v, c.ns, c.v.Name) })
+	c.v = c.config("again")
+	c.change(c.v, func() { c.v.Spec.StorageProvider = nil })
+	c.always("taken over", skips)
+	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
+	c.ready(c.v)
+	require.False(t, skips(), "it is accepted")
+}
