@@ -169,6 +169,9 @@ type RevisionStatus struct {
 	Outcome string `json:"outcome"`
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// ImageNames is how pods were last told to name its images.
+	// +optional
+	ImageNames ImageNames `json:"imageNames,omitempty"`
 	// MadeAt is when it was first begun, and Since when the outcome came about.
 	MadeAt metav1.Time `json:"madeAt"`
 	Since  metav1.Time `json:"since"`

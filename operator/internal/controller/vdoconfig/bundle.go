@@ -129,6 +129,11 @@ func (g *gatherer) imageNames(b *v1alpha1.DriverBundle, bundle string) v1alpha1.
 			return r.ImageNames
 		}
 	}
+	for _, r := range slices.Backward(g.config.Status.Revisions) { // of an inventory that was lost
+		if r.Bundle == bundle {
+			return r.ImageNames
+		}
+	}
 	return memory.ImageNames
 }
 

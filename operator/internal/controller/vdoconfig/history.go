@@ -109,6 +109,7 @@ func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool
 		Number:   revisionNumber(row.Name),
 		Revision: revision.Revision{Bundle: row.Bundle, Source: g.bundle.source.Name, Releases: strings.Split(row.Releases, ", "), Contents: map[string]string{}},
 		Outcome:  revision.Outcome(row.Outcome), Reason: row.Reason, Made: row.MadeAt.UTC(), Since: row.Since.UTC(), Attempt: g.attempt(),
+		ImageNames: row.ImageNames,
 	}
 	if seen := g.config.Status.ObservedGeneration; seen > 0 {
 		rec.Attempt.Generation = seen // what was changed since nothing was tried with
