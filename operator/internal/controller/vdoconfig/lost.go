@@ -35,6 +35,27 @@ func lostFault(volumes error) error {
 	}, volumes)
 }
 
+// forgotten tells whether a driver that is asked for was installed, and with which settings it
+// runs is lost with the records.
+func (s *site) forgotten(d matrix.Driver) bool {
+	cur, _ := s.inventory.Memory().Revisions.InForce()
+	_, there := s.installed[d]
+	return there && !s.runs(d) && slices.Contains(s.wanted(), d) && (s.historyLost() || cur.Version(string(d)) != "")
+}
+
+// forgottenFault is why such a driver is left as it is: what checks keep back waits, and what
+// its configuration would be kept as nobody knows.
+func forgottenFault(d matrix.Driver, held error) error {
+	reason, why := fault.Incomplete, beingChecked
+	if held != nil {
+		reason, why = fault.ReasonOf(held), fault.Text(held)
+	}
+	return &fault.Error{
+		Reason: reason, Op: "take over", Subject: string(d), Err: errors.New("the records with the settings that it runs with were deleted, and those that are asked for have to wait: " + why),
+		Hint: "until they need not it is left as it is, and not repaired",
+	}
+}
+
 var errUnproven = errors.New("nothing proves that the operator has written it, and nothing else says how the volumes that there are were served: it is not written over")
 
 // unproven refuses to write over a record that counts as none, since nothing shows that anything

@@ -158,10 +158,10 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	was := inv.Memory()
 	now := was
 	if s.frozen == "" && r.frozen == "" {
-		if r.malformed[matrix.CPI] == nil && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
+		if !r.leftAsItIs(string(matrix.CPI)) && (r.spec.CloudProvider != nil || !inv.Has(matrix.CPI)) {
 			now.CloudProvider = r.spec.CloudProvider.DeepCopy()
 		}
-		if r.malformed[matrix.CSI] == nil && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
+		if !r.leftAsItIs(string(matrix.CSI)) && (r.spec.StorageProvider != nil || !inv.Has(matrix.CSI)) {
 			now.StorageProvider = r.spec.StorageProvider.DeepCopy()
 		}
 		now.Drivers, now.Patches = r.customized(was)
