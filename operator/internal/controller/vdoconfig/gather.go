@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -118,7 +119,7 @@ func (g *gatherer) gather(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if g.kubernetes, err = chosenFor(servers, g.inventory.Memory().Kubernetes); err != nil {
+	if g.kubernetes, err = chosenFor(servers, cmp.Or(g.inventory.Memory().Kubernetes, g.config.Status.Kubernetes)); err != nil {
 		return err
 	}
 	g.notes = append(g.notes, g.kubernetes.notes...)

@@ -5,9 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 )
 
 // cloudOnly is a site whose cloud provider runs.
@@ -62,4 +64,24 @@ func TestNodesAreKeptWithoutTheRecords(t *testing.T) {
 	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
 	c.ready(c.v)
 	require.False(t, skips(), "it is accepted")
+}
+
+// reports answers with one version for all API servers.
+type reports string
+
+func (v reports) ServerVersion() (*version.Info, error) {
+	return &version.Info{GitVersion: string(v)}, nil
+}
+
+// The version that drivers are chosen for does not go back, whatever becomes of the records.
+func TestKubernetesDoesNotGoBackWithoutTheRecords(t *testing.T) {
+	c := cloudOnly(t, func(*world, *v1alpha1.VDOConfig) {})
+	was := c.v.Status.Kubernetes
+	c.r.Cluster.(*edge.Cluster).Versions = reports("v1.32.9")
+	same := func() bool { return c.v.Status.Kubernetes == was }
+	c.always("the records have it", same)
+	c.dropRecords(c.v)
+	c.always("they were deleted", same)
+	require.Equal(t, was, c.inventory(c.v).Memory().Kubernetes)
+	require.Contains(t, cond(t, c.v, "Resolved").Message, "which is older than "+was+" that drivers were chosen for")
 }
