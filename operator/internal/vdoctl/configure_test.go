@@ -218,8 +218,8 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 			require.Contains(t, out, word)
 		}
 	}
-	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {refrence", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
-		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.refrence"`, "spec.storageProvider.webhook: expected true or false, got 1", "--port", "--username")
+	refused(strings.NewReplacer("{name: east}", "{name: east, namespace: default}", "spec: {reference", "spec: {referense", "storageProvider: {", "storageProvider: {webhook: 1, ").Replace(rest), 2, []string{"--port", "a", "--username", "vdo"},
+		"VsphereCloudConfig default/east: it is of namespace default", `unknown field "spec.referense"`, "spec.storageProvider.webhook: expected true or false, got 1", "--port", "--username")
 	refused(strings.NewReplacer("spec: {reference", "spec: {versions: never, reference", "storageProvider: {", "onDelete: Perhaps\n  storageProvider: {").Replace(rest), 2, nil,
 		"write DriverBundle "+s.ns+"/drivers", "spec.versions", "write VDOConfig "+s.ns+"/vdo", "spec.onDelete")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
