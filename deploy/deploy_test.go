@@ -313,7 +313,7 @@ func TestTheOperatorMayReadWhatItObserves(t *testing.T) {
 		{"list", "", "pods", "vmware-system-csi", ""}, {"list", "", "pods", "kube-system", ""},
 		{"delete", "", "pods", "vmware-system-csi", "vsphere-csi-node-x"}, // on the nodes that an upgrade comes to first
 		{"watch", "vdo.vmware.com", "vdoconfigs", namespace, ""}, {"patch", "vdo.vmware.com", "vspherecloudconfigs/status", namespace, "x"},
-		{"patch", "vdo.vmware.com", "vdoconfigs", namespace, "x"}, {"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"},
+		{"patch", "vdo.vmware.com", "vdoconfigs", namespace, "x"},
 		{"create", "vdo.vmware.com", "driverbundles", namespace, ""},
 		{"create", "", "configmaps", namespace, ""}, {"delete", "", "configmaps", namespace, "x"},
 		{"create", "coordination.k8s.io", "leases", namespace, ""}, {"update", "coordination.k8s.io", "leases", namespace, "vdo-operator"},
@@ -359,6 +359,7 @@ func TestTheOperatorMayRemoveWhatEarlierInstallationsLeftAndNotMakeIt(t *testing
 func TestTheOperatorMayDoNoMore(t *testing.T) {
 	_, op := install(t)
 	for _, a := range []access{
+		{"update", "vdo.vmware.com", "driverbundles/finalizers", namespace, "x"}, {"update", "", "configmaps/finalizers", namespace, "x"}, // no owner of its objects blocks
 		{"get", "", "secrets", "default", "x"}, {"list", "", "secrets", "", ""},
 		{"update", "", "secrets", namespace, "x"}, {"update", "", "secrets", "kube-system", "other"}, {"create", "", "secrets", "kube-system", ""},
 		{"create", "", "pods", namespace, ""}, {"create", "", "pods", "vmware-system-csi", ""}, {"create", "", "pods/exec", "kube-system", "x"},
