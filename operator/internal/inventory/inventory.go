@@ -89,7 +89,7 @@
 // The operator for SIPClusters has a key of its own. Of a record of theirs only what is in the
 // SIPCluster's namespace is read, and one that is not believed, or cannot be read, counts as
 // lost: it is made anew by what the status says, under names that the operator gives, and the
-// labels on what is there. Only what a later program has sealed is left alone.
+// labels on what is there. Where no seal vouches for it, what has the labels is added. Only what a later program has sealed is left alone.
 //
 // # What keeps it from losing an object
 //

@@ -42,6 +42,8 @@
 //   - An object is recorded before it is made, and leaves the record when it is gone. The record
 //     is sealed: who may write ConfigMaps in the operator's namespace changes by it no address
 //     that services lead to, no image, and nothing of what is removed.
+//   - What carries the SIPCluster's labels counts as made for it where no seal vouches for the
+//     record, and where it is deleted: hosts are given back when none of that is left.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
 //     waiting for more than one pass of his.

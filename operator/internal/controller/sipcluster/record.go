@@ -7,12 +7,18 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
@@ -56,7 +62,7 @@ func (r *records) load(ctx context.Context, p *pass) error {
 			r.inventory = r.inventory.Without(e.Key)
 		}
 	}
-	if !r.kept.Found {
+	if !r.kept.Sealed || !p.sip.DeletionTimestamp.IsZero() {
 		if err := r.recover(ctx, p); err != nil {
 			return err
 		}
@@ -86,37 +92,105 @@ func (r *records) anchored(was *airship.InventoryStatus) *airship.InventoryStatu
 	return &airship.InventoryStatus{Serial: r.kept.Serial, KeyID: inventory.KeyID(r.key), Epoch: r.kept.Epoch.ID}
 }
 
-// recover finds, where there is no record that can be believed, what was made for the services
-// that the status and the spec name: by its name and the SIPCluster's labels. What has the name
-// alone is noted as an unsealed record would have it, where there was a record: it stays, and is
-// named to who deletes the SIPCluster.
+// recover finds what was made for the SIPCluster and may lead to its hosts, by its labels; and
+// where no record proves to be its own, all that was made for it, by names and labels. What has a
+// name alone is noted as an unsealed record would have it, where there was a record: it stays, and
+// is named to who deletes the SIPCluster.
 func (r *records) recover(ctx context.Context, p *pass) error {
+	found, err := p.labelled(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range found {
+		r.take(e)
+	}
+	if r.kept.Sealed {
+		return nil
+	}
 	names := services.Names(p.key.Name, &p.sip.Spec.Services)
 	for _, s := range p.sip.Status.Services {
 		names = append(names, s.Name)
+	}
+	for _, e := range found {
+		names = append(names, e.Name)
+	}
+	if r.lost || len(found) > 0 || !p.sip.DeletionTimestamp.IsZero() {
+		names = append(names, services.AllNames(p.key.Name)...)
 	}
 	slices.Sort(names)
 	parts := map[inventory.Key]inventory.Part{}
 	var ids []inventory.ID
 	for _, name := range slices.Compact(names) {
 		for _, o := range services.Made(name) {
-			kind := o.GroupVersionKind()
-			id := inventory.ID{Version: kind.Version, Key: inventory.Key{Group: kind.Group, Kind: kind.Kind, Namespace: p.key.Namespace, Name: o.Name}}
+			id := idOf(&o, p.key.Namespace)
 			ids, parts[id.Key] = append(ids, id), inventory.Part(name)
 		}
 	}
-	live, _, err := p.Cluster.Read(ctx, ids)
+	live, refused, err := p.Cluster.Read(ctx, ids)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if o := live[id.Key]; o != nil && (r.lost || p.marked(o)) {
-			r.inventory = r.inventory.With(inventory.Entry{ID: id, Driver: parts[id.Key], UID: string(o.GetUID()), Unsealed: !p.marked(o)})
+		part := parts[id.Key]
+		switch o := live[id.Key]; {
+		case o != nil && (r.lost || p.marked(o)):
+			r.take(inventory.Entry{ID: id, Driver: part, UID: string(o.GetUID()), Unsealed: !p.marked(o)})
+		case refused[id.Key] != nil && slices.ContainsFunc(found, func(e inventory.Entry) bool { return e.Driver == part }):
+			r.take(inventory.Entry{ID: id, Driver: part}) // it is looked for once it may be read
 		}
 	}
 	// Of a removal that was interrupted nothing is left but the finalizer.
 	r.lost = r.lost && (r.inventory.Len() > 0 || p.sip.DeletionTimestamp.IsZero())
 	return nil
+}
+
+// take adds what was found to the inventory. Of what a record names already the UID of now
+// counts, where the labels are the SIPCluster's: a restore gives objects others.
+func (r *records) take(e inventory.Entry) {
+	known, found := r.inventory.Get(e.Key)
+	if found && (e.Unsealed || e.UID == "") {
+		return
+	}
+	if found {
+		known.UID = e.UID
+		e = known
+	}
+	r.inventory = r.inventory.With(e)
+}
+
+// labelled are the Deployments and Services with the SIPCluster's labels, of which each service
+// has one of its name: the operator may list these kinds in all namespaces.
+func (p *pass) labelled(ctx context.Context) ([]inventory.Entry, error) {
+	labels := p.labels()
+	for _, value := range labels {
+		if len(content.IsLabelValue(value)) > 0 {
+			return nil, nil // no object has it
+		}
+	}
+	var all []inventory.Entry
+	for _, kind := range []schema.GroupVersionKind{appsv1.SchemeGroupVersion.WithKind("Deployment"), corev1.SchemeGroupVersion.WithKind("Service")} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := pages.Each(ctx, p.Reader, list, func() {
+			for i := range list.Items {
+				o := &list.Items[i]
+				o.SetGroupVersionKind(kind)
+				all = append(all, inventory.Entry{ID: idOf(o, o.Namespace), Driver: inventory.Part(o.Name), UID: string(o.UID)})
+			}
+		}, client.InNamespace(p.key.Namespace), client.MatchingLabels(labels))
+		if err != nil {
+			return nil, &fault.Error{
+				Reason: fault.Unreachable, Op: "list " + kind.Kind + "s in", Subject: "namespace " + p.key.Namespace, Err: err,
+				Hint: "see that the operator may list them: apply deploy/sip",
+			}
+		}
+	}
+	return all, nil
+}
+
+func idOf(o *metav1.PartialObjectMetadata, namespace string) inventory.ID {
+	kind := o.GroupVersionKind()
+	return inventory.ID{Version: kind.Version, Key: inventory.Key{Group: kind.Group, Kind: kind.Kind, Namespace: namespace, Name: o.Name}}
 }
 
 // doubt has what a record without a seal names taken for the SIPCluster's only where it

@@ -23,16 +23,16 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 		}
 		return removing{err: because(airship.ReasonUnableToDecommission, err), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
-	if left > 0 {
+	if len(left) > 0 {
 		return removing{left: left, now: r.Now(), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }
 
-// decommission returns how many objects are left.
-func (p *pass) decommission(ctx context.Context) (left int, err error) {
+// decommission returns which objects are left.
+func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 	if err := p.records.load(ctx, p); err != nil {
-		return 0, err
+		return nil, err
 	}
 	live := plan.Live{}
 	for key, o := range p.records.live {
@@ -51,13 +51,16 @@ func (p *pass) decommission(ctx context.Context) (left int, err error) {
 		}
 	}
 	errs = append(errs, p.remove(ctx, planned.NextWave()), p.records.save(ctx, p))
-	if left := p.records.inventory.Len(); left > 0 || errors.Join(errs...) != nil {
-		return left, errors.Join(errs...)
+	for _, e := range p.records.inventory.Entries() {
+		left = append(left, e.Key.String())
+	}
+	if err := errors.Join(errs...); err != nil || len(left) > 0 {
+		return left, err
 	}
 	if err := p.giveBack(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return 0, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+	return nil, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
 }
 
 func (p *pass) giveBack(ctx context.Context) error {

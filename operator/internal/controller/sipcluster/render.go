@@ -70,16 +70,25 @@ func (p *pass) mark(o *unstructured.Unstructured) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[render.LabelManagedBy] = render.ManagedBy
-	labels[airship.LabelClusterNamespace], labels[airship.LabelClusterName] = p.key.Namespace, p.key.Name
+	maps.Copy(labels, p.labels())
 	o.SetLabels(labels)
+}
+
+func (p *pass) labels() map[string]string {
+	return map[string]string{
+		render.LabelManagedBy: render.ManagedBy, airship.LabelClusterNamespace: p.key.Namespace, airship.LabelClusterName: p.key.Name,
+	}
 }
 
 // marked tells whether an object carries the labels that mark puts on it.
 func (p *pass) marked(o *unstructured.Unstructured) bool {
 	labels := o.GetLabels()
-	return labels[render.LabelManagedBy] == render.ManagedBy &&
-		labels[airship.LabelClusterNamespace] == p.key.Namespace && labels[airship.LabelClusterName] == p.key.Name
+	for key, value := range p.labels() {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // served are the hosts that services lead to: without those that leave. Addresses are

@@ -300,7 +300,7 @@ func (o outcome) Next(object) reconciler.Next { return o.next }
 
 // removing is the outcome of a removal that is not done.
 type removing struct {
-	left      int
+	left      []string
 	err       error
 	now       time.Time
 	inventory *airship.InventoryStatus
@@ -309,7 +309,7 @@ type removing struct {
 // Record says what is left.
 func (r removing) Record(sip object) {
 	sip.Status.ObservedGeneration, sip.Status.Inventory = sip.Generation, r.inventory
-	j := judgement{reason: airship.ReasonProgressing, message: fmt.Sprintf("removing services: %d objects are left", r.left), status: metav1.ConditionUnknown}
+	j := judgement{reason: airship.ReasonProgressing, message: fmt.Sprintf("removing services: %d objects are left: %s", len(r.left), few(r.left)), status: metav1.ConditionUnknown}
 	if r.err != nil {
 		j = failed(r.err)
 	}

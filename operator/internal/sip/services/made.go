@@ -28,6 +28,17 @@ func Names(cluster string, spec *airship.Services) []string {
 	return all
 }
 
+// most is how many services of a kind a SIPCluster may have, as its CustomResourceDefinition says.
+const most = 8
+
+// AllNames returns all names that services of a SIPCluster can have, whatever its spec says now.
+func AllNames(cluster string) []string {
+	return Names(cluster, &airship.Services{
+		LoadBalancerControlPlane: make([]airship.LoadBalancerControlPlane, most), LoadBalancerWorker: make([]airship.LoadBalancerWorker, most),
+		JumpHost: make([]airship.JumpHost, most), Auth: make([]airship.Auth, most),
+	})
+}
+
 // Made returns what may be made for a service of a name, whatever its kind: for who looks for
 // it where the record of it is lost. Each has its kind and name, and no namespace.
 func Made(name string) []metav1.PartialObjectMetadata {
