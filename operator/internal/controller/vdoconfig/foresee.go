@@ -34,6 +34,7 @@ func (p *pass) imagine(ctx context.Context, s *shown) error {
 		return p.decision.refused
 	}
 	rendered, err := p.site.render(p.decision)
+	s.malformed = rendered.malformed
 	if err := fault.Join(err, rendered.refused); err != nil {
 		return err
 	}

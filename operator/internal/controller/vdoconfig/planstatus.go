@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -28,6 +29,8 @@ type shown struct {
 	plan     *plan.Plan
 	done     map[inventory.Key]bool // by this pass
 	held     string                 // why the rest is not done now
+	// malformed are drivers whose configuration would stay as it is, and why.
+	malformed map[matrix.Driver]error
 }
 
 // status is the plan for a person, as far as a status has room: pure.

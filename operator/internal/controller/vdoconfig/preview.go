@@ -106,8 +106,7 @@ func (r *Reconciler) Preview(ctx context.Context, config *v1alpha1.VDOConfig, a 
 	}
 	way := &router{question: free.questionOf(free.bundle, nil), rules: rules, pins: pins, oneWay: marks}
 	out := p.previewed(way.route(upgrades), way)
-	p.atTheEnd(ctx, free, way.facts, out)
-	p.explain(out)
+	p.explain(out, p.atTheEnd(ctx, free, way.facts, out))
 	return out, nil
 }
 
@@ -216,8 +215,9 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 	return out
 }
 
-// atTheEnd decides and plans in the site as it is at the end of a route.
-func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) {
+// atTheEnd decides and plans in the site as it is at the end of a route. It returns what the
+// bundle's images would hold back there.
+func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *Preview) map[matrix.Driver]error {
 	free.kubernetes.version, free.versions = end.Kubernetes, end.VCenters
 	q := *p
 	q.site = free
@@ -229,7 +229,7 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 		}
 	}
 	if !free.bundle.verified {
-		return // what nobody trusts is not given to the API server, be it to try it
+		return nil // what nobody trusts is not given to the API server, be it to try it
 	}
 	s := shown{decision: q.decision}
 	if err := q.imagine(ctx, &s); err != nil && q.decision.refused == nil {
@@ -239,6 +239,11 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 		out.Held = append(out.Held, heldBy("", s.plan.Conflicts())...)
 		out.Plan = s.within(math.MaxInt, math.MaxInt)
 	}
+	for _, d := range inOrder {
+		out.Held = append(out.Held, heldBy(string(d), s.malformed[d])...)
+	}
+	free.checks = free.checks.with(preflight.Turned(preflight.CheckImages(free.images(&p.workloads)), free.config.Spec.Preflight))
+	return free.checkHolds()
 }
 
 // driver is what becomes of one.
@@ -277,81 +282,4 @@ func (s *site) outgrown(d matrix.Driver, end matrix.Facts) (why []string) {
 		return why
 	}
 	return []string{"the matrix does not list it"}
-}
-
-// explain adds why what the route says would not be done: what holds all drivers, those
-// drivers that would change, and the upgrade that begins the route.
-func (p *pass) explain(out *Preview) {
-	s := &p.site
-	out.Held = append(heldBy("", s.hold()), out.Held...)
-	moves := map[matrix.Driver]bool{}
-	for _, h := range out.Route {
-		for _, m := range h.Moves {
-			moves[m.Driver] = true
-		}
-	}
-	holds := s.holds()
-	for _, d := range inOrder {
-		if moves[d] && holds[d] != nil {
-			out.Held = append(out.Held, heldBy(string(d), holds[d])...)
-		}
-	}
-	if v := s.revisions.verdict; v.Holds() {
-		out.Held = append(out.Held, Held{Reason: string(v.Reason), Message: v.Message, Do: consent(v, p.named())})
-	}
-	if stopped(&p.config.Spec) {
-		out.Held = append(out.Held, Held{Reason: "Stopped", Message: stoppedBy(&p.config.Spec) + ": the operator changes nothing", Do: "set it to false"})
-	}
-	if st := s.checks.status; st != nil {
-		for i := range st.Results {
-			if blocks(st.Results[i].Action) {
-				out.Checks = append(out.Checks, st.Results[i])
-			}
-		}
-	}
-	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
-}
-
-// named is how the upgrade that is offered is consented to: a number is given to it once it is
-// what waits.
-func (p *pass) named() string {
-	if c := p.config.Status.Candidate; c != nil && p.site.revisions.offered != nil && c.Name == p.site.revisions.history.NameOf(*p.site.revisions.offered) {
-		return c.Name
-	}
-	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"
-}
-
-func blocks(action string) bool {
-	var a preflight.Action
-	return a.UnmarshalText([]byte(action)) == nil && a >= preflight.BlockUpgrade
-}
-
-// consent is what a person can do about an upgrade that is held back.
-func consent(v upgrade.Verdict, name string) string {
-	switch v.Reason {
-	case upgrade.NotApproved:
-		return "vdoctl upgrade approve " + name
-	case upgrade.DowngradeRefused:
-		return "vdoctl upgrade approve --allow-downgrade " + name
-	case upgrade.Failed:
-		return "mend what it failed at, then: vdoctl upgrade approve " + name
-	case upgrade.WindowClosed, upgrade.Interlocked:
-		return "nothing: it goes on by itself"
-	}
-	return ""
-}
-
-// heldBy are the faults of an error.
-func heldBy(driver string, err error) []Held {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined last is told apart
-		var all []Held
-		for _, e := range several.Unwrap() {
-			all = append(all, heldBy(driver, e)...)
-		}
-		return all
-	}
-	if err == nil {
-		return nil
-	}
-	return []Held{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
 }

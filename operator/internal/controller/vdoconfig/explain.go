@@ -1,0 +1,139 @@
+package vdoconfig
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+// changes are the drivers that anything but a repair would be done with.
+func (out *Preview) changes() map[matrix.Driver]bool {
+	all := map[matrix.Driver]bool{}
+	for _, h := range out.Route {
+		for _, m := range h.Moves {
+			all[m.Driver] = true
+		}
+	}
+	if out.Plan == nil {
+		return all
+	}
+	for i := range out.Plan.Steps {
+		if s := &out.Plan.Steps[i]; s.Cause != string(plan.Drift) {
+			all[matrix.Driver(s.Driver)] = true
+		}
+	}
+	return all
+}
+
+// explain adds why what the route says would not be done: what holds all drivers, those
+// drivers that would change, be it by then, and the upgrade that begins the route.
+func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
+	s := &p.site
+	out.Held = append(heldBy("", s.hold()), out.Held...)
+	changes, holds := out.changes(), s.holds()
+	for _, d := range inOrder {
+		out.Held = append(out.Held, heldBy(string(d), s.faults[d])...)
+		if !changes[d] {
+			continue
+		}
+		for _, h := range append(heldBy(string(d), holds[d]), heldBy(string(d), byThen[d])...) {
+			if !slices.Contains(out.Held, h) {
+				out.Held = append(out.Held, h)
+			}
+		}
+	}
+	p.explainBundle(out, len(changes) > 0)
+	p.explainUnknown(out, len(changes) > 0)
+	if v := s.revisions.verdict; v.Holds() {
+		out.Held = append(out.Held, Held{Reason: string(v.Reason), Message: v.Message, Do: consent(v, p.named())})
+	}
+	if stopped(&p.config.Spec) {
+		out.Held = append(out.Held, Held{Reason: "Stopped", Message: stoppedBy(&p.config.Spec) + ": the operator changes nothing", Do: "set it to false"})
+	}
+	if st := s.checks.status; st != nil {
+		for i := range st.Results {
+			if blocks(st.Results[i].Action) {
+				out.Checks = append(out.Checks, st.Results[i])
+			}
+		}
+	}
+	out.Warnings = slices.Compact(slices.Sorted(slices.Values(out.Warnings)))
+}
+
+// explainBundle tells of a DriverBundle that is not Ready though what it accepted may be
+// installed: where the mirror does not answer, nodes would have no images from it either.
+func (p *pass) explainBundle(out *Preview, changes bool) {
+	b := p.site.bundle.source
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse || p.site.hold() != nil {
+		return
+	}
+	text := "DriverBundle " + b.Name + " is not Ready: " + ready.Message
+	if reason := fault.Reason(ready.Reason); changes && (reason == fault.Unreachable || reason == fault.Unauthorized) {
+		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text + "; the nodes need its images from there", Do: "see that the mirror answers before anything is changed"})
+		return
+	}
+	out.Warnings = append(out.Warnings, text+"; this is planned from the bundle that it accepted before")
+}
+
+// explainUnknown says which gates nobody can know from here.
+func (p *pass) explainUnknown(out *Preview, changes bool) {
+	if c := &p.site.checks; changes && c.made && c.pending {
+		out.Warnings = append(out.Warnings, "what the checks of cluster and vCenters keep back is not known: the operator has not made them for what is asked for now; vdoctl preflight makes them")
+	}
+	if slices.ContainsFunc(out.Route[1:], func(h Hop) bool { return len(h.Moves) > 0 }) {
+		out.Warnings = append(out.Warnings, "what checks, consent, windows and changes elsewhere hold back after an upgrade is known only then")
+	}
+}
+
+// named is how the upgrade that is offered is consented to: a number is given to it once it is
+// what waits.
+func (p *pass) named() string {
+	if c := p.config.Status.Candidate; c != nil && p.site.revisions.offered != nil && c.Name == p.site.revisions.history.NameOf(*p.site.revisions.offered) {
+		return c.Name
+	}
+	return "REVISION, which `vdoctl upgrade list` names once the bundle is the DriverBundle's"
+}
+
+func blocks(action string) bool {
+	var a preflight.Action
+	return a.UnmarshalText([]byte(action)) == nil && a >= preflight.BlockUpgrade
+}
+
+// consent is what a person can do about an upgrade that is held back.
+func consent(v upgrade.Verdict, name string) string {
+	switch v.Reason {
+	case upgrade.NotApproved:
+		return "vdoctl upgrade approve " + name
+	case upgrade.DowngradeRefused:
+		return "vdoctl upgrade approve --allow-downgrade " + name
+	case upgrade.Failed:
+		return "mend what it failed at, then: vdoctl upgrade approve " + name
+	case upgrade.WindowClosed, upgrade.Interlocked:
+		return "nothing: it goes on by itself"
+	}
+	return ""
+}
+
+// heldBy are the faults of an error.
+func heldBy(driver string, err error) []Held {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what was joined last is told apart
+		var all []Held
+		for _, e := range several.Unwrap() {
+			all = append(all, heldBy(driver, e)...)
+		}
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []Held{{Reason: string(fault.ReasonOf(err)), Driver: driver, Message: err.Error(), Do: fault.HintOf(err)}}
+}
