@@ -106,10 +106,14 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 	return p, err
 }
 
-// asTyped has hints about a bundle's reference name what was typed here.
+// asTyped has hints about a bundle's reference name what was typed here, also those that are part of
+// what a condition would say.
 func asTyped(err error, flag string) error {
 	for _, f := range fault.All(err) {
 		f.Hint = strings.ReplaceAll(f.Hint, "spec.reference", flag)
+		if f.Err != nil && errors.Unwrap(f.Err) == nil && strings.Contains(f.Err.Error(), "spec.reference") {
+			f.Err = errors.New(strings.ReplaceAll(f.Err.Error(), "spec.reference", flag))
+		}
 	}
 	return err
 }
