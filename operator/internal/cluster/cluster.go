@@ -346,6 +346,9 @@ func (c *Cluster) DeletePod(ctx context.Context, pod types.NamespacedName, uid t
 
 // classify makes a fault of what the API server answered.
 func classify(op, subject string, err error) *fault.Error {
+	if known := (*fault.Error)(nil); errors.As(err, &known) {
+		return known
+	}
 	f := &fault.Error{Reason: fault.Internal, Op: op, Subject: subject, Err: err}
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):

@@ -402,3 +402,26 @@ func TestAnswersOfTheServerAreToldApart(t *testing.T) {
 		require.Contains(t, err.Error(), "create ConfigMap "+ns+"/x", name)
 	}
 }
+
+// A record that is to be made anew, and that somebody's finalizer keeps, is named with it: it is
+// not known whose they are, and nothing is written until they are off.
+func TestARecordThatIsKeptByAFinalizerIsTold(t *testing.T) {
+	c, k, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "site"}, []byte("key")
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 1}))
+	name := types.NamespacedName{Namespace: ns, Name: inventory.VDOConfigs.ConfigMap("site")}
+	var cm corev1.ConfigMap
+	require.NoError(t, k.Get(ctx, name, &cm))
+	cm.Immutable, cm.Finalizers = new(true), []string{"site.example/keep"}
+	require.NoError(t, k.Update(ctx, &cm))
+	for serial := int64(2); serial < 4; serial++ {
+		err := c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: serial})
+		require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+		require.ErrorContains(t, err, "the one that was deleted is kept by its finalizers site.example/keep")
+		require.Contains(t, fault.HintOf(err), "kubectl patch configmap -n "+ns+" "+name.Name+" --type=json")
+	}
+	require.NoError(t, k.Get(ctx, name, &cm))
+	cm.Finalizers = nil
+	require.NoError(t, k.Update(ctx, &cm))
+	require.NoError(t, c.SaveInventory(ctx, of, inventory.Inventory{}, inventory.Sealer{Key: key, Serial: 5}))
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -95,7 +96,16 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 
 func (c *Cluster) createRecord(ctx context.Context, key types.NamespacedName, data map[string]string) error {
 	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
-	return c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
+	err := c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
+	var there corev1.ConfigMap
+	if !apierrors.IsAlreadyExists(err) || c.Reader.Get(ctx, key, &there) != nil || there.DeletionTimestamp.IsZero() {
+		return err
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "make anew", Subject: "ConfigMap " + key.String(),
+		Err:  fmt.Errorf("the one that was deleted is kept by its finalizers %s", strings.Join(there.Finalizers, ", ")),
+		Hint: "have who set them take them off, or, if nobody does: kubectl patch configmap -n " + key.Namespace + " " + key.Name + ` --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`,
+	}
 }
 
 // errRemoved is of a record that somebody else has removed meanwhile.
