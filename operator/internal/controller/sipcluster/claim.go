@@ -92,7 +92,7 @@ func (p *pass) changes() bool {
 // claim puts the claim on all hosts that have none yet, for a SIPCluster that is there: one that
 // is gone would never give them back.
 func (p *pass) claim(ctx context.Context) error {
-	if err := p.exists(ctx); err != nil {
+	if err := p.exists(ctx, "claim hosts for"); err != nil {
 		return err
 	}
 	for i := range p.choice.Roles {
@@ -119,17 +119,18 @@ func stale(op, subject string) error {
 	return &fault.Error{Reason: fault.Conflict, Op: op, Subject: subject, Err: errStale}
 }
 
-// exists tells whether the SIPCluster is as the pass has it, to the API server itself.
-func (p *pass) exists(ctx context.Context) error {
+// exists fails where the SIPCluster is not as the pass has it, to the API server itself: gone, another
+// one of the name, or being deleted since.
+func (p *pass) exists(ctx context.Context, op string) error {
 	now := &airship.SIPCluster{}
 	switch err := p.Reader.Get(ctx, p.key, now); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "SIPCluster " + p.key.String(), Err: err}
-	case now.UID == p.sip.UID && now.DeletionTimestamp.IsZero() && slices.Contains(now.Finalizers, airship.Finalizer):
+	case now.UID == p.sip.UID && now.DeletionTimestamp.IsZero() == p.sip.DeletionTimestamp.IsZero() && slices.Contains(now.Finalizers, airship.Finalizer):
 		return nil
 	}
-	return stale("claim hosts for", "SIPCluster "+p.key.String())
+	return stale(op, "SIPCluster "+p.key.String())
 }
 
 // stillHeld looks, where hosts came from the cache, whether the API server agrees that those

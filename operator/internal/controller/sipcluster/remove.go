@@ -31,7 +31,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 
 // decommission returns which objects are left.
 func (p *pass) decommission(ctx context.Context) (left []string, err error) {
-	if err := p.records.load(ctx, p); err != nil {
+	if err := p.ofThis(ctx, func() error { return p.records.load(ctx, p) }); err != nil {
 		return nil, err
 	}
 	live := plan.Live{}
@@ -57,10 +57,19 @@ func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 	if err := errors.Join(errs...); err != nil || len(left) > 0 {
 		return left, err
 	}
-	if err := p.giveBack(ctx); err != nil {
+	if err := p.ofThis(ctx, func() error { return p.giveBack(ctx) }); err != nil {
 		return nil, err
 	}
-	return nil, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+	return nil, p.ofThis(ctx, func() error { return p.Cluster.DeleteInventory(ctx, p.owner(p.sip)) })
+}
+
+// ofThis does what goes by the name of the SIPCluster, if it is this one that is being deleted still:
+// an operator that was paused would take what the next of the name has.
+func (p *pass) ofThis(ctx context.Context, do func() error) error {
+	if err := p.exists(ctx, "remove what is of"); err != nil {
+		return err
+	}
+	return do()
 }
 
 func (p *pass) giveBack(ctx context.Context) error {

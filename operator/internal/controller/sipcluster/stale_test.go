@@ -91,3 +91,27 @@ func TestNothingIsClaimedForWhatIsGone(t *testing.T) {
 	w.settle(r, "t")
 	require.Equal(t, choose.ClaimOf(client.ObjectKeyFromObject(seen), airship.RoleWorker), w.bare("a").GetAnnotations()[airship.AnnotationClaim])
 }
+
+// An operator that was paused while it removed a SIPCluster leaves what the next one of the name
+// has.
+func TestNothingIsTakenFromTheNextOfTheName(t *testing.T) {
+	w := start(t)
+	w.hosts("a", "b")
+	s := w.sip("t", balanced)
+	r := w.whole()
+	w.settle(r, "t")
+	require.NoError(t, w.Delete(t.Context(), s))
+	seen := w.get("t")
+	w.settle(r, "t")
+	w.gone("t")
+	w.sip("t", balanced)
+	w.settle(r, "t")
+	state, hosts := w.state(), names(w.claimed("t"))
+	require.NotEmpty(t, hosts)
+	writes := w.writes.Load()
+	_, err := r.Remove(t.Context(), seen)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err), "%v", err)
+	require.Equal(t, writes, w.writes.Load())
+	require.Equal(t, state, w.state())
+	require.Equal(t, hosts, names(w.claimed("t")))
+}
