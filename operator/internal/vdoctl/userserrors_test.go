@@ -56,7 +56,7 @@ func TestUsersNameKnownErrors(t *testing.T) {
 	for _, x := range []usersCase{
 		{name: "1 a wrong password", account: &vcsim.Account{Username: limited.Username, Password: "wrong-canary"}, run: verify, code: 6,
 			says: []string{"refuses the user name or password of limited@vsphere.local"}, hint: "correct the Secret that spec.credentials names"},
-		{name: "3 no Secret", secret: "none", run: plan, code: 4, says: []string{"its Secret is not in the file"}, hint: "--username and --password-file"},
+		{name: "3 no Secret", secret: "none", run: plan, code: 4, says: []string{"its Secret, vc, is not in ", "site.yaml"}, hint: "--username and --password-file"},
 		{name: "5 no user name and no password", secret: "{other: x}", run: verify, code: 2,
 			says: []string{"key username is absent or empty", "key password is absent or empty"}, hint: "the keys username and password"},
 		{name: "50 an empty user name", secret: `{username: "", password: "canary"}`, run: plan, code: 2, says: []string{"key username is absent or empty"}, hint: "the keys username and password"},
