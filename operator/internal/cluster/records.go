@@ -73,7 +73,7 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 		return outdated(errRemoved)
 	case apierrors.IsNotFound(err):
 		err = c.createRecord(ctx, key, data)
-	case err == nil && (version == "" || version != cm.ResourceVersion) && by.Outdated(cm.Data):
+	case err == nil && version != cm.ResourceVersion && by.Outdated(cm.Data):
 		return outdated(errOutdated)
 	case err == nil && cm.Immutable != nil && *cm.Immutable:
 		// who writes ConfigMaps can make it so for ever; killed in between, the other copy is there

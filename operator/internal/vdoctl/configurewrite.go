@@ -2,7 +2,6 @@ package vdoctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,18 +130,15 @@ func changedSecret(old client.Object, s *corev1.Secret) (out []changedField) {
 	if there, ok := old.(*corev1.Secret); ok {
 		was = there.Data
 	}
+	const user = corev1.BasicAuthUsernameKey
+	if now, has := s.Data[user]; has && !bytes.Equal(was[user], now) {
+		out = append(out, changedField{user, string(was[user]), string(now)})
+	}
 	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
-		switch {
-		case bytes.Equal(was[key], s.Data[key]):
-		case key == corev1.BasicAuthUsernameKey:
-			out = append(out, changedField{key, string(was[key]), string(s.Data[key])})
-		default:
+		if key != user && !bytes.Equal(was[key], s.Data[key]) {
 			out = append(out, changedField{key, "", "(hidden)"})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b changedField) int { // the user name first
-		return cmp.Compare(b.Field, a.Field)
-	})
 	return out
 }
 

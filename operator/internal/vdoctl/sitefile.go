@@ -181,18 +181,16 @@ func (o *objects) moveTo(namespace string) {
 	for _, x := range o.own() {
 		x.SetNamespace(namespace)
 	}
-	for key, x := range o.secrets {
-		if x.Namespace == "" {
-			x.Namespace = namespace
-			delete(o.secrets, key)
-			o.secrets[client.ObjectKeyFromObject(x)] = x
-		}
-	}
-	for key, x := range o.maps {
-		if x.Namespace == "" {
-			x.Namespace = namespace
-			delete(o.maps, key)
-			o.maps[client.ObjectKeyFromObject(x)] = x
+	moveInto(o.secrets, namespace)
+	moveInto(o.maps, namespace)
+}
+
+func moveInto[T client.Object](all map[client.ObjectKey]T, namespace string) {
+	for key, x := range all {
+		if key.Namespace == "" {
+			delete(all, key)
+			x.SetNamespace(namespace)
+			all[client.ObjectKeyFromObject(x)] = x
 		}
 	}
 }

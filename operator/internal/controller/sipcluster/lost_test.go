@@ -57,10 +57,7 @@ func TestALostRecordStopsNothing(t *testing.T) {
 	for name, c := range losses {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
-			w.hosts("a", "b")
-			s := w.sip("t", balanced)
-			r := w.whole()
-			w.settle(r, "t")
+			s, r := w.served()
 			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0)}}
 			require.NoError(t, w.Delete(t.Context(), d))
 			require.Empty(t, told(r, string(c.reason)))
@@ -89,13 +86,7 @@ func TestALostRecordKeepsBackendsOfSeveralNetworks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
 			w.hosts("a", "b")
-			w.sip("t", `
-nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
-services:
-  loadBalancerWorker:
-    - {nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}
-    - {nodePortRange: {start: PORT2, end: PORT2}, nodeInterfaceId: pxe}
-`)
+			w.sip("t", replace(balancedTwice, "SECOND", "pxe"))
 			r := w.whole()
 			w.settle(r, "t")
 			config := func(i int) string {
@@ -125,10 +116,7 @@ func TestWhatALostRecordLeavesBehindIsNamed(t *testing.T) {
 	for name, c := range losses {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
-			w.hosts("a", "b")
-			s := w.sip("t", balanced)
-			r := w.whole()
-			w.settle(r, "t")
+			s, r := w.served()
 			require.Equal(t, 3, w.strip())
 			c.lose(w)
 			require.NoError(t, w.Delete(t.Context(), s))
@@ -145,10 +133,7 @@ func TestWhatALostRecordLeavesBehindIsNamed(t *testing.T) {
 // written over.
 func TestTheRecordOfALaterOperatorStays(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	_, r := w.served()
 	by := w.sealer("t")
 	by.Epoch.After = w.get("t").Status.Inventory.Epoch
 	later := by.Data(inventory.Of(inventory.Entry{}))
@@ -207,10 +192,7 @@ func TestARecordThatWasKeptIsNotBelieved(t *testing.T) {
 // Of records that were written before theirs were deleted none is believed, whatever its number.
 func TestARecordOfBeforeItWasMadeAnewIsNotBelieved(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	_, r := w.served()
 	by := w.sealer("t")
 	by.Epoch.ID = w.get("t").Status.Inventory.Epoch
 	require.NotEmpty(t, by.Epoch.ID)

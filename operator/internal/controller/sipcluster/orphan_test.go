@@ -28,10 +28,7 @@ func (w *world) lose(name string) *airship.SIPCluster {
 // the hosts and services that it had.
 func TestHostsOfALostSIPClusterAreKeptForIt(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	_, r := w.served()
 	w.sip("other", `nodes: {Worker: {FLAVOR, count: {active: 1}}}`)
 	was, before := w.lose("t"), w.objects()
 	for range 3 {
@@ -57,10 +54,7 @@ func TestHostsOfALostSIPClusterAreKeptForIt(t *testing.T) {
 // made for it goes first, by the record, and then its hosts are given back.
 func TestHostsOfALostSIPClusterAreFreedByOneThatIsEmpty(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	_, r := w.served()
 	w.lose("t")
 	w.use("a")
 	s := w.sip("t", `{}`)

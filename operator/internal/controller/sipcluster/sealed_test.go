@@ -31,6 +31,17 @@ func (w *world) whole() *Reconciler {
 	return r
 }
 
+// served is a SIPCluster t with the hosts a and b and a load balancer that leads to them, as the
+// operator that is returned has made it.
+func (w *world) served() (*airship.SIPCluster, *Reconciler) {
+	w.Helper()
+	w.hosts("a", "b")
+	s := w.sip("t", balanced)
+	r := w.whole()
+	w.settle(r, "t")
+	return s, r
+}
+
 // withoutBundle is one whose bundle cannot be used.
 func (w *world) withoutBundle() *Reconciler {
 	r := w.whole()
@@ -103,6 +114,15 @@ func (w *world) moves(host, from, to string) {
 const balanced = `
 nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
 services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+
+// balancedTwice has two load balancers, the second one of network SECOND.
+const balancedTwice = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
+services:
+  loadBalancerWorker:
+    - {nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}
+    - {nodePortRange: {start: PORT2, end: PORT2}, nodeInterfaceId: SECOND}
 `
 
 func (w *world) balancer() (text string, image string) {
@@ -223,10 +243,7 @@ func TestDeletionFindsWhatWasMade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
-			w.hosts("a", "b")
-			s := w.sip("t", balanced)
-			r := w.whole()
-			w.settle(r, "t")
+			s, r := w.served()
 			before(w)
 			require.NoError(t, w.Delete(t.Context(), s))
 			w.settle(r, "t")
@@ -254,10 +271,7 @@ func TestWhatIsLeftBehindIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
-			w.hosts("a", "b")
-			s := w.sip("t", balanced)
-			r := w.whole()
-			w.settle(r, "t")
+			s, r := w.served()
 			cm := &corev1.ConfigMap{}
 			key := types.NamespacedName{Namespace: w.ns, Name: services.Name("t", services.LoadBalancerWorker, 0) + "-config"}
 			require.NoError(t, w.Get(t.Context(), key, cm))
@@ -275,10 +289,7 @@ func TestWhatIsLeftBehindIsNamed(t *testing.T) {
 // records are believed as those of the version before, and sealed by another key.
 func TestTheKeyOfSealsIsKeptTwice(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	_, r := w.served()
 	text, _ := w.balancer()
 	key := func(name string) []byte {
 		t.Helper()

@@ -96,10 +96,7 @@ func TestNothingIsClaimedForWhatIsGone(t *testing.T) {
 // has.
 func TestNothingIsTakenFromTheNextOfTheName(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	s := w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	s, r := w.served()
 	require.NoError(t, w.Delete(t.Context(), s))
 	seen := w.get("t")
 	w.settle(r, "t")

@@ -74,10 +74,7 @@ func TestHostsAreGivenBackAfterServicesThatNoRecordNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t)
-			w.hosts("a", "b")
-			w.sip("t", balanced)
-			r := w.whole()
-			w.settle(r, "t")
+			_, r := w.served()
 			w.lose("t")
 			before(w)
 			s := w.sip("t", `{}`)
@@ -109,10 +106,7 @@ func (w *world) goesBeforeHosts(r *Reconciler) {
 // record: by its labels it goes, and hosts wait for it.
 func TestHostsAreGivenBackAfterADeploymentThatWasMadeAnew(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	s := w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	s, r := w.served()
 	w.anew(&appsv1.Deployment{})
 	require.NoError(t, w.Delete(t.Context(), s))
 	w.goesBeforeHosts(r)
@@ -165,13 +159,7 @@ func TestHostsAreKeptWhereServicesCannotBeRead(t *testing.T) {
 func TestAServiceOnItsWayOutKeepsHostsWithoutTheRecord(t *testing.T) {
 	w := start(t)
 	w.hosts("a", "b")
-	w.sip("t", `
-nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
-services:
-  loadBalancerWorker:
-    - {nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}
-    - {nodePortRange: {start: PORT2, end: PORT2}, nodeInterfaceId: oam}
-`)
+	w.sip("t", replace(balancedTwice, "SECOND", "oam"))
 	r := w.whole()
 	w.settle(r, "t")
 	second := services.Name("t", services.LoadBalancerWorker, 1)
@@ -201,10 +189,7 @@ services:
 // deletes the SIPCluster is told what they wait for.
 func TestWhatKeepsHostsIsNamed(t *testing.T) {
 	w := start(t)
-	w.hosts("a", "b")
-	s := w.sip("t", balanced)
-	r := w.whole()
-	w.settle(r, "t")
+	s, r := w.served()
 	balancer := services.Name("t", services.LoadBalancerWorker, 0)
 	w.hold(balancer)
 	w.dropRecord("t")

@@ -27,12 +27,16 @@ type origin struct {
 // gatherOrigins opens what held drivers come from, where that is another bundle than is decided
 // on.
 func (g *gatherer) gatherOrigins(ctx context.Context) error {
+	held := g.holds()
+	if len(held) == 0 {
+		return nil
+	}
 	d := g.resolve()
 	made, err := content(d)
 	if err != nil {
 		return err
 	}
-	for driver := range g.holds() {
+	for driver := range held {
 		v, bad := matrix.ParseVersion(d.version(driver))
 		if bad != nil || !g.installed[driver].Equal(v) {
 			continue
