@@ -2,6 +2,7 @@ package vdoconfig_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -55,6 +56,9 @@ var shared struct {
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
+	if err := flag.Set("test.parallel", "1"); err != nil { // see start
+		panic(err)
+	}
 	code := m.Run()
 	if shared.c != nil {
 		shared.c.Stop()
@@ -175,9 +179,14 @@ const (
 	newer      = pair + " csi@3.7.3"
 )
 
-// start returns a site on which nothing is installed yet.
+// start returns a site on which nothing is installed yet. It has the test wait until those are
+// done that share an installation: each change from one to the other removes and installs
+// all.
 func start(t *testing.T, releases string) *world {
 	t.Helper()
+	if !strings.Contains(t.Name(), "/") { // a parallel subtest would begin after the end of its test
+		t.Parallel() // one at a time
+	}
 	w := newWorld(t, releases)
 	if left != nil { // installed's
 		left = nil
