@@ -45,6 +45,8 @@
 //   - What carries the SIPCluster's labels counts as made for it where no seal vouches for the
 //     record, and where it is deleted: hosts are given back when none of that is left.
 //   - A SIPCluster has the finalizer before it has anything else, and loses it last.
+//   - What a pass could not find out its status says as before: a request that fails takes no host,
+//     address, service or image from it.
 //   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
 //     waiting for more than one pass of his.
 //

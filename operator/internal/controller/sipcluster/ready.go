@@ -18,6 +18,7 @@ import (
 // state is what became of one service.
 type state struct {
 	services.Service
+	applied bool
 	ready   bool
 	message string // what is not ready
 	address string // of its Service
@@ -36,7 +37,7 @@ func (p *pass) state(name string) *state {
 // assess judges one service by its Deployment, which was applied in this pass or found to
 // be as it shall be.
 func (p *pass) assess(s services.Service, applied bool) {
-	st := state{Service: s}
+	st := state{Service: s, applied: applied}
 	object := func(group, kind string) *unstructured.Unstructured {
 		return p.records.live[inventory.Key{Group: group, Kind: kind, Namespace: p.key.Namespace, Name: s.Name}]
 	}
@@ -132,6 +133,17 @@ func (s state) endpoints() []string {
 	return all
 }
 
-func (s state) status() airship.ServiceStatus {
-	return airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Endpoints: s.endpoints(), Image: s.Image, Message: condition.Cut(s.message, maxMessage)}
+// status is what is told of a service; where it was not applied, what it has is as before.
+func (s state) status(before []airship.ServiceStatus) airship.ServiceStatus {
+	now := airship.ServiceStatus{Name: s.Name, Kind: string(s.Kind), Ready: s.ready, Message: condition.Cut(s.message, maxMessage)}
+	if s.applied {
+		now.Endpoints, now.Image = s.endpoints(), s.Image
+		return now
+	}
+	for _, was := range before {
+		if was.Name == s.Name {
+			now.Endpoints, now.Image = was.Endpoints, was.Image
+		}
+	}
+	return now
 }

@@ -25,8 +25,11 @@ import (
 )
 
 // whole is an operator with the real renderer.
-func (w *world) whole() *Reconciler {
-	r := w.operator(w.own)
+func (w *world) whole() *Reconciler { return w.wholeBy(w.own) }
+
+// wholeBy is one that works through a client.
+func (w *world) wholeBy(c client.WithWatch) *Reconciler {
+	r := w.operator(c)
 	r.Render, r.Rand = services.Render, rand.Reader
 	return r
 }

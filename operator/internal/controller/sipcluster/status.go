@@ -123,11 +123,34 @@ func soon(sip object, now time.Time) time.Duration {
 	return min(max(now.Sub(since)/8, reconciler.Soon), maxSoon)
 }
 
-// status is all but the conditions.
+// status is all but the conditions: the former one, and in it what this pass found out. What could
+// not be gathered, or was not reached, stays as it was: where the record is lost too, addresses are
+// taken from there, and who lacks hosts hears by it of new ones.
 func (p *pass) status() airship.SIPClusterStatus {
-	st := airship.SIPClusterStatus{Inventory: p.records.anchored(p.sip.Status.Inventory)}
+	st := p.sip.Status
+	st.Inventory = p.records.anchored(st.Inventory)
+	st.Wanted = 0
+	for _, set := range p.sip.Spec.Nodes {
+		total, _ := set.Wanted()
+		st.Wanted += int32(total) //nolint:gosec // validated: at most 2000 a role
+	}
+	if p.snapshot.hosts != nil {
+		p.hostsInto(&st)
+	}
+	if p.applied {
+		st.Services = nil
+		for _, s := range p.states {
+			st.Services = append(st.Services, s.status(p.sip.Status.Services))
+		}
+	}
+	return st
+}
+
+// hostsInto puts what was chosen into a status.
+func (p *pass) hostsInto(st *airship.SIPClusterStatus) {
+	var hosts []airship.HostStatus
+	st.Missing = nil
 	for _, r := range p.choice.Roles {
-		st.Wanted += int32(r.Wanted) //nolint:gosec // validated: at most 2000 a role
 		leaving := map[string]string{}
 		for _, l := range r.Leave {
 			leaving[l.Key().String()] = "it leaves: " + l.Why
@@ -146,23 +169,19 @@ func (p *pass) status() airship.SIPClusterStatus {
 				Problem: condition.Cut(leaving[h.Key().String()]+cmp.Or(r.Problems[h.Key()], p.leftOut(h.Key())), maxMessage),
 			}
 			hs.Addresses, hs.Interfaces = p.hostAddresses(now)
-			st.Hosts = append(st.Hosts, hs)
+			hosts = append(hosts, hs)
 		}
 		if r.Missing > 0 {
-			m := airship.MissingHosts{Role: r.Role, Count: int32(r.Missing)} //nolint:gosec // as above
+			m := airship.MissingHosts{Role: r.Role, Count: int32(r.Missing)} //nolint:gosec // validated: at most 2000
 			for _, x := range r.Refused {
 				m.Refused = append(m.Refused, airship.RefusedHosts{Reason: string(x.Reason), Count: int32(x.Count), Hosts: x.Hosts}) //nolint:gosec // hosts of a site
 			}
 			st.Missing = append(st.Missing, m)
 		}
 	}
-	st.Held = int32(len(st.Hosts)) //nolint:gosec // as above
-	st.Hosts = fitting(st.Hosts, maxHosts)
+	st.Held = int32(len(hosts)) //nolint:gosec // hosts of a site
+	st.Hosts = fitting(hosts, maxHosts)
 	st.HostsOmitted = st.Held - int32(len(st.Hosts)) //nolint:gosec // as above
-	for _, s := range p.states {
-		st.Services = append(st.Services, s.status())
-	}
-	return st
 }
 
 // maxHosts bounds what hosts take in a status, in bytes of JSON: etcd takes no more than 1.5 MB
@@ -195,10 +214,19 @@ func fitting(hosts []airship.HostStatus, room int) []airship.HostStatus {
 }
 
 // hostAddresses are all that services use, each once, and, where they use several networks,
-// those on each.
+// those on each. Of a host whose data was not read services use, until they are applied again,
+// those of before.
 func (p *pass) hostAddresses(h *host) (all []string, on []airship.InterfaceStatus) {
 	e := p.extracted[h.Key()]
-	if e == nil {
+	switch {
+	case !p.applied && (e == nil || e.problem != nil):
+		for _, was := range p.sip.Status.Hosts {
+			if was.Namespace == h.Namespace && was.Name == h.Name {
+				return was.Addresses, was.Interfaces
+			}
+		}
+		return nil, nil
+	case e == nil:
 		return nil, nil
 	}
 	wanted := p.sip.Spec.Services.Interfaces()

@@ -151,13 +151,13 @@ func TestStatusIsBounded(t *testing.T) {
 	key := types.NamespacedName{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("t", 63)}
 	p := &pass{
 		Reconciler: &Reconciler{Options: Options{Now: time.Now}}, key: key, sip: &airship.SIPCluster{},
-		extracted: map[types.NamespacedName]*extracted{}, snapshot: snapshot{hosts: map[types.NamespacedName]*host{}},
+		extracted: map[types.NamespacedName]*extracted{}, snapshot: snapshot{hosts: map[types.NamespacedName]*host{}}, applied: true,
 	}
 	for i := range 8 {
 		p.sip.Spec.Services.JumpHost = append(p.sip.Spec.Services.JumpHost, airship.JumpHost{Service: airship.Service{NodeInterfaceID: fmt.Sprint(i)}})
 	}
 	for range 32 {
-		p.states = append(p.states, state{Service: services.Service{Name: strings.Repeat("s", 63), Kind: services.JumpHost, Image: strings.Repeat("i", 1100), Ports: []services.Ports{{Start: 1, End: 1000}}}, message: long})
+		p.states = append(p.states, state{applied: true, Service: services.Service{Name: strings.Repeat("s", 63), Kind: services.JumpHost, Image: strings.Repeat("i", 1100), Ports: []services.Ports{{Start: 1, End: 1000}}}, message: long})
 	}
 	for _, role := range []airship.Role{airship.RoleControlPlane, airship.RoleWorker} {
 		r := choose.Role{Role: role, Wanted: 2000, Missing: 3, TopologyKey: "rack", Problems: map[types.NamespacedName]string{}}
