@@ -119,15 +119,27 @@ func stale(op, subject string) error {
 	return &fault.Error{Reason: fault.Conflict, Op: op, Subject: subject, Err: errStale}
 }
 
-// exists fails where the SIPCluster is not as the pass has it, to the API server itself: gone, another
-// one of the name, or being deleted since.
+// exists fails where the SIPCluster is not the one that the pass has, to the API server itself: gone,
+// another one of the name, or being deleted since.
 func (p *pass) exists(ctx context.Context, op string) error {
+	return p.confirm(ctx, op, func(now object) bool {
+		return now.UID == p.sip.UID && now.DeletionTimestamp.IsZero() == p.sip.DeletionTimestamp.IsZero() && slices.Contains(now.Finalizers, airship.Finalizer)
+	})
+}
+
+// unchanged fails where the SIPCluster is not as the pass has it, in spec or status: somebody else may
+// have decided otherwise since.
+func (p *pass) unchanged(ctx context.Context, op string) error {
+	return p.confirm(ctx, op, func(now object) bool { return now.ResourceVersion == p.sip.ResourceVersion })
+}
+
+func (p *pass) confirm(ctx context.Context, op string, same func(now object) bool) error {
 	now := &airship.SIPCluster{}
 	switch err := p.Reader.Get(ctx, p.key, now); {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return &fault.Error{Reason: fault.Unreachable, Op: "read", Subject: "SIPCluster " + p.key.String(), Err: err}
-	case now.UID == p.sip.UID && now.DeletionTimestamp.IsZero() == p.sip.DeletionTimestamp.IsZero() && slices.Contains(now.Finalizers, airship.Finalizer):
+	case same(now):
 		return nil
 	}
 	return stale(op, "SIPCluster "+p.key.String())
@@ -198,8 +210,8 @@ func hostFault(op string, h *host, err error) error {
 }
 
 // editHost changes a host's metadata as it is now. The edit gets the newest state and says
-// what to change, or nil where nothing is.
-func (r *Reconciler) editHost(ctx context.Context, h *host, edit func(*host) map[string]any) error {
+// what to change, or nil where nothing is. Who was faster may have been the next SIPCluster of the name.
+func (p *pass) editHost(ctx context.Context, h *host, edit func(*host) map[string]any) error {
 	err := errors.New("never tried")
 	for range tries {
 		metadata := edit(h)
@@ -207,7 +219,7 @@ func (r *Reconciler) editHost(ctx context.Context, h *host, edit func(*host) map
 			return nil
 		}
 		var patched *host
-		if patched, err = r.patchHost(ctx, h, metadata); err == nil {
+		if patched, err = p.patchHost(ctx, h, metadata); err == nil {
 			*h = *patched
 			return nil
 		}
@@ -215,13 +227,16 @@ func (r *Reconciler) editHost(ctx context.Context, h *host, edit func(*host) map
 			return err
 		}
 		o := hostObject(h.Key())
-		switch e := r.Reader.Get(ctx, h.Key(), o); {
+		switch e := p.Reader.Get(ctx, h.Key(), o); {
 		case apierrors.IsNotFound(e):
 			return nil // with a host go its labels
 		case e != nil:
 			return hostFault("read", h, e)
 		}
 		*h = *readHost(o)
+		if err := p.exists(ctx, "change hosts of"); err != nil {
+			return err
+		}
 	}
 	return err
 }

@@ -24,11 +24,12 @@
 //     what an earlier pass did counts though no cache has it. One SIPCluster is worked on at
 //     a time.
 //   - A host is labelled when all services are rolled out, and gives its labels and its claim
-//     up in one patch, when no service leads to it any more; unless it got a consumerRef
-//     meanwhile. Services that were taken out of the spec count until they and their pods are
-//     gone. Of the others each pod counts: a load balancer that was replaced until it has ended,
-//     which open connections may delay by ten minutes, and a jump host until it says that the
-//     new files are in force. One that cannot be asked keeps the host.
+//     up in one patch, when no service leads to it any more; unless it or the SIPCluster was
+//     written meanwhile: what leaves is decided on again, so that an operator that was paused
+//     takes no host from who has it by now. Services that were taken out of the spec count until
+//     they and their pods are gone. Of the others each pod counts: a load balancer that was
+//     replaced until it has ended, which open connections may delay by ten minutes, and a jump
+//     host until it says that the new files are in force. One that cannot be asked keeps the host.
 //   - Images and logins change only with a bundle that is verified under the trust policy of
 //     now: else each service keeps its own, new ones wait, and Ready says why.
 //   - Services lead where they led while the data of a held host cannot be read, and Ready is
@@ -44,9 +45,9 @@
 //     that services lead to, no image, and nothing of what is removed.
 //   - What carries the SIPCluster's labels counts as made for it where no seal vouches for the
 //     record, and where it is deleted: hosts are given back when none of that is left.
-//   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //   - What a pass could not find out its status says as before: a request that fails takes no host,
 //     address, service or image from it.
+//   - A SIPCluster has the finalizer before it has anything else, and loses it last.
 //   - Namespaces take turns (turns.go), and a pass has an end, so that no tenant keeps others
 //     waiting for more than one pass of his.
 //

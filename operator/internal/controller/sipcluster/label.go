@@ -29,7 +29,8 @@ func (p *pass) label(ctx context.Context) error {
 	return because(airship.ReasonUnableToApplyLabels, errors.Join(errs...))
 }
 
-// letLeave gives back what leaves.
+// letLeave gives back what leaves, each host as it was decided on: one that was written meanwhile is
+// decided on again.
 func (p *pass) letLeave(ctx context.Context) error {
 	if !p.leaves() || !p.releasable() {
 		return nil
@@ -39,10 +40,17 @@ func (p *pass) letLeave(ctx context.Context) error {
 		p.again = p.again || err == nil
 		return err
 	}
+	if err := p.unchanged(ctx, "give back hosts of"); err != nil {
+		return err
+	}
 	var errs []error
 	for _, r := range p.choice.Roles {
 		for _, l := range r.Leave {
-			errs = append(errs, p.release(ctx, p.key, p.snapshot.hosts[l.Key()], false))
+			patched, err := p.patchHost(ctx, p.snapshot.hosts[l.Key()], released())
+			if err == nil {
+				p.snapshot.hosts[l.Key()] = patched
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -54,7 +62,7 @@ func (p *pass) leaves() bool {
 
 func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error {
 	return p.editHost(ctx, h, func(now *host) map[string]any {
-		if by, _ := now.Holder(); by != p.key || now.Labelled(p.key, role) {
+		if by, as := now.Holder(); by != p.key || as != role || now.Labelled(p.key, role) {
 			return nil
 		}
 		return map[string]any{"labels": map[string]any{
@@ -63,19 +71,13 @@ func (p *pass) labelHost(ctx context.Context, role airship.Role, h *host) error 
 	})
 }
 
-// release takes labels and claim off a host, in one patch, if it is still the cluster's, and
-// in use only where that does not count.
-func (r *Reconciler) release(ctx context.Context, of types.NamespacedName, h *host, inUse bool) error {
-	return r.editHost(ctx, h, func(now *host) map[string]any {
-		if !holds(of, now.Host) || (now.Consumer != "" && !inUse) {
-			return nil
-		}
-		labels := map[string]any{}
-		for _, key := range []string{airship.LabelClusterNamespace, airship.LabelClusterName, airship.LabelNodeType} {
-			labels[key] = nil
-		}
-		return map[string]any{"labels": labels, "annotations": map[string]any{airship.AnnotationClaim: nil}}
-	})
+// released takes labels and claim off a host, in one patch.
+func released() map[string]any {
+	labels := map[string]any{}
+	for _, key := range []string{airship.LabelClusterNamespace, airship.LabelClusterName, airship.LabelNodeType} {
+		labels[key] = nil
+	}
+	return map[string]any{"labels": labels, "annotations": map[string]any{airship.AnnotationClaim: nil}}
 }
 
 func holds(cluster types.NamespacedName, h choose.Host) bool {

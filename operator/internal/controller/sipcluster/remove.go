@@ -79,9 +79,12 @@ func (p *pass) giveBack(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range s.hosts {
-		if holds(p.key, h.Host) {
-			errs = append(errs, p.release(ctx, p.key, h, true))
-		}
+		errs = append(errs, p.editHost(ctx, h, func(now *host) map[string]any {
+			if !holds(p.key, now.Host) {
+				return nil
+			}
+			return released()
+		}))
 	}
 	return errors.Join(errs...)
 }

@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -111,4 +113,72 @@ func TestNothingIsTakenFromTheNextOfTheName(t *testing.T) {
 	require.Equal(t, writes, w.writes.Load())
 	require.Equal(t, state, w.state())
 	require.Equal(t, hosts, names(w.claimed("t")))
+}
+
+// pausedGivingBack is an operator that is paused before it gives the first host back, until something
+// was done.
+func (w *world) pausedGivingBack(meanwhile func()) (r *Reconciler, done func() bool) {
+	was := false
+	pause := func() {
+		if !was {
+			was = true
+			meanwhile()
+		}
+	}
+	return w.wholeBy(interceptor.NewClient(w.own, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, isPods := list.(*corev1.PodList); isPods { // services lead to what leaves no more, but for pods
+				defer pause()
+			}
+			return c.List(ctx, list, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if o.GetObjectKind().GroupVersionKind() == HostKind {
+				pause()
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})), func() bool { return was }
+}
+
+// An operator that was paused before it gave hosts back leaves those that are wanted by now: by the
+// same SIPCluster, which the services lead there again for, or by the next of the name.
+func TestAnOperatorThatWasPausedGivesNothingBack(t *testing.T) {
+	remove := func(w *world) { require.NoError(w, w.Delete(w.Context(), w.get("t"))) }
+	fewer := func(w *world) { w.change("t", replace(balanced, "active: 2", "active: 1")) }
+	again := func(w *world, r *Reconciler) {
+		w.settle(r, "t")
+		w.gone("t")
+		w.sip("t", balanced)
+	}
+	for name, c := range map[string]struct {
+		leave     func(*world)
+		meanwhile func(*world, *Reconciler)
+	}{
+		"more are wanted":                       {fewer, func(w *world, _ *Reconciler) { w.change("t", balanced) }},
+		"another leaves instead":                {fewer, func(w *world, _ *Reconciler) { w.breaks("a") }},
+		"the next has the name":                 {fewer, func(w *world, r *Reconciler) { remove(w); again(w, r) }},
+		"it is gone, and the next has the name": {remove, again},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			_, r := w.served()
+			c.leave(w)
+			var state string
+			paused, was := w.pausedGivingBack(func() {
+				c.meanwhile(w, r)
+				w.settle(r, "t")
+				state = w.state()
+			})
+			for n := 0; !was(); n++ {
+				require.Less(t, n, 20)
+				require.NoError(t, w.pass(paused, "t"))
+				if !was() {
+					w.play()
+				}
+			}
+			require.Contains(t, names(w.claimed("t")), "b")
+			require.Equal(t, state, w.state())
+		})
+	}
 }
