@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,11 +33,13 @@ type objects struct {
 	client.Reader
 
 	config   *v1alpha1.VDOConfig
-	bundle   *v1alpha1.DriverBundle
+	bundle   *v1alpha1.DriverBundle // of bundles the one that counts
+	bundles  []*v1alpha1.DriverBundle
 	vcenters []v1alpha1.VsphereCloudConfig
 	secrets  map[client.ObjectKey]*corev1.Secret
 	maps     map[client.ObjectKey]*corev1.ConfigMap
-	kinds    []string // of all documents
+	kinds    []string          // of all documents
+	where    map[string]string // what was read is in the file, by describeObject
 }
 
 // Get finds a Secret or ConfigMap.
@@ -60,7 +64,7 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // known is an error where Kubernetes or the operator defines it, since a slip would go unseen.
 // What could be read is returned beside errors, so that what is wrong with it is told with them.
 func parseSite(name string, data []byte) (*objects, error) {
-	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}}
+	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}, where: map[string]string{}}
 	if found := otherFile(data); found != "" {
 		return out, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
 	}
@@ -70,6 +74,9 @@ func parseSite(name string, data []byte) (*objects, error) {
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	if err := out.decodeAll(decoder, name, data); err != nil {
+		return out, err
+	}
+	if err := out.chooseBundle(name); err != nil {
 		return out, err
 	}
 	if out.config == nil && len(out.vcenters) == 0 {
@@ -97,7 +104,7 @@ func (o *objects) decodeAll(decoder runtime.Decoder, name string, data []byte) e
 			return fault.Join(append(errs, wrong(err))...)
 		}
 		at += max(0, bytes.Index(data[at:], bytes.TrimRight(doc, "\n")))
-		if err := o.decode(decoder, document{text: doc, before: bytes.Count(data[:at], []byte("\n"))}); err != nil {
+		if err := o.decode(decoder, document{text: doc, number: n, before: bytes.Count(data[:at], []byte("\n"))}); err != nil {
 			errs = append(errs, wrong(err))
 		}
 		at += len(bytes.TrimRight(doc, "\n"))
@@ -124,9 +131,9 @@ func (o *objects) decode(decoder runtime.Decoder, doc document) error {
 		return doc.words(err)
 	}
 	if list, ok := object.(*corev1.List); ok {
-		return o.decodeList(decoder, list)
+		return o.decodeList(decoder, list, doc)
 	}
-	return o.add(object)
+	return o.add(object, doc)
 }
 
 // blank says whether a document has nothing, or comments only.
@@ -139,18 +146,28 @@ func blank(doc []byte) bool {
 	return true
 }
 
-func (o *objects) add(object runtime.Object) error {
+// add takes what a configuration is of. What would take the place of another one is refused: of the
+// two only one would count, unseen.
+func (o *objects) add(object runtime.Object, doc document) error {
+	switch object := object.(type) {
+	case *v1alpha1.VDOConfig, *v1alpha1.DriverBundle, *v1alpha1.VsphereCloudConfig, *corev1.Secret, *corev1.ConfigMap:
+		of := describeObject(object.(client.Object)) //nolint:forcetypeassert,errcheck // they are
+		if first, there := o.where[of]; there {
+			return fmt.Errorf("%s%s is there twice: the first is in %s", doc.at(lineOf(doc.root())), of, first)
+		}
+		o.where[of] = doc.where()
+	}
 	switch object := object.(type) {
 	case *v1alpha1.VDOConfig:
 		if o.config != nil {
-			return errors.New("a second VDOConfig: a cluster has one")
+			return fmt.Errorf("%sa second VDOConfig: a cluster has one, and %s is in %s", doc.at(lineOf(doc.root())), describeObject(o.config), o.where[describeObject(o.config)])
 		}
 		o.config = object
 	case *v1alpha1.DriverBundle:
 		if _, err := image.ParseHosted(object.Spec.Reference); err != nil {
 			return err
 		}
-		o.bundle = object
+		o.bundles = append(o.bundles, object)
 	case *v1alpha1.VsphereCloudConfig:
 		o.vcenters = append(o.vcenters, *object)
 	case *corev1.Secret:
@@ -166,6 +183,29 @@ func (o *objects) add(object runtime.Object) error {
 		o.maps[client.ObjectKeyFromObject(object)] = object
 	}
 	return nil
+}
+
+// chooseBundle takes the DriverBundle that the VDOConfig would be installed from.
+func (o *objects) chooseBundle(file string) error {
+	fit := slices.DeleteFunc(slices.Clone(o.bundles), func(b *v1alpha1.DriverBundle) bool {
+		return o.config != nil && (b.Namespace != o.config.Namespace || o.config.Spec.Bundle != nil && o.config.Spec.Bundle.Name != b.Name)
+	})
+	switch {
+	case len(fit) == 1:
+		o.bundle = fit[0]
+		return nil
+	case len(o.bundles) == 1:
+		o.bundle = o.bundles[0]
+		return nil
+	case len(o.bundles) == 0:
+		return nil
+	}
+	var all []string
+	for _, b := range o.bundles {
+		all = append(all, describeObject(b)+" in "+o.where[describeObject(b)])
+	}
+	return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: file, Err: fmt.Errorf("it has %d DriverBundles, and does not say which of them counts: %s", len(all), strings.Join(all, "; ")),
+		Hint: "take away all but one, or name it in spec.bundle of the VDOConfig"}
 }
 
 // secret is a Secret of the file; nil where it has none of this name, or there is no file.
@@ -201,15 +241,24 @@ func (o *objects) own() []client.Object {
 	if o.config != nil {
 		all = append(all, o.config)
 	}
-	if o.bundle != nil {
-		all = append(all, o.bundle)
+	for _, b := range o.bundles {
+		all = append(all, b)
 	}
 	return append(all, pointers(o.vcenters)...)
 }
 
-// within refuses resources of another namespace than the operator's, where it reads none.
+// within refuses resources of another namespace than the operator's, where it reads none, and those
+// that are there twice once [objects.moveTo] has put them there.
 func (o *objects) within(namespace string) error {
 	var errs []error
+	for _, of := range slices.Sorted(maps.Keys(o.where)) {
+		kind, name, _ := strings.Cut(of, " ")
+		if first, there := o.where[kind+" "+namespace+"/"+name]; there && !strings.Contains(name, "/") {
+			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: of,
+				Err:  fmt.Errorf("it is there twice: without a namespace in %s, and with %s in %s", o.where[of], namespace, first),
+				Hint: "take one of them away"})
+		}
+	}
 	for _, object := range o.own() {
 		if in := object.GetNamespace(); in != "" && in != namespace {
 			errs = append(errs, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: describeObject(object),

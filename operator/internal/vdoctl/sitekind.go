@@ -17,10 +17,10 @@ import (
 )
 
 // decodeList reads a list, as `kubectl get -o yaml` writes it.
-func (o *objects) decodeList(decoder runtime.Decoder, list *corev1.List) error {
+func (o *objects) decodeList(decoder runtime.Decoder, list *corev1.List, doc document) error {
 	var errs []error
-	for _, item := range list.Items {
-		errs = append(errs, o.decode(decoder, document{text: item.Raw}))
+	for i, item := range list.Items {
+		errs = append(errs, o.decode(decoder, document{text: item.Raw, number: doc.number, item: i + 1}))
 	}
 	return errors.Join(errs...)
 }

@@ -14,18 +14,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// document is one of a file: its text, and how many lines of the file are before it.
+// document is one of a file: its text, and how many lines of the file are before it; or an item of
+// a list that is one.
 type document struct {
-	text   []byte
-	before int
+	text                 []byte
+	number, item, before int
 }
 
-// at says where in the file a line of the document is.
+// at says where in the file a line of the document is; the lines of a list's items are not known.
 func (d document) at(line int) string {
-	if line == 0 {
+	switch {
+	case d.item > 0:
+		return fmt.Sprintf("item %d: ", d.item)
+	case line == 0:
 		return ""
 	}
 	return fmt.Sprintf("line %d: ", d.before+line)
+}
+
+// where says where the document is.
+func (d document) where() string {
+	return fmt.Sprintf("document %d, %s", d.number, strings.TrimSuffix(d.at(lineOf(d.root())), ": "))
 }
 
 var (

@@ -1,9 +1,12 @@
 package vdoctl
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
 
 func TestWhatIsWrongWithASiteFileIsSaidWithItsLine(t *testing.T) {
@@ -27,4 +30,47 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsLine(t *testing.T) {
 		require.NotContains(t, err.Error(), "Go ", text)
 		require.NotContains(t, err.Error(), "4711", "a password")
 	}
+}
+
+// Of what is in a file twice one would count, and nobody would see which.
+func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
+	const (
+		config  = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VDOConfig\nmetadata: {name: NAME}\n"
+		vcenter = "apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: NAME}\nspec: {vcIp: vc, datacenters: [/a]}\n"
+		bundle  = "apiVersion: vdo.vmware.com/v1alpha1\nkind: DriverBundle\nmetadata: {name: NAME}\nspec: {reference: \"mirror.site/vdo:NAME\"}\n"
+		secret  = "apiVersion: v1\nkind: Secret\nmetadata: {name: NAME}\n"
+		list    = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n"
+	)
+	file := func(docs ...string) string { return "# a site\n" + strings.Join(docs, "---\n") }
+	named := func(doc, name string) string { return strings.ReplaceAll(doc, "NAME", name) }
+	in := func(doc, namespace string) string {
+		return strings.ReplaceAll(doc, "}\n", ", namespace: "+namespace+"}\n")
+	}
+	for text, want := range map[string]string{
+		file(named(config, "a"), named(config, "b")):                                         "document 2: line 6: a second VDOConfig: a cluster has one, and VDOConfig a is in document 1, line 2",
+		file(named(config, "a"), "# none\n", named(config, "a")):                             "document 3: line 8: VDOConfig a is there twice: the first is in document 1, line 2",
+		file(named(config, "a"), named(vcenter, "b"), named(vcenter, "b")):                   "document 3: line 11: VsphereCloudConfig b is there twice: the first is in document 2, line 6",
+		file(named(config, "a"), named(bundle, "b"), named(bundle, "b")):                     "document 3: line 11: DriverBundle b is there twice: the first is in document 2, line 6",
+		file(named(config, "a"), named(bundle, "b"), named(bundle, "c")):                     "it has 2 DriverBundles, and does not say which of them counts: DriverBundle b in document 2, line 6; DriverBundle c in document 3, line 11",
+		file(named(config, "a"), in(named(secret, "b"), "ns"), in(named(secret, "b"), "ns")): "document 3: line 10: Secret ns/b is there twice: the first is in document 2, line 6",
+		file(named(config, "a"), list):                                                       "document 2: item 2: ConfigMap a is there twice: the first is in document 2, item 1",
+	} {
+		_, err := parseSite("site.yaml", []byte(text))
+		require.ErrorContains(t, err, want, text)
+		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
+	}
+	names := named(config, "a") + "spec: {bundle: {name: c}}\n"
+	for _, text := range []string{
+		file(names, named(bundle, "b"), named(bundle, "c")),
+		file(in(named(config, "a"), "ns"), named(bundle, "b"), strings.ReplaceAll(named(bundle, "c"), "{name: c}", "{name: c, namespace: ns}")),
+		file(names, named(bundle, "c"), in(named(secret, "b"), "ns"), named(secret, "b")),
+	} {
+		read, err := parseSite("site.yaml", []byte(text))
+		require.NoError(t, err, text)
+		require.Equal(t, "c", read.bundle.Name, text)
+	}
+	read, err := parseSite("site.yaml", []byte(file(names, in(named(secret, "b"), "ns"), named(secret, "b"))))
+	require.NoError(t, err)
+	require.ErrorContains(t, read.within("ns"), "Secret b: it is there twice: without a namespace in document 3, line 11, and with ns in document 2, line 7")
+	require.NoError(t, read.within("other"))
 }
