@@ -67,7 +67,7 @@ func readManifest(data []byte) ([]client.Object, error) {
 		}
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(doc, &u.Object); err != nil {
-			return nil, (document{text: doc}).words(err)
+			return nil, (document{text: doc}).words(err, nil)
 		}
 		out = append(out, u)
 	}

@@ -128,7 +128,7 @@ func (o *objects) decode(decoder runtime.Decoder, doc document) error {
 		return errors.New("it has no apiVersion and kind, so that it is no resource of Kubernetes")
 	}
 	if err != nil {
-		return doc.words(err)
+		return doc.words(err, typeOf(of))
 	}
 	if list, ok := object.(*corev1.List); ok {
 		return o.decodeList(decoder, list, doc)

@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -50,6 +51,15 @@ func unknownKind(of metav1.TypeMeta) error {
 		}
 	}
 	return nil
+}
+
+// typeOf is the type of a kind; nil of one that is not known.
+func typeOf(of metav1.TypeMeta) reflect.Type {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil
+	}
+	return scheme.AllKnownTypes()[of.GroupVersionKind()]
 }
 
 // kindsOf are the kinds of a group that a site's file may hold; of Kubernetes' own those that a

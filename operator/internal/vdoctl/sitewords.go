@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -43,17 +44,24 @@ var (
 	keyTwice     = regexp.MustCompile(`^(?:mapping )?key "?([^" ]+)"? already (?:set in map|defined at line \d+)$`)
 )
 
-// words say of an error of the decoder what is wrong and in which line, without names of Go.
-func (d document) words(err error) error {
+// words say of an error of the decoder what is wrong and in which line, without names of Go. The
+// type is that of the resource, nil where it is not known.
+func (d document) words(err error, of reflect.Type) error {
 	var wrong *json.UnmarshalTypeError
 	strict, several := runtime.AsStrictDecodingError(err)
 	root := d.root()
+	var unread []string
+	if root != nil && of != nil && !several {
+		unread = d.unread(root, of, "")
+	}
 	switch {
 	case root != nil && root.Kind != yaml.MappingNode:
 		return fmt.Errorf("%sit is %s, not a resource with apiVersion and kind", d.at(root.Line), kindOfNode(root))
+	case len(unread) > 0:
+		return errors.New(strings.Join(unread, "; "))
 	case errors.As(err, &wrong) && wrong.Field != "":
 		node := find(root, strings.Split(wrong.Field, "."), func(n *yaml.Node) bool { return strings.HasPrefix(wrong.Value, jsonKind(n)) })
-		return fmt.Errorf("%s%s: expected %s, got %s", d.at(lineOf(node)), wrong.Field, expected(wrong), got(wrong, node))
+		return fmt.Errorf("%s%s: expected %s, got %s", d.at(lineOf(node)), wrong.Field, expected(wrong), shown(wrong.Field, inWordsOf(wrong.Value), node))
 	case several:
 		var all []string
 		for _, e := range strict.Errors() {
@@ -162,10 +170,10 @@ func inWordsOf(kind string) string {
 	return cmp.Or(words[first], kind)
 }
 
-// got is the value that is there, as it is written; of what may be secret, its kind alone.
-func got(wrong *json.UnmarshalTypeError, n *yaml.Node) string {
-	if n == nil || n.Kind != yaml.ScalarNode || !strings.HasPrefix(wrong.Field, "spec.") {
-		return inWordsOf(wrong.Value)
+// shown is the value at a path, as it is written; of what may be secret, its kind alone.
+func shown(path, kind string, n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode || !strings.HasPrefix(path, "spec.") {
+		return kind
 	}
 	if n.Tag == "!!str" {
 		return fmt.Sprintf("the text %q", cut(n.Value, maxValue))
@@ -187,7 +195,10 @@ func expected(wrong *json.UnmarshalTypeError) string {
 		return "text, in quotes"
 	case name == "string":
 		return "text"
-	case strings.HasPrefix(name, "int"), strings.HasPrefix(name, "uint"):
+	case strings.HasPrefix(name, "int"):
+		if _, err := strconv.ParseInt(strings.TrimPrefix(wrong.Value, "number "), 10, 64); err == nil { // too large for it
+			return fmt.Sprintf("a whole number of at most %d", int64(1)<<(wrong.Type.Bits()-1)-1)
+		}
 		return "a whole number"
 	}
 	return "a mapping of keys"

@@ -24,6 +24,13 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsLine(t *testing.T) {
 		`{"apiVersion": "vdo.vmware.com/v1alpha1", "kind": "VDOConfig",` + "\n" + `"spec": {"suspend": 1}}`: `document 1: line 2: spec.suspend: expected true or false, got 1`,
 		"apiVersion: v1\nkind: Secret\nstringData: {username: a,\n password: 4711}\n":                       `document 1: line 4: stringData: expected text, in quotes, got a number`,
 		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec:\n  vcIp: vc\n  port: \"443\"\n  datacenters: [/a]\n": `document 1: line 5: spec.port: expected a whole number, got the text "443"`,
+		config + "spec:\n  drivers:\n  - {driver: csi}\n  interval: ten\n":                                                         `document 1: line 6: spec.interval: expected a duration, such as 90s, 10m or 1h30m, got the text "ten"`,
+		config + "spec:\n  preflight:\n    interval: 5\n":                                                                          `document 1: line 5: spec.preflight.interval: expected a duration, such as 90s, 10m or 1h30m, got 5`,
+		config + "spec:\n  upgradePolicy:\n    windows:\n    - {duration: 1h}\n    - {duration: 1 h}\n  interval: x\n":             `document 1: line 7: spec.upgradePolicy.windows[1].duration: expected a duration, such as 90s, 10m or 1h30m, got the text "1 h"; line 8: spec.interval: expected`,
+		config + "metadata: {name: a, creationTimestamp: today}\n":                                                                 `document 1: line 3: metadata.creationTimestamp: expected a time, such as 2026-01-31T22:00:00Z, got text`,
+		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n":                                            `document 1: line 4: data.password: expected base64; what is not encoded belongs under stringData, got text`,
+		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 4430000000}\n":                      `document 1: line 3: spec.port: expected a whole number of at most 2147483647, got 4430000000`,
+		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 443.5}\n":                           `document 1: line 3: spec.port: expected a whole number, got 443.5`,
 	} {
 		_, err := parseSite("site.yaml", []byte(text))
 		require.ErrorContains(t, err, want, text)
