@@ -51,7 +51,8 @@ What somebody else has changed meanwhile is not undone: it ends with 8; run it a
 With --from-file it begins with a file, of which all is written that its vCenters need: they,
 their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
 
-With --write the resources are written to a file, for GitOps, and nothing to the cluster.
+With --write the resources are written to a file, for GitOps, and nothing to the cluster. A
+file that is there is replaced where it is a site's configuration.
 The password is not in it. It belongs into a Secret, whose name is told.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
@@ -86,6 +87,9 @@ func (o *configureOptions) run(ctx context.Context) error {
 	}
 	if o.write != "" && o.dryRun {
 		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
+	}
+	if _, err := o.replaces(); err != nil {
+		return err // before anything is asked
 	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}

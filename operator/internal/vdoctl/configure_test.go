@@ -117,13 +117,26 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 
 	// A file that is there is replaced with consent alone, and by no dry run.
 	s.ok(all...)
-	require.NoError(t, os.WriteFile(file, []byte("kept"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(text+"# kept\n"), 0o600))
 	out, code := s.run(all...)
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, file)
 	out, code = s.run(append(all[:len(all):len(all)], "--dry-run")...)
 	require.Equal(t, 2, code, out)
-	require.Equal(t, "kept", readFile(t, file))
+	require.Equal(t, text+"# kept\n", readFile(t, file))
+	s.ok(append(all[:len(all):len(all)], "--yes")...)
+	require.Equal(t, text, readFile(t, file))
+
+	// What is no site's configuration is somebody's key, bundle or manifest.
+	for _, kept := range []string{"kept", "-----BEGIN PUBLIC KEY-----\nYQ==\n-----END PUBLIC KEY-----\n", strings.Replace(text, "kind: ", "kindd: ", 1), strings.Repeat("#", 4<<20+1)} {
+		require.NoError(t, os.WriteFile(file, []byte(kept), 0o600))
+		out, code = s.run(append(all[:len(all):len(all)], "--yes")...)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "write "+file+": what is there is not replaced: read "+file)
+		require.Contains(t, out, "name another file, or move this one away")
+		require.Equal(t, kept, readFile(t, file))
+	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	s.ok(append(all[:len(all):len(all)], "--yes")...)
 	require.Equal(t, text, readFile(t, file))
 

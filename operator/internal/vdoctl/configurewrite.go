@@ -324,7 +324,11 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 		_, err := o.out.Write(out.Bytes())
 		return err
 	}
-	if there, err := os.ReadFile(o.write); err == nil && !bytes.Equal(there, out.Bytes()) {
+	there, err := o.replaces()
+	if err != nil {
+		return err
+	}
+	if there != nil && !bytes.Equal(there, out.Bytes()) {
 		if !o.yes && !o.interactive() {
 			return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: errors.New("it is there, and says something else"), Hint: "say --yes to replace it, or name another file"}
 		}
@@ -333,6 +337,26 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 		}
 	}
 	return writeWhole(o.write, out.Bytes())
+}
+
+// replaces is the file that --write would replace; nil where there is none. One that cannot be read,
+// or is no site's configuration, such as a key or a bundle, is replaced with nobody's consent.
+func (o *configureOptions) replaces() ([]byte, error) {
+	if o.write == "" || o.write == "-" {
+		return nil, nil
+	}
+	there, err := o.read("--write", o.write)
+	switch {
+	case fault.ReasonOf(err) == fault.NotFound:
+		return nil, nil
+	case err == nil && len(bytes.TrimSpace(there)) > 0:
+		_, err = parseSite(o.write, there)
+	}
+	if err != nil {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: fmt.Errorf("what is there is not replaced: %w", err),
+			Hint: "name another file, or move this one away"}
+	}
+	return there, nil
 }
 
 // writeWhole writes a file beside its name, and names it once it is whole.
