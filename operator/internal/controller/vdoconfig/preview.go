@@ -211,6 +211,9 @@ func (p *pass) previewed(route []Hop, way *router) *Preview {
 			out.Fetch = way.fetching(s.bundle, s.kubernetes.version.Minor())
 		}
 	}
+	if note := ownMatrix(s.bundle.contents); note != "" && out.Fetch != nil {
+		out.Warnings = append(out.Warnings, note)
+	}
 	out.Warnings = append(out.Warnings, s.notes...)
 	return out
 }

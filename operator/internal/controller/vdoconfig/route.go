@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -157,6 +158,15 @@ func (r *router) fetching(b *opened, from matrix.Minor) []string {
 		"vdo-bundle pull --lock lock.yaml --sign-key KEY -o drivers.tar",
 		push,
 	}
+}
+
+// ownMatrix is what to know before fetching, where the matrix of the bundle bears no signature and is
+// not the one that is built in: it may be the site's own, which lock does not take by itself.
+func ownMatrix(c *bundle.Contents) string {
+	if c.MatrixSignature != nil || bytes.Equal(c.Matrix, matrix.Default()) {
+		return ""
+	}
+	return "vdo-bundle lock takes the matrix that is built into it: if the bundle's, which is not signed, is your own, give it with --matrix FILE"
 }
 
 // inside are the flags that take what else a bundle holds.

@@ -117,3 +117,11 @@ func TestWhatTheBundleLacksIsFetchedByCommands(t *testing.T) {
 	b.contents.Lock.Releases = append(b.contents.Lock.Releases, bundle.Release{Driver: bundle.Operator, Images: map[string]string{"vdo-operator": "ghcr.example/vdo-operator:v1.2.3"}}, bundle.Release{Driver: matrix.HAProxy})
 	require.Contains(t, way.fetching(b, matrix.Minor{Major: 1, Minor: 34})[0], "--k8s 1.34 --vsphere 9.0.0 --operator ghcr.example/vdo-operator:v1.2.3 --services sip --platform linux/amd64 -o")
 }
+
+// A site's own matrix is not what lock takes by itself.
+func TestWhoHasAMatrixOfTheirOwnIsToldToGiveIt(t *testing.T) {
+	own := append(matrix.Default(), "# ours\n"...)
+	require.Contains(t, ownMatrix(&bundle.Contents{Matrix: own}), "--matrix FILE")
+	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: matrix.Default()}), "it is built in")
+	require.Empty(t, ownMatrix(&bundle.Contents{Matrix: own, MatrixSignature: []byte("theirs")}), "the command has it")
+}
