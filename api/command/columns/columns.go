@@ -8,6 +8,7 @@
 package columns
 
 import (
+	"bytes"
 	"io"
 	"strings"
 
@@ -42,6 +43,17 @@ func Of(w io.Writer) int {
 	}
 	return 0
 }
+
+// Screen is what will be written to a terminal of so many columns, 0 for none: what is laid out in
+// it fits there.
+type Screen struct {
+	bytes.Buffer
+
+	Wide int
+}
+
+// Columns is how wide the terminal is.
+func (s *Screen) Columns() int { return s.Wide }
 
 // Prose returns how wide text in sentences is that is written to w.
 func Prose(w io.Writer) int {

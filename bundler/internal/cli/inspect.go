@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/evidence"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/inspect"
@@ -73,7 +73,10 @@ func (o *inspectOptions) run(ctx context.Context, src string) error {
 	if proven := b.verified; proven != nil {
 		o.say("verified, signed by %s", strings.Join(proven.SignedBy, ", "))
 	}
-	var out bytes.Buffer
+	var out columns.Screen
+	if o.dest == "-" {
+		out.Wide = columns.Of(o.out)
+	}
 	if err := o.render(ctx, &out, b); err != nil {
 		return err
 	}

@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/columns"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
 	o := &statusOptions{app: &app{getenv: func(string) (string, bool) { return "", false }, now: time.Now}}
 	same := "the operator has not seen it as it is now; if that stays so: `kubectl -n vmware-system-vdo get deployment vdo-operator`"
-	screen := buffer{columns: 60}
+	screen := columns.Screen{Wide: 60}
 	require.NoError(t, o.text(&screen, statusReport{
 		Waiting: []waiting{{"DriverBundle a", "NotObserved", same}, {"VDOConfig b", "NotObserved", same}},
 		Preflight: &v1alpha1.PreflightStatus{Results: []v1alpha1.PreflightResult{
@@ -31,7 +32,7 @@ func TestWhatIsToBeDoneIsSaidOnceForAllThatNeedIt(t *testing.T) {
 }
 
 func TestFurtherLinesAreBelowTheFirst(t *testing.T) {
-	screen := buffer{columns: 40}
+	screen := columns.Screen{Wide: 40}
 	l := &lines{w: &screen}
 	l.block("why", "csi@3.5.1 is installed and serves Kubernetes 1.33")
 	l.block("   not yet", "csi@3.5.1 is installed and serves Kubernetes 1.33")

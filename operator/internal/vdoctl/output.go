@@ -1,7 +1,6 @@
 package vdoctl
 
 import (
-	"bytes"
 	"io"
 	"strings"
 
@@ -97,16 +96,6 @@ func (l *lines) prose(first, rest, text string) {
 		l.write(columns.Hanging(command.Printable(first), rest, text, columns.Prose(l.w)) + "\n")
 	}
 }
-
-// buffer is what a terminal will show.
-type buffer struct {
-	bytes.Buffer
-
-	columns int
-}
-
-// Columns is how wide that terminal is, 0 where it is none.
-func (b *buffer) Columns() int { return b.columns }
 
 // dash stands for nothing in a table.
 func dash(s string) string {

@@ -158,7 +158,7 @@ func (o *statusOptions) screen(ctx context.Context, c client.Reader) ([]byte, bo
 	if err != nil {
 		return nil, false, err
 	}
-	screen := buffer{columns: columns.Of(o.out)}
+	screen := columns.Screen{Wide: columns.Of(o.out)}
 	err = o.print(&screen, r, func(w io.Writer) error { return o.text(w, r) })
 	return screen.Bytes(), r.Ready, err
 }
