@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,19 +22,33 @@ type OwnSet struct {
 	Live   mirrorset.Entries // that it has on the cluster
 }
 
+// Bounds of what the set grows to by the operator: nobody may take anything away from it for whom
+// nodes are not drained. They are far from what a site has in use.
+const (
+	maxSources = 200
+	maxMirrors = 16 // of a source: each is asked in vain where the one that counts does not answer
+)
+
+// Left is why a source, or a mirror of it, is left out, and what to do.
+type Left struct{ Why, Remedy string }
+
 // Beside returns what the operator's set has beside others' rules, and the sources that it leaves
-// out, with why. Nothing is taken away that it has or had: nodes would be drained. Where others
-// lead a source as a part of a broader one they go on doing so, after the operator's mirror, which
-// it says itself, and the policy is theirs. The policy of an entry that is there stays for the
+// out, or adds nothing to. Nothing is taken away that it has or had: nodes would be drained. Where
+// others lead a source as a part of a broader one they go on doing so, after the operator's mirror,
+// which it says itself, and the policy is theirs. The policy of an entry that is there stays for the
 // nodes' sake.
-func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map[string]string) {
-	left = map[string]string{}
+func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map[string]Left) {
+	left = map[string]Left{}
 	there := mirrorset.Union(o.Was, o.Live)
+	sources := len(there)
 	for _, e := range mirrorset.Union(o.Wanted, o.Was, o.Live) {
 		l := leading(others, e.Source)
-		_, known := there.Get(e.Source)
+		had, known := there.Get(e.Source)
 		if tags := l.tags(); l.broader() && tags != "" && !known {
-			left[e.Source] = "an entry of the operator would hide from names with a tag what " + tags + " says of " + l.source
+			left[e.Source] = Left{
+				Why:    "an entry of the operator would hide from names with a tag what " + tags + " says of " + l.source,
+				Remedy: "apply an ImageTagMirrorSet of just {} that leads where the broader one does, which drains the nodes; or lead it by a set of your own",
+			}
 			continue
 		}
 		if l.broader() {
@@ -43,10 +58,36 @@ func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map
 				}
 			}
 		}
+		if full := fullOf(e, had, known, sources); full != "" {
+			left[e.Source] = Left{Why: full, Remedy: anew}
+			e.Mirrors = slices.DeleteFunc(e.Mirrors, func(to string) bool { return !slices.Contains(had.Mirrors, to) })
+			if !known {
+				continue
+			}
+		}
+		if !known {
+			sources++
+		}
 		e.Policy = o.policy(e, l, others)
 		entries = append(entries, e)
 	}
 	return entries, left
+}
+
+const anew = "to have the set begin anew with what is in use, which drains the nodes: set spec.openShift.mirrorSet of the VDOConfig to Check, " +
+	"wait until status.plan.actions counts it under keep, `oc delete imagedigestmirrorset vdo-operator`, wait until it is not counted any more, and set Write again; " +
+	"or lead {} by a set of your own"
+
+// fullOf says that the set has no room for an entry as it would be, "" where it has: of what is
+// there already nothing counts.
+func fullOf(e, had mirrorset.Entry, known bool, sources int) string {
+	switch {
+	case !known && sources >= maxSources:
+		return fmt.Sprintf("its set has %d sources, and gets no more than %d", sources, maxSources)
+	case len(e.Mirrors) > max(maxMirrors, len(had.Mirrors)):
+		return fmt.Sprintf("its set has %d mirrors of this source, would need %d, and gets no more than %d", len(had.Mirrors), len(e.Mirrors), maxMirrors)
+	}
+	return ""
 }
 
 func (o OwnSet) policy(e mirrorset.Entry, l led, others []MirrorRule) mirrorset.Policy {
@@ -118,6 +159,10 @@ func (m *Mirrors) hidden(repository string, drivers []matrix.Driver) []found {
 	}
 	if len(hides) == 0 {
 		return nil
+	}
+	if left := m.Left[repository]; left.Why != "" {
+		hides[len(hides)-1] += "; the operator does not add that: " + left.Why
+		remedies = append(remedies, left.Remedy)
 	}
 	return []found{{
 		object: repository, action: Warn, drivers: drivers,

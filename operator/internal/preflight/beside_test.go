@@ -1,6 +1,8 @@
 package preflight
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +51,7 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			entries, left := c.set.Beside(c.others)
-			got := "left: " + left[source]
+			got := "left: " + left[source].Why
 			if e, there := entries.Get(source); there {
 				got = strings.Join(e.Mirrors, " ")
 				if e.Policy == never {
@@ -61,6 +63,52 @@ func TestTheOperatorsSetHidesNothingOfOthers(t *testing.T) {
 			require.Equal(t, entries, again, "it stays as it is")
 		})
 	}
+}
+
+// The set only grows, and not without end: what is there stays, whatever it is, and what there is no
+// room for is told with how the set begins anew.
+func TestTheOperatorsSetIsBounded(t *testing.T) {
+	const source, next = "up.example/driver", "next.site/vdo/up.example/driver"
+	mirrors := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("m%03d.site/vdo/up.example/driver", i))
+		}
+		return all
+	}
+	entry := func(mirrors ...string) mirrorset.Entries {
+		return mirrorset.Entries{{Source: source, Mirrors: mirrors}}
+	}
+	beside := func(o OwnSet, others ...MirrorRule) ([]string, Left) {
+		entries, left := o.Beside(others)
+		e, _ := entries.Get(source)
+		again, _ := OwnSet{Wanted: o.Wanted, Was: entries, Live: entries}.Beside(others)
+		require.Equal(t, entries, again, "it stays as it is")
+		return e.Mirrors, left[source]
+	}
+
+	has, left := beside(OwnSet{Wanted: entry(next), Was: entry(mirrors(15)...)})
+	require.Equal(t, append([]string{next}, mirrors(15)...), has)
+	require.Empty(t, left)
+	has, left = beside(OwnSet{Wanted: entry(next), Was: entry(mirrors(8)...), Live: entry(mirrors(16)...)})
+	require.Equal(t, mirrors(16), has)
+	require.Equal(t, "its set has 16 mirrors of this source, would need 17, and gets no more than 16", left.Why)
+	require.Contains(t, left.Remedy, "set spec.openShift.mirrorSet of the VDOConfig to Check, wait until status.plan.actions counts it under keep, `oc delete imagedigestmirrorset vdo-operator`, wait until it is not counted any more, and set Write again")
+	has, left = beside(OwnSet{Wanted: entry(mirrors(1)...), Live: entry(mirrors(20)...)})
+	require.Equal(t, mirrors(20), has, "who has put more into it by hand keeps them")
+	require.Empty(t, left, "it is led there")
+	has, left = beside(OwnSet{Wanted: entry(next), Was: entry(mirrors(16)...)}, rule("a", "up.example", "general.site"))
+	require.Equal(t, mirrors(16), has)
+	require.Contains(t, left.Why, "would need 18")
+
+	var full mirrorset.Entries
+	for i := range 199 {
+		full = append(full, mirrorset.Entry{Source: fmt.Sprintf("a.example/%03d", i), Mirrors: []string{"m.site/a"}})
+	}
+	wanted := append(mirrorset.Entries{full[7]}, mirrorset.Union(entry(next), mirrorset.Entries{{Source: "up.example/other", Mirrors: []string{"next.site/other"}}})...)
+	entries, lefts := OwnSet{Wanted: wanted, Was: full[:100], Live: full[50:]}.Beside(nil)
+	require.Equal(t, append(slices.Clone(full), wanted[1]), entries)
+	require.Len(t, lefts, 1)
+	require.Equal(t, "its set has 200 sources, and gets no more than 200", lefts["up.example/other"].Why)
 }
 
 // Sets that lead an image to the mirror may do so at the cost of others: that is said, and what keeps
@@ -102,8 +150,12 @@ func TestWhatSetsHideOrContradictIsFound(t *testing.T) {
 	require.Equal(t, []string{"other.example"}, held[0].Objects)
 	require.Contains(t, held[0].Found, ": ImageDigestMirrorSet a AllowContactingSource, ImageTagMirrorSet b NeverContactSource")
 
-	i.Mirrors.Left = map[string]string{driver: "an entry would hide others"}
+	i.Mirrors.Left = map[string]Left{driver: {"an entry would hide others", "apply a set of just {}"}}
 	left := found()
 	require.Contains(t, left[0].Found, "; the operator does not lead them there: an entry would hide others")
-	require.Contains(t, left[0].Remedy, "apply an ImageTagMirrorSet of just up.example/driver that leads where the broader one does")
+	require.Equal(t, "apply a set of just up.example/driver", left[0].Remedy)
+	left = found(own, site)
+	require.Len(t, left, 1)
+	require.Contains(t, left[0].Found, "leads up.example to general.site/up; the operator does not add that: an entry would hide others")
+	require.Contains(t, left[0].Remedy, "; apply a set of just up.example/driver")
 }

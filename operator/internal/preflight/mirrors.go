@@ -23,8 +23,8 @@ type Mirrors struct {
 	// Own is the set that the operator writes, "Kind name", "" where it writes none. Its Rules
 	// are as they are going to be: whether each node has taken them up is not known.
 	Own string
-	// Left are repositories that it does not lead, and why.
-	Left map[string]string
+	// Left are repositories that it does not lead, or adds nothing to.
+	Left map[string]Left
 	// Unwritten is why the operator cannot write it though it is asked to.
 	Unwritten error
 }
@@ -81,8 +81,8 @@ func mirrorSets(s *Snapshot) []found {
 // what is wrong with repositories that no set leads to the bundle's.
 func (m *Mirrors) what(source string) string {
 	text := "pods name images as upstream does, and the nodes do not look for these repositories below " + m.Repository
-	if m.Left[source] != "" {
-		text += "; the operator does not lead them there: " + m.Left[source]
+	if why := m.Left[source].Why; why != "" {
+		text += "; the operator does not lead them there: " + why
 	}
 	if m.Unwritten != nil {
 		text += "; the operator cannot lead them there: " + m.Unwritten.Error()
@@ -91,8 +91,8 @@ func (m *Mirrors) what(source string) string {
 }
 
 func (m *Mirrors) remedy(source string) string {
-	if m.Left[source] != "" {
-		return "apply an ImageTagMirrorSet of just {} that leads where the broader one does, which drains the nodes; or lead it by a set of your own"
+	if remedy := m.Left[source].Remedy; remedy != "" {
+		return remedy
 	}
 	if hint := fault.HintOf(m.Unwritten); hint != "" {
 		return hint

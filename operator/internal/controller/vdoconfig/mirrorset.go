@@ -104,7 +104,7 @@ func (s *site) mirrored(from *opened) mirrorset.Entries {
 }
 
 // ownEntries are those, and the repositories that are left out beside others' sets, with why.
-func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[string]string) {
+func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[string]preflight.Left) {
 	if !s.leads {
 		return nil, nil
 	}
@@ -118,7 +118,16 @@ func (s *site) ownEntries(from *opened) (entries mirrorset.Entries, left map[str
 	if len(all) == 0 {
 		return nil, nil
 	}
-	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Was: s.inventory.Memory().Mirrored, Live: s.sets.own}.Beside(s.sets.others)
+	return preflight.OwnSet{Wanted: mirrorset.Union(all...), Was: s.ledBefore(), Live: s.sets.own}.Beside(s.sets.others)
+}
+
+// ledBefore is what nodes were led for by the set that the inventory has, which is forgotten a pass
+// before what is remembered of it: who has deleted it begins anew.
+func (s *site) ledBefore() mirrorset.Entries {
+	if _, there := s.inventory.Get(plan.IDOf(render.MirrorSet(nil).Unstructured).Key); !there {
+		return nil
+	}
+	return s.inventory.Memory().Mirrored
 }
 
 // mirrored leads the repositories of a bundle's drivers to where `push --layout paths` puts

@@ -12,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
@@ -32,7 +33,8 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 	accepted := with("new.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2", bundle.Operator: "up.example/operator:1"})
 	runs := with("old.site/vdo", v1alpha1.ImageNamesUpstream, map[matrix.Driver]string{matrix.CSI: "up.example/csi:1", matrix.CPI: "gone.example/cpi:1"})
 	was := mirrorset.Entries{{Source: "gone.example/older", Mirrors: []string{"old.site/vdo/gone.example/older"}}}
-	remembered := inventory.Inventory{}.WithMemory(inventory.Memory{Mirrored: was})
+	set := inventory.Entry{ID: plan.IDOf(render.MirrorSet(nil).Unstructured), Driver: drivers.MirrorSet}
+	remembered, deleted := inventory.Of(set).WithMemory(inventory.Memory{Mirrored: was}), inventory.Inventory{}.WithMemory(inventory.Memory{Mirrored: was})
 	const both, old, cpi, older = "up.example/csi -> new.site/vdo/up.example/csi old.site/vdo/up.example/csi", "up.example/csi -> old.site/vdo/up.example/csi",
 		"gone.example/cpi -> old.site/vdo/gone.example/cpi", "gone.example/older -> old.site/vdo/gone.example/older"
 	other := with("new.site/vdo", v1alpha1.ImageNamesPaths, map[matrix.Driver]string{matrix.CSI: "up.example/csi:2"})
@@ -47,6 +49,7 @@ func TestNodesAreLedForWhatComesAndForWhatWas(t *testing.T) {
 		"nobody asks for it":                               {site{bundle: accepted, inventory: remembered}, accepted, nil},
 		"the first bundle":                                 {site{leads: true, bundle: accepted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
 		"an upgrade waits":                                 {site{leads: true, bundle: accepted, inventory: remembered}, runs, []string{cpi, older, both}},
+		"the set was deleted":                              {site{leads: true, bundle: accepted, inventory: deleted}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
 		"the accepted one is held":                         {site{leads: true, bundle: accepted, bundleHeld: true, inventory: remembered}, runs, []string{cpi, older, old}},
 		"it is held, and runs":                             {site{leads: true, bundle: accepted, bundleHeld: true}, accepted, []string{"up.example/csi -> new.site/vdo/up.example/csi"}},
 		"nothing shows that it was ever accepted":          {site{leads: true, bundle: forged}, forged, nil},

@@ -2,6 +2,7 @@ package vdoconfig_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -169,6 +170,53 @@ func TestTheSetOnlyGrowsWithoutTheRecords(t *testing.T) {
 	c.remove(c.set())
 	w.look(c.v)
 	require.Equal(t, both, leads(c.set()))
+}
+
+// A set without room for another mirror stays as it is, what needs that is held back with what to do,
+// and that leads on.
+func TestASetWithoutRoomHoldsBackWhatNeedsIt(t *testing.T) {
+	w, c := leading(t)
+	c.granted()
+	runs := c.runs()
+	own := c.set()
+	w.change(own, func() {
+		entries, _, _ := unstructured.NestedSlice(own.Object, "spec", "imageDigestMirrors")
+		for _, e := range entries {
+			entry := e.(map[string]any) //nolint:errcheck // it is
+			for i := range 15 {
+				entry["mirrors"] = append(entry["mirrors"].([]any), fmt.Sprintf("m%d.site/x", i)) //nolint:errcheck // it is
+			}
+		}
+		require.NoError(t, unstructured.SetNestedSlice(own.Object, entries, "spec", "imageDigestMirrors"))
+	})
+	w.ready(c.v)
+	before := c.set().Object["spec"]
+	c.moves("other.site/vdo")
+	w.look(c.v)
+	require.Equal(t, "BlockInstall", cond(t, c.v, v1alpha1.ConditionPreflight).Reason, describe(c.v))
+	r := c.v.Status.Preflight.Results[0]
+	require.Equal(t, []string{cloudImage + " (ImageDigestMirrorSet vdo-operator leads elsewhere)"}, r.Objects)
+	require.Contains(t, r.Found, "its set has 16 mirrors of this source, would need 17, and gets no more than 16")
+	require.Contains(t, r.Remedy, "to Check, wait until status.plan.actions counts it under keep")
+	require.Equal(t, before, c.set().Object["spec"])
+	require.Equal(t, runs, c.runs())
+
+	w.change(c.v, func() { c.v.Spec.OpenShift.MirrorSet = v1alpha1.MirrorSetCheck })
+	kept := func() bool {
+		w.look(c.v)
+		p := c.v.Status.Plan
+		return p != nil && slices.ContainsFunc(p.Actions, func(c v1alpha1.PlanCount) bool { return c.Action == "keep" })
+	}
+	w.until("the set is kept", kept)
+	c.remove(c.set())
+	w.until("the operator has seen that it is gone", func() bool { return !kept() })
+	w.change(c.v, func() { c.v.Spec.OpenShift.MirrorSet = v1alpha1.MirrorSetWrite })
+	w.until("the set begins anew", func() bool {
+		w.look(c.v)
+		return c.set() != nil
+	})
+	require.Equal(t, []string{"other.site/vdo/" + cloudImage}, leads(c.set()))
+	w.ready(c.v)
 }
 
 func mirrorsOf(entries mirrorset.Entries) []string {
