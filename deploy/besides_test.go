@@ -9,7 +9,8 @@ import (
 )
 
 // One set has a name of the operator's, and nodes are reconfigured by it: the rights are on that
-// one alone, that to make it too, which holds for who names it in the request.
+// one alone, that to make it too, which holds for who names it in the request. Whether nodes have
+// taken it up may be read, and nothing else of how they are configured.
 func TestTheOperatorMayWriteItsMirrorSetWhereThatIsAskedForAndNoOther(t *testing.T) {
 	own := access{"", "config.openshift.io", "imagedigestmirrorsets", "", "vdo-operator"}
 	_, op := install(t)
@@ -17,6 +18,8 @@ func TestTheOperatorMayWriteItsMirrorSetWhereThatIsAskedForAndNoOther(t *testing
 		own.verb = verb
 		require.False(t, allowed(t, op, own), verb)
 	}
+	pools := access{"list", "machineconfiguration.openshift.io", "machineconfigpools", "", ""}
+	require.False(t, allowed(t, op, pools))
 	own.verb = "create"
 	op, end := besides(t, "rbac-mirror-set.yaml", own)
 	defer end()
@@ -27,6 +30,11 @@ func TestTheOperatorMayWriteItsMirrorSetWhereThatIsAskedForAndNoOther(t *testing
 			require.False(t, allowed(t, op, other), "%+v", other)
 		}
 	}
+	require.Eventually(t, func() bool { return allowed(t, op, pools) }, time.Minute, 50*time.Millisecond)
+	for _, verb := range []string{"get", "watch", "patch", "update", "create", "delete"} {
+		require.False(t, allowed(t, op, access{verb, pools.group, pools.resource, "", "worker"}), verb)
+	}
+	require.False(t, allowed(t, op, access{"list", pools.group, "machineconfigs", "", ""}))
 	require.False(t, allowed(t, op, access{"update", own.group, own.resource, "", own.name}), "it is applied")
 	require.False(t, allowed(t, op, access{"deletecollection", own.group, own.resource, "", ""}))
 }

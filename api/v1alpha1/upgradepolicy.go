@@ -23,8 +23,9 @@ type UpgradePolicy struct {
 	// +optional
 	Approval *UpgradeApproval `json:"approval,omitempty"`
 	// HealthDeadline is how long an upgrade may go without progress before all of it is
-	// healthy; then it has failed. Time in which the operator does not run, or in which
-	// something else is known to be at fault, does not count. Default: 15m.
+	// healthy; then it has failed. Time in which the operator does not run, in which
+	// something else is known to be at fault, or in which OpenShift's nodes take up the
+	// operator's mirror set, does not count. Default: 15m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -32,10 +33,11 @@ type UpgradePolicy struct {
 	HealthDeadline metav1.Duration `json:"healthDeadline,omitzero"`
 	// IgnoreInterlocks are what an upgrade does not wait for: Nodes, that are being upgraded or
 	// emptied, for clusters whose nodes stay of different minor versions; VCenters, whose
-	// version has just changed.
+	// version has just changed; MachineConfigPools of OpenShift, that have not taken up yet
+	// where the operator leads them for images.
 	// +optional
-	// +kubebuilder:validation:MaxItems=2
-	// +kubebuilder:validation:items:Enum=Nodes;VCenters
+	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:items:Enum=Nodes;VCenters;MachineConfigPools
 	// +listType=set
 	IgnoreInterlocks []string `json:"ignoreInterlocks,omitempty"`
 	// Rollback says what becomes of an upgrade that failed: Automatic puts the last

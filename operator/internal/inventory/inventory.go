@@ -154,6 +154,8 @@ type Memory struct {
 	// Mirrored is all that OpenShift's nodes were ever led to a mirror for by the set that the
 	// inventory has: nothing of it is taken away while the set is there.
 	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
+	// Taken is UID/GENERATION of that set as all nodes have taken it up, "" where they have not yet.
+	Taken string `json:"taken,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
 	// Seen are the vCenters with their versions, as they were last seen.

@@ -66,6 +66,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -105,6 +106,8 @@ type Observer interface {
 	Volumes(ctx context.Context) (volumes, attachments int, err error)
 	// MirrorRules are where OpenShift's nodes look for images.
 	MirrorRules(ctx context.Context) ([]preflight.MirrorRule, error)
+	// MachineConfigPools are how those take up what they are configured with.
+	MachineConfigPools(ctx context.Context) ([]upgrade.Pool, error)
 }
 
 // Changer changes the cluster.

@@ -81,7 +81,7 @@ func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) 
 func (p *pass) elsewhere() bool {
 	waiting, held := p.site.vcentersHeld()
 	return p.outcome.applied != nil || p.outcome.resolved != nil || held != nil ||
-		cmp.Or(p.site.waiting, waiting) != "" || len(p.site.faults) > 0
+		cmp.Or(p.site.waiting, waiting) != "" || len(p.site.faults) > 0 || p.site.sets.taking.rolls(p.site.now)
 }
 
 // lookAt is what this pass saw of the revision in force.

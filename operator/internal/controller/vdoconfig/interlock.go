@@ -25,24 +25,29 @@ func (s *site) interlock() string {
 }
 
 // changes is what an upgrade to a revision waits for that ends by itself: nodes, where each of
-// them gets other pods, and vCenters.
+// them gets other pods, vCenters, and on OpenShift that nodes know where its images are.
 func (s *site) changes(to *revision.Revision) string {
 	cur, installed := s.revisions.history.InForce()
 	if !installed || !upgrade.Upgrades(cur.Revision, *to) {
 		return ""
 	}
-	var ignored []string
-	if p := s.config.Spec.UpgradePolicy; p != nil {
-		ignored = p.IgnoreInterlocks
-	}
-	var nodes, vcenters string
-	if upgrade.OnNodes(cur, *to) && !slices.Contains(ignored, "Nodes") {
+	var nodes, vcenters, pools string
+	if upgrade.OnNodes(cur, *to) && !s.ignores("Nodes") {
 		nodes = upgrade.NodesChange(s.nodes(), s.now)
 	}
-	if !slices.Contains(ignored, "VCenters") {
+	if !s.ignores("VCenters") {
 		vcenters = upgrade.VCentersChange(s.seenVCenters(), s.now)
 	}
-	return sentences(nodes, vcenters)
+	if !s.ignores("MachineConfigPools") {
+		pools = s.poolsChange()
+	}
+	return sentences(nodes, vcenters, pools)
+}
+
+// ignores tells whether upgrades do not wait for something.
+func (s *site) ignores(what string) bool {
+	p := s.config.Spec.UpgradePolicy
+	return p != nil && slices.Contains(p.IgnoreInterlocks, what)
 }
 
 // nodes are those that drivers are for.

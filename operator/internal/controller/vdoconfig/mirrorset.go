@@ -57,6 +57,7 @@ func (g *gatherer) gatherOpenShift(ctx context.Context) error {
 type mirrorSets struct {
 	own           mirrorset.Entries      // that the operator's own set has
 	rules, others []preflight.MirrorRule // of all sets, and of those that are not the operator's
+	taking        taking                 // how nodes take up the operator's own
 }
 
 // gatherSets reads by what the nodes are led, others' sets and the operator's own. Where it may not
@@ -80,6 +81,7 @@ func (g *gatherer) gatherSets(ctx context.Context) error {
 	if set := live[id.Key]; set != nil && g.isOwn(set) {
 		g.sets.own = mirrorset.Union(mirrorset.Read(set.Object, mirrorset.Digests))
 		g.sets.others = slices.DeleteFunc(slices.Clone(rules), func(r preflight.MirrorRule) bool { return r.Set == id.Key.String() })
+		return g.gatherPools(ctx, set)
 	}
 	return nil
 }

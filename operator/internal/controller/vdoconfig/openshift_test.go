@@ -15,13 +15,15 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// openShift has the cluster serve what OpenShift is known by, and its kinds of mirror sets.
+// openShift has the cluster serve what OpenShift is known by, its kinds of mirror sets, and
+// what says which nodes have taken them up.
 func (w *world) openShift() {
 	w.t.Helper()
 	for _, k := range []struct{ kind, plural, group, version string }{
 		{"ClusterVersion", "clusterversions", "config.openshift.io", "v1"},
 		{"ImageDigestMirrorSet", "imagedigestmirrorsets", "config.openshift.io", "v1"},
 		{"ImageContentSourcePolicy", "imagecontentsourcepolicies", "operator.openshift.io", "v1alpha1"},
+		{"MachineConfigPool", "machineconfigpools", "machineconfiguration.openshift.io", "v1"},
 	} {
 		crd := &apiextensionsv1.CustomResourceDefinition{
 			// The API server lets nobody else name its groups without an approval.

@@ -169,7 +169,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 	searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
-	now.Mirrored = mirroredNow(was.Mirrored, r, inv)
+	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)
 	now.Kubernetes, now.Seen = s.kubernetes.reported, s.seenVCenters()
 	now.Revisions = s.begun(r)
 	if r.untrusted == "" {

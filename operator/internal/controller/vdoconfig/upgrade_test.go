@@ -55,8 +55,12 @@ func (w *world) crash() { w.refuse("true") }
 // lets them.
 func (w *world) refuse(which string) (end func()) {
 	w.t.Helper()
+	return w.refuseImage(which, image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String())
+}
+
+func (w *world) refuseImage(which, digest string) (end func()) {
+	w.t.Helper()
 	ctx := context.Background()
-	digest := image.DigestOf([]byte(image.MustReference("registry.k8s.io/csi-vsphere/driver:v3.7.3").String())).String()
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "crash." + w.ns}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}}}},
