@@ -2,6 +2,7 @@ package revision
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -89,8 +90,9 @@ type Beginning struct {
 	Canary   bool // chosen nodes have it first
 }
 
-// Begin puts a revision in force. One that was begun before goes on under its name. The
-// one that was in force is superseded, if it was not healthy yet.
+// Begin puts a revision in force. One that was begun before goes on under its name, and was not
+// seen healthy where it has something else of a driver now. The one that was in force is
+// superseded, if it was not healthy yet.
 func (h History) Begin(r Revision, b Beginning) History {
 	rec, known := h.Find(r)
 	if !known {
@@ -98,6 +100,12 @@ func (h History) Begin(r Revision, b Beginning) History {
 	}
 	if !rec.Sealed(b.Key) {
 		rec.Made = b.Now
+	}
+	if !maps.Equal(rec.Contents, r.Contents) {
+		rec.Healthy = time.Time{}
+	}
+	if rec.Number == h.Current && rec.Gate != nil {
+		b.Before = rec.Gate.Before // what came since may be its own doing
 	}
 	rec.Revision = r
 	rec.Seal = rec.sealOf(b.Key)

@@ -67,13 +67,34 @@ type Revision struct {
 	// Releases in order of installation, such as "csi@3.5.1".
 	Releases []string `json:"releases"`
 	// Contents are hashes of what the bundle has of each driver's release, by driver:
-	// bundles that have the same of it roll nothing out. See [Unknown].
+	// bundles that have the same of it roll nothing out. See [Unknown] and [Revision.Holding].
 	Contents map[string]string `json:"contents,omitempty"`
 }
 
 // Unknown is the content of a driver's release that nobody knows any more: it is another one
 // than all that are known.
 const Unknown = "unknown"
+
+// ofBundle follows a driver in the keys of Contents: what the bundle has of one that is apart. It
+// is there, and not in a field, since an earlier program reads no record with a field more.
+const ofBundle = "/bundle"
+
+// Holding returns the revision with a driver that stays what it is in another one, be the bundle's
+// of the same release something else: it goes over to that later, under the same name.
+func (r Revision) Holding(driver string, as Revision) Revision {
+	stays, has := as.Contents[driver], r.Contents[driver]
+	if v := r.Version(driver); v == "" || v != as.Version(driver) || stays == has {
+		return r
+	}
+	if r.Contents = maps.Clone(r.Contents); stays != "" {
+		r.Contents[driver+ofBundle] = has
+	}
+	r.Contents[driver] = stays
+	return r
+}
+
+// Apart tells whether a driver is something else than the bundle's, since something held it.
+func (r Revision) Apart(driver string) bool { return r.Contents[driver+ofBundle] != "" }
 
 // Hash identifies the bundle's digest and the releases.
 func (r Revision) Hash() string {

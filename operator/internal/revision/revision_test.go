@@ -128,3 +128,37 @@ func TestAManifestReadsBack(t *testing.T) {
 	require.Equal(t, strings.Repeat("0", 62)+"0", revision.DigestLabel(cur.Bundle)[:63])
 	require.Empty(t, revision.DigestLabel("mirror/vdo"))
 }
+
+// A driver that is held keeps what it has under the name of the revision that it will have, also
+// where what it has is another one's again; what was healthy with it was not so without.
+func TestARevisionHoldsADriver(t *testing.T) {
+	with := func(n int, csi string) revision.Revision {
+		r := rev(n, "cpi@1.33.1", "csi@3.5.1")
+		r.Contents = map[string]string{"cpi": "same", "csi": csi}
+		return r
+	}
+	first, second := with(1, "old"), with(2, "new")
+	held := second.Holding("csi", first).Holding("cpi", first).Holding("cni", first)
+	require.Equal(t, "new", second.Contents["csi"], "it is as it was")
+	require.Equal(t, "old", held.Contents["csi"])
+	require.True(t, held.Same(second) && held.Apart("csi") && !held.Apart("cpi") && !held.Apart("cni"))
+	again := with(3, "newer").Holding("csi", held)
+	require.True(t, again.Apart("csi") && again.Contents["csi"] == "old")
+	require.False(t, with(3, "old").Holding("csi", held).Apart("csi"))
+	unknown := second.Holding("csi", revision.Revision{Releases: first.Releases})
+	require.True(t, !unknown.Apart("csi") && unknown.Contents["csi"] == "", "nobody knows what it has")
+	other := revision.Revision{Releases: []string{"csi@3.5.0"}, Contents: first.Contents}
+	require.Equal(t, second, second.Holding("csi", other), "another release")
+
+	h := begin(begin(revision.History{}, first, 1).Succeed(t0), held, 2).Succeed(t0)
+	was, _ := h.InForce()
+	h = begin(h, second, 3)
+	cur, _ := h.InForce()
+	require.Equal(t, was.Name(), cur.Name())
+	require.NotEqual(t, was.Seal, cur.Seal)
+	require.True(t, cur.Sealed(key) && cur.Healthy.IsZero() && !cur.Apart("csi"))
+	require.Equal(t, revision.Progressing, cur.Outcome)
+	h = begin(h.WithGate(revision.Gate{Before: []string{"csi/Crashing"}}), held, 4)
+	cur, _ = h.InForce()
+	require.Equal(t, []string{"csi/Crashing"}, cur.Gate.Before, "what came since is not said to have been there")
+}

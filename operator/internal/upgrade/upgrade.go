@@ -4,9 +4,10 @@
 // # What is an upgrade
 //
 // Another revision of which a driver that runs changes: its version, or what the bundle
-// has of that version. The first installation is none, nor is it one where a driver is
-// added or taken away and the others stay as they are, or where another bundle has the
-// same of every release. Those proceed.
+// has of that version. So is the one in force where a driver goes over to what its bundle has
+// that was held when it was begun: nothing of that was rolled out. The first installation is
+// none, nor is it one where a driver is added or taken away and the others stay as they are, or
+// where another bundle has the same of every release. Those proceed.
 //
 // # The rules, the first that applies
 //
@@ -147,10 +148,11 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	if f.Candidate == nil {
 		return Verdict{Action: Stay}
 	}
-	if f.Candidate.Same(cur.Revision) {
-		if cur.Outcome == revision.Failed && !f.again(cur) {
-			return Verdict{Action: Stay}
-		}
+	same := f.Candidate.Same(cur.Revision)
+	if same && cur.Outcome == revision.Failed && !f.again(cur) {
+		return Verdict{Action: Stay}
+	}
+	if same && !catchesUp(cur.Revision, *f.Candidate) {
 		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
 	}
 	if !Upgrades(cur.Revision, *f.Candidate) {
@@ -171,12 +173,19 @@ func Upgrades(from, to revision.Revision) bool {
 	})
 }
 
+// catchesUp tells whether a driver that is apart in a revision goes over to what its bundle has.
+func catchesUp(from, to revision.Revision) bool {
+	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
+		return from.Apart(d) && !to.Apart(d) && differs(from.Contents[d], to.Contents[d])
+	})
+}
+
 // Canaries tells whether a revision that takes the place of another one changes pods that
 // chosen nodes are to have first: those of the storage driver. Where what is in force did not
 // come past its chosen nodes, what takes its place begins there too.
 func Canaries(from revision.Record, to revision.Revision) bool {
 	const d = string(matrix.CSI)
-	if from.Same(to) {
+	if from.Same(to) && !catchesUp(from.Revision, to) {
 		return from.Canary != nil
 	}
 	changes := from.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))

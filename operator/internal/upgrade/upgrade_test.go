@@ -48,6 +48,10 @@ func TestDecide(t *testing.T) {
 	failed := healthy(old).Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0)
 	back := failed.RollBack(old.Name(1), t0)
 	oneWay := []upgrade.OneWay{{ReleaseID: matrix.ReleaseID{Driver: matrix.CSI, Version: version(t, "3.7.0")}, Why: "it migrates volumes"}}
+	anew := rev("b", "csi@3.5.1")
+	held := anew.Holding("csi", *old)
+	holding := healthy(old).Begin(held, revision.Beginning{Now: t0, Key: key}).Succeed(t0)
+	over := holding.Begin(*anew, revision.Beginning{Now: t0, Key: key})
 	for name, c := range map[string]struct {
 		facts  upgrade.Facts
 		action upgrade.Action
@@ -59,19 +63,30 @@ func TestDecide(t *testing.T) {
 		"first installation outside of a window, under Manual": {
 			facts:  upgrade.Facts{Candidate: old, Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}},
 			action: upgrade.Proceed, begins: true},
-		"nothing was chosen":      {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
-		"the same":                {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
-		"an upgrade":              {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
-		"another bundle, same of": {facts: upgrade.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
-		"another bundle rebuilt":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"a driver is added":       {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
-		"not approved":            {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"another was approved":    {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(3)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
-		"approved":                {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(2)}}, action: upgrade.Proceed, begins: true},
-		"outside of the window":   {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
-		"within the window":       {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
-		"interlocked":             {facts: upgrade.Facts{History: healthy(old), Candidate: next, Interlock: "API servers"}, action: upgrade.Wait, reason: upgrade.Interlocked},
-		"a downgrade":             {facts: upgrade.Facts{History: healthy(next), Candidate: old}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"nothing was chosen":                        {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
+		"the same":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
+		"an upgrade":                                {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
+		"another bundle, same of":                   {facts: upgrade.Facts{History: healthy(old), Candidate: &revision.Revision{Bundle: "x@sha256:c", Releases: old.Releases, Contents: old.Contents}, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"another bundle rebuilt":                    {facts: upgrade.Facts{History: healthy(old), Candidate: rev("c", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"rebuilt, and held":                         {facts: upgrade.Facts{History: healthy(old), Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"held still":                                {facts: upgrade.Facts{History: holding, Candidate: &held, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed},
+		"held no more":                              {facts: upgrade.Facts{History: holding, Candidate: anew}, action: upgrade.Proceed, begins: true},
+		"held no more, Manual":                      {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: old.Name(1)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"held no more, approved":                    {facts: upgrade.Facts{History: holding, Candidate: anew, Policy: upgrade.Policy{Manual: true, Approved: anew.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"held no more, something else changes":      {facts: upgrade.Facts{History: holding, Candidate: anew, Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"what was held went over":                   {facts: upgrade.Facts{History: over, Candidate: anew}, action: upgrade.Proceed},
+		"it went over, and is held again":           {facts: upgrade.Facts{History: over, Candidate: new(anew.Holding("csi", *anew))}, action: upgrade.Proceed},
+		"it went over, and failed":                  {facts: upgrade.Facts{History: over.Fail("it crashed", t0), Candidate: anew}, action: upgrade.RollBack, to: old.Name(1)},
+		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
+		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name(2)},
+		"a driver is added":                         {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"not approved":                              {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"another was approved":                      {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(3)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"approved":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(2)}}, action: upgrade.Proceed, begins: true},
+		"outside of the window":                     {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"within the window":                         {facts: upgrade.Facts{Now: t0.Add(90 * time.Minute), History: healthy(old), Candidate: next, Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Proceed, begins: true},
+		"interlocked":                               {facts: upgrade.Facts{History: healthy(old), Candidate: next, Interlock: "API servers"}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"a downgrade":                               {facts: upgrade.Facts{History: healthy(next), Candidate: old}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"a downgrade of what was installed by hand": {
 			facts:  upgrade.Facts{History: healthy(old), Candidate: rev("b", "csi@3.6.0"), Running: map[matrix.Driver]matrix.Version{matrix.CSI: version(t, "3.7.3")}},
 			action: upgrade.Hold, reason: upgrade.DowngradeRefused},
@@ -337,6 +352,7 @@ func TestCanaries(t *testing.T) {
 		"it goes, and is at the chosen ones":     {open, rev("b", "cpi@1.33.1"), false},
 		"another's, and it is at the chosen":     {open, rev("a", "cpi@1.33.2", "csi@3.5.1"), true},
 		"another's, and it is everywhere":        {passed, rev("a", "cpi@1.33.2", "csi@3.5.1"), false},
+		"what was held":                          {revision.Record{Revision: rev("b", "csi@3.5.1").Holding("csi", from.Revision)}, rev("b", "csi@3.5.1"), true},
 		"the same again":                         {from, rev("a", "cpi@1.33.1", "csi@3.5.1"), false},
 		"the same again, which was there first ": {open, rev("a", "cpi@1.33.1", "csi@3.5.1"), true},
 	} {

@@ -222,9 +222,9 @@ func (g *gatherer) running() (rev revision.Revision, complete bool) {
 }
 
 // contentOf is what the objects of a release were made of, "" where they do not agree.
-func (g *gatherer) contentOf(release string) string {
+func (s *site) contentOf(release string) string {
 	all := map[string]bool{}
-	for _, e := range g.inventory.Entries() {
+	for _, e := range s.inventory.Entries() {
 		if _, made, _ := strings.Cut(e.Content, "/"); e.Release == release {
 			all[made] = true
 		}

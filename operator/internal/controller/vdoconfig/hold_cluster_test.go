@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -180,4 +182,78 @@ func TestWhatIsHeldIsNotMadeOfAnotherBundle(t *testing.T) {
 	is, _ := w.images()
 	require.Equal(t, cpi, is)
 	get(w, &rbacv1.RoleBinding{}, "kube-system", authReader)
+}
+
+// What goes over to a bundle that was built anew, once its vCenter is back, does so as an upgrade:
+// it waits as one does, is repaired meanwhile from what it runs from, and is watched. A revision
+// that was begun without it is gone back to without it.
+func TestWhatWasHeldGoesOverAsAnUpgrade(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // likewise
+	was := v.Status.Revision
+	cpi, csi := w.images()
+	same := func() {
+		t.Helper()
+		nowCPI, nowCSI := w.images()
+		require.Equal(t, cpi, nowCPI, describe(v))
+		require.Equal(t, csi, nowCSI, describe(v))
+	}
+	w.builtAnew(v)
+	w.advance(v, "what is not held is of the new bundle, and healthy", func() bool {
+		same()
+		return v.Status.Revision != was && revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
+	})
+	anew := v.Status.Revision
+	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
+	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	for range 2 {
+		w.look(v)
+		same()
+		require.NotNil(t, v.Status.Candidate, describe(v))
+		require.Equal(t, "NotApproved", v.Status.Candidate.Reason)
+		require.Equal(t, anew, v.Status.Candidate.Name)
+	}
+	w.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+	w.look(v)
+	same()
+	w.ready(v)
+
+	const third = "sha256:3333333333333333333333333333333333333333333333333333333333333333"
+	w.crash()
+	w.offer(third, newerPair()...)
+	for i, img := range w.store.of[third].Lock.Images {
+		if strings.Contains(img.Reference.String(), "cloud-provider-vsphere") {
+			w.store.of[third].Lock.Images[i].Digest = image.DigestOf([]byte("third"))
+		}
+	}
+	w.look(v)
+	failing := v.Status.Candidate.Name
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
+			HealthDeadline: metav1.Duration{Duration: 4 * time.Minute}, Approval: &v1alpha1.UpgradeApproval{Revision: failing, By: "alice"}}
+	})
+	w.advance(v, "the next one is rolled out", func() bool { now, _ := w.images(); return now != cpi })
+	w.advance(v, "it is gone back from", func() bool {
+		return v.Status.Revision == anew && revisionNamed(v, anew).Outcome == string(revision.Healthy)
+	})
+	require.Equal(t, string(revision.RolledBack), revisionNamed(v, failing).Outcome)
+	same()
+
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	b.Status.Digest = nextDigest
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	w.change(v, func() {
+		v.Spec.UpgradePolicy.Approval.Revision, v.Spec.UpgradePolicy.HealthDeadline = anew, metav1.Duration{}
+	})
+	w.events.told = nil
+	w.look(v)
+	require.Contains(t, w.events.all(), "RevisionStarted: revision "+anew)
+	require.Equal(t, string(revision.Progressing), revisionNamed(v, anew).Outcome, describe(v))
+	w.until("it has gone over", func() bool {
+		w.ready(v)
+		nowCPI, nowCSI := w.images()
+		return nowCPI != cpi && nowCSI != csi
+	})
+	w.advance(v, "it is healthy", func() bool { return revisionNamed(v, anew).Outcome == string(revision.Healthy) })
+	require.Equal(t, "alice", revisionNamed(v, anew).ApprovedBy)
 }

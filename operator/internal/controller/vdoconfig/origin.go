@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,25 +11,29 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // A driver that is held (hold.go) keeps what its release is made of. Where the bundle that all
 // else is installed from has the same release made of something else, the driver is rendered
 // from that of a revision which has it as it was applied: so its repairs and its configuration
 // go on. Where there is none, what differs stays as it is, and what is missing is not made of
-// anything else.
+// anything else. The same holds once it is held no more, until the upgrade begins that has it go
+// over to its bundle, and where a revision is gone back to that was begun without it.
 
-// origin is where a driver that is held comes from.
+// origin is where a driver comes from that does not come from the bundle of all else.
 type origin struct {
+	id   matrix.ReleaseID
+	was  string // what it is made of
 	from *opened
 	err  error // why it is not known
 }
 
-// gatherOrigins opens what held drivers come from, where that is another bundle than is decided
-// on.
+// gatherOrigins opens what drivers come from that stay as they are, where that is another bundle
+// than is decided on.
 func (g *gatherer) gatherOrigins(ctx context.Context) error {
-	held := g.holds()
-	if len(held) == 0 {
+	stay := g.staying()
+	if len(stay) == 0 {
 		return nil
 	}
 	d := g.resolve()
@@ -36,23 +41,49 @@ func (g *gatherer) gatherOrigins(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for driver := range held {
-		v, bad := matrix.ParseVersion(d.version(driver))
-		if bad != nil || !g.installed[driver].Equal(v) {
-			continue
-		}
-		id := matrix.ReleaseID{Driver: driver, Version: v}
-		was := g.contentOf(id.String())
-		if _, is, _ := strings.Cut(made[driver], "/"); was == "" || was == is {
+	for driver, o := range stay {
+		if _, is, _ := strings.Cut(made[driver], "/"); d.version(driver) != o.id.Version.String() || o.was == is {
 			continue
 		}
 		if g.origins == nil {
 			g.origins = map[matrix.Driver]origin{}
 		}
-		from, err := g.originOf(ctx, id, was)
-		g.origins[driver] = origin{from, err}
+		o.from, o.err = g.originOf(ctx, o.id, o.was)
+		g.origins[driver] = o
 	}
 	return nil
+}
+
+// staying are the drivers that stay what they are: those that are held what runs, and those that
+// are apart in the revision in force what that has.
+func (s *site) staying() map[matrix.Driver]origin {
+	r := &s.revisions
+	rec, _ := r.history.InForce()
+	if r.kept != nil {
+		rec = *r.kept
+	} else if r.verdict.Begins && r.candidate != nil {
+		rec.Revision = *r.candidate
+	}
+	all := apart(rec.Revision)
+	for driver := range s.holds() {
+		v, there := s.installed[driver]
+		id := matrix.ReleaseID{Driver: driver, Version: v}
+		if was := s.contentOf(id.String()); there && was != "" && (r.kept == nil || r.kept.Version(string(driver)) == v.String()) {
+			all[driver] = origin{id: id, was: was}
+		}
+	}
+	return all
+}
+
+// apart are the drivers of a revision that do not come from its bundle.
+func apart(rev revision.Revision) map[matrix.Driver]origin {
+	all := map[matrix.Driver]origin{}
+	for _, text := range rev.Releases {
+		if id, err := matrix.ParseReleaseID(text); err == nil && rev.Apart(string(id.Driver)) {
+			all[id.Driver] = origin{id: id, was: rev.Contents[string(id.Driver)]}
+		}
+	}
+	return all
 }
 
 // originOf opens the bundle of a revision that has a release as it was applied: the newest one,
@@ -75,10 +106,10 @@ func (g *gatherer) originOf(ctx context.Context, id matrix.ReleaseID, was string
 	return nil, why
 }
 
-// fromOrigins has drivers that are held come from where they do.
+// fromOrigins has drivers that stay as they are come from where they do.
 func (s *site) fromOrigins(d decision) decision {
 	for driver, o := range s.origins {
-		if o.from == nil || d.version(driver) != s.installed[driver].String() {
+		if o.from == nil || d.version(driver) != o.id.Version.String() {
 			continue
 		}
 		if d.apart == nil {
@@ -109,8 +140,8 @@ func (o *opened) origin() render.Origin {
 func (s *site) fixedTexts() map[matrix.Driver]string {
 	all := heldTexts(s.holds())
 	for driver, o := range s.origins {
-		if o.err != nil && all[driver] != "" {
-			all[driver] += "; what it runs from cannot be read: " + fault.Text(o.err)
+		if o.err != nil {
+			all[driver] = cmp.Or(all[driver], s.revisions.why, "it was held when its revision was begun") + "; what it runs from cannot be read: " + fault.Text(o.err)
 		}
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +66,12 @@ func (g *gatherer) keepTarget(ctx context.Context, rec revision.Record) error {
 	}
 	if why := g.unsuited(o, rec); why != "" {
 		return &fault.Error{Reason: fault.Incompatible, Op: "go back to", Subject: "revision " + rec.Name(), Err: errors.New(why)}
+	}
+	parts := apart(rec.Revision)
+	for _, d := range slices.Sorted(maps.Keys(parts)) {
+		if _, err := g.originOf(ctx, parts[d].id, parts[d].was); err != nil {
+			return unopened(rec, fault.Incomplete, fmt.Errorf("it has %s of another bundle: %w", parts[d].id, err))
+		}
 	}
 	o.trusted = o != g.bundle
 	g.revisions.kept, g.revisions.from = &rec, o

@@ -97,7 +97,7 @@ func (g *gatherer) needsNoConsent(ctx context.Context, facts upgrade.Facts, cur 
 	if stays.refused != nil {
 		return false
 	}
-	without, err := revisionOf(stays)
+	without, err := g.comesOf(stays)
 	if err != nil {
 		return false
 	}
@@ -163,14 +163,9 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	if d.refused != nil {
 		return f, nil //nolint:nilerr // it is told by the decision
 	}
-	rev, err := revisionOf(d)
+	rev, err := g.comesOf(d)
 	if err != nil {
 		return f, err
-	}
-	if cur, ok := f.History.InForce(); ok {
-		for driver := range g.holds() { // it stays what it is
-			rev.Contents[string(driver)] = cur.Contents[string(driver)]
-		}
 	}
 	f.Candidate = &rev
 	f.Interlock = sentences(f.Interlock, g.changes(&rev), g.canaryInterlock(&rev))
@@ -219,6 +214,17 @@ func revisionOf(d decision) (revision.Revision, error) {
 	made, err := content(d)
 	for driver, text := range made {
 		_, rev.Contents[string(driver)], _ = strings.Cut(text, "/")
+	}
+	return rev, err
+}
+
+// comesOf is what a decision would install with the drivers that are held as they are.
+func (s *site) comesOf(d decision) (revision.Revision, error) {
+	rev, err := revisionOf(d)
+	if cur, ok := s.revisions.history.InForce(); ok && err == nil {
+		for driver := range s.holds() {
+			rev = rev.Holding(string(driver), cur.Revision)
+		}
 	}
 	return rev, err
 }
