@@ -221,7 +221,7 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	case missingPlace(err):
 		return plan.Outcome{}
 	}
-	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err)}
+	return plan.Outcome{Err: c.refused(ctx, "try", plan.IDOf(o.Unstructured).Key, err), Immutable: madeImmutable(err)}
 }
 
 // missingPlace tells whether an object could not be tried because what it lies in, or the role
@@ -259,9 +259,12 @@ func (c *Cluster) put(ctx context.Context, o *unstructured.Unstructured, how ren
 
 // Apply does a step of the kinds Create, Change and Replace, and returns the object
 // as it is then. Of a Recreate it does the delete while the object is there: the
-// next pass creates it.
+// next pass creates it, but of what no pods hang on, which is made at once.
 func (c *Cluster) Apply(ctx context.Context, s plan.Step, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if s.Action == plan.Recreate {
+	switch {
+	case s.AtOnce() && live != nil:
+		return c.replace(ctx, s, live)
+	case s.Action == plan.Recreate:
 		return nil, c.Delete(ctx, s)
 	}
 	if s.Adopts && s.Strategy != render.Replace && live != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/source"
@@ -76,13 +76,10 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 	case err == nil && version != cm.ResourceVersion && by.Outdated(cm.Data):
 		return outdated(errOutdated)
 	case err == nil && cm.Immutable != nil && *cm.Immutable:
-		// who writes ConfigMaps can make it so for ever; killed in between, the other copy is there
-		as := client.Preconditions{UID: &cm.UID, ResourceVersion: &cm.ResourceVersion}
-		if err = c.Client.Delete(ctx, &cm, as); apierrors.IsNotFound(err) {
+		// killed in between, the other copy is there
+		err = anew.Make(ctx, c.Client, c.Reader, &cm, func() error { return c.createRecord(ctx, key, data) })
+		if apierrors.IsNotFound(err) {
 			return outdated(errRemoved)
-		}
-		if err == nil {
-			err = c.createRecord(ctx, key, data)
 		}
 	case err == nil:
 		cm.Data = data
@@ -96,16 +93,7 @@ func (c *Cluster) record(ctx context.Context, key types.NamespacedName, data map
 
 func (c *Cluster) createRecord(ctx context.Context, key types.NamespacedName, data map[string]string) error {
 	cm := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{labelPart: FieldManager}}, Data: data}
-	err := c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
-	var there corev1.ConfigMap
-	if !apierrors.IsAlreadyExists(err) || c.Reader.Get(ctx, key, &there) != nil || there.DeletionTimestamp.IsZero() {
-		return err
-	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "make anew", Subject: "ConfigMap " + key.String(),
-		Err:  fmt.Errorf("the one that was deleted is kept by its finalizers %s", strings.Join(there.Finalizers, ", ")),
-		Hint: "have who set them take them off, or, if nobody does: kubectl patch configmap -n " + key.Namespace + " " + key.Name + ` --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`,
-	}
+	return c.Client.Create(ctx, &cm, client.FieldOwner(FieldManager))
 }
 
 // errRemoved is of a record that somebody else has removed meanwhile.

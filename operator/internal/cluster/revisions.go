@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
@@ -71,10 +72,7 @@ func (c *Cluster) writeRevision(ctx context.Context, of types.NamespacedName, m 
 	if err == nil && known.Seal == m.Seal && there.Labels[revision.LabelDigest] == cm.Labels[revision.LabelDigest] {
 		return &there, nil
 	}
-	if err := c.deleteAsRead(ctx, &there); err != nil {
-		return cm, err
-	}
-	return cm, c.Client.Create(ctx, cm, client.FieldOwner(FieldManager))
+	return cm, anew.Make(ctx, c.Client, c.Reader, &there, func() error { return c.Client.Create(ctx, cm, client.FieldOwner(FieldManager)) })
 }
 
 // DropRevisions removes what revisions of a VDOConfig consist of but for those named.

@@ -133,13 +133,17 @@ func sameField(a, b *unstructured.Unstructured, path ...string) bool {
 
 func immutableConflict(live *unstructured.Unstructured, field string) error {
 	id := IDOf(live)
-	hint := fmt.Sprintf("delete it with `kubectl delete %s %s`, pods included, and it is installed again as the bundle has it", strings.ToLower(id.Kind), id.Name)
+	in, pods := "", ""
 	if id.Namespace != "" {
-		hint = fmt.Sprintf("delete it with `kubectl delete -n %s %s %s`, pods included, and it is installed again as the bundle has it", id.Namespace, strings.ToLower(id.Kind), id.Name)
+		in = "-n " + id.Namespace + " "
+	}
+	if field == "spec.selector" {
+		pods = ", pods included,"
 	}
 	return &fault.Error{
-		Reason: fault.Conflict, Op: "take over", Subject: id.Key.String(), Hint: hint,
-		Err: fmt.Errorf("it was installed from another source: its %s differs and cannot be changed", field),
+		Reason: fault.Conflict, Op: "take over", Subject: id.Key.String(),
+		Hint: fmt.Sprintf("delete it with `kubectl delete %s%s %s`%s and it is installed again as the bundle has it", in, strings.ToLower(id.Kind), id.Name, pods),
+		Err:  fmt.Errorf("it was installed from another source: its %s differs and cannot be changed", field),
 	}
 }
 

@@ -17,7 +17,8 @@
 //   - Nothing is deleted before its replacement is healthy: prunes come after all stages.
 //   - A Namespace, CustomResourceDefinition, PersistentVolume or StorageClass is never pruned.
 //   - A CSIDriver is never deleted to be made again. Workloads and bindings are,
-//     where an immutable field (selector, roleRef) has to change and they are ours.
+//     where an immutable field (selector, roleRef) has to change and they are ours. So are
+//     ConfigMaps and Secrets that somebody has made immutable, where their data has to change.
 //   - What is ours is known by the inventory, by UID; what a record without a seal alone says
 //     is ours has to carry the operator's labels too.
 //   - An object of the same name that is not in the inventory is taken over where that
@@ -68,6 +69,8 @@ type Live map[inventory.Key]*unstructured.Unstructured
 type Outcome struct {
 	Object *unstructured.Unstructured // as it would be; nil where it could not be asked yet
 	Err    error
+	// Immutable is set where Err is only that somebody has made the object so.
+	Immutable bool
 }
 
 // Input is what is decided on.
@@ -151,6 +154,12 @@ type Step struct {
 // Writes tells whether the step changes the cluster.
 func (s Step) Writes() bool {
 	return slices.Contains([]Action{Create, Change, Replace, Recreate, Prune}, s.Action)
+}
+
+// AtOnce tells whether an object that is made anew is there again at once: nothing hangs on it
+// that has to be gone first.
+func (s Step) AtOnce() bool {
+	return s.Action == Recreate && (s.Kind == "ConfigMap" || s.Kind == "Secret")
 }
 
 // String returns "change DaemonSet kube-system/x: reason".
@@ -310,7 +319,11 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	if err := frozen(live, o.Unstructured); err != nil {
 		return s.conflict(err)
 	}
-	if field := immutable(live, o.Unstructured); field != "" {
+	field := immutable(live, o.Unstructured)
+	if field == "" && dry.Immutable {
+		field = "data"
+	}
+	if field != "" {
 		if !ours {
 			return s.conflict(immutableConflict(live, field))
 		}

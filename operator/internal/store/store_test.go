@@ -495,6 +495,53 @@ func TestTwoDriverBundlesRecordTheirSerialsAtOnce(t *testing.T) {
 	}
 }
 
+// killed ends before it makes a ConfigMap.
+type killed struct{ client.Client }
+
+var errKilled = errors.New("killed")
+
+func (killed) Create(context.Context, client.Object, ...client.CreateOption) error { return errKilled }
+
+// Serials that somebody has made immutable, one record of them or both, are written all the same,
+// and none is forgotten where the operator is killed in between.
+func TestSerialsThatSomebodyMadeImmutableAreWritten(t *testing.T) {
+	for name, both := range map[string]bool{"one": false, "both": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, registry.Options{TLS: true})
+			other := s.bundle.DeepCopy()
+			other.Name, other.Spec.Reference = "other", "elsewhere.site/vdo:1"
+			key := client.ObjectKey{Namespace: s.bundle.Namespace, Name: "vdo-highest-serials"}
+			require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), other, 10))
+			immutable := func(key client.ObjectKey, data map[string]string) {
+				var cm corev1.ConfigMap
+				require.NoError(t, s.Get(t.Context(), key, &cm))
+				if cm.Immutable = new(true); data != nil {
+					cm.Data = data
+				}
+				require.NoError(t, s.Update(t.Context(), &cm))
+			}
+			immutable(key, nil)
+			if both {
+				immutable(client.ObjectKey{Namespace: key.Namespace, Name: key.Name + "-copy"}, nil)
+			}
+			known := func(b *v1alpha1.DriverBundle, want int64) {
+				t.Helper()
+				got, err := store.New(s.opts).HighestSerial(t.Context(), b)
+				require.NoError(t, err)
+				require.Equal(t, want, got, b.Name)
+			}
+			require.ErrorIs(t, store.New(store.Options{Client: killed{s.Client}}).RecordSerial(t.Context(), s.bundle, 5), errKilled)
+			known(other, 10)
+			require.NoError(t, store.New(s.opts).RecordSerial(t.Context(), s.bundle, 6))
+			known(other, 10)
+			known(s.bundle, 6)
+			require.NoError(t, s.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name + "-copy"}}))
+			known(other, 10)
+			known(s.bundle, 6)
+		})
+	}
+}
+
 func TestATamperedByteAnywhereIsFound(t *testing.T) {
 	for name, path := range map[string]string{"manifests": "/manifests/sha256:", "blobs": "/blobs/sha256:"} {
 		t.Run(name, func(t *testing.T) {

@@ -158,7 +158,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			continue
 		}
 		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
-		if was, _ := wide.Get(s.Key); s.Action == plan.Create && was.UID != "" {
+		if was, _ := wide.Get(s.Key); (s.Action == plan.Create || s.AtOnce()) && was.UID != "" {
 			was.UID = "" // it will have another
 			wide = wide.With(was)
 		}
@@ -221,10 +221,10 @@ func (a *applier) step(ctx context.Context, s plan.Step) (*unstructured.Unstruct
 	if err != nil {
 		return nil, err
 	}
-	if !s.Deleting || s.Action != plan.Recreate {
+	if applied != nil || !s.Deleting {
 		a.changed(ctx, s, a.note(s, live))
 	}
-	if s.Action == plan.Recreate {
+	if applied == nil {
 		a.outcome.gate, a.outcome.again = s.Key.String()+" to be deleted, so that it can be created again", a.outcome.again || !s.Deleting
 	}
 	return applied, nil
