@@ -280,6 +280,32 @@ func TestOfTwoKeysTheOneThatIsKnownCounts(t *testing.T) {
 	require.Equal(t, "now", string(key))
 }
 
+// The record of a VDOConfig copy-x had the name of the second copy of x. It is found there, where
+// the status shows that there was one, and written under a name of its own.
+func TestARecordUnderItsEarlierNameIsFound(t *testing.T) {
+	c, k, ns := start(t)
+	of, key := types.NamespacedName{Namespace: ns, Name: "copy-x"}, []byte("key")
+	by := inventory.Sealer{Key: key, Serial: 1, Owner: ns + "/vdo-inventory-copy-x"}
+	inv := inventory.Of(inventory.Entry{ID: plan.IDOf(configMap(ns, "x", nil)), Driver: matrix.CSI})
+	for _, name := range []string{"vdo-inventory-copy-x", "vdo-inventory-copy-copy-x"} {
+		require.NoError(t, k.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: by.Data(inv)}))
+	}
+	proof := inventory.Proof{Key: key, Anchor: inventory.Anchor{Serial: 1, KeyID: inventory.KeyID(key)}}
+	none, err := c.LoadInventory(ctx, of, proof)
+	require.NoError(t, err)
+	require.False(t, none.Found, "it has installed nothing: they are another one's")
+	proof.Earlier = true
+	was, err := c.LoadInventory(ctx, of, proof)
+	require.NoError(t, err)
+	require.True(t, was.Sealed && was.Inventory.Equal(inv) && !was.Whole)
+	require.NoError(t, c.SaveInventory(ctx, of, was.Inventory, was.Next(key, "", proof.Anchor)))
+	is, err := c.LoadInventory(ctx, of, proof)
+	require.NoError(t, err)
+	require.True(t, is.Whole && is.Sealed && is.Inventory.Equal(inv))
+	require.EqualValues(t, 2, is.Serial)
+	require.ElementsMatch(t, inventory.VDOConfigs.Both(ns, of.Name), slices.Collect(maps.Keys(is.There)))
+}
+
 // A record that somebody made immutable, with other data or with its own, is written all the same.
 func TestAnImmutableRecordIsMadeAnew(t *testing.T) {
 	c, k, ns := start(t)

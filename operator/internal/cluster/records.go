@@ -30,17 +30,35 @@ const labelPart = "app.kubernetes.io/part-of"
 // would take them before its objects are removed.
 func (c *Cluster) LoadInventory(ctx context.Context, of types.NamespacedName, by inventory.Proof) (inventory.Loaded, error) {
 	by.Owner = c.owner(of)
-	var copies []inventory.Copy
-	for _, name := range []string{c.Records.ConfigMap(of.Name), c.Records.Copy(of.Name)} {
-		key := types.NamespacedName{Namespace: of.Namespace, Name: name}
+	copies, err := c.copies(ctx, of.Namespace, c.Records.ConfigMap(of.Name), c.Records.Copy(of.Name))
+	if err != nil {
+		return inventory.Loaded{}, err
+	}
+	earlier := c.Records.Earlier(of.Name)
+	if !by.Earlier || len(earlier) == 0 || slices.ContainsFunc(copies, func(c inventory.Copy) bool { return c.Found }) {
+		return inventory.Believe(copies, by)
+	}
+	by.Owner = of.Namespace + "/" + earlier[0]
+	if copies, err = c.copies(ctx, of.Namespace, earlier...); err != nil {
+		return inventory.Loaded{}, err
+	}
+	loaded, err := inventory.Believe(copies, by)
+	loaded.Whole = false // it is written under the names of now
+	return loaded, err
+}
+
+func (c *Cluster) copies(ctx context.Context, namespace string, names ...string) ([]inventory.Copy, error) {
+	var all []inventory.Copy
+	for _, name := range names {
+		key := types.NamespacedName{Namespace: namespace, Name: name}
 		var cm corev1.ConfigMap
 		err := c.Reader.Get(ctx, key, &cm)
 		if client.IgnoreNotFound(err) != nil {
-			return inventory.Loaded{}, classify("read", "inventory "+key.String(), err)
+			return nil, classify("read", "inventory "+key.String(), err)
 		}
-		copies = append(copies, inventory.Copy{Name: key.String(), Found: err == nil, Version: cm.ResourceVersion, Data: cm.Data})
+		all = append(all, inventory.Copy{Name: key.String(), Found: err == nil, Version: cm.ResourceVersion, Data: cm.Data})
 	}
-	return inventory.Believe(copies, by)
+	return all, nil
 }
 
 // owner is by what a seal names the record of an owner.

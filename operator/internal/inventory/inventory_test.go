@@ -1,6 +1,8 @@
 package inventory_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -74,18 +76,25 @@ func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	}
 }
 
-// A VDOConfig named copy-x would share a name with the copy of x, as it always could; of
-// SIPClusters, which tenants name, no two records are one.
-func TestRecordsOfSIPClustersAreApart(t *testing.T) {
-	seen := map[string]bool{}
-	for _, owner := range []string{"a.b", "copy-a.b", "of-a.b", "a.copy-b", "copy.a.b", strings.Repeat("n", 63) + "." + strings.Repeat("c", 253)} {
-		for _, name := range []string{inventory.SIPClusters.ConfigMap(owner), inventory.SIPClusters.Copy(owner)} {
-			require.False(t, seen[name], name)
-			require.LessOrEqual(t, len(name), 253)
-			seen[name] = true
+// No two records are one, of SIPClusters, which tenants name, or of VDOConfigs.
+func TestRecordsAreApart(t *testing.T) {
+	long := strings.Repeat("n", 253)
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte("copy-a")))
+	for naming, owners := range map[inventory.Naming][]string{
+		inventory.SIPClusters: {"a.b", "copy-a.b", "of-a.b", "a.copy-b", "copy.a.b", strings.Repeat("n", 63) + "." + long},
+		inventory.VDOConfigs:  {"a", "copy-a", "copy-copy-a", "copy", "copy.a", long, hash, "copy-" + hash, fmt.Sprintf("%x", sha256.Sum256([]byte(long)))},
+	} {
+		seen := map[string]bool{}
+		for _, owner := range owners {
+			for _, name := range []string{naming.ConfigMap(owner), naming.Copy(owner)} {
+				require.False(t, seen[name], name)
+				require.LessOrEqual(t, len(name), 253)
+				seen[name] = true
+			}
 		}
 	}
 	require.Equal(t, inventory.VDOConfigs.ConfigMap("x"), inventory.Naming{}.ConfigMap("x"))
+	require.Equal(t, "sip-inventory-of-copy-a.b", inventory.SIPClusters.ConfigMap("copy-a.b"), "as it always was")
 }
 
 func TestConfigMapNameFits(t *testing.T) {

@@ -3,6 +3,7 @@ package inventory
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 const (
@@ -22,10 +23,32 @@ var (
 )
 
 // ConfigMap returns the name of the ConfigMap with the inventory of an owner.
-func (n Naming) ConfigMap(owner string) string { return bounded(n.orDefault().record, owner) }
+func (n Naming) ConfigMap(owner string) string {
+	n = n.orDefault()
+	return bounded(n.record, owner, n.shares(owner))
+}
 
 // Copy returns the name of the ConfigMap with the second copy of an inventory.
-func (n Naming) Copy(owner string) string { return bounded(n.orDefault().second, owner) }
+func (n Naming) Copy(owner string) string {
+	n = n.orDefault()
+	return bounded(n.second, owner, n.shares(owner))
+}
+
+// Earlier returns the names that programs before gave both, the record's first, where they are
+// others: those of a VDOConfig copy-x, whose record had the name of the second copy of x.
+func (n Naming) Earlier(owner string) []string {
+	if n = n.orDefault(); !n.shares(owner) {
+		return nil
+	}
+	return []string{bounded(n.record, owner, false), bounded(n.second, owner, false)}
+}
+
+// shares tells whether an owner's record would have the name of another one's: of its second copy,
+// or of one whose name is a hash.
+func (n Naming) shares(owner string) bool {
+	_, err := hex.DecodeString(owner)
+	return strings.HasPrefix(n.record+owner, n.second) || (err == nil && len(owner) == 2*sha256.Size)
+}
 
 // Both returns the names of both, NAMESPACE/NAME, the record's first.
 func (n Naming) Both(namespace, owner string) []string {
@@ -39,9 +62,9 @@ func (n Naming) orDefault() Naming {
 	return n
 }
 
-// bounded takes a hash in the place of a long owner.
-func bounded(prefix, owner string) string {
-	if name := prefix + owner; len(name) <= maxName {
+// bounded takes a hash in the place of an owner that is long, or not to be named.
+func bounded(prefix, owner string, hashed bool) string {
+	if name := prefix + owner; len(name) <= maxName && !hashed {
 		return name
 	}
 	sum := sha256.Sum256([]byte(owner))
