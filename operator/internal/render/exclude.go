@@ -43,20 +43,24 @@ const exclusion = "spec.excludedNodes"
 // checkExclusion refuses to have no excluded nodes any more, unless that is accepted: the
 // cloud provider would delete the Node objects of those that there are still.
 func (r *renderer) checkExclusion() error {
-	if !r.in.Cluster.KeepsNodes || len(r.in.Spec.ExcludedNodes) > 0 || slices.Contains(r.in.Spec.Cloud().AcceptNodeDeletion, exclusion) {
+	if !r.in.Cluster.KeepsNodes || len(r.in.Spec.ExcludedNodes) > 0 || r.acceptsDeletion() {
 		return nil
 	}
 	return &fault.Error{
 		Reason: fault.Refused, Op: "configure drivers", Subject: exclusion,
-		Hint: "keep a label there; or, where all nodes of this cluster are on vSphere, set spec.cloudProvider.acceptNodeDeletion: [" + exclusion + "]",
+		Hint: "keep a label there; or, where all nodes of this cluster are on vSphere, in datacenters that it looks in, set spec.cloudProvider.acceptNodeDeletion: [" + exclusion + "]",
 		Err:  errors.New("without excluded nodes the cloud provider would delete the Nodes that are not on vSphere"),
 	}
+}
+
+func (r *renderer) acceptsDeletion() bool {
+	return slices.Contains(r.in.Spec.Cloud().AcceptNodeDeletion, exclusion)
 }
 
 // keepForeignNodes stops the cloud provider from deleting Node objects where nodes are not
 // on vSphere: it looks for their VMs and finds none.
 func (r *renderer) keepForeignNodes(o *unstructured.Unstructured) {
-	r.cloud.KeepsNodes = len(r.in.Spec.ExcludedNodes) > 0 || r.checkExclusion() != nil
+	r.cloud.KeepsNodes = len(r.in.Spec.ExcludedNodes) > 0 || r.checkExclusion() != nil || (r.in.Cluster.UnsureOfNodes && !r.acceptsDeletion())
 	if !r.cloud.KeepsNodes {
 		return
 	}

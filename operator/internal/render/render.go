@@ -199,6 +199,9 @@ type Cluster struct {
 	Searched []string
 	// KeepsNodes is set where a cloud provider of ours was last told to delete no Node objects.
 	KeepsNodes bool
+	// UnsureOfNodes is set where nobody knows any more whether it was, or where it looked: then it
+	// is, until that is accepted.
+	UnsureOfNodes bool
 	// FoundCloudConfig, FoundStorageConfig and FoundFeatureStates are configurations of an
 	// installation that is to be taken over; empty where there is none, or where they are ours.
 	FoundCloudConfig, FoundStorageConfig []byte

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -34,6 +35,7 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 		if c.CloudConfig = []byte(cloud[render.CPIConfigKey]); memory.CloudProvider == nil {
 			c.FoundCloudConfig = c.CloudConfig
 			c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
+			c.UnsureOfNodes = g.unsureOfNodes(c.CloudConfig)
 		}
 	}
 	if g.spec.StorageProvider == nil || memory.StorageProvider != nil {
@@ -44,10 +46,26 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 	return g.at(matrix.CSI, err)
 }
 
+// unsureOfNodes tells whether with the records of a cloud provider of ours that is gone which tells
+// it otherwise: its configuration, so where it looked for nodes, or, while there are nodes that are
+// not known to be on vSphere, its DaemonSet, so whether it was to keep them.
+func (s *site) unsureOfNodes(config []byte) bool {
+	ours := func(d v1alpha1.DriverStatus) bool { return d.Driver == string(matrix.CPI) && d.Version != "" }
+	if !s.historyLost() || !slices.ContainsFunc(s.config.Status.Drivers, ours) {
+		return false
+	}
+	elsewhere := func(n *corev1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, "vsphere://") }
+	return len(config) == 0 || (!slices.ContainsFunc(s.observed.DaemonSets, isCloud) && slices.ContainsFunc(s.observed.Nodes, elsewhere))
+}
+
+func isCloud(ds appsv1.DaemonSet) bool {
+	return ds.Namespace == drivers.SystemNamespace && ds.Name == drivers.CloudControllerManager
+}
+
 // keepsNodes tells whether the cloud provider that is there was told to delete no Node objects.
 func keepsNodes(o *assess.Observed) bool {
 	return slices.ContainsFunc(o.DaemonSets, func(ds appsv1.DaemonSet) bool {
-		return ds.Namespace == drivers.SystemNamespace && ds.Name == drivers.CloudControllerManager &&
+		return isCloud(ds) &&
 			slices.ContainsFunc(ds.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 				return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == render.SkipNodeDeletion && e.Value == "true" })
 			})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,20 +34,47 @@ func (c *cloud) always(when string, holds func() bool) {
 	}
 }
 
+// skips tells whether the cloud provider is told to delete no Nodes.
+func (c *cloud) skips() bool {
+	for _, k := range get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm).Spec.Template.Spec.Containers {
+		for _, e := range k.Env {
+			if e.Name == "SKIP_NODE_DELETION" && e.Value == "true" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Nor does it where all that said what it was told is gone, and was never to keep any.
+func TestNodesAreKeptWhereNobodyKnows(t *testing.T) {
+	c := cloudOnly(t, func(*world, *v1alpha1.VDOConfig) {})
+	require.False(t, c.skips())
+	c.dropRecords(c.v)
+	c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+	c.until("made again", func() bool { c.look(c.v); return !gone(c.world, &appsv1.DaemonSet{}, "kube-system", ccm) })
+	require.False(t, c.skips(), "all nodes are on vSphere, and its configuration says where it looked")
+	c.ready(c.v)
+
+	c.dropRecords(c.v)
+	c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+	c.deleted(&corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+	c.until("made again", func() bool {
+		c.look(c.v)
+		return !gone(c.world, &appsv1.DaemonSet{}, "kube-system", ccm) && !gone(c.world, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+	})
+	c.always("nobody has accepted it", c.skips)
+	require.Contains(t, describe(c.v), "would delete the Nodes that are not on vSphere")
+	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
+	c.ready(c.v)
+	require.False(t, c.skips(), "it is accepted")
+}
+
 // The cloud provider deletes no Nodes until that is accepted, whatever becomes of the records,
 // and of an installation that is taken over.
 func TestNodesAreKeptWithoutTheRecords(t *testing.T) {
 	c := cloudOnly(t, func(_ *world, v *v1alpha1.VDOConfig) { v.Spec.ExcludedNodes = map[string]string{"site/metal": "yes"} })
-	skips := func() bool {
-		for _, k := range get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm).Spec.Template.Spec.Containers {
-			for _, e := range k.Env {
-				if e.Name == "SKIP_NODE_DELETION" && e.Value == "true" {
-					return true
-				}
-			}
-		}
-		return false
-	}
+	skips := c.skips
 	require.True(t, skips())
 	c.change(c.v, func() { c.v.Spec.ExcludedNodes = nil })
 	c.always("the records have it", skips)

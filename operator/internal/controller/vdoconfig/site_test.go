@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
@@ -225,5 +227,31 @@ func TestWhatAPassMeans(t *testing.T) {
 				require.Error(t, report.Phase.Err)
 			}
 		})
+	}
+}
+
+// Nobody knows whether the cloud provider is to keep Nodes where the records are gone, and what
+// else tells it.
+func TestUnsureOfNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit   func(*site)
+		config string
+		want   bool
+	}{
+		"its configuration is gone": {func(*site) {}, "", true},
+		"all is there":              {func(*site) {}, "x", false},
+		"its DaemonSet is gone":     {func(s *site) { s.observed.DaemonSets = nil }, "x", true},
+		"its DaemonSet is gone, and all nodes are on vSphere": {func(s *site) { s.observed.DaemonSets, s.observed.Nodes = nil, s.observed.Nodes[:1] }, "x", false},
+		"it is installed for the first time":                  {func(s *site) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
+		"the records have it":                                 {func(s *site) { s.inventory = withCSI(t).inventory }, "", false},
+	} {
+		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
+		s := withCSI(t)
+		s.inventory = inventory.Inventory{}
+		s.config.Status = v1alpha1.VDOConfigStatus{Revision: "r1-00000000", Drivers: []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}}}
+		s.observed = &assess.Observed{DaemonSets: []appsv1.DaemonSet{ds}, Nodes: []*corev1.Node{
+			{Spec: corev1.NodeSpec{ProviderID: "vsphere://one"}}, {Spec: corev1.NodeSpec{ProviderID: "metal://two"}}}}
+		c.edit(s)
+		require.Equal(t, c.want, s.unsureOfNodes([]byte(c.config)), name)
 	}
 }
