@@ -189,19 +189,20 @@ func (f *feed) second(ctx context.Context, o *opening, since string) {
 }
 
 // broughtSince returns the resource version of what a watch of a few seconds brought last, and
-// whether that was all: a bookmark says so, or the API server lets its time pass without a word.
-// An end before is that of a connection.
+// whether that was all: a bookmark says so, or the API server lets its time pass without a word
+// and is not behind. An end before is that of a connection.
 func (f *feed) broughtSince(ctx context.Context, since string) (last string, all bool) {
 	last, opts := since, f.within
 	begun := time.Now()
 	opts.Raw = &metav1.ListOptions{ResourceVersion: since, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](secondWatch)}
-	ctx, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
+	short, cancel := context.WithTimeout(ctx, 3*secondWatch*time.Second)
 	defer cancel()
-	w, err := f.client.Watch(ctx, f.empty(), &opts)
+	w, err := f.client.Watch(short, f.empty(), &opts)
 	if err != nil {
 		return "", false
 	}
-	context.AfterFunc(ctx, w.Stop) // which ends what it brings
+	answered := time.Now() // a while after the API server, which counts from there
+	context.AfterFunc(short, w.Stop) // which ends what it brings
 	for e := range w.ResultChan() {
 		m, err := meta.Accessor(e.Object)
 		if err != nil || e.Type == watch.Error {
@@ -212,7 +213,16 @@ func (f *feed) broughtSince(ctx context.Context, since string) (last string, all
 		}
 		last = m.GetResourceVersion()
 	}
-	return last, last == since && ctx.Err() == nil && time.Since(begun) >= secondWatch*time.Second
+	silent := last == since && short.Err() == nil && time.Since(begun) >= secondWatch*time.Second && time.Since(answered) >= (secondWatch-1)*time.Second
+	return last, silent && f.reached(ctx, since)
+}
+
+// reached tells whether the API server's state is as new as a resource version. One whose etcd
+// was put back to a backup says nothing of what is older, which looks like nothing new.
+func (f *feed) reached(ctx context.Context, version string) bool {
+	one, opts := f.empty(), f.within
+	opts.Limit = 1
+	return f.client.List(ctx, one, &opts) == nil && !older(one.GetResourceVersion(), version)
 }
 
 // pass hands events on until either side ends.

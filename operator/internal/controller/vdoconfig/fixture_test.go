@@ -55,7 +55,7 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
+	debug.SetGCPercent(400)                                // a tenth of the processor's time, under the race detector
 	if err := flag.Set("test.parallel", "1"); err != nil { // see start
 		panic(err)
 	}

@@ -62,12 +62,14 @@ func isCloud(ds appsv1.DaemonSet) bool {
 	return ds.Namespace == drivers.SystemNamespace && ds.Name == drivers.CloudControllerManager
 }
 
-// keepsNodes tells whether the cloud provider that is there was told to delete no Node objects.
+// keepsNodes tells whether the cloud provider that is there was told to delete no Node objects: it
+// asks whether the variable is there, whatever it says (pkg/cloudprovider/vsphere/instances.go of
+// cloud-provider-vsphere).
 func keepsNodes(o *assess.Observed) bool {
 	return slices.ContainsFunc(o.DaemonSets, func(ds appsv1.DaemonSet) bool {
 		return isCloud(ds) &&
 			slices.ContainsFunc(ds.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
-				return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == render.SkipNodeDeletion && e.Value == "true" })
+				return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == render.SkipNodeDeletion })
 			})
 	})
 }
