@@ -201,7 +201,7 @@ func (f *feed) broughtSince(ctx context.Context, since string) (last string, all
 	if err != nil {
 		return "", false
 	}
-	answered := time.Now() // a while after the API server, which counts from there
+	answered := time.Now()           // a while after the API server, which counts from there
 	context.AfterFunc(short, w.Stop) // which ends what it brings
 	for e := range w.ResultChan() {
 		m, err := meta.Accessor(e.Object)

@@ -38,7 +38,7 @@ func (c *cloud) always(when string, holds func() bool) {
 func (c *cloud) skips() bool {
 	for _, k := range get(c.world, &appsv1.DaemonSet{}, "kube-system", ccm).Spec.Template.Spec.Containers {
 		for _, e := range k.Env {
-			if e.Name == "SKIP_NODE_DELETION" && e.Value == "true" {
+			if e.Name == "SKIP_NODE_DELETION" { // upstream asks whether it is there
 				return true
 			}
 		}
