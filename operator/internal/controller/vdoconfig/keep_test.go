@@ -274,8 +274,8 @@ func TestTheClusterIDOutlivesTheSecret(t *testing.T) {
 // An inventory that is lost leaves nothing behind: it is kept twice, and where both
 // are gone the removal waits until it is made again.
 func TestALostInventoryLeavesNothingBehind(t *testing.T) {
+	w := start(t, pair)
 	for _, both := range []bool{false, true} {
-		w := start(t, pair)
 		v := w.ready(w.config("site"))
 		names := []string{inventory.VDOConfigs.ConfigMap(v.Name)}
 		if both {
@@ -290,7 +290,6 @@ func TestALostInventoryLeavesNothingBehind(t *testing.T) {
 			return gone(w, v, w.ns, v.Name)
 		})
 		require.Empty(t, w.ours())
-		w.clean()
 	}
 }
 
