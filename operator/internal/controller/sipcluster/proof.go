@@ -7,12 +7,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -27,8 +30,7 @@ const (
 	maxAnswer = 128 // bytes
 )
 
-// whoLeads says which pod of the services may still lead to a host that leaves, and why; ""
-// for none. That the API server has the new configuration is not enough: a load balancer that
+// whoLeads says which pod may still lead to a host that leaves, and why; "" for none. That the API server has the new configuration is not enough: a load balancer that
 // was replaced goes on with its open connections for minutes, and a jump host follows its
 // files when the kubelet has brought them, so that it is asked which are in force.
 func (p *pass) whoLeads(ctx context.Context) (string, error) {
@@ -52,8 +54,44 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return "", nil
+	return p.leadsOn(ctx)
 }
+
+// notEnded is a pod that has not ended.
+var notEnded = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+)
+
+// leadsOn says which pod is there of a service that is not: one that was taken out of the spec, or
+// any, where the SIPCluster is deleted. Only who deletes a Deployment in the foreground waits for its
+// pods: others, as the namespace's deletion, leave them until they have ended, or for ever.
+func (p *pass) leadsOn(ctx context.Context) (string, error) {
+	gone := slices.DeleteFunc(services.LeadingNames(p.key.Name), func(name string) bool { return p.state(name) != nil })
+	if len(gone) == 0 {
+		return "", nil
+	}
+	of, err := services.PodsOf(gone)
+	if err != nil {
+		return "", err
+	}
+	var pods corev1.PodList
+	err = p.Reader.List(ctx, &pods, client.InNamespace(p.key.Namespace), client.MatchingLabelsSelector{Selector: of}, client.MatchingFieldsSelector{Selector: notEnded}, client.Limit(1))
+	switch {
+	case err != nil:
+		return "", podsFault(p.key.Namespace, err)
+	case len(pods.Items) == 0:
+		return "", nil
+	case !pods.Items[0].DeletionTimestamp.IsZero():
+		return "pod " + pods.Items[0].Name + " " + ending, nil
+	}
+	return "pod " + pods.Items[0].Name + " " + alone, nil
+}
+
+const (
+	ending = "is ending, and what is open goes on until then"
+	alone  = "runs on though its Deployment is gone: delete it, if nothing else does"
+)
 
 // mayLead tells why a pod may lead elsewhere than was rendered; "" where it does not.
 func (p *pass) mayLead(ctx context.Context, s services.Service, pod *corev1.Pod) string {
@@ -61,9 +99,9 @@ func (p *pass) mayLead(ctx context.Context, s services.Service, pod *corev1.Pod)
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return ""
 	case !pod.DeletionTimestamp.IsZero():
-		return "is ending, and what is open goes on until then"
+		return ending
 	case s.InForce == "":
-		return "" // it was made from what was rendered: the Deployment is rolled out
+		return isAlone(pod)
 	case pod.Status.PodIP == "":
 		return "is starting"
 	}
@@ -76,6 +114,15 @@ func (p *pass) mayLead(ctx context.Context, s services.Service, pod *corev1.Pod)
 		return "does not say which configuration is in force: see that NetworkPolicies let the operator to port " + strconv.Itoa(services.JumpHostProbes) + " of it"
 	case answer != s.InForce:
 		return "does not have the new configuration yet"
+	}
+	return ""
+}
+
+// isAlone tells of a pod that nothing controls. Others were made from what was rendered: the
+// Deployment is rolled out.
+func isAlone(pod *corev1.Pod) string {
+	if metav1.GetControllerOf(pod) == nil {
+		return alone
 	}
 	return ""
 }
@@ -106,7 +153,7 @@ func podsFault(namespace string, err error) error {
 	f := &fault.Error{Reason: fault.Unreachable, Op: "list pods in", Subject: "namespace " + namespace, Err: err}
 	if apierrors.IsForbidden(err) {
 		f.Reason, f.Err = fault.Forbidden, errors.New("the operator may not, so that no host can be given back")
-		f.Hint = "apply deploy/sip/rbac.yaml of this release, and bind ClusterRole vdo-sip-services there by a RoleBinding: see deploy/README.md"
+		f.Hint = "apply deploy/sip/rbac.yaml of this release: a RoleBinding does not do, since it goes with the namespace"
 	}
 	return f
 }

@@ -11,11 +11,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/jumphost"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
@@ -24,8 +29,10 @@ import (
 func (w *world) pod(name, service string) *corev1.Pod {
 	w.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: services.PodLabels(service), Finalizers: []string{"test.site/runs"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: services.PodLabels(service), Finalizers: []string{"test.site/runs"}, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: service, UID: "u", Controller: new(true)},
+		}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	require.NoError(w, w.Create(w.Context(), pod))
 	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "10.9.0.7", []corev1.PodIP{{IP: "10.9.0.7"}}
@@ -90,6 +97,77 @@ services:
 	require.Equal(t, []string{"a", "b"}, names(w.claimed("t")))
 	require.Equal(t, []string{"a", "b"}, names(w.labelled("t")))
 	require.Equal(t, metav1.ConditionTrue, w.ready("t").Status)
+}
+
+// ended has a pod end.
+func (w *world) ended(pod *corev1.Pod) {
+	w.Helper()
+	require.NoError(w, client.IgnoreNotFound(w.Delete(w.Context(), pod)))
+	require.NoError(w, w.Patch(w.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
+// waits has an operator make passes, and looks that hosts stay and what Ready says.
+func (w *world) waits(r *Reconciler, why string) {
+	w.Helper()
+	for range 10 {
+		require.NoError(w, w.pass(r, "t"))
+		w.play()
+	}
+	require.Equal(w, []string{"a", "b"}, names(w.claimed("t")), "hosts were given back while a pod leads there")
+	require.Contains(w, w.ready("t").Message, why)
+}
+
+// Deployments that go otherwise than by the operator (the deletion of the namespace, kubectl delete,
+// which waits for no pods, or with --cascade=orphan) leave their pods: hosts are kept for as long, also
+// when the namespace's deletion has taken the RoleBinding.
+func TestHostsOfADeletedSIPClusterWaitForPods(t *testing.T) {
+	w := start(t)
+	s, r := w.served()
+	balancer := services.Name("t", services.LoadBalancerWorker, 0)
+	ends, orphan := w.pod("ends", balancer), w.pod("orphan", services.Name("t", services.JumpHost, 7))
+	require.NoError(t, w.Delete(t.Context(), s))
+	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}} {
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: w.ns, Name: balancer}, o))
+		require.NoError(t, w.Delete(t.Context(), o))
+	}
+	require.NoError(t, w.Delete(t.Context(), ends))
+	w.waits(r, "pod ends is ending")
+	require.NoError(t, w.DeleteAllOf(t.Context(), &rbacv1.RoleBinding{}, client.InNamespace(w.ns)))
+	w.ended(ends)
+	w.waits(r, "pod orphan runs on though its Deployment is gone: delete it")
+
+	blind := w.operator(interceptor.NewClient(w.own, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, isPods := list.(*corev1.PodList); isPods {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))
+			}
+			return c.List(ctx, list, opts...)
+		},
+	}))
+	w.waits(blind, "list pods in namespace "+w.ns+": the operator may not, so that no host can be given back")
+	require.Equal(t, airship.ReasonUnableToDecommission, w.ready("t").Reason)
+
+	orphan.Status.Phase = corev1.PodSucceeded
+	require.NoError(t, w.Status().Update(t.Context(), orphan))
+	w.settle(r, "t")
+	w.gone("t")
+}
+
+// So do hosts that leave: for pods of a service that is in the spec no more, and for ones that were
+// left by the Deployment before.
+func TestHostsThatLeaveWaitForPodsOfServicesThatAreGone(t *testing.T) {
+	w := start(t)
+	_, r := w.served()
+	gone, left := w.pod("gone", services.Name("t", services.LoadBalancerControlPlane, 0)), w.pod("left", services.Name("t", services.LoadBalancerWorker, 0))
+	left.OwnerReferences = nil
+	require.NoError(t, w.Update(t.Context(), left))
+	w.change("t", replace(balanced, "active: 2", "active: 1"))
+	w.waits(r, "hosts leave: "+w.metal+"/b; pod left runs on though its Deployment is gone")
+	w.ended(left)
+	w.waits(r, "hosts leave: "+w.metal+"/b; pod gone runs on though its Deployment is gone")
+	w.ended(gone)
+	w.settle(r, "t")
+	require.Equal(t, []string{"a"}, names(w.claimed("t")))
 }
 
 // What a pod answers is bounded, and leads nowhere else.

@@ -12,8 +12,8 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 )
 
-// Remove is one pass over a SIPCluster that is being deleted: its services go, then its
-// hosts are given back, in use or not, then the record of it goes.
+// Remove is one pass over a SIPCluster that is being deleted: its services go, and their
+// pods, then its hosts are given back, in use or not, then the record of it goes.
 func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip)}
 	left, err := p.decommission(ctx)
@@ -29,7 +29,7 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }
 
-// decommission returns which objects are left.
+// decommission returns what is left.
 func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 	if err := p.ofThis(ctx, func() error { return p.records.load(ctx, p) }); err != nil {
 		return nil, err
@@ -56,6 +56,9 @@ func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 	}
 	if err := errors.Join(errs...); err != nil || len(left) > 0 {
 		return left, err
+	}
+	if leads, err := p.whoLeads(ctx); err != nil || leads != "" {
+		return []string{leads}, err
 	}
 	if err := p.ofThis(ctx, func() error { return p.giveBack(ctx) }); err != nil {
 		return nil, err

@@ -127,7 +127,8 @@ func (w *world) pausedGivingBack(meanwhile func()) (r *Reconciler, done func() b
 	}
 	return w.wholeBy(interceptor.NewClient(w.own, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, isPods := list.(*corev1.PodList); isPods { // services lead to what leaves no more, but for pods
+			// services lead to what leaves no more, but for pods; in a removal hosts' patches come later
+			if _, isPods := list.(*corev1.PodList); isPods && w.get("t").DeletionTimestamp.IsZero() {
 				defer pause()
 			}
 			return c.List(ctx, list, opts...)

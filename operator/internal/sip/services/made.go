@@ -33,9 +33,14 @@ const most = 8
 
 // AllNames returns all names that services of a SIPCluster can have, whatever its spec says now.
 func AllNames(cluster string) []string {
+	return append(LeadingNames(cluster), Names(cluster, &airship.Services{Auth: make([]airship.Auth, most)})...)
+}
+
+// LeadingNames are those of [AllNames] whose services lead to hosts.
+func LeadingNames(cluster string) []string {
 	return Names(cluster, &airship.Services{
 		LoadBalancerControlPlane: make([]airship.LoadBalancerControlPlane, most), LoadBalancerWorker: make([]airship.LoadBalancerWorker, most),
-		JumpHost: make([]airship.JumpHost, most), Auth: make([]airship.Auth, most),
+		JumpHost: make([]airship.JumpHost, most),
 	})
 }
 

@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
@@ -149,6 +151,15 @@ type Ports struct{ Start, End int32 }
 
 // PodLabels select the pods of the service of a name.
 func PodLabels(name string) map[string]string { return map[string]string{labelInstance: name} }
+
+// PodsOf selects the pods of services by their names, of which there is one at least.
+func PodsOf(names []string) (labels.Selector, error) {
+	one, err := labels.NewRequirement(labelInstance, selection.In, names)
+	if err != nil {
+		return nil, err
+	}
+	return labels.NewSelector().Add(*one), nil
+}
 
 // JumpHostProbes is the port of a jump host's pods that answers probes, and
 // [jumphost.InForcePath].
