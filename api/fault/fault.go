@@ -70,6 +70,10 @@ const (
 	Interrupted Reason = "Interrupted"
 )
 
+// ErrOutdated is why a Conflict needs nobody: what was decided on has changed meanwhile, and is
+// decided on again.
+var ErrOutdated = errors.New("it changed meanwhile")
+
 // Error is a fault. The zero value of every field is allowed; an Error without
 // an Err reads on its Op and Subject alone.
 type Error struct {

@@ -223,7 +223,7 @@ func TestARecordThatWasRemovedIsNotMadeAgain(t *testing.T) {
 	require.NoError(t, c.DeleteInventory(ctx, of))
 	err = c.SaveInventory(ctx, of, both.Inventory, inventory.Sealer{Key: key, Serial: 3, Known: both.There})
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
-	require.ErrorContains(t, err, "it was removed meanwhile")
+	require.ErrorContains(t, err, "it changed meanwhile: it was removed")
 	none, err := c.LoadInventory(ctx, of, inventory.Proof{Key: key})
 	require.NoError(t, err)
 	require.Empty(t, none.There)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -115,10 +116,10 @@ func (c *Cluster) createRecord(ctx context.Context, key types.NamespacedName, da
 }
 
 // errRemoved is of a record that somebody else has removed meanwhile.
-var errRemoved = errors.New("it was removed meanwhile, as by an operator that leads now")
+var errRemoved = fmt.Errorf("%w: it was removed, as by an operator that leads now", fault.ErrOutdated)
 
 // errOutdated is of a record that somebody else with the same key has written meanwhile.
-var errOutdated = errors.New("a newer record was written meanwhile, as by an operator that leads now")
+var errOutdated = fmt.Errorf("%w: a newer record was written, as by an operator that leads now", fault.ErrOutdated)
 
 // DeleteInventory removes the record and its copy, once everything in it is gone, after
 // what is kept of its revisions.
@@ -238,7 +239,7 @@ func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []stri
 	}
 	return nil, nil, &fault.Error{
 		Reason: fault.Conflict, Op: "read", Subject: "Secrets " + strings.Join(secrets, " and ") + " in " + namespace,
-		Err:  errors.New("each has another key, and the status knows neither"),
+		Err:  errors.New("each has another key, and no status knows either"),
 		Hint: "delete the one that is older, as one that was put back from a backup: the operator makes it again from the other",
 	}
 }

@@ -28,10 +28,12 @@
 package condition
 
 import (
+	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -157,6 +159,13 @@ func Passing(err error) bool {
 		return true
 	}
 	return passes(fault.ReasonOf(err))
+}
+
+// Outdated says whether a fault is only that something changed since it was read, as a write that the
+// API server refuses for that: it passes with another pass. A Conflict that is another one, such as an
+// object that somebody else has, a person has to hear of.
+func Outdated(err error) bool {
+	return fault.ReasonOf(err) == fault.Conflict && (apierrors.IsConflict(err) || errors.Is(err, fault.ErrOutdated))
 }
 
 // passes tells the reasons apart. Internal passes because errors that nobody has

@@ -20,8 +20,8 @@
 // written once more, since to lose it could mean to try a refused password again. Where
 // the spec is another one, or the status, which the outcome was computed from (an older
 // bundle would take the place of one that was accepted meanwhile), or the second write is
-// refused too, the outcome is dropped and a pass follows at once. A conflict is no error,
-// and is not logged.
+// refused too, the outcome is dropped and a pass follows at once. Such a conflict is no
+// error, and is not logged; one that a person has to resolve is (see condition.Outdated).
 package reconciler
 
 import (
@@ -133,14 +133,14 @@ func (r *Reconciler[T]) reconcile(ctx context.Context, o T) (reconcile.Result, e
 	switch {
 	case ctx.Err() != nil:
 		return reconcile.Result{}, ctx.Err()
-	case fault.ReasonOf(err) == fault.Conflict:
+	case condition.Outdated(err):
 		return reconcile.Result{RequeueAfter: Soon}, nil // it was seen as it was before
 	case err != nil || out == nil:
 		return reconcile.Result{}, err
 	}
 	after, err := r.finish(ctx, o, out)
 	switch {
-	case fault.ReasonOf(err) == fault.Conflict:
+	case condition.Outdated(err):
 		return reconcile.Result{RequeueAfter: Soon}, nil
 	case err != nil:
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -192,7 +192,7 @@ func (r *Reconciler[T]) next(out Outcome[T], o T) reconcile.Result {
 // write records an outcome, and returns the resource as it was recorded in.
 func (r *Reconciler[T]) write(ctx context.Context, before T, out Outcome[T]) (T, error) {
 	after, err := r.record(ctx, before, out)
-	if fault.ReasonOf(err) != fault.Conflict {
+	if !condition.Outdated(err) {
 		return after, err
 	}
 	now, isKind := reflect.New(reflect.TypeOf(before).Elem()).Interface().(T) // empty: reading does not empty it

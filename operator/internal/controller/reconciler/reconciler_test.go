@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -192,13 +194,19 @@ func TestAConflictOfTheFinalizerIsNoError(t *testing.T) {
 	require.Empty(t, w.now().Finalizers)
 }
 
-func TestAConflictOfAPassIsNoError(t *testing.T) {
+func TestAConflictOfAPassIsAnErrorWhereAPersonHasToResolveIt(t *testing.T) {
+	var why error
 	w := start(t, controller{pass: func(context.Context, resource) (reconciler.Outcome[resource], error) {
-		return nil, &fault.Error{Reason: fault.Conflict, Err: errors.New("it was changed")}
+		return nil, &fault.Error{Reason: fault.Conflict, Err: why}
 	}}, nil)
-	result, err := w.reconcile()
-	require.NoError(t, err)
-	require.Equal(t, reconciler.Soon, result.RequeueAfter)
+	for _, why = range []error{fmt.Errorf("%w: it was removed", fault.ErrOutdated), apierrors.NewConflict(schema.GroupResource{}, "x", nil)} {
+		result, err := w.reconcile()
+		require.NoError(t, err)
+		require.Equal(t, reconciler.Soon, result.RequeueAfter)
+	}
+	why = errors.New("somebody's finalizer holds it")
+	_, err := w.reconcile()
+	require.ErrorIs(t, err, why)
 }
 
 func TestNothingIsWrittenOfAPassThatWasCutShort(t *testing.T) {

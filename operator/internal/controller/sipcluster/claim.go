@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -112,11 +113,9 @@ func (p *pass) claim(ctx context.Context) error {
 	return nil
 }
 
-// errStale is that a pass was decided on what is no longer so.
-var errStale = errors.New("it changed meanwhile")
-
+// stale is that a pass was decided on what is no longer so.
 func stale(op, subject string) error {
-	return &fault.Error{Reason: fault.Conflict, Op: op, Subject: subject, Err: errStale}
+	return &fault.Error{Reason: fault.Conflict, Op: op, Subject: subject, Err: fault.ErrOutdated}
 }
 
 // exists fails where the SIPCluster is not the one that the pass has, to the API server itself: gone,
@@ -200,7 +199,7 @@ func hostFault(op string, h *host, err error) error {
 	f := &fault.Error{Reason: fault.Unreachable, Op: op, Subject: h.String(), Err: err}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		f.Reason = fault.Conflict // it is another one, or none
+		f.Reason, f.Err = fault.Conflict, fmt.Errorf("%w: %w", fault.ErrOutdated, err) // it is another one, or none
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, "grant the operator that right: apply deploy/sip"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

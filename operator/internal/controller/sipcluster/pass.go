@@ -11,6 +11,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/choose"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
@@ -49,14 +50,14 @@ func (r *Reconciler) Pass(ctx context.Context, sip object) (reconciler.Outcome[o
 
 // mustRepeat tells of errors that say nothing about the SIPCluster: it was decided on what
 // is no longer so.
-func mustRepeat(err error) bool { return fault.ReasonOf(err) == fault.Conflict && !isPlanned(err) }
+func mustRepeat(err error) bool { return condition.Outdated(err) && !isPlanned(err) }
 
 func (p *pass) run(ctx context.Context) error {
 	if err := p.gather(ctx); err != nil {
 		return err
 	}
 	infra := p.serve(ctx)
-	if errors.Is(infra, errStale) {
+	if errors.Is(infra, fault.ErrOutdated) {
 		return infra
 	}
 	labels := p.label(ctx)
@@ -69,7 +70,7 @@ func (p *pass) serve(ctx context.Context) error {
 		return because(airship.ReasonInfraServiceFailure, err)
 	}
 	missing, err := p.render(ctx), p.apply(ctx)
-	if errors.Is(err, errStale) {
+	if errors.Is(err, fault.ErrOutdated) {
 		return err // whatever else there is
 	}
 	return because(airship.ReasonInfraServiceFailure, errors.Join(missing, err))

@@ -189,6 +189,8 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	p := r.newPass(config)
 	other, _, err := r.inForce(ctx, config)
 	switch {
+	case fault.ReasonOf(err) == fault.Conflict: // of keys: a person has to mend it
+		p.outcome.applied = err
 	case err != nil:
 		return nil, err
 	case other != nil:

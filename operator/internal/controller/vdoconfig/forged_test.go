@@ -180,6 +180,27 @@ func (w *world) uids(v *v1alpha1.VDOConfig) map[inventory.Key]string {
 	return all
 }
 
+// Of two keys that no status knows the one may have sealed one VDOConfig's record, and the other one
+// another's: nobody knows who is in force, and each says so.
+func TestTwoKeysOfTwoVDOConfigsAreTold(t *testing.T) {
+	w, v := installed(t)
+	other := w.config("another")
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), other))) })
+	s := get(w, &corev1.Secret{}, w.ns, "vdo-config-hash-copy")
+	key := s.Data["key"]
+	set := func(key []byte) {
+		s.Data["key"] = key
+		require.NoError(t, w.Update(context.Background(), s))
+	}
+	set(make([]byte, len(key)))
+	t.Cleanup(func() { set(key) })
+	driver := v.Status.Drivers[0].Version
+	for _, o := range []*v1alpha1.VDOConfig{other, v} {
+		require.Contains(t, cond(t, w.later(o), "Ready").Message, "each has another key")
+	}
+	require.Equal(t, driver, v.Status.Drivers[0].Version)
+}
+
 // A VDOConfig does not come in force by a record that somebody has written for it.
 func TestAForgedRecordPutsNoOtherVDOConfigInForce(t *testing.T) {
 	w, v := installed(t)

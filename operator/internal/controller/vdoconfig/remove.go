@@ -26,6 +26,10 @@ import (
 func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (reconciler.Outcome[*v1alpha1.VDOConfig], error) {
 	p := r.newPass(config)
 	other, alone, err := r.inForce(ctx, config)
+	if fault.ReasonOf(err) == fault.Conflict { // of keys: a person has to mend it
+		p.outcome.leaving = err
+		return p.result, nil
+	}
 	if err != nil {
 		return nil, err
 	}
