@@ -237,3 +237,71 @@ data: {ca.crt: "` + strings.ReplaceAll(string(west.CA), "\n", "\\n") + `"}
 		"write DriverBundle "+s.ns+"/drivers", "spec.versions", "write VDOConfig "+s.ns+"/vdo", "spec.onDelete")
 	refused(strings.Replace(rest, "{name: vdo}", "{name: other}", 1), 8, nil, "the cluster has another one, vdo")
 }
+
+// What a file names is written with it; what the cluster has beside is kept, and what is not
+// asked for is not made.
+func TestConfigureWritesWhatAFileNamesAndNoMore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, west := vcenters(t)
+	whole := strings.ReplaceAll(site(east, west, vcsim.Admin.Password), ", namespace: vmware-system-vdo", "")
+	before, of, _ := strings.Cut(whole, "metadata: {name: west}")
+	of = strings.Replace(of, "credentials: vc", "credentials: west-login", 1)
+	of = strings.Replace(of, fmt.Sprintf("thumbprint: %q", west.SHA256), "ca: {secret: west-login}", 1)
+	whole = before + "metadata: {name: west}" + of + `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east, west]}
+  storageProvider: {vsphereCloudConfigs: [east, west], topologyCategories: [k8s-region, k8s-zone]}
+---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: DriverBundle
+metadata: {name: drivers}
+spec:
+  reference: registry.site/vdo/drivers:1
+  ca: {configMap: registry-ca}
+  pullSecret: {name: mirror}
+  trust: {keys: [{id: a, from: {configMap: keys, key: a.pub}}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: registry-ca}
+data: {ca.crt: "x"}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: keys}
+data: {a.pub: "x"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: mirror}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: '{"auths":{"mirror.site":{"auth":"Y2FuYXJ5"}}}'}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: west-login}
+type: kubernetes.io/basic-auth
+stringData: {username: u, password: new}
+`
+	login := &corev1.Secret{ObjectMeta: s.meta("west-login"), Type: corev1.SecretTypeBasicAuth, Data: map[string][]byte{"username": []byte("u"), "password": []byte("old"), "ca.crt": west.CA}}
+	require.NoError(t, s.k.Create(t.Context(), login))
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(whole), 0o600))
+	out := s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east")
+	require.NotContains(t, out, "Y2FuYXJ5")
+	for _, x := range []client.Object{&corev1.ConfigMap{ObjectMeta: s.meta("registry-ca")}, &corev1.ConfigMap{ObjectMeta: s.meta("keys")}, &corev1.Secret{ObjectMeta: s.meta("mirror")}} {
+		require.True(t, s.there(x), "the bundle names %s\n%s", x.GetName(), out)
+	}
+	require.True(t, s.there(login))
+	require.Equal(t, "new", string(login.Data["password"]))
+	require.Equal(t, west.CA, login.Data["ca.crt"], "the file does not have it")
+	require.Nil(t, s.config().Spec.CloudProvider.Topology, "the file has categories for storage alone")
+	require.Len(t, s.config().Spec.StorageProvider.TopologyCategories, 2)
+
+	s.ok("configure", "--from-file", file, "--yes", "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")
+	require.Equal(t, "k8s-zone", s.config().Spec.CloudProvider.Topology.Zone, "it is asked for")
+}

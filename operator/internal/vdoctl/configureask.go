@@ -22,6 +22,7 @@ type answers struct {
 	upgrade                                                        string
 	several                                                        bool // the storage driver has vCenters besides this one
 	used                                                           bool // the drivers that use this one are said already
+	tags                                                           bool // categories of tags are asked for
 }
 
 // How a vCenter's certificate is checked.

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -207,6 +208,7 @@ func (o *configureOptions) set(flag string, to *string, value string) {
 func (o *configureOptions) offer(d *draft) {
 	o.set("bundle", &o.bundle, d.bundle.Spec.Reference)
 	o.set("upgrade", &o.upgrade, string(d.config.Spec.Upgrade))
+	o.tags = o.given("region-category") || o.given("zone-category")
 	if t := d.topology(); t != nil {
 		o.set("region-category", &o.region, t.Region)
 		o.set("zone-category", &o.zone, t.Zone)
@@ -304,6 +306,9 @@ func (d *draft) takeDrivers(a *answers) {
 	if a.region != "" && a.zone != "" {
 		topology, categories = &v1alpha1.Topology{Region: a.region, Zone: a.zone}, []string{a.region, a.zone}
 	}
+	if was := d.topology(); a.tags || !ptr.Equal(was, topology) {
+		a.tags = true // one driver may have none, and keep it so
+	}
 	takeCloud(spec, a, topology)
 	takeStorage(spec, a, categories)
 }
@@ -313,13 +318,16 @@ func takeCloud(spec *v1alpha1.VDOConfigSpec, a *answers, topology *v1alpha1.Topo
 		spec.CloudProvider = nil
 		return
 	}
-	if spec.CloudProvider == nil {
+	made := spec.CloudProvider == nil
+	if made {
 		spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{a.vcenter}}
 	}
 	if !a.used && !slices.Contains(spec.CloudProvider.VsphereCloudConfigs, a.vcenter) {
 		spec.CloudProvider.VsphereCloudConfigs = append(spec.CloudProvider.VsphereCloudConfigs, a.vcenter)
 	}
-	spec.CloudProvider.Topology = topology
+	if made || a.tags {
+		spec.CloudProvider.Topology = topology
+	}
 }
 
 func takeStorage(spec *v1alpha1.VDOConfigSpec, a *answers, categories []string) {
@@ -327,14 +335,15 @@ func takeStorage(spec *v1alpha1.VDOConfigSpec, a *answers, categories []string) 
 		spec.StorageProvider = nil
 		return
 	}
-	if spec.StorageProvider == nil {
+	made := spec.StorageProvider == nil
+	if made {
 		spec.StorageProvider = &v1alpha1.StorageProvider{VsphereCloudConfig: a.vcenter}
 	}
 	s := spec.StorageProvider
 	if !a.used && s.VsphereCloudConfig != a.vcenter && !slices.Contains(s.VsphereCloudConfigs, a.vcenter) {
 		s.VsphereCloudConfigs = append(s.VsphereCloudConfigs, a.vcenter)
 	}
-	if !slices.Equal(s.TopologyCategories, categories) && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
+	if (made || a.tags) && !slices.Equal(s.TopologyCategories, categories) && (len(categories) > 0 || len(s.TopologyCategories) == 2) {
 		s.TopologyCategories = categories
 	}
 }

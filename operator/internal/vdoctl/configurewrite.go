@@ -24,52 +24,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
-// objects are all resources, in the order in which they are written.
-func (d *draft) objects() []client.Object {
-	var out []client.Object
-	if d.secret != nil {
-		out = append(out, d.secret)
-	}
-	if d.caMap != nil {
-		out = append(out, d.caMap)
-	}
-	out = append(out, d.ofFile(out)...)
-	return append(out, d.bundle, d.vcenter, d.config)
-}
-
-// ofFile are the file's other vCenters, and the Secrets and ConfigMaps in it that vCenters name,
-// but for those that the answers make.
-func (d *draft) ofFile(made []client.Object) (out []client.Object) {
-	if d.file == nil {
-		return nil
-	}
-	add := func(x client.Object) {
-		same := func(y client.Object) bool { return describeObject(x) == describeObject(y) }
-		if !slices.ContainsFunc(made, same) && !slices.ContainsFunc(out, same) {
-			out = append(out, x)
-		}
-	}
-	for i := range d.vcenters {
-		for _, ref := range []*v1alpha1.KeyReference{{Secret: d.vcenters[i].Spec.Credentials}, d.vcenters[i].Spec.CA} {
-			if ref == nil {
-				continue
-			}
-			if x := d.file.secret(d.namespace, ref.Secret); x != nil {
-				add(x)
-			}
-			if x := d.file.maps[client.ObjectKey{Namespace: d.namespace, Name: ref.ConfigMap}]; x != nil {
-				add(x)
-			}
-		}
-	}
-	for i := range d.vcenters {
-		if v := &d.vcenters[i]; v != d.vcenter {
-			add(v)
-		}
-	}
-	return out
-}
-
 // changedObject is a resource that is made or changed, with the fields that differ.
 type changedObject struct {
 	Object string         `json:"object"` // Kind namespace/name
@@ -279,13 +233,14 @@ func changedMeanwhile(name string, err error) error {
 		Hint: "run the same command again: it begins with what is there now"}
 }
 
-// copyAsked puts what was asked for into the object as it was read.
+// copyAsked puts what was asked for into the object as it was read. Of Secrets and ConfigMaps
+// these are single keys.
 func copyAsked(from, into client.Object) {
 	switch from := from.(type) {
 	case *corev1.Secret:
-		into.(*corev1.Secret).Data = from.Data //nolint:forcetypeassert // both are
+		into.(*corev1.Secret).Data = merged(into.(*corev1.Secret).Data, from.Data) //nolint:forcetypeassert // both are
 	case *corev1.ConfigMap:
-		into.(*corev1.ConfigMap).Data = from.Data //nolint:forcetypeassert // both are
+		into.(*corev1.ConfigMap).Data = merged(into.(*corev1.ConfigMap).Data, from.Data) //nolint:forcetypeassert // both are
 	case *v1alpha1.DriverBundle:
 		into.(*v1alpha1.DriverBundle).Spec = from.Spec //nolint:forcetypeassert // both are
 	case *v1alpha1.VsphereCloudConfig:
@@ -293,6 +248,15 @@ func copyAsked(from, into client.Object) {
 	case *v1alpha1.VDOConfig:
 		into.(*v1alpha1.VDOConfig).Spec = from.Spec //nolint:forcetypeassert // both are
 	}
+}
+
+func merged[V any](old, asked map[string]V) map[string]V {
+	out := maps.Clone(old)
+	if out == nil {
+		return asked
+	}
+	maps.Copy(out, asked)
+	return out
 }
 
 // writeFile writes the resources as YAML, the Secret apart. In the place of another file it does
