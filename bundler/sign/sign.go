@@ -52,12 +52,7 @@ func Bundle(ctx context.Context, s medium.Source, in Input) (ocispec.Descriptor,
 			Hint: "sign the file, the folder, or the bundle in its registry",
 		}
 	}
-	for _, a := range made {
-		if err := attach(ctx, a); err != nil {
-			return root, err
-		}
-	}
-	return root, nil
+	return root, attach(ctx, made...)
 }
 
 // make makes the signatures that are not there yet.

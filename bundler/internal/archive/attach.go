@@ -19,10 +19,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// Attach adds a signature, in the place of what had its tag. The payload is not
-// written again unless the slack of index.json is used up, or another tool wrote
-// the archive. What it adds has to come with its bytes.
-func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
+// Attach adds signatures, in the place of what had their tags, all at once: of two who sign
+// at the same time one is done. The payload is not written again unless the slack of
+// index.json is used up, or another tool wrote the archive. What it adds has to come with
+// its bytes.
+func (a *File) Attach(ctx context.Context, atts ...bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -33,18 +34,18 @@ func (a *File) Attach(ctx context.Context, att bundle.Attachment) error {
 	if filepath.Ext(place) == parts.Suffix {
 		attachTo = attachToParts
 	}
-	if err := attachTo(ctx, place, att, a.was); err != nil {
+	if err := attachTo(ctx, place, atts, a.was); err != nil {
 		return err
 	}
-	a.was = &index{entries: with(a.was.entries, att)}
+	a.was = &index{entries: with(a.was.entries, atts...)}
 	return a.reopen(place)
 }
 
-// attachToFile adds a signature to an archive in one file: where a link leads, the
-// file behind it. Nobody else changes the archive at that moment, and what has the
+// attachToFile adds signatures to an archive in one file: where a link leads, the
+// file behind it. Nobody else changes the archive at that moment, and what has a
 // signature's tag has to be what it was when the archive was opened, or what was attached
 // since through the same File: what is attached was joined with that.
-func attachToFile(ctx context.Context, path string, att bundle.Attachment, was *index) error {
+func attachToFile(ctx context.Context, path string, atts []bundle.Attachment, was *index) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return openFault(path, err)
@@ -60,7 +61,7 @@ func attachToFile(ctx context.Context, path string, att bundle.Attachment, was *
 	}
 	f, err := dir.reopen(name)
 	if err == nil {
-		err = errors.Join(attachTo(ctx, dir, real, f, att, was), storageFault("sign", path, f.Close()))
+		err = errors.Join(attachTo(ctx, dir, real, f, atts, was), storageFault("sign", path, f.Close()))
 	}
 	return errors.Join(err, lock.release())
 }
@@ -78,12 +79,12 @@ func (a *File) reopen(path string) error {
 	return nil
 }
 
-func attachTo(ctx context.Context, dir *folder, path string, f storage, att bundle.Attachment, was *index) error {
+func attachTo(ctx context.Context, dir *folder, path string, f storage, atts []bundle.Attachment, was *index) error {
 	s, err := scanStorage(path, f)
 	if err != nil {
 		return err
 	}
-	if err := sameTag(path, att.Tag, was, s.index); err != nil {
+	if err := sameTags(path, atts, was, s.index); err != nil {
 		return err
 	}
 	if err := s.cutTorn(ctx, path, f); err != nil {
@@ -96,11 +97,11 @@ func attachTo(ctx context.Context, dir *folder, path string, f storage, att bund
 		}
 		return whole, err
 	}
-	add, err := checkAttachment(path, att, s.has, whole)
+	add, err := checkAttachments(path, atts, s.has, whole)
 	if err != nil {
 		return err
 	}
-	text, err := indexJSON(with(s.index.entries, att), s.index.base)
+	text, err := indexJSON(with(s.index.entries, atts...), s.index.base)
 	if err != nil {
 		return err
 	}
@@ -234,8 +235,22 @@ func (e entry) copyTo(w io.Writer, data io.Reader) error {
 	return err
 }
 
-// checkAttachment demands that an attachment can be added: what it is about is
+// checkAttachments demands that attachments can be added: what they are about is
 // there, and what is not there yet comes with its bytes. It returns what to add.
+func checkAttachments(medium string, atts []bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
+	var add []ocispec.Descriptor
+	for _, a := range atts {
+		of, err := checkAttachment(medium, a, has, whole)
+		if err != nil {
+			return nil, err
+		}
+		add = append(add, of...)
+	}
+	byDigest := func(x, y ocispec.Descriptor) int { return strings.Compare(x.Digest.String(), y.Digest.String()) }
+	slices.SortFunc(add, byDigest)
+	return slices.CompactFunc(add, func(x, y ocispec.Descriptor) bool { return byDigest(x, y) == 0 }), nil
+}
+
 func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bool, whole func(ocispec.Descriptor) (bool, error)) ([]ocispec.Descriptor, error) {
 	bad := func(reason fault.Reason, format string, args ...any) ([]ocispec.Descriptor, error) {
 		return nil, &fault.Error{Reason: reason, Op: "attach to", Subject: medium, Err: fmt.Errorf(format, args...),
@@ -260,7 +275,7 @@ func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bo
 		if err != nil {
 			return nil, err
 		}
-		if there || slices.ContainsFunc(add, sameDigest(d)) {
+		if there {
 			continue
 		}
 		if int64(len(d.Data)) != d.Size || image.DigestOf(d.Data).Hex() != d.Digest.Encoded() {
@@ -268,6 +283,5 @@ func checkAttachment(medium string, a bundle.Attachment, has func(hex string) bo
 		}
 		add = append(add, d)
 	}
-	slices.SortFunc(add, func(x, y ocispec.Descriptor) int { return strings.Compare(x.Digest.String(), y.Digest.String()) })
 	return add, nil
 }

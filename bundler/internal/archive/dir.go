@@ -198,11 +198,11 @@ func (d *Dir) CheckLayout(ctx context.Context) error {
 // Base returns what a delta leaves out; nil of a whole bundle.
 func (d *Dir) Base() *bundle.Base { return d.index().base }
 
-// Attach adds a signature, in the place of what had its tag: its blobs, then
-// index.json. Nobody else changes the folder at that moment, and what has the tag has
+// Attach adds signatures, in the place of what had their tags: their blobs, then
+// index.json. Nobody else changes the folder at that moment, and what has a tag has
 // to be what it was when the folder was opened, or what was attached since through the
 // same Dir: the signature was joined with that.
-func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
+func (d *Dir) Attach(ctx context.Context, atts ...bundle.Attachment) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -213,27 +213,27 @@ func (d *Dir) Attach(ctx context.Context, att bundle.Attachment) error {
 	if err != nil {
 		return err
 	}
-	err = d.attach(ctx, in, att)
+	err = d.attach(ctx, in, atts)
 	if err := errors.Join(err, lock.Close()); err != nil {
 		return err
 	}
-	d.was = &index{entries: with(d.was.entries, att)}
+	d.was = &index{entries: with(d.was.entries, atts...)}
 	return d.read()
 }
 
 // attach does so under the lock. What lies under the name of one of its blobs, which
 // anybody can predict, is that blob only if it has its bytes; else it is replaced.
-func (d *Dir) attach(ctx context.Context, in *folder, att bundle.Attachment) error {
+func (d *Dir) attach(ctx context.Context, in *folder, atts []bundle.Attachment) error {
 	x, err := d.readIndex()
 	if err != nil {
 		return err
 	}
-	if err := sameTag(d.path, att.Tag, d.was, x); err != nil {
+	if err := sameTags(d.path, atts, d.was, x); err != nil {
 		return err
 	}
 	has := func(hex string) bool { _, err := d.root.Stat(blobPrefix + hex); return err == nil }
 	whole := func(b ocispec.Descriptor) (bool, error) { return wholeIn(ctx, d.root, b) }
-	add, err := checkAttachment(d.path, att, has, whole)
+	add, err := checkAttachments(d.path, atts, has, whole)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (d *Dir) attach(ctx context.Context, in *folder, att bundle.Attachment) err
 			return err
 		}
 	}
-	text, err := indexJSON(with(x.entries, att), x.base)
+	text, err := indexJSON(with(x.entries, atts...), x.base)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		return func(dir string) { require.NoError(t, file(o)(dir)) }
 	}
 	attach := func(open func(string) (interface {
-		Attach(context.Context, bundle.Attachment) error
+		Attach(context.Context, ...bundle.Attachment) error
 		Close() error
 	}, error)) func(string) error {
 		return func(dir string) error {
@@ -83,7 +83,7 @@ func TestNothingIsWrittenThroughWhatLiesUnderAKnownName(t *testing.T) {
 		}
 	}
 	type signable = interface {
-		Attach(context.Context, bundle.Attachment) error
+		Attach(context.Context, ...bundle.Attachment) error
 		Close() error
 	}
 	parted := Options{VolumeSize: 20_000, Recovery: 1}

@@ -202,23 +202,24 @@ func (x *index) subject(ctx context.Context, d ocispec.Descriptor) (string, erro
 	return doc.Subject.Digest.String(), nil
 }
 
-// with returns the entries of an index.json with an attachment added: in the place
-// of what had its tag, attachments after all names.
-func with(entries []ocispec.Descriptor, a bundle.Attachment) []ocispec.Descriptor {
-	added := attached(a)
+// with returns the entries of an index.json with attachments added: in the place
+// of what had their tags, attachments after all names.
+func with(entries []ocispec.Descriptor, add ...bundle.Attachment) []ocispec.Descriptor {
 	var names, atts []ocispec.Descriptor
 	for _, d := range entries {
 		tag := d.Annotations[ocispec.AnnotationRefName]
-		_, _, isTag := tagSubject(tag)
-		switch {
-		case a.Tag != "" && tag == a.Tag, compareAttached(d, added) == 0:
-		case tag == "" || isTag:
+		if _, _, isTag := tagSubject(tag); tag == "" || isTag {
 			atts = append(atts, d)
-		default:
+		} else {
 			names = append(names, d)
 		}
 	}
-	atts = append(atts, added)
+	for _, a := range add {
+		added := attached(a)
+		atts = append(slices.DeleteFunc(atts, func(d ocispec.Descriptor) bool {
+			return a.Tag != "" && d.Annotations[ocispec.AnnotationRefName] == a.Tag || compareAttached(d, added) == 0
+		}), added)
+	}
 	slices.SortFunc(atts, compareAttached)
 	return append(names, atts...)
 }
@@ -235,11 +236,7 @@ func attached(a bundle.Attachment) ocispec.Descriptor {
 
 // entriesOf are the entries of the index.json of a graph.
 func entriesOf(g *bundle.Graph) []ocispec.Descriptor {
-	entries := slices.Clone(g.Names)
-	for _, a := range g.Attachments {
-		entries = with(entries, a)
-	}
-	return entries
+	return with(g.Names, g.Attachments...)
 }
 
 func indexJSON(entries []ocispec.Descriptor, base *bundle.Base) ([]byte, error) {

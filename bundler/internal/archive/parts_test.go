@@ -406,7 +406,7 @@ func TestAnInterruptedSigningOfPartsIsCompletedByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	s, err := scanStorage(v.path, v)
 	require.NoError(t, err)
-	require.NoError(t, attachTo(t.Context(), dir, v.path, v, bundles.Signature(t, rootOf(b), 1), s.index)) // and then it was stopped
+	require.NoError(t, attachTo(t.Context(), dir, v.path, v, []bundle.Attachment{bundles.Signature(t, rootOf(b), 1)}, s.index)) // and then it was stopped
 	require.NoError(t, errors.Join(v.Close(), dir.close()))
 
 	f, err := OpenFile(path)

@@ -10,9 +10,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 )
 
-// attachToParts adds a signature to an archive in parts; the package comment gives
+// attachToParts adds signatures to an archive in parts; the package comment gives
 // the order of the steps. was is what its index.json said when it was read.
-func attachToParts(ctx context.Context, path string, att bundle.Attachment, was *index) error {
+func attachToParts(ctx context.Context, path string, atts []bundle.Attachment, was *index) error {
 	dir, lock, err := lockParts(path)
 	if err != nil {
 		return err
@@ -20,7 +20,7 @@ func attachToParts(ctx context.Context, path string, att bundle.Attachment, was 
 	defer dir.close() //nolint:errcheck // nothing is written through it any more
 	v, err := openVolumes(path, dir)
 	if err == nil {
-		err = errors.Join(v.attach(ctx, att, was), v.Close())
+		err = errors.Join(v.attach(ctx, atts, was), v.Close())
 	}
 	return errors.Join(storageFault("sign", path, err), lock.release())
 }
@@ -50,7 +50,7 @@ func lockParts(path string) (*folder, *archiveLock, error) {
 	return dir, lock, nil
 }
 
-func (v *volumes) attach(ctx context.Context, att bundle.Attachment, was *index) error {
+func (v *volumes) attach(ctx context.Context, atts []bundle.Attachment, was *index) error {
 	last := int(v.list.Count()) - 1
 	err := damaged(ctx, v, func(i int) bool { // what an interrupted run changed has no sum yet
 		return i <= last && (!v.list.Changing || (i != 0 && i != last))
@@ -58,19 +58,19 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment, was *index)
 	if err != nil {
 		return err
 	}
-	if err := v.roomFor(att); err != nil {
+	if err := v.roomFor(atts); err != nil {
 		return err
 	}
 	if is, err := scanStorage(v.path, v); err != nil {
 		return err
-	} else if err := sameTag(v.path, att.Tag, was, is.index); err != nil {
+	} else if err := sameTags(v.path, atts, was, is.index); err != nil {
 		return err
 	}
 	v.list.Changing = true
 	if err := v.dir.write(filepath.Base(v.partsPath), v.list.Text()); err != nil {
 		return err
 	}
-	if err := attachTo(ctx, v.dir, v.path, v, att, was); err != nil {
+	if err := attachTo(ctx, v.dir, v.path, v, atts, was); err != nil {
 		return err
 	}
 	size, err := storageSize(v.path, v)
@@ -85,13 +85,15 @@ func (v *volumes) attach(ctx context.Context, att bundle.Attachment, was *index)
 }
 
 // roomFor refuses, before anything is changed, what would make too many parts.
-func (v *volumes) roomFor(att bundle.Attachment) error {
+func (v *volumes) roomFor(atts []bundle.Attachment) error {
 	size, err := storageSize(v.path, v)
 	if err != nil {
 		return err
 	}
-	for _, d := range append(slices.Clone(att.Blobs), att.Node.Descriptor) {
-		size += 3*blockSize + padded(d.Size)
+	for _, a := range atts {
+		for _, d := range append(slices.Clone(a.Blobs), a.Node.Descriptor) {
+			size += 3*blockSize + padded(d.Size)
+		}
 	}
 	_, err = parts.New(v.list.File(), size, v.volume, v.list.Recovery())
 	return err

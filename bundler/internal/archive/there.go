@@ -241,12 +241,14 @@ func changed(path, tag string) error {
 	}
 }
 
-// sameTag demands that a tag names what it named when it was read.
-func sameTag(path, tag string, was, is *index) error {
-	before, had := was.tagged(tag)
-	now, has := is.tagged(tag)
-	if had != has || before.Digest != now.Digest {
-		return changed(path, tag)
+// sameTags demands that the tags of attachments name what they named when they were read.
+func sameTags(path string, atts []bundle.Attachment, was, is *index) error {
+	for _, a := range atts {
+		before, had := was.tagged(a.Tag)
+		now, has := is.tagged(a.Tag)
+		if had != has || before.Digest != now.Digest {
+			return changed(path, a.Tag)
+		}
 	}
 	return nil
 }

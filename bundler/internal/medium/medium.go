@@ -76,8 +76,9 @@ type Capabilities struct {
 	CheckLayout func(ctx context.Context) error
 	// Damage reads everything and names the parts that are not what they were.
 	Damage func(ctx context.Context) error
-	// Attach adds a signature to the bundle that is there.
-	Attach func(ctx context.Context, a bundle.Attachment) error
+	// Attach adds signatures to the bundle that is there: all of them or none, where the
+	// medium is a file or a folder.
+	Attach func(ctx context.Context, atts ...bundle.Attachment) error
 	// Holds returns those of some blobs that are there, with the right to read alone.
 	Holds func(ctx context.Context, blobs []ocispec.Descriptor) ([]ocispec.Descriptor, error)
 

@@ -87,7 +87,7 @@ func TestCapabilitiesPassThroughWrappers(t *testing.T) {
 	delta := &place{root: described("delta"), can: medium.Capabilities{
 		Base: &bundle.Base{}, Damage: damaged("delta"),
 		CheckLayout: func(context.Context) error { return errors.New("layout of the delta") },
-		Attach:      func(context.Context, bundle.Attachment) error { return errors.New("attached to the delta") },
+		Attach:      func(context.Context, ...bundle.Attachment) error { return errors.New("attached to the delta") },
 	}}
 	base := &place{root: described("base"), blobs: map[digest.Digest]string{layer.Digest: "a layer"}, can: medium.Capabilities{Damage: damaged("base")}}
 	one, err := Open(t.Context(), delta)

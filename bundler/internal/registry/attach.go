@@ -18,9 +18,18 @@ import (
 
 const opAttach = "attach"
 
-// Attach adds a signature, or what else is about an image, to the repository. The
-// subject has to be there, and so have blobs that do not carry their data.
-func (r *Repository) Attach(ctx context.Context, a bundle.Attachment) error {
+// Attach adds signatures, or what else is about an image, to the repository, one after
+// the other. The subject has to be there, and so have blobs that do not carry their data.
+func (r *Repository) Attach(ctx context.Context, atts ...bundle.Attachment) error {
+	for _, a := range atts {
+		if err := r.attach(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Repository) attach(ctx context.Context, a bundle.Attachment) error {
 	subject := r.At(a.Subject.String())
 	_, found, err := r.Stat(ctx, remote.Look{Op: opAttach, Subject: subject, ID: a.Subject.String(), Access: r.Pushes()})
 	if err != nil {
