@@ -173,9 +173,11 @@ func TestAFailedUpgradeIsRolledBackOnceThoughTheOperatorIsKilledAtEachWrite(t *t
 	require.Contains(t, w.events.all(), "RevisionStarted: revision "+failing, "another one counts again")
 }
 
-// restart makes another operator, which remembers nothing.
+// restart makes another operator, which remembers nothing but what a matrix of the same bytes says.
 func (w *world) restart() {
+	was := w.r
 	w.r = &vdoconfig.Reconciler{Client: w.r.Client, Reader: w.r.Reader, Store: w.r.Store, Trust: w.r.Trust, Recorder: w.r.Recorder, Now: w.r.Now, Cluster: w.r.Cluster}
+	w.r.Inherit(was)
 }
 
 // What was revoked since is not gone back to, nor what somebody else has made up.
