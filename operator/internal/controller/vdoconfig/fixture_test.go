@@ -227,8 +227,15 @@ func newWorld(t *testing.T, releases string) *world {
 		Client: own, Reader: own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: &edge.Cluster{Client: w.counting(own), Reader: own, Versions: versions},
 	}
+	if latest != nil {
+		w.r.Inherit(latest)
+	}
+	latest = w.r
 	return w
 }
+
+// latest is the operator of the world before.
+var latest *vdoconfig.Reconciler
 
 // surroundings makes what a VDOConfig needs: the mirror's login, a vCenter that was
 // checked, a bundle that was accepted.
