@@ -412,7 +412,7 @@ func TestOfTwoWhoSignAtOnceOneIsDone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range int64(10) {
+			for seed := range int64(3) {
 				b := bundles.New(t, bundles.Options{Seed: 200 + seed})
 				open := open(b)
 				both := make([]attachable, 2)

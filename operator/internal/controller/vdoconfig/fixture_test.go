@@ -550,51 +550,63 @@ func (w *world) play() {
 	ctx := context.Background()
 	var nodes corev1.NodeList
 	require.NoError(w.t, w.List(ctx, &nodes))
+	clouds := w.running("kube-system", client.MatchingLabels{"name": "vsphere-cloud-controller-manager"})
+	plugins := w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-node"})
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if w.running("kube-system", client.MatchingLabels{"name": "vsphere-cloud-controller-manager"}, "") {
+		if len(clouds) > 0 {
 			w.initialize(n)
 		}
-		if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-node"}, n.Name) {
+		if plugins[n.Name] {
 			w.register(n)
 		}
 	}
-	if w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-controller"}, "") {
-		if err := w.Create(ctx, cluster.TopologyCRD()); !apierrors.IsAlreadyExists(err) {
-			require.NoError(w.t, err)
+	if len(w.running("vmware-system-csi", client.MatchingLabels{"app": "vsphere-csi-controller"})) > 0 {
+		crd := cluster.TopologyCRD()
+		if apierrors.IsNotFound(w.Get(ctx, client.ObjectKeyFromObject(crd), &apiextensionsv1.CustomResourceDefinition{})) {
+			require.NoError(w.t, w.Create(ctx, crd))
 		}
 	}
 }
 
 func (w *world) initialize(n *corev1.Node) {
 	w.t.Helper()
-	w.change(n, func() {
-		n.Spec.ProviderID = "vsphere://" + n.Name
-		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized })
-	})
+	uninitialized := func(t corev1.Taint) bool { return t.Key == cluster.TaintUninitialized }
+	if id := "vsphere://" + n.Name; n.Spec.ProviderID != id || slices.ContainsFunc(n.Spec.Taints, uninitialized) {
+		w.change(n, func() {
+			n.Spec.ProviderID, n.Spec.Taints = id, slices.DeleteFunc(n.Spec.Taints, uninitialized)
+		})
+	}
 }
 
-func (w *world) running(ns string, labels client.MatchingLabels, node string) bool {
+// running are the nodes that have such a pod, and it runs.
+func (w *world) running(ns string, labels client.MatchingLabels) map[string]bool {
 	var pods corev1.PodList
 	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace(ns), labels))
-	return slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool {
-		return p.Status.Phase == corev1.PodRunning && (node == "" || p.Spec.NodeName == node)
-	})
+	on := map[string]bool{}
+	for _, p := range pods.Items {
+		if p.Status.Phase == corev1.PodRunning {
+			on[p.Spec.NodeName] = true
+		}
+	}
+	return on
 }
 
 func (w *world) register(n *corev1.Node) {
-	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{
-		Drivers: []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}}}
-	err := w.Create(context.Background(), csi)
-	if !apierrors.IsAlreadyExists(err) {
-		require.NoError(w.t, err)
-		return
-	}
-	w.change(csi, func() {
-		if len(csi.Spec.Drivers) == 0 {
-			csi.Spec.Drivers = []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
+	ctx := context.Background()
+	driver := []storagev1.CSINodeDriver{{Name: drivers.CSIDriver, NodeID: n.Name}}
+	csi := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	switch err := w.Get(ctx, client.ObjectKeyFromObject(csi), csi); {
+	case apierrors.IsNotFound(err):
+		csi.Spec.Drivers = driver
+		if err := w.Create(ctx, csi); !apierrors.IsAlreadyExists(err) {
+			require.NoError(w.t, err)
 		}
-	})
+	case err != nil:
+		require.NoError(w.t, err)
+	case len(csi.Spec.Drivers) == 0:
+		w.change(csi, func() { csi.Spec.Drivers = driver })
+	}
 }
 
 func (w *world) inventory(v *v1alpha1.VDOConfig) inventory.Inventory {
