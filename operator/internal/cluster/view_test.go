@@ -142,6 +142,7 @@ type wire struct {
 	slow    bool          // what is held, is of watches that are to stay alone; and their bookmarks do not come
 	watches []chan watch.Event
 	opened  int // watches of nodes that were asked for
+	begun   int // of those that begin with everything, how many have brought something
 }
 
 func (w *wire) set(change func()) {
@@ -235,12 +236,13 @@ func (w *wire) nodes(ctx context.Context, c client.WithWatch, opts []client.List
 	go func() {
 		defer close(to)
 		defer from.Stop()
-		relay(proxy, relayed{first: first, held: held, pause: pause, unmarked: slow, from: from.ResultChan(), more: more, to: to})
+		relay(proxy, relayed{begun: func() { w.set(func() { w.begun++ }) }, first: first, held: held, pause: pause, unmarked: slow, from: from.ResultChan(), more: more, to: to})
 	}()
 	return proxy, nil
 }
 
 type relayed struct {
+	begun    func()
 	first    []watch.Event
 	held     <-chan struct{}
 	pause    time.Duration
@@ -267,10 +269,13 @@ func relay(proxy *watch.ProxyWatcher, r relayed) {
 			return
 		}
 	}
-	for _, e := range r.first {
+	for i, e := range r.first {
 		time.Sleep(r.pause)
 		if !send(e) {
 			return
+		}
+		if i == 0 {
+			r.begun()
 		}
 	}
 	for {
@@ -393,11 +398,14 @@ func TestWhatComesSlowlyIsWaitedFor(t *testing.T) {
 	w := &wire{anew: true}
 	viewed, asked := viewed(t, c, w.client(k))
 	until(t, "it is watched", func() bool { return listless(t, viewed, asked) })
-	w.set(func() { w.pause = 200 * time.Millisecond })
-	before := w.asked()
+	w.set(func() { w.pause, w.begun = 200*time.Millisecond, 0 })
 	expired := apierrors.NewResourceExpired("too old").ErrStatus
 	w.each(watch.Event{Type: watch.Error, Object: &expired}, true)
-	until(t, "it begins anew", func() bool { return w.asked() > before })
+	until(t, "it begins anew", func() bool { // the watch is open: something of it was taken
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.begun > 0
+	})
 	require.True(t, listless(t, viewed, asked), "what comes is waited for")
 	o, err := viewed.Observe(ctx)
 	require.NoError(t, err)
