@@ -41,9 +41,10 @@ const SkipNodeDeletion = "SKIP_NODE_DELETION"
 const exclusion = "spec.excludedNodes"
 
 // checkExclusion refuses to have no excluded nodes any more, unless that is accepted: the
-// cloud provider would delete the Node objects of those that there are still.
+// cloud provider would delete the Node objects of those that there are still. One that is made
+// again is given a configuration first, by which it deletes none.
 func (r *renderer) checkExclusion() error {
-	if !r.in.Cluster.KeepsNodes || len(r.in.Spec.ExcludedNodes) > 0 || r.acceptsDeletion() {
+	if c := &r.in.Cluster; !c.KeepsNodes || c.UnsureOfNodes || len(r.in.Spec.ExcludedNodes) > 0 || r.acceptsDeletion() {
 		return nil
 	}
 	return &fault.Error{

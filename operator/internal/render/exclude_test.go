@@ -74,6 +74,9 @@ func TestTheCloudProviderDeletesNodesAgainWhereThatIsAccepted(t *testing.T) {
 	require.Equal(t, fault.Refused, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "would delete the Nodes that are not on vSphere")
 	require.Contains(t, fault.HintOf(err), "acceptNodeDeletion: [spec.excludedNodes]")
+	in.Cluster.UnsureOfNodes = true
+	require.True(t, skips(mustRender(t, in)), "it is made again first, and deletes none")
+	in.Cluster.UnsureOfNodes = false
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true}
 	require.True(t, skips(mustRender(t, in)), "all else of the cloud provider goes on, and deletes none")
 	in.Keep, in.Spec.CloudProvider.AcceptNodeDeletion = nil, []string{"spec.excludedNodes"}

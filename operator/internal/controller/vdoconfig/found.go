@@ -48,14 +48,26 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 
 // unsureOfNodes tells whether with the records of a cloud provider of ours that is gone which tells
 // it otherwise: its configuration, so where it looked for nodes, or, while there are nodes that are
-// not known to be on vSphere, its DaemonSet, so whether it was to keep them.
+// not known to be on vSphere, its DaemonSet, so whether it was to keep them. Where it could not be
+// made again in the pass that saw that, the records that are made anew have it.
 func (s *site) unsureOfNodes(config []byte) bool {
-	ours := func(d v1alpha1.DriverStatus) bool { return d.Driver == string(matrix.CPI) && d.Version != "" }
-	if !s.historyLost() || !slices.ContainsFunc(s.config.Status.Drivers, ours) {
+	if s.inventory.Memory().KeepsNodes && !s.inventory.Has(matrix.CPI) {
+		return len(config) == 0
+	}
+	if !s.historyLost() || !s.hadCloudProvider() {
 		return false
 	}
 	elsewhere := func(n *corev1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, "vsphere://") }
 	return len(config) == 0 || (!slices.ContainsFunc(s.observed.DaemonSets, isCloud) && slices.ContainsFunc(s.observed.Nodes, elsewhere))
+}
+
+// hadCloudProvider tells whether the status knows of a cloud provider of ours. Its row among the
+// drivers goes, or is without a version, once it is gone; those of revisions stay.
+func (s *site) hadCloudProvider() bool {
+	const d = string(matrix.CPI)
+	st := &s.config.Status
+	return slices.ContainsFunc(st.Drivers, func(row v1alpha1.DriverStatus) bool { return row.Driver == d && row.Version != "" }) ||
+		slices.ContainsFunc(st.Revisions, func(row v1alpha1.RevisionStatus) bool { return releasesOf(&row).Version(d) != "" })
 }
 
 func isCloud(ds appsv1.DaemonSet) bool {
@@ -74,15 +86,18 @@ func keepsNodes(o *assess.Observed) bool {
 	})
 }
 
-// searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes.
-func searchedNow(now *inventory.Memory, r rendering, installed bool) {
+// searchedNow notes what the cloud provider is told of where to look, and of deleting Nodes. While
+// it is asked for and left as it is, what is known of it stays, and that it is not known any more.
+func (s *site) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 	switch {
 	case r.Rendered != nil && r.Cloud != nil:
 		if now.KeepsNodes = r.Cloud.KeepsNodes; r.Cloud.Searched != nil {
 			now.Searched = r.Cloud.Searched
 		}
-	case !installed:
+	case !installed && !slices.Contains(s.wanted(), matrix.CPI):
 		now.Searched, now.KeepsNodes = nil, false
+	default:
+		now.KeepsNodes = s.cluster.KeepsNodes || s.cluster.UnsureOfNodes
 	}
 }
 

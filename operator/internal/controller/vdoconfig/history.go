@@ -107,10 +107,11 @@ const recallReason = "the records of what is installed were deleted; it is in fo
 func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool) {
 	rec := revision.Record{
 		Number:   revisionNumber(row.Name),
-		Revision: revision.Revision{Bundle: row.Bundle, Source: g.bundle.source.Name, Releases: strings.Split(row.Releases, ", "), Contents: map[string]string{}},
+		Revision: releasesOf(row),
 		Outcome:  revision.Outcome(row.Outcome), Reason: row.Reason, Made: row.MadeAt.UTC(), Since: row.Since.UTC(), Attempt: g.attempt(),
 		ImageNames: row.ImageNames,
 	}
+	rec.Source, rec.Contents = g.bundle.source.Name, map[string]string{}
 	if seen := g.config.Status.ObservedGeneration; seen > 0 {
 		rec.Attempt.Generation = seen // what was changed since nothing was tried with
 	}
@@ -124,6 +125,11 @@ func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool
 		rec.Canary = &revision.Canary{} // its time begins anew
 	}
 	return rec, rec.Number > 0 && rec.Name() == row.Name
+}
+
+// releasesOf is what a status says that a revision is of.
+func releasesOf(row *v1alpha1.RevisionStatus) revision.Revision {
+	return revision.Revision{Bundle: row.Bundle, Releases: strings.Split(row.Releases, ", ")}
 }
 
 // agrees tells whether the revision in force is what runs, as far as it is seen, or is on its way

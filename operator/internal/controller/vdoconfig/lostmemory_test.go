@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,6 +69,38 @@ func TestNodesAreKeptWhereNobodyKnows(t *testing.T) {
 	c.change(c.v, func() { c.v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
 	c.ready(c.v)
 	require.False(t, c.skips(), "it is accepted")
+}
+
+// Nor does it where passes that could not make it again came in between: while nothing is written,
+// or while its vCenter is away and the storage driver, which runs, is taken over.
+func TestNodesAreKeptWhereTheCloudProviderIsMadeAgainLater(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // it is told otherwise after
+	c := &cloud{world: w, v: v}
+	later := func(when string, begin, end func()) {
+		t.Helper()
+		begin()
+		c.dropRecords(v)
+		c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+		c.deleted(&corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+		c.always(when, func() bool { return gone(w, &appsv1.DaemonSet{}, "kube-system", ccm) && driver(v, "cpi").Version == "" })
+		end()
+		c.until("made again", func() bool {
+			c.look(v)
+			return !gone(w, &appsv1.DaemonSet{}, "kube-system", ccm) && !gone(w, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+		})
+		c.always("nobody has accepted it: "+when, c.skips)
+		c.change(v, func() { v.Spec.CloudProvider.AcceptNodeDeletion = []string{"spec.excludedNodes"} })
+		c.ready(v)
+		require.False(t, c.skips(), "it is accepted")
+		c.change(v, func() { v.Spec.CloudProvider.AcceptNodeDeletion = nil })
+		c.ready(v)
+	}
+	later("suspended", func() { c.change(v, func() { v.Spec.Suspend = true }) }, func() { c.change(v, func() { v.Spec.Suspend = false }) })
+	later("its vCenter is away", func() { c.away("vc-one") }, func() {
+		require.NotZero(t, c.inventory(v).Len(), "the storage driver is taken over")
+		c.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	})
 }
 
 // The cloud provider deletes no Nodes until that is accepted, whatever becomes of the records,

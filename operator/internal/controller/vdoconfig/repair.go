@@ -166,7 +166,7 @@ func (s *site) remember(inv inventory.Inventory, r rendering) inventory.Inventor
 		}
 		now.Drivers, now.Patches = r.customized(was)
 	}
-	searchedNow(&now, r, inv.Has(matrix.CPI))
+	s.searchedNow(&now, r, inv.Has(matrix.CPI))
 	now.VCenters = s.placesNow(was.VCenters, r)
 	now.Dropped, now.DroppedAt = s.droppedNow(r, was)
 	now.Mirrored, now.Taken = mirroredNow(was.Mirrored, r, inv), s.sets.taking.remembered(was.Taken, s.now)

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
 func because(reason fault.Reason) error {
@@ -230,6 +231,34 @@ func TestWhatAPassMeans(t *testing.T) {
 	}
 }
 
+// withCPI is the inventory of a site where the cloud provider runs too.
+func withCPI(t *testing.T) inventory.Inventory {
+	t.Helper()
+	ds := inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}, Version: "v1"}
+	return withCSI(t).inventory.With(inventory.Entry{ID: ds, Driver: matrix.CPI, Release: "cpi@1.33.1"})
+}
+
+// Left as it is, the cloud provider is remembered as it was told last, or as nobody knows what it
+// was told; that is forgotten once it is not asked for any more.
+func TestWhatTheCloudProviderIsToldIsRememberedWhileItIsLeftAsItIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*site)
+		want bool
+	}{
+		"nobody knows":        {func(s *site) { s.cluster.UnsureOfNodes = true }, true},
+		"it keeps Nodes":      {func(s *site) { s.cluster.KeepsNodes = true }, true},
+		"it keeps none":       {func(*site) {}, false},
+		"it is not asked for": {func(s *site) { s.cluster.UnsureOfNodes, s.config.Spec.CloudProvider = true, nil }, false},
+	} {
+		s := withCSI(t)
+		s.config.Spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
+		c.edit(s)
+		now := inventory.Memory{}
+		s.searchedNow(&now, rendering{Rendered: &render.Rendered{}}, false)
+		require.Equal(t, c.want, now.KeepsNodes, name)
+	}
+}
+
 // Nobody knows whether the cloud provider is to keep Nodes where the records are gone, and what
 // else tells it.
 func TestUnsureOfNodes(t *testing.T) {
@@ -244,6 +273,15 @@ func TestUnsureOfNodes(t *testing.T) {
 		"its DaemonSet is gone, and all nodes are on vSphere": {func(s *site) { s.observed.DaemonSets, s.observed.Nodes = nil, s.observed.Nodes[:1] }, "x", false},
 		"it is installed for the first time":                  {func(s *site) { s.config.Status = v1alpha1.VDOConfigStatus{} }, "", false},
 		"the records have it":                                 {func(s *site) { s.inventory = withCSI(t).inventory }, "", false},
+		"its row is gone, and a revision had it": {func(s *site) {
+			s.config.Status.Drivers, s.config.Status.Revisions = nil, []v1alpha1.RevisionStatus{{Releases: "cpi@1.33.1, csi@3.5.1"}}
+		}, "", true},
+		"its row is gone, and no revision had it": {func(s *site) {
+			s.config.Status.Drivers, s.config.Status.Revisions = nil, []v1alpha1.RevisionStatus{{Releases: "csi@3.5.1"}}
+		}, "", false},
+		"it was left as it is when that was seen":      {func(s *site) { s.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{KeepsNodes: true}) }, "", true},
+		"likewise, and its configuration is there":     {func(s *site) { s.inventory = withCSI(t).inventory.WithMemory(inventory.Memory{KeepsNodes: true}) }, "x", false},
+		"it is there, and was told to keep them again": {func(s *site) { s.inventory = withCPI(t).WithMemory(inventory.Memory{KeepsNodes: true}) }, "", false},
 	} {
 		ds := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"}}
 		s := withCSI(t)
