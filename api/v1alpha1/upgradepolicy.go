@@ -174,6 +174,11 @@ type RevisionStatus struct {
 	// ImageNames is how pods were last told to name its images.
 	// +optional
 	ImageNames ImageNames `json:"imageNames,omitempty"`
+	// Apart are the drivers that something held when it was begun, each with a hash of what its
+	// release is made of: it goes over to what the bundle has of that as an upgrade does.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Apart map[string]string `json:"apart,omitempty"`
 	// MadeAt is when it was first begun, and Since when the outcome came about.
 	MadeAt metav1.Time `json:"madeAt"`
 	Since  metav1.Time `json:"since"`

@@ -238,13 +238,13 @@ func (h History) Succeed(now time.Time) History {
 
 // Seal seals the revision in force anew, which was found to be r and trusted: after its key
 // was lost, or where it was adopted. What was written down of it without a seal is not
-// believed.
+// believed, but that a driver is apart, which holds back.
 func (h History) Seal(r Revision, now time.Time, key []byte) History {
 	rec, ok := h.InForce()
 	if !ok || rec.Sealed(key) || !rec.Same(r) {
 		return h
 	}
-	rec.Revision = r
+	rec.Revision = r.Parted(rec.Parts())
 	return h.With(rec.SealedAt(now, key))
 }
 

@@ -96,6 +96,40 @@ func (r Revision) Holding(driver string, as Revision) Revision {
 // Apart tells whether a driver is something else than the bundle's, since something held it.
 func (r Revision) Apart(driver string) bool { return r.Contents[driver+ofBundle] != "" }
 
+// Parts are the drivers that are apart, with their contents; nil where there are none.
+func (r Revision) Parts() map[string]string {
+	var all map[string]string
+	for _, d := range r.Drivers() {
+		if !r.Apart(d) {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[d] = r.Contents[d]
+	}
+	return all
+}
+
+// Parted returns the revision with the parts of another record of it, in which they are known to
+// be apart.
+func (r Revision) Parted(parts map[string]string) Revision {
+	for d, made := range parts {
+		if r.Version(d) == "" || made == "" {
+			continue
+		}
+		has := r.Contents[d]
+		if has == "" || has == made {
+			has = Unknown
+		}
+		contents := map[string]string{}
+		maps.Copy(contents, r.Contents)
+		contents[d], contents[d+ofBundle] = made, has
+		r.Contents = contents
+	}
+	return r
+}
+
 // Hash identifies the bundle's digest and the releases.
 func (r Revision) Hash() string {
 	sum := sha256.Sum256([]byte(r.Bundle + "\n" + strings.Join(r.Releases, "\n")))

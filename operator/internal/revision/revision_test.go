@@ -162,3 +162,26 @@ func TestARevisionHoldsADriver(t *testing.T) {
 	cur, _ = h.InForce()
 	require.Equal(t, []string{"csi/Crashing"}, cur.Gate.Before, "what came since is not said to have been there")
 }
+
+// What is known of drivers that are apart is put back into a record of the same revision, be it
+// known what the bundle has of them or not, and sealing it anew leaves it there.
+func TestWhatIsKnownOfDriversThatAreApartIsPutBack(t *testing.T) {
+	r := rev(1, "cpi@1.33.1", "csi@3.5.1")
+	require.Nil(t, r.Parts())
+	require.Equal(t, r, r.Parted(nil))
+	r.Contents = map[string]string{"cpi": "same", "csi": "new"}
+	for _, made := range []string{"old", "new", revision.Unknown} {
+		for _, bundle := range []map[string]string{r.Contents, nil, {"csi": revision.Unknown}} {
+			of := r
+			of.Contents = bundle
+			again := of.Parted(map[string]string{"csi": made, "cni": "old", "cpi": ""})
+			require.Equal(t, map[string]string{"csi": made}, again.Parts())
+			require.False(t, of.Apart("csi"), "it is as it was")
+			require.Equal(t, again.Parts(), of.Parted(again.Parts()).Parts())
+		}
+	}
+	h := revision.History{}.Adopt(r.Parted(map[string]string{"csi": "old"}), true, revision.Beginning{Now: t0}).Seal(r, t0, key)
+	cur, _ := h.InForce()
+	require.True(t, cur.Sealed(key))
+	require.Equal(t, map[string]string{"csi": "old"}, cur.Parts())
+}

@@ -112,6 +112,7 @@ func (g *gatherer) recordOf(row *v1alpha1.RevisionStatus) (revision.Record, bool
 		ImageNames: row.ImageNames,
 	}
 	rec.Source, rec.Contents = g.bundle.source.Name, map[string]string{}
+	rec.Revision = rec.Parted(row.Apart)
 	if seen := g.config.Status.ObservedGeneration; seen > 0 {
 		rec.Attempt.Generation = seen // what was changed since nothing was tried with
 	}
@@ -170,17 +171,21 @@ func (g *gatherer) sealRetained(ctx context.Context, h revision.History) revisio
 }
 
 // recalledOne is a revision with what its bundle has of its releases, sealed where that is
-// trusted now. Where it cannot be read it is another one's than any that comes.
+// trusted now. Where it cannot be read it is another one's than any that comes. Drivers that are
+// apart stay so.
 func (g *gatherer) recalledOne(ctx context.Context, rec revision.Record, inForce bool) revision.Record {
 	if inForce && rec.Reason == "" {
 		rec.Reason = recallReason
 	}
+	parts := rec.Parts()
 	made, err := g.contentsOf(ctx, rec)
 	if rec.Contents = made; err != nil {
 		rec.Contents = map[string]string{}
 		for _, d := range rec.Drivers() {
 			rec.Contents[d] = revision.Unknown
 		}
+	}
+	if rec.Revision = rec.Parted(parts); err != nil {
 		return rec
 	}
 	if now := (revision.Record{Revision: rec.Revision, Made: g.at0()}); g.trusts(ctx, now) == nil {

@@ -2,6 +2,8 @@ package vdoconfig
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,8 +62,14 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 		"somebody else's is taken over": {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{} }, action: upgrade.Proceed},
 		"a first installation that was killed": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:new", "csi@3.7.3", revision.Progressing)}, current: 1,
 			edit: func(g *gatherer) { g.installed = nil }, inForce: row(1, "sha256:new", "csi@3.7.3", "").Name, outcome: revision.Progressing, action: upgrade.Proceed},
-		"an upgrade waits":       {rows: []v1alpha1.RevisionStatus{last}, current: 1, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
-		"it is built anew":       {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: anew, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"an upgrade waits": {rows: []v1alpha1.RevisionStatus{last}, current: 1, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"it is built anew": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: anew, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"a driver is apart in it": {rows: []v1alpha1.RevisionStatus{last, row(2, "sha256:new", "csi@3.5.1", revision.Healthy)}, current: 2, edit: csiApart,
+			inForce: row(2, "sha256:new", "csi@3.5.1", "").Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"likewise, and nobody knows what it is": {rows: []v1alpha1.RevisionStatus{last, row(2, "sha256:new", "csi@3.5.1", revision.Healthy)}, current: 2, edit: func(g *gatherer) {
+			csiApart(g)
+			g.config.Status.Revisions[1].Apart["csi"] = revision.Unknown
+		}, inForce: row(2, "sha256:new", "csi@3.5.1", "").Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},
 		"it has the same of all": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: alike, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Proceed},
 		"what was cannot be read": {rows: []v1alpha1.RevisionStatus{last}, current: 1, edit: func(g *gatherer) { alike(g); g.Store = shelf{} },
 			inForce: last.Name, outcome: revision.Healthy, unsealed: true, action: upgrade.Wait, reason: upgrade.WindowClosed},
@@ -238,6 +246,55 @@ func TestWhatCouldNotBeReadIsSealedOnceItCan(t *testing.T) {
 	require.True(t, h.Records[0].Sealed(g.hash))
 	require.NotContains(t, h.Records[0].Contents, revision.Unknown)
 	require.Equal(t, rows[0].Name, h.Fail("it crashes", g.at0()).Targets()[0].Name())
+}
+
+// csiApart has the storage driver run from the last bundle in the second revision, whose bundle,
+// the accepted one, was built anew.
+func csiApart(g *gatherer) {
+	anew(g)
+	made, _ := g.last.made(matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.5.1")}) //nolint:errcheck // it is there
+	_, was, _ := strings.Cut(made, "/")
+	g.config.Status.Revisions[1].Apart = map[string]string{"csi": was}
+}
+
+// A driver that is apart stays so without the records: it comes from what it runs from, though
+// that be the accepted bundle again; where that cannot be read it is left as it is.
+func TestADriverThatIsApartStaysSoWithoutTheRecords(t *testing.T) {
+	rows := []v1alpha1.RevisionStatus{row(1, "sha256:last", "csi@3.5.1", revision.Healthy), row(2, "sha256:new", "csi@3.5.1", revision.Healthy)}
+	for name, c := range map[string]struct {
+		edit func(g *gatherer)
+		from string // "" where it is left as it is
+	}{
+		"it can be read":    {func(*gatherer) {}, "mirror.site/vdo@sha256:last"},
+		"it cannot be read": {func(g *gatherer) { g.Store = shelf{"sha256:new": g.bundle} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := lostBoth(t, nobody{"sha256:last": true, "sha256:new": true}, slices.Clone(rows)...)
+			csiApart(g)
+			g.config.Status.Bundle, g.config.Status.Revision = rows[1].Bundle, rows[1].Name
+			c.edit(g)
+			g.revisions.history = g.historyOf(t.Context())
+			cur, _ := g.revisions.history.InForce()
+			require.Equal(t, g.config.Status.Revisions[1].Apart, cur.Parts())
+			require.NoError(t, g.gatherOrigins(t.Context()))
+			d := g.resolve()
+			if c.from == "" {
+				require.ErrorContains(t, g.faults[matrix.CSI], "runs from another bundle than all else")
+				require.Empty(t, d.releases)
+				require.NotEmpty(t, d.held[matrix.CSI])
+				return
+			}
+			require.NoError(t, g.faults[matrix.CSI])
+			require.Equal(t, c.from, d.bundleOf(matrix.CSI).reference())
+
+			g.bundle, g.last = g.last, g.bundle
+			o, err := g.originOf(t.Context(), matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.5.1")}, cur.Contents["csi"])
+			require.NoError(t, err, "the accepted bundle has it again")
+			require.Same(t, g.bundle, o)
+			_, err = g.originOf(t.Context(), matrix.ReleaseID{Driver: matrix.CSI, Version: mustVersion("3.5.1")}, "another")
+			require.ErrorContains(t, err, "no revision that is remembered has it")
+		})
+	}
 }
 
 // anew has the accepted bundle be of the release that runs, built anew.

@@ -257,3 +257,62 @@ func TestWhatWasHeldGoesOverAsAnUpgrade(t *testing.T) {
 	w.advance(v, "it is healthy", func() bool { return revisionNamed(v, anew).Outcome == string(revision.Healthy) })
 	require.Equal(t, "alice", revisionNamed(v, anew).ApprovedBy)
 }
+
+// So it does without the records: the status knows that it is of another bundle. Where that cannot
+// be read it is left as it is, held or not.
+func TestWhatWasHeldGoesOverAsAnUpgradeWithoutTheRecords(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // likewise
+	was := v.Status.Revision
+	cpi, csi := w.images()
+	first := w.builtAnew(v)
+	w.advance(v, "what is not held is of the new bundle, and healthy", func() bool {
+		return v.Status.Revision != was && revisionNamed(v, v.Status.Revision).Outcome == string(revision.Healthy)
+	})
+	anew := v.Status.Revision
+	require.Len(t, revisionNamed(v, anew).Apart, 2)
+	apart := revisionNamed(v, anew).Apart
+	stays := func(when string) {
+		t.Helper()
+		w.dropRecords(v)
+		w.restart()
+		for range 3 {
+			w.look(v)
+			nowCPI, nowCSI := w.images()
+			require.Equal(t, cpi, nowCPI, "%s: %s", when, describe(v))
+			require.Equal(t, csi, nowCSI, "%s: %s", when, describe(v))
+			require.Equal(t, anew, v.Status.Revision, when)
+			require.Equal(t, apart, revisionNamed(v, anew).Apart, when)
+		}
+	}
+	unread := func(when string) {
+		t.Helper()
+		w.store.broken = first
+		stays(when)
+		require.Contains(t, cond(t, v, "Applied").Message, "it runs from another bundle than all else", when)
+		w.store.broken = ""
+		w.until("it is taken over: "+when, func() bool { w.play(); w.look(v); return isTrue(v, "Applied") })
+	}
+	stays("held")
+	unread("held")
+	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
+	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
+	w.look(v)
+	stays("not approved")
+	unread("not approved")
+	require.Equal(t, "NotApproved", v.Status.Candidate.Reason, describe(v))
+	require.Equal(t, anew, v.Status.Candidate.Name)
+	w.deleted(&rbacv1.RoleBinding{}, "kube-system", authReader)
+	w.look(v)
+	get(w, &rbacv1.RoleBinding{}, "kube-system", authReader) // repaired from what it runs from
+
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Approval: &v1alpha1.UpgradeApproval{Revision: anew, By: "alice"}}
+	})
+	w.until("it has gone over", func() bool {
+		w.ready(v)
+		nowCPI, nowCSI := w.images()
+		return nowCPI != cpi && nowCSI != csi
+	})
+	require.Empty(t, revisionNamed(v, anew).Apart)
+}

@@ -72,6 +72,8 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	var history revision.History
 	for i := range 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", long[:255], i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
+		hash := fmt.Sprintf("%032d", i)
+		rev = rev.Parted(map[string]string{"cni": hash, "cpi": hash, "snapshot-controller": hash, "csi": hash})
 		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
 	}
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
@@ -84,6 +86,7 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	require.Len(t, p.config.Status.Revisions, 24)
 	for i, r := range p.config.Status.Revisions {
 		require.Equal(t, history.Records[i].Bundle, r.Bundle, "it is read again")
+		require.Len(t, r.Apart, 4)
 	}
 	csi := ""
 	for _, d := range p.config.Status.Drivers {
