@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/reconciler"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -109,10 +110,28 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			l.Wanted += int64(w.Desired)
 		}
 	}
+	if p.behind(cur) {
+		l.Complete, l.Elsewhere = false, true
+	}
 	l.Canary = p.canaryLook()
 	l.Complete = l.Complete && l.Canary == nil
 	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
 	return l
+}
+
+// behind tells whether something holds a driver that is to go over to what the bundle of the
+// revision in force has of its release, and it has not yet: the version does not tell.
+func (p *pass) behind(cur revision.Record) bool {
+	held := func(s plan.Step) bool {
+		return s.Held && cur.Version(string(s.Driver)) != "" && !cur.Apart(string(s.Driver))
+	}
+	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held) {
+		return true
+	}
+	return slices.ContainsFunc(cur.Drivers(), func(d string) bool {
+		_, stays := p.site.origins[matrix.Driver(d)]
+		return stays && !cur.Apart(d)
+	})
 }
 
 // healthDeadline is how long a roll-out may go without progress; 0 for the default.

@@ -249,6 +249,18 @@ func TestWhatWasHeldGoesOverAsAnUpgrade(t *testing.T) {
 	w.look(v)
 	require.Contains(t, w.events.all(), "RevisionStarted: revision "+anew)
 	require.Equal(t, string(revision.Progressing), revisionNamed(v, anew).Outcome, describe(v))
+	_, before := w.images()
+	require.Equal(t, csi, before, "the cloud provider comes first")
+	w.away("vc-one")
+	whole := 0
+	w.advance(v, "all else is whole for some time", func() bool {
+		require.Equal(t, string(revision.Progressing), revisionNamed(v, anew).Outcome, "it is held before all of it has gone over: %s", describe(v))
+		if isTrue(v, "Applied") && isTrue(v, "CPIReady") && isTrue(v, "CSIReady") {
+			whole++
+		}
+		return whole > 3
+	})
+	w.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
 	w.until("it has gone over", func() bool {
 		w.ready(v)
 		nowCPI, nowCSI := w.images()

@@ -9,7 +9,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const (
@@ -116,4 +119,38 @@ func TestAVCenterThatNobodyAsksForHoldsNothing(t *testing.T) {
 	s.config.Spec.StorageProvider = nil
 	s.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 	require.Empty(t, s.holds())
+}
+
+// A revision that a driver is to go over to is not complete while something holds the driver, though
+// what runs is of the same version, and its time does not count; one that was begun without it is.
+func TestARevisionIsNotCompleteWhileADriverOfItIsHeld(t *testing.T) {
+	whole := revision.Revision{Releases: []string{"csi@3.5.1"}, Contents: map[string]string{"csi": "new"}}
+	without := whole.Holding("csi", revision.Revision{Releases: whole.Releases, Contents: map[string]string{"csi": "old"}})
+	held := func(driver matrix.Driver) func(p *pass) {
+		return func(p *pass) {
+			p.outcome.plan = &plan.Plan{Steps: []plan.Step{{Driver: driver, Action: plan.Wait, Held: true}}}
+		}
+	}
+	stays := func(p *pass) { p.site.origins = map[matrix.Driver]origin{matrix.CSI: {was: "old"}} }
+	for name, c := range map[string]struct {
+		of     revision.Revision
+		edit   func(p *pass)
+		behind bool
+	}{
+		"nothing is held":                      {whole, func(*pass) {}, false},
+		"it waits":                             {whole, held(matrix.CSI), true},
+		"it is made of what it runs from":      {whole, stays, true},
+		"it was begun without, and waits":      {without, held(matrix.CSI), false},
+		"it was begun without, and is made so": {without, stays, false},
+		"one waits that it has no release of":  {whole, held(matrix.CPI), false},
+		"nobody knows what it was begun with":  {revision.Revision{Releases: whole.Releases}, held(matrix.CSI), true},
+	} {
+		p := &pass{result: result{site: *withCSI(t)}}
+		p.config, p.site.observed = p.site.config, &assess.Observed{}
+		p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{matrix.CSI: {Version: "3.5.1", Complete: true}}}
+		c.edit(p)
+		look := p.lookAt(revision.Record{Revision: c.of})
+		require.Equal(t, c.behind, !look.Complete, name)
+		require.Equal(t, c.behind, look.Elsewhere, name)
+	}
 }
