@@ -305,7 +305,8 @@ func (h History) Targets() []Record {
 const maxRemembered = 10
 
 // Retained returns the records of the revision in force and of the last few healthy ones
-// beside it: those whose bundles stay in the cluster.
+// beside it, and of those that drivers of theirs come from which are apart: those whose bundles
+// stay in the cluster.
 func (h History) Retained(limit int) []Record {
 	var all []Record
 	if cur, ok := h.InForce(); ok {
@@ -315,7 +316,30 @@ func (h History) Retained(limit int) []Record {
 	slices.SortStableFunc(healthy, func(a, b Record) int {
 		return cmp.Or(b.Healthy.Compare(a.Healthy), cmp.Compare(b.Number, a.Number))
 	})
-	return append(all, healthy[:min(len(healthy), max(limit, 0))]...)
+	return h.withOrigins(append(all, healthy[:min(len(healthy), max(limit, 0))]...))
+}
+
+// withOrigins adds to records, for each driver of theirs that is apart, the newest one that was
+// sealed with what it is made of as what its bundle has; none where one of them is such.
+func (h History) withOrigins(all []Record) []Record {
+	out := all
+	for _, r := range all {
+		for _, d := range r.Drivers() {
+			has := func(o Record) bool {
+				return o.Seal != "" && !o.Apart(d) && o.Version(d) == r.Version(d) && o.Contents[d] == r.Contents[d]
+			}
+			if !r.Apart(d) || slices.ContainsFunc(out, has) {
+				continue
+			}
+			for _, o := range slices.Backward(h.Records) {
+				if has(o) {
+					out = append(out, o)
+					break
+				}
+			}
+		}
+	}
+	return out
 }
 
 // Bounded forgets what is neither retained nor among the last few of the others.

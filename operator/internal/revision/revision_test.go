@@ -185,3 +185,27 @@ func TestWhatIsKnownOfDriversThatAreApartIsPutBack(t *testing.T) {
 	require.True(t, cur.Sealed(key))
 	require.Equal(t, map[string]string{"csi": "old"}, cur.Parts())
 }
+
+// What a driver comes from that is apart is retained, whatever the limit, as long as it does.
+func TestWhatADriverComesFromThatIsApartIsRetained(t *testing.T) {
+	with := func(n int, csi string) revision.Revision {
+		r := rev(n, "cpi@1.33.1", "csi@3.5.1")
+		r.Contents = map[string]string{"cpi": fmt.Sprint(n), "csi": csi}
+		return r
+	}
+	h := begin(revision.History{}, with(1, "old"), 1).Succeed(t0.Add(time.Hour))
+	for n := 2; n <= 6; n++ {
+		cur, _ := h.InForce()
+		h = begin(h, with(n, fmt.Sprint("new", n)).Holding("csi", cur.Revision), n).Succeed(t0.Add(time.Duration(n) * time.Hour)).Bounded(1)
+	}
+	numbers := func() (all []int) {
+		for _, r := range h.Retained(1) {
+			all = append(all, r.Number)
+		}
+		return all
+	}
+	require.Equal(t, []int{6, 5, 1}, numbers())
+	require.Len(t, h.Records, 3)
+	h = begin(h, with(6, "new6"), 7).Bounded(0)
+	require.Equal(t, []int{6}, numbers(), "it has gone over")
+}
