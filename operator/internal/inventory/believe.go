@@ -124,6 +124,9 @@ func (b *believer) read(c Copy) {
 		if r.later = r.sealed && r.err != nil; r.err == nil {
 			r.inv, r.err = r.inv.marked(c.Name, c.Data[MarksKey])
 		}
+		if r.err == nil && r.sealed && by.taken {
+			r.inv.memory.Taken = c.Data[TakenKey]
+		}
 	} else {
 		_, r.err = corrupt(c.Name, errNoData)
 	}
@@ -229,7 +232,7 @@ func (b *believer) errs() []error {
 // same tells whether all copies are there and alike, or none is.
 func same(copies []Copy) bool {
 	for _, c := range copies[min(1, len(copies)):] {
-		for _, key := range []string{DataKey, SealKey, MarksKey} {
+		for _, key := range []string{DataKey, SealKey, MarksKey, TakenKey} {
 			if c.Found != copies[0].Found || c.Data[key] != copies[0].Data[key] {
 				return false
 			}

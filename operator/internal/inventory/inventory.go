@@ -56,7 +56,13 @@
 //	AFTER                 the epoch that the anchor had then
 //	MARKS                 byte for byte, as they are under [MarksKey]
 //
-// A seal without it is of an earlier program. It is good where the anchor, too, is one of such a
+// And "taken" is one of three parts, of what is under [TakenKey]; without it that counts as absent:
+//
+//	vdo.vmware.com/inventory-taken/v1
+//	MAC                   as above
+//	TAKEN                 byte for byte
+//
+// A seal without "bound" is of an earlier program. It is good where the anchor, too, is one of such a
 // program: it has no epoch.
 //
 // A seal stays good, so that an older record could be put back. The status of the resource,
@@ -120,6 +126,8 @@ const (
 	DataKey = "inventory.json"
 	// MarksKey is the key of the ConfigMap that lists the entries that are marked as unsealed.
 	MarksKey = "unsealed"
+	// TakenKey is the key of the ConfigMap that holds [Memory.Taken].
+	TakenKey = "taken"
 
 	maxSize    = 1 << 20 // an object of the API server is not larger
 	maxObjects = 4096
@@ -128,7 +136,8 @@ const (
 // Part is what an object is of: a driver, or a service of a SIPCluster.
 type Part = matrix.Driver
 
-// Memory is what an inventory records beside objects.
+// Memory is what an inventory records beside objects. The operator before reads no record with a
+// field more than it knows: what is added goes under a key of its own, as [TakenKey].
 type Memory struct {
 	CloudProvider   *v1alpha1.CloudProvider   `json:"cloudProvider,omitempty"`
 	StorageProvider *v1alpha1.StorageProvider `json:"storageProvider,omitempty"`
@@ -155,6 +164,7 @@ type Memory struct {
 	// inventory has: nothing of it is taken away while the set is there.
 	Mirrored mirrorset.Entries `json:"mirrored,omitempty"`
 	// Taken is UID/GENERATION of that set as all nodes have taken it up, "" where they have not yet.
+	// It is kept under [TakenKey]; an earlier program wrote it here.
 	Taken string `json:"taken,omitempty"`
 	// Kubernetes is the version that drivers were last chosen for.
 	Kubernetes string `json:"kubernetes,omitempty"`
@@ -350,7 +360,7 @@ func (i Inventory) Minus(keys map[Key]bool) []Entry {
 
 // Equal tells whether both record the same.
 func (i Inventory) Equal(other Inventory) bool {
-	return bytes.Equal(i.Marshal(), other.Marshal()) && i.marks() == other.marks()
+	return bytes.Equal(i.Marshal(), other.Marshal()) && i.marks() == other.marks() && i.memory.Taken == other.memory.Taken
 }
 
 func (i Inventory) clone() Inventory {

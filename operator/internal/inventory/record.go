@@ -23,7 +23,9 @@ func (i Inventory) Marshal() []byte {
 	var out bytes.Buffer
 	head := record{APIVersion: APIVersion, Complete: i.complete}
 	fmt.Fprintf(&out, "{\"apiVersion\":%s,\n\"complete\":%s,\n", mustJSON(head.APIVersion), mustJSON(orEmpty(head.Complete)))
-	if memory := mustJSON(i.memory); string(memory) != "{}" {
+	remembered := i.memory
+	remembered.Taken = "" // see TakenKey
+	if memory := mustJSON(remembered); string(memory) != "{}" {
 		fmt.Fprintf(&out, "\"memory\":%s,\n", memory)
 	}
 	out.WriteString("\"objects\":[")

@@ -18,6 +18,7 @@ const SealKey = "seal"
 const (
 	sealContext  = "vdo.vmware.com/inventory-seal/v1"
 	boundContext = "vdo.vmware.com/inventory-bound/v1"
+	takenContext = "vdo.vmware.com/inventory-taken/v1"
 	keyIDContext = "vdo.vmware.com/inventory-key/v1"
 )
 
@@ -70,6 +71,9 @@ func (s Sealer) Data(inv Inventory) map[string]string {
 	if len(s.Key) > 0 {
 		by := seal{Serial: s.Serial, MAC: s.mac(text), Epoch: s.Epoch.ID, After: s.Epoch.After}
 		by.Bound = s.bound(by, data[MarksKey])
+		if taken := inv.memory.Taken; taken != "" {
+			data[TakenKey], by.Taken = taken, s.taken(by.MAC, taken)
+		}
 		data[SealKey] = string(mustJSON(by))
 	}
 	return data
@@ -104,6 +108,12 @@ func (s Sealer) bound(by seal, marks string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
+func (s Sealer) taken(by, text string) string {
+	mac := hmac.New(sha256.New, s.Key)
+	fmt.Fprintf(mac, "%s\n%s\n%s", takenContext, by, text)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
 // seal is the text under SealKey.
 type seal struct {
 	Serial int64  `json:"serial"`
@@ -111,13 +121,15 @@ type seal struct {
 	Epoch  string `json:"epoch,omitempty"`
 	After  string `json:"after,omitempty"`
 	Bound  string `json:"bound,omitempty"` // hex
+	Taken  string `json:"taken,omitempty"` // hex
 }
 
 // unsealed is a seal that was held against a key.
 type unsealed struct {
 	seal
 	good  bool // the record is as it was sealed
-	whole bool // and so is all else
+	whole bool // and so is what is bound to it
+	taken bool // and so is what is under TakenKey
 }
 
 func unseal(data map[string]string, by Proof) unsealed {
@@ -127,6 +139,7 @@ func unseal(data map[string]string, by Proof) unsealed {
 	}
 	s := Sealer{Key: by.Key, Owner: by.Owner, UID: by.UID, Serial: there.Serial}
 	there.good = equal(there.MAC, s.mac(data[DataKey]))
+	there.taken = there.good && equal(there.Taken, s.taken(s.mac(data[DataKey]), data[TakenKey]))
 	there.whole = there.good && equal(there.Bound, s.bound(seal{MAC: s.mac(data[DataKey]), Epoch: there.Epoch, After: there.After}, data[MarksKey]))
 	return there
 }

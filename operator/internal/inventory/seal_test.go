@@ -244,6 +244,37 @@ func TestMarksAreBesideTheRecord(t *testing.T) {
 	require.Equal(t, fault.Corrupt, fault.ReasonOf(err))
 }
 
+// What nodes have taken up is beside the record, since the operator before reads no record with a field
+// that it does not know. An upgrade waits by it, so that what somebody writes there counts as nothing.
+func TestWhatIsTakenUpIsBesideTheRecord(t *testing.T) {
+	taken := first.WithMemory(inventory.Memory{ClusterID: "c", Taken: "u/1"})
+	none := first.WithMemory(inventory.Memory{ClusterID: "c"})
+	data := sealed(taken, key, 4)
+	require.Equal(t, "u/1", data[inventory.TakenKey])
+	require.Equal(t, sealed(none, key, 4)[inventory.DataKey], data[inventory.DataKey])
+	require.False(t, taken.Equal(none), "it is written once it is known")
+	require.NotContains(t, sealed(none, key, 4), inventory.TakenKey)
+	require.NotContains(t, bare(taken), inventory.TakenKey)
+	for name, c := range map[string]struct {
+		data map[string]string
+		want string
+	}{
+		"as it was written":               {sealed(taken, key, 4), "u/1"},
+		"of a later set":                  {with(sealed(taken, key, 4), inventory.TakenKey, "1", "2"), ""},
+		"it is gone":                      {without(sealed(taken, key, 4), inventory.TakenKey), ""},
+		"by an operator that has no such": {map[string]string{inventory.DataKey: data[inventory.DataKey], inventory.SealKey: sealed(none, key, 4)[inventory.SealKey], inventory.TakenKey: "u/1"}, ""},
+	} {
+		got, err := inventory.Believe(kept(c.data, c.data), anchored(4))
+		require.NoError(t, err, name)
+		require.True(t, got.Sealed && got.Whole, name)
+		require.Equal(t, c.want, got.Memory().Taken, name)
+		require.Equal(t, 1, got.Len(), name)
+	}
+	got, err := inventory.Believe(kept(sealed(taken, key, 4), with(sealed(taken, key, 4), inventory.TakenKey, "1", "2")), anchored(4))
+	require.NoError(t, err)
+	require.False(t, got.Whole, "it is written again")
+}
+
 // Of epochs the later one counts, whatever the number.
 func TestARecordOfALaterEpochIsNotWrittenOver(t *testing.T) {
 	e1, e2 := inventory.Epoch{ID: "e1"}, inventory.Epoch{ID: "e2", After: "e1"}
