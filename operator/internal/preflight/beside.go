@@ -26,7 +26,7 @@ type OwnSet struct {
 // nodes are not drained. They are far from what a site has in use.
 const (
 	maxSources = 200
-	maxMirrors = 16 // of a source: each is asked in vain where the one that counts does not answer
+	maxMirrors = 16 // of a source, beside others': each is asked in vain where the one that counts does not answer
 )
 
 // Left is why a source, or a mirror of it, is left out, and what to do.
@@ -58,7 +58,7 @@ func (o OwnSet) Beside(others []MirrorRule) (entries mirrorset.Entries, left map
 				}
 			}
 		}
-		if full := fullOf(e, had, known, sources); full != "" {
+		if full := fullOf(e, had, known, sources, l); full != "" {
 			left[e.Source] = Left{Why: full, Remedy: anew}
 			e.Mirrors = slices.DeleteFunc(e.Mirrors, func(to string) bool { return !slices.Contains(had.Mirrors, to) })
 			if !known {
@@ -78,14 +78,21 @@ const anew = "to have the set begin anew with what is in use, which drains the n
 	"wait until status.plan.actions counts it under keep, `oc delete imagedigestmirrorset vdo-operator`, wait until it is not counted any more, and set Write again; " +
 	"or lead {} by a set of your own"
 
-// fullOf says that the set has no room for an entry as it would be, "" where it has: of what is
-// there already nothing counts.
-func fullOf(e, had mirrorset.Entry, known bool, sources int) string {
+// fullOf says that the set has no room for an entry as it would be, "" where it has: of one that is
+// there already nothing counts that stays as it is, nor ever what others' sets say of a broader source
+// now, which nodes ask anyway.
+func fullOf(e, had mirrorset.Entry, known bool, sources int, l led) string {
+	var others []string
+	if l.broader() {
+		others = l.mirrors()
+	}
+	own := slices.DeleteFunc(slices.Clone(e.Mirrors), func(to string) bool { return slices.Contains(others, to) })
+	adds := slices.ContainsFunc(e.Mirrors, func(to string) bool { return !slices.Contains(had.Mirrors, to) })
 	switch {
 	case !known && sources >= maxSources:
 		return fmt.Sprintf("its set has %d sources, and gets no more than %d", sources, maxSources)
-	case len(e.Mirrors) > max(maxMirrors, len(had.Mirrors)):
-		return fmt.Sprintf("its set has %d mirrors of this source, would need %d, and gets no more than %d", len(had.Mirrors), len(e.Mirrors), maxMirrors)
+	case adds && len(own) > maxMirrors:
+		return fmt.Sprintf("its set has %d mirrors of this source, would need %d, and gets no more than %d beside those of others' sets", len(had.Mirrors), len(e.Mirrors), maxMirrors)
 	}
 	return ""
 }

@@ -91,7 +91,7 @@ func TestTheOperatorsSetIsBounded(t *testing.T) {
 	require.Empty(t, left)
 	has, left = beside(OwnSet{Wanted: entry(next), Was: entry(mirrors(8)...), Live: entry(mirrors(16)...)})
 	require.Equal(t, mirrors(16), has)
-	require.Equal(t, "its set has 16 mirrors of this source, would need 17, and gets no more than 16", left.Why)
+	require.Equal(t, "its set has 16 mirrors of this source, would need 17, and gets no more than 16 beside those of others' sets", left.Why)
 	require.Contains(t, left.Remedy, "set spec.openShift.mirrorSet of the VDOConfig to Check, wait until status.plan.actions counts it under keep, `oc delete imagedigestmirrorset vdo-operator`, wait until it is not counted any more, and set Write again")
 	has, left = beside(OwnSet{Wanted: entry(mirrors(1)...), Live: entry(mirrors(20)...)})
 	require.Equal(t, mirrors(20), has, "who has put more into it by hand keeps them")
@@ -99,6 +99,21 @@ func TestTheOperatorsSetIsBounded(t *testing.T) {
 	has, left = beside(OwnSet{Wanted: entry(next), Was: entry(mirrors(16)...)}, rule("a", "up.example", "general.site"))
 	require.Equal(t, mirrors(16), has)
 	require.Contains(t, left.Why, "would need 18")
+
+	site := rule("a", "up.example", "general.site/up") // of others nodes ask each anyway
+	for i := range 16 {
+		site.Mirrors = append(site.Mirrors, fmt.Sprintf("g%03d.site/up", i))
+	}
+	theirs := leading([]MirrorRule{site}, source).mirrors()
+	has, left = beside(OwnSet{Wanted: entry(next)}, site)
+	require.Equal(t, append([]string{next}, theirs...), has)
+	require.Empty(t, left)
+	has, left = beside(OwnSet{Wanted: entry(mirrors(1)...), Was: entry(has...)}, site)
+	require.Equal(t, append(append(mirrors(1), next), theirs...), has)
+	require.Empty(t, left)
+	has, left = beside(OwnSet{Wanted: entry(next), Was: entry(has...)}, rule("a", "up.example", "moved.site/up"))
+	require.NotContains(t, has, "moved.site/up/driver", "what others have given up counts, or it would have no end")
+	require.Contains(t, left.Why, "has 19 mirrors of this source, would need 20")
 
 	var full mirrorset.Entries
 	for i := range 199 {
