@@ -60,6 +60,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/trust"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
@@ -163,8 +164,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, b *v1alpha1.DriverBundle) (r
 }
 
 // Pass looks at the accepted bundle and at the mirror. The highest serial is recorded
-// beside the DriverBundle before its status names the bundle that has it. A deletion
-// needs nothing: the copies go with their owner.
+// beside the DriverBundle before its status names the bundle that has it: where that cannot
+// be done it is not accepted. A deletion needs nothing: the copies go with their owner.
 func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconciler.Outcome[*v1alpha1.DriverBundle], error) {
 	recorded, unknown := r.Store.HighestSerial(ctx, b)
 	known := b.DeepCopy()
@@ -177,8 +178,12 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconc
 	after := b.DeepCopy()
 	out.Record(after)
 	if after.Status.HighestSerial > recorded {
-		if err := r.Store.RecordSerial(ctx, after, after.Status.HighestSerial); err != nil {
+		err := r.Store.RecordSerial(ctx, after, after.Status.HighestSerial)
+		switch {
+		case err != nil && (ctx.Err() != nil || condition.Outdated(err) || fault.ReasonOf(err) == fault.Internal):
 			return nil, err
+		case err != nil: // a person has to hear of it
+			out.accepted, out.fault = nil, fault.Join(out.fault, err)
 		}
 	}
 	return out, nil

@@ -679,6 +679,35 @@ func TestToDeleteADriverBundleDoesNotOpenTheWayToOlderOnes(t *testing.T) {
 	require.Equal(t, older.String(), w.get().Status.Digest)
 }
 
+// What keeps the highest serial from being written is told, and the bundle that has it is not accepted
+// before.
+func TestSerialsThatAFinalizerKeepsAreTold(t *testing.T) {
+	w := newWorld(t)
+	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
+	held := func(change func(cm *corev1.ConfigMap)) {
+		for _, name := range []string{"vdo-highest-serials", "vdo-highest-serials-copy"} {
+			var cm corev1.ConfigMap
+			require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, &cm))
+			change(&cm)
+			require.NoError(t, w.Update(t.Context(), &cm))
+		}
+	}
+	held(func(cm *corev1.ConfigMap) { cm.Immutable, cm.Finalizers = new(true), []string{"example.com/keep"} })
+	second := w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
+	w.poke()
+	w.clock.set(time.Now().Add(5 * time.Minute)) // past the grace of what may pass
+	b := w.poke()
+	require.Equal(t, "False Conflict", condition(b, v1alpha1.ConditionReady))
+	require.Contains(t, message(b, v1alpha1.ConditionReady), "is kept by its finalizers example.com/keep")
+	require.Contains(t, message(b, v1alpha1.ConditionReady), "kubectl patch configmap -n "+w.ns+" vdo-highest-serials")
+	require.Equal(t, first.String(), b.Status.Digest)
+	require.EqualValues(t, 5, b.Status.HighestSerial)
+
+	held(func(cm *corev1.ConfigMap) { cm.Finalizers = nil })
+	w.poke()
+	w.until("accepted", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == second.String() })
+}
+
 // Suspended means that the mirror is left alone, not that revoked keys count.
 func TestARevocationIsSeenWhileSuspended(t *testing.T) {
 	w := newWorld(t)
