@@ -180,8 +180,8 @@ func (w *world) uids(v *v1alpha1.VDOConfig) map[inventory.Key]string {
 	return all
 }
 
-// Of two keys that no status knows the one may have sealed one VDOConfig's record, and the other one
-// another's: nobody knows who is in force, and each says so.
+// Of two keys the one counts that a status knows, for a VDOConfig that is new too: who is in force goes
+// on. Where no status knows either, or statuses know both, that is told.
 func TestTwoKeysOfTwoVDOConfigsAreTold(t *testing.T) {
 	w, v := installed(t)
 	other := w.config("another")
@@ -194,11 +194,32 @@ func TestTwoKeysOfTwoVDOConfigsAreTold(t *testing.T) {
 	}
 	set(make([]byte, len(key)))
 	t.Cleanup(func() { set(key) })
-	driver := v.Status.Drivers[0].Version
+	driver, known := v.Status.Drivers[0].Version, v.Status.Inventory
+	knows := func(o *v1alpha1.VDOConfig, at *v1alpha1.InventoryStatus) {
+		w.look(o)
+		o.Status.Inventory = at
+		require.NoError(t, w.Status().Update(context.Background(), o))
+	}
+	require.Contains(t, cond(t, w.later(other), "Ready").Message, "VDOConfig "+w.ns+"/site is in force")
+	w.ready(v)
+	leaves := w.config("leaves")
+	w.change(leaves, func() { leaves.Finalizers = []string{"vdo.vmware.com/drivers"} })
+	require.NoError(t, w.Delete(t.Context(), leaves))
+	w.until("it is gone", func() bool { w.pass(client.ObjectKeyFromObject(leaves)); return gone(w, leaves, w.ns, leaves.Name) })
+	w.ready(v)
+
+	knows(v, nil)
 	for _, o := range []*v1alpha1.VDOConfig{other, v} {
-		require.Contains(t, cond(t, w.later(o), "Ready").Message, "each has another key")
+		require.Contains(t, cond(t, w.later(o), "Ready").Message, "each has another key, and no status knows either")
 	}
 	require.Equal(t, driver, v.Status.Drivers[0].Version)
+	knows(v, known)
+	w.ready(v)
+
+	knows(other, &v1alpha1.InventoryStatus{Serial: 1, KeyID: inventory.KeyID(make([]byte, len(key)))})
+	third := w.config("third")
+	t.Cleanup(func() { require.NoError(t, client.IgnoreNotFound(w.Delete(context.Background(), third))) })
+	require.Contains(t, cond(t, w.later(third), "Ready").Message, "each has another key, and each is known to the status of another VDOConfig")
 }
 
 // A VDOConfig does not come in force by a record that somebody has written for it.

@@ -1,7 +1,10 @@
 package vdoconfig
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,13 +26,42 @@ type record struct {
 // load reads the inventory of a VDOConfig, and believes of it what the key and the VDOConfig's
 // status prove.
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
-	key, missing, err := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&config.Status).KeyID)
+	key, missing, err := r.sealKey(ctx, config)
 	if err != nil {
 		return record{}, err
 	}
 	loaded, err := r.Cluster.LoadInventory(ctx, client.ObjectKeyFromObject(config), inventory.Proof{
 		Key: key, UID: string(config.UID), Anchor: anchor(&config.Status), Earlier: installedBefore(&config.Status)})
 	return record{Loaded: loaded, key: key, missing: missing}, fault.Join(err, replayed(config, loaded.Inventory))
+}
+
+// sealKey reads the key of seals. Where each Secret has another one, and the status of this VDOConfig
+// knows neither, as that of a new one, it is the one that another's knows: who is in force goes on.
+func (r *Reconciler) sealKey(ctx context.Context, config *v1alpha1.VDOConfig) (key []byte, missing []string, err error) {
+	key, missing, err = r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&config.Status).KeyID)
+	var two *fault.Error
+	if fault.ReasonOf(err) != fault.Conflict || !errors.As(err, &two) {
+		return key, missing, err
+	}
+	var all v1alpha1.VDOConfigList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return nil, nil, fmt.Errorf("list VDOConfigs: %w", err)
+	}
+	for i := range all.Items {
+		found, lacking, e := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&all.Items[i].Status).KeyID)
+		switch {
+		case fault.ReasonOf(e) == fault.Conflict: // it knows neither
+		case e != nil:
+			return nil, nil, e
+		case key != nil && !bytes.Equal(key, found):
+			told := *two
+			told.Err = errors.New("each has another key, and each is known to the status of another VDOConfig")
+			return nil, nil, &told
+		default:
+			key, missing, err = found, lacking, nil
+		}
+	}
+	return key, missing, err
 }
 
 // installedBefore tells whether a status shows that this program, or one from before there were
