@@ -158,9 +158,8 @@ func (a *applier) recordAhead(ctx context.Context) error {
 			continue
 		}
 		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
-		if was, _ := wide.Get(s.Key); (s.Action == plan.Create || s.AtOnce()) && was.UID != "" {
-			was.UID = "" // it will have another
-			wide = wide.With(was)
+		if s.Action == plan.Create {
+			wide = another(wide, s)
 		}
 	}
 	wide = a.site.remember(wide, a.rendering)
@@ -175,6 +174,17 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	return a.dropRevisions(ctx, was, wide)
 }
 
+// another is the inventory before an object is made that will have another UID: killed then, the
+// next pass knows it by its labels. Not before that: until it is made anew only the UID proves whose
+// the one is that is there, and who could write it could take the labels off.
+func another(inv inventory.Inventory, s plan.Step) inventory.Inventory {
+	if was, _ := inv.Get(s.Key); was.UID != "" {
+		was.UID = ""
+		return inv.With(was)
+	}
+	return inv
+}
+
 // stage applies a stage's steps, notes what was applied, and sees what the next
 // stage waits for. Once something is waited for, only repairs go on.
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
@@ -183,6 +193,12 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 	for _, s := range a.outcome.plan.Stage(stage.Name) {
 		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
 			continue
+		}
+		if s.AtOnce() {
+			inv = another(inv, s)
+			if err := a.record(ctx, inv); err != nil {
+				return err
+			}
 		}
 		applied, err := a.step(ctx, s)
 		if err != nil {

@@ -6,7 +6,33 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 )
+
+// Under Warn it stays as it is, and the operator's by its UID: who could make it immutable could take
+// its labels off too.
+func TestWhatSomebodyMadeImmutableStaysOursUntilItIsMadeAnew(t *testing.T) {
+	const features = "internal-feature-states.csi.vsphere.vmware.com"
+	w, v := installed(t)
+	states := get(w, &corev1.ConfigMap{}, "vmware-system-csi", features)
+	want := states.Data
+	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn})
+	w.change(states, func() {
+		states.Immutable, states.Data = new(true), map[string]string{"csi-migration": "perhaps"}
+		delete(states.Labels, "app.kubernetes.io/managed-by")
+	})
+	for range 3 {
+		w.look(v)
+		require.Len(t, v.Status.Drift, 1, describe(v))
+		require.Equal(t, string(states.UID), w.uids(v)[inventory.Key{Kind: "ConfigMap", Namespace: "vmware-system-csi", Name: features}])
+		require.NotContains(t, describe(v), "Conflict")
+	}
+	w.drift(v, nil)
+	w.ready(v)
+	require.Equal(t, want, get(w, &corev1.ConfigMap{}, "vmware-system-csi", features).Data)
+}
 
 // A ConfigMap or Secret that somebody has made immutable stays as long as it is as it shall be, and
 // is made anew where it is not, though the operator is killed when it has deleted it.
