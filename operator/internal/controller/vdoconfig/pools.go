@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
@@ -40,7 +41,7 @@ func (g *gatherer) gatherPools(ctx context.Context, set *unstructured.Unstructur
 		return err
 	}
 	t.unread = err
-	if !g.ignores("MachineConfigPools") {
+	if !g.ignores("MachineConfigPools") && g.namesUpstream() {
 		g.notes = append(g.notes, "upgrades wait: "+t.change(g.now))
 	}
 	return nil
@@ -82,9 +83,18 @@ func (t *taking) remembered(was string, now time.Time) string {
 	return was
 }
 
+// namesUpstream tells whether pods of the accepted bundle name images as upstream does, which nodes
+// find by the set alone.
+func (s *site) namesUpstream() bool {
+	return s.bundle == nil || s.bundle.source.Spec.ImageNames == v1alpha1.ImageNamesUpstream
+}
+
 // poolsChange is what of the mirror set an upgrade to the accepted bundle waits for: the set comes
-// before it.
+// before it. Nothing, where its pods name images in the mirror itself.
 func (s *site) poolsChange() string {
+	if !s.namesUpstream() {
+		return ""
+	}
 	if s.mirrors == nil || s.mirrors.Own == "" {
 		return s.sets.taking.change(s.now)
 	}

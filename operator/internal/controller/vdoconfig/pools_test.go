@@ -3,6 +3,7 @@ package vdoconfig_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,27 @@ func TestAnUpgradeWaitsUntilTheNodesHaveTakenTheMirrorSetUp(t *testing.T) {
 	w.look(c.v)
 	require.NotEqual(t, was, c.v.Status.Revision, "%s", describe(c.v))
 	w.ready(c.v)
+}
+
+// Who has pods name images in the mirror itself, to get on, does not wait for a set that they have no
+// need of.
+func TestAnUpgradeDoesNotWaitForAMirrorSetThatItsPodsDoNotNeed(t *testing.T) {
+	w, c := leading(t)
+	worker := c.pool("worker")
+	c.granted()
+	w.until("the nodes have it", c.taken)
+	was := c.v.Status.Revision
+	worker.is(false, "rendered-1", 1, "NodeDegraded", "Node worker-2 is reporting: disk full")
+	c.moves("other.site/vdo")
+	w.until("the set is written", func() bool { w.look(c.v); return len(leads(c.set())) == 2 })
+	c.waits(was, "MachineConfigPool worker (degraded: Node worker-2 is reporting: disk full)")
+
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	w.change(b, func() { b.Spec.ImageNames = v1alpha1.ImageNamesRepository })
+	w.verified(b, metav1.ConditionTrue, "Succeeded", "signed by a")
+	w.until("it is upgraded", func() bool { w.ready(c.v); return c.v.Status.Revision != was })
+	require.True(t, strings.HasPrefix(c.runs(), "other.site/vdo@sha256:"), c.runs())
+	require.False(t, c.taken(), "the nodes do not have it")
 }
 
 // Who has given the rights of an earlier version is told which one is missing, and may go on without.
