@@ -31,7 +31,10 @@ func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome
 
 // decommission returns what is left.
 func (p *pass) decommission(ctx context.Context) (left []string, err error) {
-	if err := p.ofThis(ctx, func() error { return p.records.load(ctx, p) }); err != nil {
+	if err := p.records.load(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := p.stillThis(ctx); err != nil {
 		return nil, err
 	}
 	live := plan.Live{}
@@ -60,24 +63,26 @@ func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 	if leads, err := p.whoLeads(ctx); err != nil || leads != "" {
 		return []string{leads}, err
 	}
-	if err := p.ofThis(ctx, func() error { return p.giveBack(ctx) }); err != nil {
+	if err := p.giveBack(ctx); err != nil {
 		return nil, err
 	}
-	return nil, p.ofThis(ctx, func() error { return p.Cluster.DeleteInventory(ctx, p.owner(p.sip)) })
+	if err := p.stillThis(ctx); err != nil {
+		return nil, err
+	}
+	return nil, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
 }
 
-// ofThis does what goes by the name of the SIPCluster, if it is this one that is being deleted still:
-// an operator that was paused would take what the next of the name has.
-func (p *pass) ofThis(ctx context.Context, do func() error) error {
-	if err := p.exists(ctx, "remove what is of"); err != nil {
-		return err
-	}
-	return do()
-}
+// stillThis fails where it is another SIPCluster, or none, that is being deleted by now: an operator that
+// was paused would take what the next of the name has. It comes after what is taken was read, so that what
+// the next one has is either seen here, or has another UID or resource version than what was read.
+func (p *pass) stillThis(ctx context.Context) error { return p.exists(ctx, "remove what is of") }
 
 func (p *pass) giveBack(ctx context.Context) error {
 	s, err := p.live(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.stillThis(ctx); err != nil {
 		return err
 	}
 	var errs []error

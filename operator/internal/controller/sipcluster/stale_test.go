@@ -115,28 +115,37 @@ func TestNothingIsTakenFromTheNextOfTheName(t *testing.T) {
 	require.Equal(t, hosts, names(w.claimed("t")))
 }
 
-// pausedGivingBack is an operator that is paused before it gives the first host back, until something
-// was done.
-func (w *world) pausedGivingBack(meanwhile func()) (r *Reconciler, done func() bool) {
+// Where an operator is paused that gives hosts back.
+const (
+	afterPods    = "after it listed pods" // services lead to what leaves no more, but for them
+	beforeRecord = "before it reads the record"
+	beforeHosts  = "before it lists hosts" // in a removal
+	beforePatch  = "before it patches the first host"
+)
+
+// pausedGivingBack is an operator that is paused once at a place, until something was done.
+func (w *world) pausedGivingBack(at string, meanwhile func()) (r *Reconciler, done func() bool) {
 	was := false
-	pause := func() {
-		if !was {
+	pause := func(here string, is bool) {
+		if is && here == at && !was {
 			was = true
 			meanwhile()
 		}
 	}
 	return w.wholeBy(interceptor.NewClient(w.own, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			_, isRecord := o.(*corev1.ConfigMap)
+			pause(beforeRecord, isRecord)
+			return c.Get(ctx, key, o, opts...)
+		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			// services lead to what leaves no more, but for pods; in a removal hosts' patches come later
-			if _, isPods := list.(*corev1.PodList); isPods && w.get("t").DeletionTimestamp.IsZero() {
-				defer pause()
-			}
+			_, isPods := list.(*corev1.PodList)
+			defer pause(afterPods, isPods)
+			pause(beforeHosts, list.GetObjectKind().GroupVersionKind().Kind == HostKind.Kind+"List")
 			return c.List(ctx, list, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if o.GetObjectKind().GroupVersionKind() == HostKind {
-				pause()
-			}
+			pause(beforePatch, o.GetObjectKind().GroupVersionKind() == HostKind)
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})), func() bool { return was }
@@ -152,21 +161,25 @@ func TestAnOperatorThatWasPausedGivesNothingBack(t *testing.T) {
 		w.gone("t")
 		w.sip("t", balanced)
 	}
-	for name, c := range map[string]struct {
+	for _, c := range []struct {
+		name      string
 		leave     func(*world)
+		at        string
 		meanwhile func(*world, *Reconciler)
 	}{
-		"more are wanted":                       {fewer, func(w *world, _ *Reconciler) { w.change("t", balanced) }},
-		"another leaves instead":                {fewer, func(w *world, _ *Reconciler) { w.breaks("a") }},
-		"the next has the name":                 {fewer, func(w *world, r *Reconciler) { remove(w); again(w, r) }},
-		"it is gone, and the next has the name": {remove, again},
+		{"more are wanted", fewer, afterPods, func(w *world, _ *Reconciler) { w.change("t", balanced) }},
+		{"another leaves instead", fewer, afterPods, func(w *world, _ *Reconciler) { w.breaks("a") }},
+		{"the next has the name", fewer, afterPods, func(w *world, r *Reconciler) { remove(w); again(w, r) }},
+		{"it is gone, and the next has the name", remove, beforeRecord, again},
+		{"it is gone, and the next has the name", remove, beforeHosts, again},
+		{"it is gone, and the next has the name", remove, beforePatch, again},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name+", "+c.at, func(t *testing.T) {
 			w := start(t)
 			_, r := w.served()
 			c.leave(w)
 			var state string
-			paused, was := w.pausedGivingBack(func() {
+			paused, was := w.pausedGivingBack(c.at, func() {
 				c.meanwhile(w, r)
 				w.settle(r, "t")
 				state = w.state()
