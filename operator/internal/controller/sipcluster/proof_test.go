@@ -131,7 +131,7 @@ func TestHostsOfADeletedSIPClusterWaitForPods(t *testing.T) {
 		require.NoError(t, w.Delete(t.Context(), o))
 	}
 	require.NoError(t, w.Delete(t.Context(), ends))
-	w.waits(r, "pod ends is ending")
+	w.waits(r, "services are removed, hosts are not given back yet: pod ends is ending")
 	require.NoError(t, w.DeleteAllOf(t.Context(), &rbacv1.RoleBinding{}, client.InNamespace(w.ns)))
 	w.ended(ends)
 	w.waits(r, "pod orphan runs on though its Deployment is gone: delete it")
@@ -168,6 +168,61 @@ func TestHostsThatLeaveWaitForPodsOfServicesThatAreGone(t *testing.T) {
 	w.ended(gone)
 	w.settle(r, "t")
 	require.Equal(t, []string{"a"}, names(w.claimed("t")))
+}
+
+// Who has the SIPCluster hears of the pod whatever else is wrong, which may last: it is he who has to
+// delete it.
+func TestThePodThatHostsWaitForIsToldBesideWhatElseIsWrong(t *testing.T) {
+	const lacks = `
+nodes:
+  ControlPlane: {FLAVOR, topologyKey: rack, count: {active: 2}}
+  Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}
+services: {loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]}
+`
+	const login = `
+nodes: {Worker: {FLAVOR, topologyKey: rack, count: {active: 2}}}
+services:
+  loadBalancerWorker: [{nodePortRange: {start: PORT1, end: PORT1}, nodeInterfaceId: oam}]
+  auth: [{nodePort: PORT2, issuer: "https://login.site:30556", staticClients: [{id: c, secret: none, redirectURIs: ["https://c.site/c"]}]}]
+`
+	for name, c := range map[string]struct {
+		hosts       []string
+		spec, fewer string
+		leaves      string
+		reason, why string
+		stalled     bool
+		then        []string
+	}{
+		"hosts are missing": {
+			[]string{"a", "b", "c"}, lacks, replace(lacks, "rack, count: {active: 2}}\n  Worker", "rack, count: {active: 1}}\n  Worker"), "b",
+			airship.ReasonUnschedulable, "1 of 2 Worker hosts are missing", false, []string{"a", "b", "c"},
+		},
+		"a login cannot be rendered": {
+			[]string{"a", "b"}, login, replace(login, "active: 2", "active: 1"), "b",
+			airship.ReasonInfraServiceFailure, "spec.services.auth[0].staticClients[0].secret", true, []string{"a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			w.hosts(c.hosts...)
+			w.sip("t", c.spec)
+			r := w.whole()
+			w.settle(r, "t")
+			w.says("t", c.reason, c.why, c.stalled)
+			left := w.pod("left", services.Name("t", services.LoadBalancerWorker, 0))
+			left.OwnerReferences = nil
+			require.NoError(t, w.Update(t.Context(), left))
+			w.change("t", c.fewer)
+			w.settle(r, "t")
+			w.says("t", c.reason, c.why, c.stalled)
+			require.Contains(t, w.ready("t").Message, "; hosts leave: "+w.metal+"/"+c.leaves+"; pod left runs on though its Deployment is gone")
+			require.Equal(t, c.hosts, names(w.claimed("t")))
+			w.ended(left)
+			w.settle(r, "t")
+			require.Equal(t, c.then, names(w.claimed("t")))
+			require.NotContains(t, w.ready("t").Message, "hosts leave")
+		})
+	}
 }
 
 // What a pod answers is bounded, and leads nowhere else.

@@ -16,26 +16,26 @@ import (
 // pods, then its hosts are given back, in use or not, then the record of it goes.
 func (r *Reconciler) Remove(ctx context.Context, sip object) (reconciler.Outcome[object], error) {
 	p := &pass{Reconciler: r, sip: sip, key: client.ObjectKeyFromObject(sip)}
-	left, err := p.decommission(ctx)
+	waits, err := p.decommission(ctx)
 	if err != nil {
 		if mustRepeat(err) {
 			return nil, err
 		}
 		return removing{err: because(airship.ReasonUnableToDecommission, err), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
-	if len(left) > 0 {
-		return removing{left: left, now: r.Now(), inventory: p.records.anchored(sip.Status.Inventory)}, nil
+	if waits != "" {
+		return removing{waits: waits, now: r.Now(), inventory: p.records.anchored(sip.Status.Inventory)}, nil
 	}
 	return reconciler.Release[object]{Note: "services and labels are removed"}, nil
 }
 
-// decommission returns what is left.
-func (p *pass) decommission(ctx context.Context) (left []string, err error) {
+// decommission returns what is waited for, "" where all is done.
+func (p *pass) decommission(ctx context.Context) (waits string, err error) {
 	if err := p.records.load(ctx, p); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := p.stillThis(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	live := plan.Live{}
 	for key, o := range p.records.live {
@@ -54,22 +54,35 @@ func (p *pass) decommission(ctx context.Context) (left []string, err error) {
 		}
 	}
 	errs = append(errs, p.remove(ctx, planned.NextWave()), p.records.save(ctx, p))
-	for _, e := range p.records.inventory.Entries() {
-		left = append(left, e.Key.String())
+	if err := errors.Join(errs...); err != nil || p.records.inventory.Len() > 0 {
+		return p.left(), err
 	}
-	if err := errors.Join(errs...); err != nil || len(left) > 0 {
-		return left, err
-	}
-	if leads, err := p.whoLeads(ctx); err != nil || leads != "" {
-		return []string{leads}, err
+	switch leads, err := p.whoLeads(ctx); {
+	case err != nil:
+		return "", err
+	case leads != "":
+		return "services are removed, hosts are not given back yet: " + leads, nil
 	}
 	if err := p.giveBack(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := p.stillThis(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
-	return nil, p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+	return "", p.Cluster.DeleteInventory(ctx, p.owner(p.sip))
+}
+
+// left says what is recorded still.
+func (p *pass) left() string {
+	var all []string
+	for _, e := range p.records.inventory.Entries() {
+		all = append(all, e.Key.String())
+	}
+	objects := "1 object is left"
+	if len(all) != 1 {
+		objects = fmt.Sprintf("%d objects are left", len(all))
+	}
+	return "removing services: " + objects + ": " + few(all)
 }
 
 // stillThis fails where it is another SIPCluster, or none, that is being deleted by now: an operator that

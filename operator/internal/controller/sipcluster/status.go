@@ -104,6 +104,9 @@ func (p *pass) outcome(err error) outcome {
 	default:
 		o.ready = judgement{reason: airship.ReasonSucceeded, message: p.summary(), status: metav1.ConditionTrue}
 	}
+	if text := p.leave(); p.leading != "" && text != o.ready.message {
+		o.ready.message += "; " + text // whatever else there is: it may last for ever
+	}
 	if p.again {
 		o.next.AtMost = soon(p.sip, p.Now())
 	}
@@ -285,22 +288,31 @@ func (p *pass) unfinished() string {
 	if out := p.outgoing(); p.applied && len(out) > 0 {
 		return "removing " + few(out)
 	}
-	for _, h := range p.status().Hosts {
-		if strings.HasPrefix(h.Problem, "it leaves: ") {
-			all = append(all, h.Namespace+"/"+h.Name)
-		}
-	}
-	if len(all) > 0 {
-		text := "hosts leave: " + few(all)
-		if p.leading != "" {
-			text += "; " + p.leading
-		}
+	if text := p.leave(); text != "" {
 		return text
 	}
 	if p.again {
 		return "removing what is no longer wanted"
 	}
 	return ""
+}
+
+// leave names the hosts that leave, and the pod that they wait for; "" where none does.
+func (p *pass) leave() string {
+	var all []string
+	for _, h := range p.status().Hosts {
+		if strings.HasPrefix(h.Problem, "it leaves: ") {
+			all = append(all, h.Namespace+"/"+h.Name)
+		}
+	}
+	if len(all) == 0 {
+		return p.leading
+	}
+	text := "hosts leave: " + few(all)
+	if p.leading != "" {
+		text += "; " + p.leading
+	}
+	return text
 }
 
 func (p *pass) summary() string {
@@ -334,16 +346,16 @@ func (o outcome) Next(object) reconciler.Next { return o.next }
 
 // removing is the outcome of a removal that is not done.
 type removing struct {
-	left      []string
+	waits     string // for what
 	err       error
 	now       time.Time
 	inventory *airship.InventoryStatus
 }
 
-// Record says what is left.
+// Record says what is waited for.
 func (r removing) Record(sip object) {
 	sip.Status.ObservedGeneration, sip.Status.Inventory = sip.Generation, r.inventory
-	j := judgement{reason: airship.ReasonProgressing, message: fmt.Sprintf("removing services: %d objects are left: %s", len(r.left), few(r.left)), status: metav1.ConditionUnknown}
+	j := judgement{reason: airship.ReasonProgressing, message: r.waits, status: metav1.ConditionUnknown}
 	if r.err != nil {
 		j = failed(r.err)
 	}

@@ -134,7 +134,7 @@ func TestTheWaitForWhatNeverEndsGrows(t *testing.T) {
 		sip := &airship.SIPCluster{Status: airship.SIPClusterStatus{Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-age))},
 		}}}
-		require.Equal(t, reconciler.Next{AtMost: soon(sip, now)}, removing{left: []string{"Deployment ns/x"}, now: now}.Next(sip))
+		require.Equal(t, reconciler.Next{AtMost: soon(sip, now)}, removing{waits: "Deployment ns/x", now: now}.Next(sip))
 		return soon(sip, now)
 	}
 	require.Equal(t, reconciler.Soon, soon(&airship.SIPCluster{}, now))

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
@@ -198,7 +199,15 @@ func TestWhatKeepsHostsIsNamed(t *testing.T) {
 		require.NoError(t, w.pass(r, "t"))
 		require.Equal(t, []string{"a", "b"}, names(w.claimed("t")))
 	}
+	require.Regexp(t, `^removing services: \d objects are left: `, w.ready("t").Message)
 	require.Contains(t, w.ready("t").Message, "Deployment "+w.ns+"/"+balancer)
 	w.settle(r, "t")
 	w.gone("t")
+}
+
+// One object is not "1 objects".
+func TestWhatIsLeftIsSaidInPlainWords(t *testing.T) {
+	service := inventory.Entry{ID: inventory.ID{Key: inventory.Key{Kind: "Service", Namespace: "ns", Name: "x"}, Version: "v1"}}
+	p := &pass{records: records{inventory: inventory.Of(service)}}
+	require.Equal(t, "removing services: 1 object is left: Service ns/x", p.left())
 }
