@@ -41,7 +41,7 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 			continue
 		}
 		var pods corev1.PodList
-		err := p.Reader.List(ctx, &pods, client.InNamespace(p.key.Namespace), client.MatchingLabels(services.PodLabels(s.Name)), client.Limit(maxPods))
+		err := p.Reader.List(ctx, &pods, client.InNamespace(p.key.Namespace), client.MatchingLabels(services.PodLabels(s.Name)), client.MatchingFieldsSelector{Selector: notEnded}, client.Limit(maxPods))
 		if err != nil {
 			return "", podsFault(p.key.Namespace, err)
 		}
@@ -57,7 +57,7 @@ func (p *pass) whoLeads(ctx context.Context) (string, error) {
 	return p.leadsOn(ctx)
 }
 
-// notEnded is a pod that has not ended.
+// notEnded is a pod that has not ended: of others, as of those that were evicted, there may be any number.
 var notEnded = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
@@ -96,8 +96,6 @@ const (
 // mayLead tells why a pod may lead elsewhere than was rendered; "" where it does not.
 func (p *pass) mayLead(ctx context.Context, s services.Service, pod *corev1.Pod) string {
 	switch {
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return ""
 	case !pod.DeletionTimestamp.IsZero():
 		return ending
 	case s.InForce == "":

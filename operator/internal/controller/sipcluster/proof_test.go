@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -168,6 +169,20 @@ func TestHostsThatLeaveWaitForPodsOfServicesThatAreGone(t *testing.T) {
 	w.ended(gone)
 	w.settle(r, "t")
 	require.Equal(t, []string{"a"}, names(w.claimed("t")))
+}
+
+// Pods that have ended keep no host, however many there are: evictions leave them.
+func TestPodsThatHaveEndedKeepNoHost(t *testing.T) {
+	w := start(t)
+	_, r := w.served()
+	for i := range maxPods + 1 {
+		pod := w.pod(fmt.Sprintf("evicted-%d", i), services.Name("t", services.LoadBalancerWorker, 0))
+		pod.Status.Phase = corev1.PodFailed
+		require.NoError(t, w.Status().Update(t.Context(), pod))
+	}
+	w.change("t", replace(balanced, "active: 2", "active: 1"))
+	w.settle(r, "t")
+	require.Equal(t, []string{"a"}, names(w.claimed("t")), w.ready("t").Message)
 }
 
 // Who has the SIPCluster hears of the pod whatever else is wrong, which may last: it is he who has to
