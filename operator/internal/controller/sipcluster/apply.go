@@ -32,6 +32,7 @@ func (p *pass) apply(ctx context.Context) error {
 			p.forget(s)
 		}
 	}
+	p.anew(planned)
 	if err := p.records.save(ctx, p); err != nil {
 		return err
 	}
@@ -44,6 +45,23 @@ func (p *pass) apply(ctx context.Context) error {
 	}
 	errs = append(errs, p.prune(ctx, planned), p.records.save(ctx, p))
 	return errors.Join(errs...)
+}
+
+// anew notes that what is about to be made, and was there before, will have another UID: an operator that is
+// killed before it knows that one would leave it behind as somebody else's.
+func (p *pass) anew(planned plan.Plan) {
+	for _, service := range p.rendered.Services {
+		steps := planned.Stage(service.Name)
+		if service.Err != nil || slices.ContainsFunc(steps, func(s plan.Step) bool { return s.Err != nil }) {
+			continue // none of them is done
+		}
+		for _, s := range steps {
+			if was, _ := p.records.inventory.Get(s.Key); (s.Action == plan.Create || s.AtOnce()) && was.UID != "" {
+				was.UID = ""
+				p.records.inventory = p.records.inventory.With(was)
+			}
+		}
+	}
 }
 
 func (p *pass) plan(ctx context.Context) (plan.Plan, error) {

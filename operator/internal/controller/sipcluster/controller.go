@@ -40,7 +40,7 @@
 //     BMC login, to who had it before. What remains is the time between that answer and the
 //     write, as everywhere where a lease decides.
 //   - Hosts are claimed for a SIPCluster that the API server has, with the finalizer.
-//   - An object is recorded before it is made, and leaves the record when it is gone. The record
+//   - An object is recorded before it is made, also anew, and leaves the record when it is gone. The record
 //     is sealed: who may write ConfigMaps in the operator's namespace changes by it no address
 //     that services lead to, no image, and nothing of what is removed.
 //   - What carries the SIPCluster's labels counts as made for it where no seal vouches for the

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +16,7 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/sip/services"
 )
 
 // step is one change of a SIPCluster, and what holds when it is carried out.
@@ -122,6 +124,40 @@ func (w *world) killOnce(n int) (lived bool) {
 	lived = alive()
 	w.settle(w.operator(w.own), "t")
 	return lived
+}
+
+// What an operator makes anew, and does not live to record, goes with the SIPCluster.
+func TestWhatWasMadeAnewByAnOperatorThatWasKilledGoes(t *testing.T) {
+	for name, before := range map[string]func(*world, *corev1.ConfigMap){
+		"somebody made it immutable": func(w *world, config *corev1.ConfigMap) {
+			config.Immutable = new(true)
+			require.NoError(w, w.Update(w.Context(), config))
+		},
+		"somebody deleted it": func(w *world, config *corev1.ConfigMap) { require.NoError(w, w.Delete(w.Context(), config)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t)
+			w.hosts("a", "b")
+			for n, made := 1, false; !made; n++ {
+				w.sip("t", balanced)
+				w.settle(w.whole(), "t")
+				config := read[corev1.ConfigMap](w, services.Name("t", services.LoadBalancerWorker, 0)+"-config")
+				was := config.UID
+				before(w, config)
+				w.change("t", replace(balanced, "active: 2", "active: 1"))
+				c, alive := w.killed(n)
+				err := w.pass(w.wholeBy(c), "t")
+				require.True(t, err == nil || errors.Is(err, errKilled), "%v", err)
+				require.False(t, alive(), "it was not killed, and made nothing")
+				made = w.Get(t.Context(), client.ObjectKeyFromObject(config), config) == nil && config.UID != was
+				require.NoError(t, w.Delete(t.Context(), w.get("t")))
+				r := w.whole()
+				w.settle(r, "t")
+				require.Empty(t, told(r, "LeftBehind"), "killed after write %d", n)
+				w.gone("t")
+			}
+		})
+	}
 }
 
 // counting notes each write of an operator.
