@@ -54,7 +54,7 @@ func (o *configureOptions) draft() (*draft, error) {
 	if err != nil {
 		return d, err
 	}
-	read, err := parseSite(o.file, data)
+	read, err := parseSite(o.file, data, d.namespace)
 	if err = fault.Join(err, read.within(d.namespace)); err != nil {
 		return d, err
 	}

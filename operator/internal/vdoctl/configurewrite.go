@@ -314,7 +314,7 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	case fault.ReasonOf(err) == fault.NotFound:
 		return nil, nil
 	case err == nil && len(bytes.TrimSpace(there)) > 0:
-		_, err = parseSite(o.write, there)
+		_, err = parseSite(o.write, there, o.cluster.namespace)
 	}
 	if err != nil {
 		return nil, &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: fmt.Errorf("what is there is not replaced: %w", err),

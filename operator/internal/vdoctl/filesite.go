@@ -57,7 +57,7 @@ func (f *siteFlags) fileSite(a *app) (site, error) {
 	if err != nil {
 		return site{}, err
 	}
-	read, err := parseSite(f.file, data)
+	read, err := parseSite(f.file, data, a.cluster.namespace)
 	if read.config != nil {
 		err = fault.Join(err, preflight.Valid(read.config.Spec.Preflight))
 	}

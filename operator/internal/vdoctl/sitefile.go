@@ -63,7 +63,8 @@ func (o *objects) Get(_ context.Context, key client.ObjectKey, into client.Objec
 // others are passed over: a file may hold all that a site applies. A kind or a field that is not
 // known is an error where Kubernetes or the operator defines it, since a slip would go unseen.
 // What could be read is returned beside errors, so that what is wrong with it is told with them.
-func parseSite(name string, data []byte) (*objects, error) {
+// The namespace is the operator's, for what says none.
+func parseSite(name string, data []byte, namespace string) (*objects, error) {
 	out := &objects{secrets: map[client.ObjectKey]*corev1.Secret{}, maps: map[client.ObjectKey]*corev1.ConfigMap{}, where: map[string]string{}}
 	if found := otherFile(data); found != "" {
 		return out, notASite(name, fault.InvalidInput, "it is "+found+", not a site's configuration")
@@ -73,10 +74,11 @@ func parseSite(name string, data []byte) (*objects, error) {
 		return out, err
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	if err := out.decodeAll(decoder, name, data); err != nil {
-		return out, err
+	err = out.decodeAll(decoder, name, data)
+	if unclear := out.chooseBundle(name, namespace); err == nil {
+		err = unclear
 	}
-	if err := out.chooseBundle(name); err != nil {
+	if err != nil {
 		return out, err
 	}
 	if out.config == nil && len(out.vcenters) == 0 {
@@ -185,11 +187,13 @@ func (o *objects) add(object runtime.Object, doc document) error {
 	return nil
 }
 
-// chooseBundle takes the DriverBundle that the VDOConfig would be installed from.
-func (o *objects) chooseBundle(file string) error {
-	fit := slices.DeleteFunc(slices.Clone(o.bundles), func(b *v1alpha1.DriverBundle) bool {
-		return o.config != nil && (b.Namespace != o.config.Namespace || o.config.Spec.Bundle != nil && o.config.Spec.Bundle.Name != b.Name)
-	})
+// chooseBundle takes the DriverBundle that the VDOConfig would be installed from: of its namespace,
+// since a file may have those of other operators too, which read them in theirs.
+func (o *objects) chooseBundle(file, namespace string) error {
+	fit := o.bundlesIn(o.namespace())
+	if len(fit) != 1 {
+		fit = o.bundlesIn(cmp.Or(o.namespace(), namespace), "")
+	}
 	switch {
 	case len(fit) == 1:
 		o.bundle = fit[0]
@@ -206,6 +210,28 @@ func (o *objects) chooseBundle(file string) error {
 	}
 	return &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: file, Err: fmt.Errorf("it has %d DriverBundles, and does not say which of them counts: %s", len(all), strings.Join(all, "; ")),
 		Hint: "take away all but one, or name it in spec.bundle of the VDOConfig"}
+}
+
+// namespace is that of the configuration; "" where the file does not say it.
+func (o *objects) namespace() string {
+	switch {
+	case o.config != nil:
+		return o.config.Namespace
+	case len(o.vcenters) > 0:
+		return o.vcenters[0].Namespace
+	}
+	return ""
+}
+
+// bundlesIn are the bundles of namespaces; where the VDOConfig names one, that one.
+func (o *objects) bundlesIn(namespaces ...string) (out []*v1alpha1.DriverBundle) {
+	for _, b := range o.bundles {
+		named := o.config == nil || o.config.Spec.Bundle == nil || o.config.Spec.Bundle.Name == b.Name
+		if named && slices.Contains(namespaces, b.Namespace) {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // secret is a Secret of the file; nil where it has none of this name, or there is no file.
@@ -235,14 +261,14 @@ func moveInto[T client.Object](all map[client.ObjectKey]T, namespace string) {
 	}
 }
 
-// own are the operator's resources of the file.
+// own are the operator's resources of the file; a bundle that is not chosen is another operator's.
 func (o *objects) own() []client.Object {
 	var all []client.Object
 	if o.config != nil {
 		all = append(all, o.config)
 	}
-	for _, b := range o.bundles {
-		all = append(all, b)
+	if o.bundle != nil {
+		all = append(all, o.bundle)
 	}
 	return append(all, pointers(o.vcenters)...)
 }

@@ -32,7 +32,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsLine(t *testing.T) {
 		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 4430000000}\n":                      `document 1: line 3: spec.port: expected a whole number of at most 2147483647, got 4430000000`,
 		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 443.5}\n":                           `document 1: line 3: spec.port: expected a whole number, got 443.5`,
 	} {
-		_, err := parseSite("site.yaml", []byte(text))
+		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.ErrorContains(t, err, want, text)
 		require.NotContains(t, err.Error(), "Go ", text)
 		require.NotContains(t, err.Error(), "4711", "a password")
@@ -62,7 +62,7 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		file(named(config, "a"), in(named(secret, "b"), "ns"), in(named(secret, "b"), "ns")): "document 3: line 10: Secret ns/b is there twice: the first is in document 2, line 6",
 		file(named(config, "a"), list):                                                       "document 2: item 2: ConfigMap a is there twice: the first is in document 2, item 1",
 	} {
-		_, err := parseSite("site.yaml", []byte(text))
+		_, err := parseSite("site.yaml", []byte(text), "ns")
 		require.ErrorContains(t, err, want, text)
 		require.Equal(t, fault.InvalidInput, fault.ReasonOf(err))
 	}
@@ -72,12 +72,57 @@ func TestWhatIsInASiteFileTwiceIsRefused(t *testing.T) {
 		file(in(named(config, "a"), "ns"), named(bundle, "b"), strings.ReplaceAll(named(bundle, "c"), "{name: c}", "{name: c, namespace: ns}")),
 		file(names, named(bundle, "c"), in(named(secret, "b"), "ns"), named(secret, "b")),
 	} {
-		read, err := parseSite("site.yaml", []byte(text))
+		read, err := parseSite("site.yaml", []byte(text), "ns")
 		require.NoError(t, err, text)
 		require.Equal(t, "c", read.bundle.Name, text)
 	}
-	read, err := parseSite("site.yaml", []byte(file(names, in(named(secret, "b"), "ns"), named(secret, "b"))))
+	read, err := parseSite("site.yaml", []byte(file(names, in(named(secret, "b"), "ns"), named(secret, "b"))), "ns")
 	require.NoError(t, err)
 	require.ErrorContains(t, read.within("ns"), "Secret b: it is there twice: without a namespace in document 3, line 11, and with ns in document 2, line 7")
 	require.NoError(t, read.within("other"))
+}
+
+// A file of a site has the bundles of other operators beside, in the namespaces where these read them.
+func TestASiteFileMayHaveBundlesOfOtherOperators(t *testing.T) {
+	const (
+		of      = "apiVersion: vdo.vmware.com/v1alpha1\n"
+		vcenter = of + "kind: VsphereCloudConfig\nmetadata: {name: vc}\nspec: {vcIp: vc, datacenters: [/a]}\n"
+		config  = of + "kind: VDOConfig\nmetadata: {name: vdo}\n"
+		drivers = of + "kind: DriverBundle\nmetadata: {name: drivers}\nspec: {reference: \"mirror.site/vdo:1\"}\n"
+		other   = of + "kind: DriverBundle\nmetadata: {name: services, namespace: vmware-system-sip}\nspec: {reference: \"mirror.site/sip:1\"}\n"
+	)
+	in := func(doc string) string {
+		return strings.Replace(doc, "}\n", ", namespace: vmware-system-vdo}\n", 1)
+	}
+	names := config + "spec: {bundle: {name: drivers}}\n"
+	for _, docs := range [][]string{
+		{in(config), in(drivers), other},
+		{in(config), drivers, other},
+		{config, in(drivers), other},
+		{config, drivers, other},
+		{names, in(drivers), other},
+		{names, in(drivers), strings.Replace(other, "services", "drivers", 1)},
+		{vcenter, in(drivers), other},
+		{vcenter, drivers, other},
+		{in(vcenter), in(drivers), other},
+	} {
+		text := strings.Join(docs, "---\n")
+		read, err := parseSite("site.yaml", []byte(text), "vmware-system-vdo")
+		require.NoError(t, err, text)
+		require.NoError(t, read.within("vmware-system-vdo"), text)
+		read.moveTo("vmware-system-vdo")
+		require.Equal(t, "DriverBundle vmware-system-vdo/drivers", describeObject(read.bundle), text)
+		require.Len(t, read.bundles, 2)
+		require.Equal(t, "vmware-system-sip", read.bundles[1].Namespace)
+	}
+	for want, docs := range map[string][]string{
+		"it has 2 DriverBundles, and does not say which of them counts": {config, in(drivers), strings.Replace(in(drivers), "drivers", "more", 1), "# none\n"},
+		"DriverBundle vmware-system-sip/services in document 2":         {config, other, strings.Replace(other, "services", "more", 1)},
+	} {
+		_, err := parseSite("site.yaml", []byte(strings.Join(docs, "---\n")), "vmware-system-vdo")
+		require.ErrorContains(t, err, want)
+	}
+	read, err := parseSite("site.yaml", []byte(config+"---\n"+other), "vmware-system-vdo")
+	require.NoError(t, err)
+	require.ErrorContains(t, read.within("vmware-system-vdo"), "it is of namespace vmware-system-sip", "alone, it is a slip")
 }
