@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,13 @@ With --from-file it begins with a file, of which all is written that its vCenter
 their Secrets and ConfigMaps, the DriverBundle and the VDOConfig.
 
 With --write the resources are written to a file, for GitOps, and nothing to the cluster. A
-file that is there is replaced where it is a site's configuration.
+file that is there is begun with (unless --from-file names another one), and replaced with
+consent; comments in it are lost. It is not replaced where it is no site's configuration, or
+has what would be lost: Secrets, and resources that no vCenter or bundle of it needs.
 The password is not in it. It belongs into a Secret, whose name is told.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
+  vdoctl configure --vcenter east --write site.yaml
   vdoctl configure --vcenter west --write site.yaml
   vdoctl configure --from-file site.yaml --upgrade Manual --dry-run`,
 		Args: flags.Exactly(),
@@ -88,8 +92,12 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if o.write != "" && o.dryRun {
 		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
 	}
-	if _, err := o.replaces(); err != nil {
+	there, err := o.replaces()
+	if err != nil {
 		return err // before anything is asked
+	}
+	if o.file == "" && len(bytes.TrimSpace(there)) > 0 {
+		o.file = o.write // what was asked for before is in it alone
 	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}

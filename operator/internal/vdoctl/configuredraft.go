@@ -136,11 +136,11 @@ func (d *draft) readCluster(ctx context.Context, c client.Client) error {
 // beginWith takes copies of the resources that are there, of kinds that the file has none of.
 func (d *draft) beginWith(r resources) {
 	if d.config == nil && len(r.configs) > 0 {
-		d.config = r.configs[0].DeepCopy()
+		d.config = bare(r.configs[0].DeepCopy())
 	}
 	if len(d.vcenters) == 0 {
 		for i := range r.vcenters {
-			d.vcenters = append(d.vcenters, *r.vcenters[i].DeepCopy())
+			d.vcenters = append(d.vcenters, *bare(r.vcenters[i].DeepCopy()))
 		}
 	}
 	for i := range r.bundles {
@@ -148,10 +148,18 @@ func (d *draft) beginWith(r resources) {
 			return
 		}
 		if d.config == nil || d.config.Spec.Bundle == nil || d.config.Spec.Bundle.Name == r.bundles[i].Name {
-			d.bundle = r.bundles[i].DeepCopy()
+			d.bundle = bare(r.bundles[i].DeepCopy())
 			return
 		}
 	}
+}
+
+// bare is a copy of what is in the cluster without labels and annotations, which stay there: others
+// have set them there, and they belong in no file.
+func bare[T client.Object](x T) T {
+	x.SetLabels(nil)
+	x.SetAnnotations(nil)
+	return x
 }
 
 func (d *draft) meta(name string) metav1.ObjectMeta {

@@ -4,13 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -257,100 +251,4 @@ func merged[V any](old, asked map[string]V) map[string]V {
 	}
 	maps.Copy(out, asked)
 	return out
-}
-
-// writeFile writes the resources as YAML, the Secret apart. In the place of another file it does
-// with consent alone.
-func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
-	var out bytes.Buffer
-	for _, x := range d.objects() {
-		if _, ok := x.(*corev1.Secret); ok {
-			continue
-		}
-		doc := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": kindOf(x), "metadata": map[string]any{"name": x.GetName(), "namespace": d.namespace}}
-		if kindOf(x) == "ConfigMap" {
-			doc["apiVersion"] = "v1"
-		}
-		for k, v := range specOf(x).(map[string]any) { //nolint:forcetypeassert // of objects like these
-			doc[k] = v
-		}
-		data, err := yaml.Marshal(doc)
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(&out, "---\n%s", data) // a buffer takes all
-	}
-	secret := fmt.Sprintf("The account goes to the Secret %s, of type %s with the keys username and password: it is not in the file.\n", d.vcenter.Spec.Credentials, corev1.SecretTypeBasicAuth)
-	if _, err := io.WriteString(o.err, secret); err != nil {
-		return err
-	}
-	if o.write == "-" {
-		_, err := o.out.Write(out.Bytes())
-		return err
-	}
-	there, err := o.replaces()
-	if err != nil {
-		return err
-	}
-	if there != nil && !bytes.Equal(there, out.Bytes()) {
-		if !o.yes && !o.interactive() {
-			return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: errors.New("it is there, and says something else"), Hint: "say --yes to replace it, or name another file"}
-		}
-		if err := o.consent(ctx, o.consentFlags, "The file "+o.write+" is there, and says something else. Replace it?"); err != nil {
-			return err
-		}
-	}
-	return writeWhole(o.write, out.Bytes())
-}
-
-// replaces is the file that --write would replace; nil where there is none. One that cannot be read,
-// or is no site's configuration, such as a key or a bundle, is replaced with nobody's consent.
-func (o *configureOptions) replaces() ([]byte, error) {
-	if o.write == "" || o.write == "-" {
-		return nil, nil
-	}
-	there, err := o.read("--write", o.write)
-	switch {
-	case fault.ReasonOf(err) == fault.NotFound:
-		return nil, nil
-	case err == nil && len(bytes.TrimSpace(there)) > 0:
-		_, err = parseSite(o.write, there, o.cluster.namespace)
-	}
-	if err != nil {
-		return nil, &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: fmt.Errorf("what is there is not replaced: %w", err),
-			Hint: "name another file, or move this one away"}
-	}
-	return there, nil
-}
-
-// writeWhole writes a file beside its name, and names it once it is whole.
-func writeWhole(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".vdoctl-*")
-	if err == nil {
-		_, err = f.Write(data)
-		err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), name)
-		}
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}
-	if err != nil {
-		return notWritten(name, err)
-	}
-	return nil
-}
-
-// notWritten is why a file is not, without the name of the file beside it that was tried.
-func notWritten(name string, err error) error {
-	f := &fault.Error{Reason: fault.Storage, Op: "write", Subject: name, Err: err, Hint: "name a file in a folder that can be written to and has space"}
-	var of *fs.PathError
-	if errors.As(err, &of) {
-		f.Err = of.Err
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		f.Err = fmt.Errorf("there is no folder %s", filepath.Dir(name))
-	}
-	return f
 }

@@ -1,0 +1,175 @@
+package vdoctl_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// byAuthority are the flags that answer all questions about a vCenter that is not tried, whose
+// certificate is checked by its authority.
+func byAuthority(t *testing.T, v *vcsim.VCenter, more ...string) []string {
+	t.Helper()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(ca, v.CA, 0o600))
+	all := answersFor(t, v, vcsim.Admin.Password)
+	i := slices.Index(all, "--thumbprint")
+	return append(slices.Replace(all, i, i+2, "--vcenter-ca-file", ca), append([]string{"--no-check"}, more...)...)
+}
+
+// resources are what a file has, by kind and name.
+func resources(t *testing.T, file string) map[string]map[string]any {
+	t.Helper()
+	out := map[string]map[string]any{}
+	for doc := range strings.SplitSeq("\n"+readFile(t, file), "\n---\n") {
+		var x map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(doc), &x), doc)
+		if x != nil {
+			out[x["kind"].(string)+" "+x["metadata"].(map[string]any)["name"].(string)] = x
+		}
+	}
+	return out
+}
+
+// as reads a resource of a file into its type.
+func as[T any](t *testing.T, x map[string]any) (out T) {
+	t.Helper()
+	require.NotNil(t, x)
+	data, err := json.Marshal(x)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &out))
+	return out
+}
+
+// The help says: run it once for each vCenter, with --write site.yaml. All of them are in the file
+// then, without a cluster too, and what a person has put into it besides.
+func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
+	t.Parallel()
+	east, west := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	home := append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=")
+	ok := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "vdoctl", append(args, "--write", file)...)
+		cmd.Env = home
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	toWest := byAuthority(t, west, "--vcenter", "west")
+	ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")...)
+	ok(append(toWest, "--yes")...)
+	whole := func() {
+		t.Helper()
+		in := resources(t, file)
+		require.Len(t, in, 6, in)
+		require.Equal(t, int32(east.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.Port)
+		require.Equal(t, int32(west.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig west"]).Spec.Port)
+		require.Equal(t, string(east.CA), as[corev1.ConfigMap](t, in["ConfigMap east-ca"]).Data["ca.crt"])
+		require.Equal(t, string(west.CA), as[corev1.ConfigMap](t, in["ConfigMap west-ca"]).Data["ca.crt"])
+		require.Equal(t, "registry.site/vdo/drivers:1", as[v1alpha1.DriverBundle](t, in["DriverBundle drivers"]).Spec.Reference)
+		spec := as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec
+		require.Equal(t, []string{"east", "west"}, spec.CloudProvider.VsphereCloudConfigs)
+		require.Equal(t, []string{"west"}, spec.StorageProvider.VsphereCloudConfigs)
+		require.Equal(t, "east", spec.StorageProvider.VsphereCloudConfig)
+	}
+	whole()
+	ok(toWest...) // it says the same: nothing to consent to
+
+	text := readFile(t, file)
+	text = regexp.MustCompile(`(kind: ConfigMap\nmetadata:\n  name: west-ca)`).ReplaceAllString(text, "immutable: true\nbinaryData: {der: YQ==}\n$1\n  annotations: {a: "+strings.Repeat("b", 200)+"}")
+	text = regexp.MustCompile(`(kind: VDOConfig\nmetadata:\n)`).ReplaceAllString(text, "$1  labels: {app: vdo}\n")
+	text = regexp.MustCompile(`(storageProvider:\n)`).ReplaceAllString(text, "$1    webhook: true\n")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	ok("configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--upgrade", "Manual", "--yes")
+	whole()
+	in := resources(t, file)
+	config := as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"])
+	require.Equal(t, v1alpha1.UpgradeManual, config.Spec.Upgrade)
+	require.True(t, config.Spec.StorageProvider.Webhook)
+	require.Equal(t, map[string]string{"app": "vdo"}, config.Labels)
+	ca := as[corev1.ConfigMap](t, in["ConfigMap west-ca"])
+	require.Equal(t, strings.Repeat("b", 200), ca.Annotations["a"])
+	require.Equal(t, []byte("a"), ca.BinaryData["der"])
+	require.True(t, *ca.Immutable)
+}
+
+// Where the cluster has vCenters, a new file has them too, with the CAs that were made for them.
+func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, west := vcenters(t)
+	s.ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--yes")...)
+	of := s.vcenter("east")
+	of.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "canary"}
+	require.NoError(t, s.k.Update(t.Context(), of))
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "--write", file)...)
+	in := resources(t, file)
+	require.Len(t, in, 6, in)
+	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
+	require.Equal(t, string(east.CA), as[corev1.ConfigMap](t, in["ConfigMap east-ca"]).Data["ca.crt"])
+	require.Equal(t, []string{"east", "west"}, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.CloudProvider.VsphereCloudConfigs)
+	text := readFile(t, file)
+	for _, ofServer := range []string{"status", "uid", "resourceVersion", "canary"} {
+		require.NotContains(t, text, ofServer)
+	}
+	require.Contains(t, s.ok("configure", "--from-file", file, "--vcenter", "east", "--no-check", "--dry-run"), "VsphereCloudConfig "+s.ns+"/west (new)")
+}
+
+// What configure does not write would be deleted from a site that applies the file, and deletes
+// what is no longer in it.
+func TestConfigureDoesNotReplaceAFileThatHasMore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	dir := t.TempDir()
+	file, other := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "other.yaml")
+	all := byAuthority(t, east, "--vcenter", "east")
+	s.ok(append(all, "--write", file)...)
+	text := readFile(t, file)
+	require.NoError(t, os.WriteFile(other, []byte(text), 0o600))
+	for more, names := range map[string]string{
+		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: vdo-registry}\ntype: Opaque\nstringData: {a: canary}\n":                                                                                   "Secret vdo-registry",
+		"---\napiVersion: v1\nkind: Secret\nmetadata: {name: east-account, namespace: NS}\ntype: kubernetes.io/basic-auth\nstringData: {username: a@b, password: canary}\n":                            "Secret NS/east-account",
+		"---\napiVersion: example.com/v1\nkind: Thing\nmetadata: {name: one}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine, namespace: NS}\n":                                           "Thing one, ConfigMap NS/mine",
+		"---\napiVersion: vdo.vmware.com/v1alpha1\nkind: DriverBundle\nmetadata: {name: services, namespace: vmware-system-sip}\nspec: {reference: registry.site/sip:1}\n":                             "DriverBundle vmware-system-sip/services",
+		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: NS}}\n":                 "ConfigMap b, ConfigMap NS/c",
+		"---\r\napiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: one}\r\n---\r\napiVersion: v1\r\nkind: ConfigMap\r\nmetadata: {name: two}\r\n":                                                   "ConfigMap one, ConfigMap two",
+		"---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: north}\nspec: {vcIp: vc, credentials: north-account, ca: {configMap: east-ca}, datacenters: [/other]}\n": "VsphereCloudConfig north",
+	} {
+		more, names := strings.ReplaceAll(more, "NS", s.ns), strings.ReplaceAll(names, "NS", s.ns)
+		require.NoError(t, os.WriteFile(file, []byte(text+more), 0o600))
+		args := [][]string{{}, {"--from-file", other}}
+		if strings.HasPrefix(names, "VsphereCloudConfig") {
+			args = args[1:] // the first keeps it
+		}
+		for _, from := range args {
+			out, code := s.run(append(append(all[:len(all):len(all)], "--upgrade", "Manual", "--write", file, "--yes"), from...)...)
+			require.Equal(t, 8, code, out)
+			require.Contains(t, out, "write "+file+": what configure does not write would be lost: "+names+"\n")
+			require.Contains(t, out, "hint: put that into a file of its own; or write to another file")
+			require.NotContains(t, out, "canary")
+			require.Equal(t, text+more, readFile(t, file))
+		}
+	}
+	text = strings.Replace(text, "  name: east\n", "  name: east\n  labels: {app: vdo, site: one}\n  finalizers: [a.b/c]\n", 1)
+	text = strings.Replace(text, "data:\n", "data:\n  further: a\n", 1)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	out, code := s.run(append(all[:len(all):len(all)], "--write", file, "--from-file", other, "--yes")...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "would be lost: data.further of ConfigMap "+s.ns+"/east-ca, metadata.finalizers and metadata.labels.app and metadata.labels.site of VsphereCloudConfig "+s.ns+"/east\n")
+	require.Equal(t, text, readFile(t, file))
+}
