@@ -90,7 +90,7 @@ func lostParts(old, now map[string]any) (lost []string) {
 	for _, path := range notLost {
 		unstructured.RemoveNestedField(old, strings.Split(path, ".")...)
 	}
-	was, is := map[string]string{}, map[string]string{}
+	was, is := map[string]leaf{}, map[string]leaf{}
 	flatten("", old, was)
 	flatten("", now, is)
 	for _, path := range slices.Sorted(maps.Keys(was)) {

@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -92,22 +93,27 @@ func changedSecret(old client.Object, s *corev1.Secret) (out []changedField) {
 
 // changedFields are the fields in which an object differs from what it was, if it was.
 func changedFields(old, x client.Object) (out []changedField) {
-	was, is := map[string]string{}, map[string]string{}
+	was, is := map[string]leaf{}, map[string]leaf{}
 	if old != nil {
 		flatten("", specOf(old), was)
 	}
 	flatten("", specOf(x), is)
 	for _, path := range union(was, is) {
-		if was[path] != is[path] {
-			out = append(out, changedField{path, was[path], is[path]})
+		from, to := was[path], is[path]
+		if from == to {
+			continue
 		}
+		if from.shown == to.shown { // they differ in what is not shown
+			from.shown, to.shown = digestOf([]byte(from.whole)), digestOf([]byte(to.whole))
+		}
+		out = append(out, changedField{path, from.shown, to.shown})
 	}
 	return out
 }
 
-func union(a, b map[string]string) []string {
+func union(a, b map[string]leaf) []string {
 	var out []string
-	for _, m := range []map[string]string{a, b} {
+	for _, m := range []map[string]leaf{a, b} {
 		for k := range m {
 			if !slices.Contains(out, k) {
 				out = append(out, k)
@@ -133,8 +139,11 @@ func specOf(x client.Object) any {
 // maxValue is what is shown of a value: a thumbprint, not a certificate.
 const maxValue = 100
 
+// leaf is a value of a document.
+type leaf struct{ whole, shown string }
+
 // flatten notes each leaf of a document by its path.
-func flatten(path string, node any, into map[string]string) {
+func flatten(path string, node any, into map[string]leaf) {
 	switch node := node.(type) {
 	case map[string]any:
 		for k, v := range node {
@@ -142,11 +151,17 @@ func flatten(path string, node any, into map[string]string) {
 		}
 	case []any:
 		data, _ := json.Marshal(node) //nolint:errchkjson // what was a document is one
-		into[path] = string(data)
+		into[path] = leaf{string(data), string(data)}
 	case nil:
 	default:
-		into[path] = cut(fmt.Sprint(node), maxValue)
+		whole := fmt.Sprint(node)
+		into[path] = leaf{whole, cut(whole, maxValue)}
 	}
+}
+
+// digestOf stands for a value that is not shown.
+func digestOf(value []byte) string {
+	return fmt.Sprintf("%d bytes, sha256:%x", len(value), sha256.Sum256(value))
 }
 
 // apply writes what is new or differs; with check the API server only checks it, and all that it
@@ -228,13 +243,18 @@ func changedMeanwhile(name string, err error) error {
 }
 
 // copyAsked puts what was asked for into the object as it was read. Of Secrets and ConfigMaps
-// these are single keys.
+// these are single keys, but for the one with the keys that are trusted: one that the file does not
+// have, or a policy in the place of keys, would count on.
 func copyAsked(from, into client.Object) {
 	switch from := from.(type) {
 	case *corev1.Secret:
 		into.(*corev1.Secret).Data = merged(into.(*corev1.Secret).Data, from.Data) //nolint:forcetypeassert // both are
 	case *corev1.ConfigMap:
-		into.(*corev1.ConfigMap).Data = merged(into.(*corev1.ConfigMap).Data, from.Data) //nolint:forcetypeassert // both are
+		old := into.(*corev1.ConfigMap) //nolint:forcetypeassert,errcheck // both are
+		if from.Name == v1alpha1.DefaultTrustName {
+			old.Data = nil
+		}
+		old.Data = merged(old.Data, from.Data)
 	case *v1alpha1.DriverBundle:
 		into.(*v1alpha1.DriverBundle).Spec = from.Spec //nolint:forcetypeassert // both are
 	case *v1alpha1.VsphereCloudConfig:
