@@ -63,3 +63,47 @@ func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 	require.True(t, s.there(ca))
 	require.Equal(t, map[string]string{"ca.crt": "c", "theirs": "d"}, ca.Data)
 }
+
+// The operator reads binaryData too, as `kubectl create configmap --from-file` makes it.
+func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	all := byAuthority(t, east, "--vcenter", "east")
+	s.ok(append(all, "--write", file)...)
+	s.ok(append(all, "--yes")...)
+	site := readFile(t, file)
+	says := func(name, data string) string {
+		t.Helper()
+		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\n" + data + "\n"
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		out := s.ok("configure", "--from-file", file, "--no-check", "--yes")
+		require.Contains(t, s.ok("configure", "--from-file", file, "--no-check", "--yes"), "all is as asked already", text)
+		return out
+	}
+	has := func(name string) *corev1.ConfigMap {
+		t.Helper()
+		out := &corev1.ConfigMap{ObjectMeta: s.meta(name)}
+		require.True(t, s.there(out))
+		return out
+	}
+	out := says("vdo-registry-ca", "binaryData: {ca.crt: AAECbmV3}")
+	require.Contains(t, out, "ConfigMap "+s.ns+"/vdo-registry-ca (new)\n  binaryData.ca.crt: 6 bytes, sha256:")
+	require.NotContains(t, out, "AAEC")
+	require.Equal(t, []byte("\x00\x01\x02new"), has("vdo-registry-ca").BinaryData["ca.crt"])
+	out = says("vdo-registry-ca", "data: {ca.crt: text}")
+	require.Contains(t, out, "data.ca.crt: text")
+	require.Empty(t, has("vdo-registry-ca").BinaryData, "a key is in one of both")
+	out = says("vdo-registry-ca", "binaryData: {ca.crt: AAEC, theirs: AA==}")
+	require.Contains(t, out, "data.ca.crt: text -> none")
+	says("vdo-registry-ca", "binaryData: {ca.crt: AAED}")
+	require.Empty(t, has("vdo-registry-ca").Data)
+	require.Equal(t, map[string][]byte{"ca.crt": {0, 1, 3}, "theirs": {0}}, has("vdo-registry-ca").BinaryData)
+
+	says("vdo-trust", "binaryData: {old.pub: AAEC}")
+	out = says("vdo-trust", "data: {new.pub: key}")
+	require.Contains(t, out, "binaryData.old.pub: 3 bytes, sha256:")
+	require.Empty(t, has("vdo-trust").BinaryData)
+	require.Equal(t, map[string]string{"new.pub": "key"}, has("vdo-trust").Data)
+}

@@ -124,7 +124,7 @@ func union(a, b map[string]leaf) []string {
 	return out
 }
 
-// specOf is what of an object a person writes.
+// specOf is what of an object a person writes, with digests of what is no text.
 func specOf(x client.Object) any {
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(x)
 	if err != nil {
@@ -133,7 +133,13 @@ func specOf(x client.Object) any {
 	if spec, ok := u["spec"]; ok {
 		return map[string]any{"spec": spec}
 	}
-	return map[string]any{"data": u["data"]}
+	shown := map[string]any{}
+	if m, ok := x.(*corev1.ConfigMap); ok {
+		for key, value := range m.BinaryData {
+			shown[key] = digestOf(value)
+		}
+	}
+	return map[string]any{"data": u["data"], "binaryData": shown}
 }
 
 // maxValue is what is shown of a value: a thumbprint, not a certificate.
@@ -252,9 +258,15 @@ func copyAsked(from, into client.Object) {
 	case *corev1.ConfigMap:
 		old := into.(*corev1.ConfigMap) //nolint:forcetypeassert,errcheck // both are
 		if from.Name == v1alpha1.DefaultTrustName {
-			old.Data = nil
+			old.Data, old.BinaryData = nil, nil
 		}
-		old.Data = merged(old.Data, from.Data)
+		for key := range from.BinaryData { // a key is in one of them
+			delete(old.Data, key)
+		}
+		for key := range from.Data {
+			delete(old.BinaryData, key)
+		}
+		old.Data, old.BinaryData = merged(old.Data, from.Data), merged(old.BinaryData, from.BinaryData)
 	case *v1alpha1.DriverBundle:
 		into.(*v1alpha1.DriverBundle).Spec = from.Spec //nolint:forcetypeassert // both are
 	case *v1alpha1.VsphereCloudConfig:
