@@ -3,6 +3,7 @@ package vdoconfig
 import (
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,11 +28,16 @@ func because(reason fault.Reason) error {
 	return &fault.Error{Reason: reason, Err: errors.New("why")}
 }
 
+// carried is the project's own matrix: reading it takes longer than what is tested of a site.
+var carried = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse("default", matrix.Default()) })
+
 // holding is a bundle with releases, as it was opened.
 func holding(t *testing.T, digest, releases string) *opened {
 	t.Helper()
-	doc, err := matrix.Parse("default", matrix.Default())
+	read, err := carried()
 	require.NoError(t, err)
+	doc := *read
+	doc.Releases = slices.Clone(doc.Releases) // some tests change them
 	lock := &bundle.Lock{}
 	for _, text := range split(releases) {
 		id, err := matrix.ParseReleaseID(text)
@@ -40,7 +46,7 @@ func holding(t *testing.T, digest, releases string) *opened {
 	}
 	source := &v1alpha1.DriverBundle{}
 	source.Status.Repository, source.Status.Digest = "mirror.site/vdo", digest
-	return &opened{source: source, contents: &bundle.Contents{Lock: lock}, matrix: doc}
+	return &opened{source: source, contents: &bundle.Contents{Lock: lock}, matrix: &doc}
 }
 
 // withCSI is a site where csi@3.5.1 runs, with a bundle that does not hold it.
