@@ -37,6 +37,8 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 			c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
 			c.UnsureOfNodes = g.unsureOfNodes(c.CloudConfig)
 		}
+		// A pass that was about to make it again and was killed has written the records first.
+		c.UnsureOfNodes = c.UnsureOfNodes || memory.KeepsNodes && len(c.CloudConfig) == 0
 	}
 	if g.spec.StorageProvider == nil || memory.StorageProvider != nil {
 		return nil

@@ -110,12 +110,18 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 			l.Wanted += int64(w.Desired)
 		}
 	}
-	if p.behind(cur) {
-		l.Complete, l.Elsewhere = false, true
-	}
 	l.Canary = p.canaryLook()
 	l.Complete = l.Complete && l.Canary == nil
 	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
+	if p.behind(cur) {
+		var before []string
+		if cur.Gate != nil {
+			before = cur.Gate.Before
+		}
+		l.Complete = false
+		// To wait for it is no fault of what is rolled out already; what falls over of that is.
+		l.Elsewhere = l.Elsewhere || len(l.New(before)) == 0
+	}
 	return l
 }
 

@@ -152,5 +152,12 @@ func TestARevisionIsNotCompleteWhileADriverOfItIsHeld(t *testing.T) {
 		look := p.lookAt(revision.Record{Revision: c.of})
 		require.Equal(t, c.behind, !look.Complete, name)
 		require.Equal(t, c.behind, look.Elsewhere, name)
+
+		crash := "csi/" + string(fault.Unreachable)
+		p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Findings: []assess.Finding{{Driver: matrix.CSI, Reason: fault.Unreachable}}}
+		look = p.lookAt(revision.Record{Revision: c.of})
+		require.False(t, look.Elsewhere, "%s, and what is rolled out falls over", name)
+		look = p.lookAt(revision.Record{Revision: c.of, Gate: &revision.Gate{Before: []string{crash}}})
+		require.Equal(t, c.behind, look.Elsewhere, "%s, and fell over before", name)
 	}
 }

@@ -1,6 +1,7 @@
 package vdoconfig_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +102,34 @@ func TestNodesAreKeptWhereTheCloudProviderIsMadeAgainLater(t *testing.T) {
 		require.NotZero(t, c.inventory(v).Len(), "the storage driver is taken over")
 		c.checked(get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one"), metav1.ConditionTrue, "Succeeded", "")
 	})
+}
+
+// Nor does it where the operator is killed while it makes it again: what it is about to make is
+// recorded first, and it gets its configuration all the same.
+func TestACloudProviderIsMadeAgainThoughTheOperatorIsKilled(t *testing.T) {
+	w, v := installed(t)
+	w.spoilt = true // it is told otherwise after
+	c := &cloud{world: w, v: v}
+	for life := 1; life < 7; life++ {
+		c.dropRecords(v)
+		c.deleted(&appsv1.DaemonSet{}, "kube-system", ccm)
+		c.deleted(&corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+		last := c.writes + life
+		c.fail = func(n int) error {
+			if n > last {
+				return errors.New("connection reset by peer")
+			}
+			return nil
+		}
+		c.look(v)
+		c.fail = nil
+		c.restart()
+		c.until("made again", func() bool {
+			c.look(v)
+			return !gone(w, &appsv1.DaemonSet{}, "kube-system", ccm) && !gone(w, &corev1.ConfigMap{}, "kube-system", "vsphere-cloud-config")
+		})
+		require.True(t, c.skips(), "killed after %d writes", life)
+	}
 }
 
 // The cloud provider deletes no Nodes until that is accepted, whatever becomes of the records,
