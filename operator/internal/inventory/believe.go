@@ -108,13 +108,14 @@ type reading struct {
 	err    error // it cannot be read
 	sealed bool
 	later  bool // what the seal is of cannot be read
+	taken  bool // what is under TakenKey is what was sealed
 	serial int64
 	epoch  Epoch
 }
 
 func (b *believer) read(c Copy) {
 	by := unseal(c.Data, b.proof)
-	r := reading{name: c.Name, serial: by.Serial, epoch: Epoch{ID: by.Epoch, After: by.After}}
+	r := reading{name: c.Name, serial: by.Serial, epoch: Epoch{ID: by.Epoch, After: by.After}, taken: by.taken}
 	earlier := by.Bound == "" && b.proof.anchored() && b.proof.Anchor.Epoch == ""
 	if r.sealed = by.whole || (by.good && earlier); earlier {
 		r.epoch = Epoch{}
@@ -124,7 +125,7 @@ func (b *believer) read(c Copy) {
 		if r.later = r.sealed && r.err != nil; r.err == nil {
 			r.inv, r.err = r.inv.marked(c.Name, c.Data[MarksKey])
 		}
-		if r.err == nil && r.sealed && by.taken {
+		if r.err == nil && r.sealed && r.taken {
 			r.inv.memory.Taken = c.Data[TakenKey]
 		}
 	} else {
@@ -151,12 +152,15 @@ func (b *believer) anew(r reading) bool {
 	return b.proof.Anchor.Epoch != "" && r.epoch.After == b.proof.Anchor.Epoch
 }
 
-// newer tells whether a copy was written after another one.
+// newer tells whether a copy was written after another one, or with it, and has more of it left.
 func (b *believer) newer(r, than reading) bool {
 	if anew := b.anew(r); anew != b.anew(than) {
 		return anew
 	}
-	return r.serial > than.serial
+	if r.serial != than.serial {
+		return r.serial > than.serial
+	}
+	return r.taken && !than.taken
 }
 
 // best is the newest copy whose seal is good enough, nil where none is.

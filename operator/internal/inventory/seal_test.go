@@ -270,9 +270,13 @@ func TestWhatIsTakenUpIsBesideTheRecord(t *testing.T) {
 		require.Equal(t, c.want, got.Memory().Taken, name)
 		require.Equal(t, 1, got.Len(), name)
 	}
-	got, err := inventory.Believe(kept(sealed(taken, key, 4), with(sealed(taken, key, 4), inventory.TakenKey, "1", "2")), anchored(4))
-	require.NoError(t, err)
-	require.False(t, got.Whole, "it is written again")
+	whole, spoilt := sealed(taken, key, 4), with(sealed(taken, key, 4), inventory.TakenKey, "1", "2")
+	for _, copies := range [][]inventory.Copy{kept(whole, spoilt), kept(spoilt, whole), kept(without(sealed(taken, key, 4), inventory.TakenKey), whole)} {
+		got, err := inventory.Believe(copies, anchored(4))
+		require.NoError(t, err)
+		require.False(t, got.Whole, "it is written again")
+		require.Equal(t, "u/1", got.Memory().Taken)
+	}
 }
 
 // Of epochs the later one counts, whatever the number.
