@@ -366,7 +366,7 @@ func (d *draft) takeCertificate(a *answers) {
 		v.Thumbprint, v.Insecure = "", false
 		if a.caFile != keptCA {
 			v.CA = &v1alpha1.KeyReference{ConfigMap: a.vcenter + "-ca"}
-			d.caMap = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: a.vcenter + "-ca"}, Data: map[string]string{v1alpha1.DefaultCAKey: string(d.ca)}}
+			d.caMap = d.authority(a.vcenter + "-ca")
 		}
 	default:
 		v.Thumbprint, v.CA = "", nil

@@ -42,7 +42,7 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 		return err
 	}
 	if there != nil && !bytes.Equal(there, out) {
-		if err := o.keeps(there, out); err != nil {
+		if err := o.keeps(d, there, out); err != nil {
 			return err
 		}
 		if !o.yes && !o.interactive() {

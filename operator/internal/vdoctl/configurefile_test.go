@@ -12,6 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -172,4 +175,82 @@ func TestConfigureDoesNotReplaceAFileThatHasMore(t *testing.T) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "would be lost: data.further of ConfigMap "+s.ns+"/east-ca, metadata.finalizers and metadata.labels.app and metadata.labels.site of VsphereCloudConfig "+s.ns+"/east\n")
 	require.Equal(t, text, readFile(t, file))
+}
+
+// What configure itself made, and what others put on it, does not keep it from running again.
+func TestConfigureRunsAgainOnItsFile(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, west := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	byCA := byAuthority(t, east, "--vcenter", "east", "--write", file, "--yes")
+	byThumbprint := append(answersFor(t, east, vcsim.Admin.Password), "--vcenter", "east", "--no-check", "--write", file, "--yes")
+	s.ok(byCA...)
+	text := readFile(t, file)
+	write := func(text string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	first, rest, ok := strings.Cut(text, "---\napiVersion: vdo")
+	require.True(t, ok)
+	last := "---\napiVersion: vdo" + rest + first
+	for name, again := range map[string]struct {
+		text string
+		args []string
+	}{
+		"by its thumbprint": {text, byThumbprint}, "by public authorities": {text, []string{"configure", "--vcenter", "east", "--certificate", "system", "--username", vcsim.Admin.Username, "--no-check", "--write", file, "--yes"}},
+		"the ConfigMap comes last": {last, byThumbprint},
+	} {
+		write(again.text)
+		s.ok(again.args...)
+		in := resources(t, file)
+		require.Len(t, in, 3, "%s: %v", name, in)
+		require.Nil(t, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.CA, name)
+	}
+
+	// Labels, annotations and keys stay. With a key of somebody's, it is no more configure's own.
+	more := strings.Replace(text, "data:\n", "immutable: true\nbinaryData: {der: YQ==}\ndata:\n  further: a\n", 1)
+	more = strings.Replace(more, "  name: east-ca\n", "  name: east-ca\n  labels: {app: vdo}\n  annotations: {a: b}\n", 1)
+	write(more)
+	s.ok(byCA...)
+	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
+	ca := as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"])
+	require.Equal(t, map[string]string{"ca.crt": string(west.CA), "further": "a"}, ca.Data)
+	require.Equal(t, []byte("a"), ca.BinaryData["der"])
+	require.Equal(t, map[string]string{"app": "vdo"}, ca.Labels)
+	require.Equal(t, map[string]string{"a": "b"}, ca.Annotations)
+	require.True(t, *ca.Immutable)
+	out, code := s.run(byThumbprint...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "would be lost: ConfigMap "+s.ns+"/east-ca\n")
+}
+
+// An export of the cluster has what the operator and the API server put on resources.
+func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, _ := vcenters(t)
+	s.ok(byAuthority(t, east, "--vcenter", "east", "--yes")...)
+	config, bundle, vcenter := s.config(), s.bundle(), s.vcenter("east")
+	ca := &corev1.ConfigMap{ObjectMeta: s.meta("east-ca")}
+	require.True(t, s.there(ca))
+	config.Finalizers = []string{"vdo.vmware.com/drivers"}
+	bundle.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "compat", UID: "a"}}
+	var items []client.Object
+	for _, x := range []client.Object{config, bundle, vcenter, ca} {
+		require.NotEmpty(t, x.GetUID())
+		gvk, err := apiutil.GVKForObject(x, s.k.Scheme())
+		require.NoError(t, err)
+		x.GetObjectKind().SetGroupVersionKind(gvk)
+		items = append(items, x)
+	}
+	data, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	s.ok("configure", "--vcenter", "east", "--no-check", "--upgrade", "Manual", "--write", file, "--yes")
+	in := resources(t, file)
+	require.Len(t, in, 4, in)
+	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
+	require.NotContains(t, readFile(t, file), "uid:")
 }

@@ -12,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 )
 
 // keeps refuses to replace a file by one that lacks something of it. What else the site applies
 // from it would be deleted, unseen, where the file says what there is.
-func (o *configureOptions) keeps(there, out []byte) error {
-	lost, err := lostOf(there, out, o.cluster.namespace)
+func (o *configureOptions) keeps(d *draft, there, out []byte) error {
+	lost, err := d.lostOf(there, out)
 	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("what configure does not write would be lost: %s", strings.Join(lost, ", "))
 	}
@@ -30,7 +32,7 @@ func (o *configureOptions) keeps(there, out []byte) error {
 
 // lostOf are the resources of a file that another one lacks, and those of which it lacks parts,
 // which are named. What specs say is changed by answers, and no part of this.
-func lostOf(there, out []byte, namespace string) (lost []string, err error) {
+func (d *draft) lostOf(there, out []byte) (lost []string, err error) {
 	old, err := itemsOf(there)
 	if err != nil {
 		return nil, err
@@ -39,22 +41,50 @@ func lostOf(there, out []byte, namespace string) (lost []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	id := func(u *unstructured.Unstructured) string {
-		return strings.Join([]string{u.GetAPIVersion(), u.GetKind(), cmp.Or(u.GetNamespace(), namespace), u.GetName()}, " ")
-	}
-	now := map[string]*unstructured.Unstructured{}
-	for _, u := range made {
-		now[id(u)] = u
-	}
+	was, now := d.byID(old), d.byID(made)
 	for _, u := range old {
 		name := describeObject(u)
-		if is, ok := now[id(u)]; !ok {
-			lost = append(lost, name)
-		} else if parts := lostParts(u.Object, is.Object); len(parts) > 0 {
+		if is, ok := now[d.id(u)]; !ok {
+			if !d.dropsCA(u, was, now) {
+				lost = append(lost, name)
+			}
+		} else if parts := lostParts(u.DeepCopy().Object, is.Object); len(parts) > 0 {
 			lost = append(lost, strings.Join(parts, " and ")+" of "+name)
 		}
 	}
 	return lost, nil
+}
+
+// dropsCA tells whether a ConfigMap is the authority that configure made for a vCenter, which is
+// checked by it no more. One that something else names, or with further keys, is somebody's.
+func (d *draft) dropsCA(u *unstructured.Unstructured, was, now map[string]*unstructured.Unstructured) bool {
+	name, ok := strings.CutSuffix(u.GetName(), "-ca")
+	of := &unstructured.Unstructured{}
+	of.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VsphereCloudConfig"))
+	of.SetNamespace(u.GetNamespace())
+	of.SetName(name)
+	before, after := was[d.id(of)], now[d.id(of)]
+	if !ok || u.GetKind() != "ConfigMap" || before == nil || after == nil {
+		return false
+	}
+	named, _, _ := unstructured.NestedString(before.Object, "spec", "ca", "configMap")
+	text, _, _ := unstructured.NestedMap(u.Object, "data")
+	binary, _, _ := unstructured.NestedMap(u.Object, "binaryData")
+	names := func(r v1alpha1.KeyReference) bool { return r.ConfigMap == u.GetName() }
+	return named == u.GetName() && len(text)+len(binary) <= 1 && !slices.ContainsFunc(d.references(), names)
+}
+
+// id tells resources of files apart, with the namespace that they get.
+func (d *draft) id(u *unstructured.Unstructured) string {
+	return strings.Join([]string{u.GetAPIVersion(), u.GetKind(), cmp.Or(u.GetNamespace(), d.namespace), u.GetName()}, " ")
+}
+
+func (d *draft) byID(all []*unstructured.Unstructured) map[string]*unstructured.Unstructured {
+	out := map[string]*unstructured.Unstructured{}
+	for _, u := range all {
+		out[d.id(u)] = u
+	}
+	return out
 }
 
 // itemsOf are the resources of a file, those of lists too.
@@ -81,14 +111,17 @@ func itemsOf(data []byte) (out []*unstructured.Unstructured, err error) {
 }
 
 // notLost are the fields that another file may lack: specs are what is asked for, and the rest is
-// what the API server says.
-var notLost = []string{"spec", "status", "metadata.namespace", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields",
-	"metadata.resourceVersion", "metadata.selfLink", "metadata.uid"}
+// what the API server and the operator say.
+var notLost = []string{"spec", "status", "metadata.namespace", "metadata.creationTimestamp", "metadata.deletionGracePeriodSeconds", "metadata.deletionTimestamp",
+	"metadata.generation", "metadata.managedFields", "metadata.ownerReferences", "metadata.resourceVersion", "metadata.selfLink", "metadata.uid"}
 
 // lostParts are the fields and keys of a resource that another one lacks.
 func lostParts(old, now map[string]any) (lost []string) {
 	for _, path := range notLost {
 		unstructured.RemoveNestedField(old, strings.Split(path, ".")...)
+	}
+	if held, _, _ := unstructured.NestedStringSlice(old, "metadata", "finalizers"); slices.Equal(held, []string{vdoconfig.Finalizer}) {
+		unstructured.RemoveNestedField(old, "metadata", "finalizers") // the operator puts it on again
 	}
 	was, is := map[string]leaf{}, map[string]leaf{}
 	flatten("", old, was)

@@ -3,6 +3,7 @@ package vdoctl
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -46,6 +47,20 @@ func (d *draft) ofFile(made []client.Object) (out []client.Object) {
 			add(v)
 		}
 	}
+	return out
+}
+
+// authority is the ConfigMap of the vCenter's authority, with what the one of the file has besides.
+func (d *draft) authority(name string) *corev1.ConfigMap {
+	out := &corev1.ConfigMap{ObjectMeta: d.meta(name)}
+	if d.file != nil && d.file.maps[client.ObjectKeyFromObject(out)] != nil {
+		out = d.file.maps[client.ObjectKeyFromObject(out)].DeepCopy()
+	}
+	if out.Data == nil {
+		out.Data = map[string]string{}
+	}
+	out.Data[v1alpha1.DefaultCAKey] = string(d.ca)
+	delete(out.BinaryData, v1alpha1.DefaultCAKey) // a key is in one of them
 	return out
 }
 
