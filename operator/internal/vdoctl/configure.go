@@ -107,7 +107,7 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if err = fault.Join(errFile, err); err != nil {
 		return fault.Join(err, o.oneCheck(), o.valid(o.given))
 	}
-	if err := o.begin(ctx, c, d); err != nil {
+	if c, err = o.begin(ctx, c, d); err != nil {
 		return err
 	}
 	o.offer(d)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -23,7 +24,10 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 )
 
-var errNoKinds = errors.New("the operator's resources are not known to it")
+var (
+	errNoKinds = errors.New("the operator's resources are not known to it")
+	errAnother = errors.New("the cluster has another one")
+)
 
 // draft is the configuration while it is changed: what was there, and what shall be.
 type draft struct {
@@ -64,19 +68,26 @@ func (o *configureOptions) draft() (*draft, error) {
 	return d, nil
 }
 
-// begin reads what there is in the cluster, and takes of it what the file does not have.
-func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft) error {
+// begin reads what there is in the cluster, and takes of it what the file does not have. It returns
+// the cluster; nil where that is another site's than the file that is written.
+func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft) (client.Client, error) {
 	if c != nil {
-		d.readers = append(d.readers, c)
-		if err := d.readCluster(ctx, c); err != nil {
-			return err
+		err := d.readCluster(ctx, c)
+		switch {
+		case o.write != "" && errors.Is(err, errAnother):
+			c, err = nil, command.Say(o.err, "The cluster has another VDOConfig than %s: nothing is taken of it.", d.config.Name)
+		case err == nil:
+			d.readers = append(d.readers, c)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	d.makeMissing()
 	if !o.given("vcenter") && len(d.vcenters) > 0 {
 		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
 	}
-	return nil
+	return c, nil
 }
 
 // chosen reads what belongs to the vCenter that is meant, and offers it.
@@ -122,12 +133,12 @@ func (d *draft) readCluster(ctx context.Context, c client.Client) error {
 		return &fault.Error{Reason: fault.NotFound, Op: "configure", Subject: "the cluster", Err: errNoKinds, Hint: "install the operator first, by `vdoctl deploy`, or write a file: --write site.yaml"}
 	}
 	r = r.in(d.namespace)
-	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
-		d.before[describeObject(x)] = x
-	}
 	if len(r.configs) > 0 && d.config != nil && !slices.ContainsFunc(r.configs, func(v v1alpha1.VDOConfig) bool { return v.Name == d.config.Name }) {
 		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
-			Err: fmt.Errorf("the cluster has another one, %s, and the operator takes no second", r.configs[0].Name), Hint: "give it that name in the file"}
+			Err: fmt.Errorf("%w, %s, and the operator takes no second", errAnother, r.configs[0].Name), Hint: "give it that name in the file"}
+	}
+	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
+		d.before[describeObject(x)] = x
 	}
 	d.beginWith(r)
 	return nil

@@ -254,3 +254,27 @@ func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
 	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
 	require.NotContains(t, readFile(t, file), "uid:")
 }
+
+// The kubeconfig that is set may be of another site than the file.
+func TestConfigureWritesTheFileOfAnotherSiteThanTheClusters(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	east, west := vcenters(t)
+	file := filepath.Join(t.TempDir(), "site-b.yaml")
+	s.ok(append(byAuthority(t, west, "--vcenter", "east"), "--write", file)...)
+	text := strings.Replace(readFile(t, file), "  name: vdo\n", "  name: site-b\n", 1)
+	_, text, _ = strings.Cut(text, "---\napiVersion: vdo") // its CA is written by somebody else
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo"+text), 0o600))
+	s.ok(byAuthority(t, east, "--vcenter", "east", "--datacenters", "/elsewhere", "--yes")...)
+
+	change := []string{"configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--upgrade", "Manual", "--yes"}
+	out := s.ok(append(change, "--write", file)...)
+	require.Contains(t, out, "The cluster has another VDOConfig than site-b: nothing is taken of it.\n")
+	in := resources(t, file)
+	require.Len(t, in, 3, in)
+	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig site-b"]).Spec.Upgrade)
+	require.Equal(t, int32(west.Port), as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.Port)
+	out, code := s.run(append(change, "--from-file", file)...)
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "the cluster has another one, vdo, and the operator takes no second")
+}

@@ -61,7 +61,8 @@ func drafted(t *testing.T, c client.Client) *draft {
 	o.vcenter = "west"
 	d, err := o.draft()
 	require.NoError(t, err)
-	require.NoError(t, o.begin(t.Context(), c, d))
+	_, err = o.begin(t.Context(), c, d)
+	require.NoError(t, err)
 	o.offer(d)
 	require.NoError(t, o.chosen(t.Context(), c, d))
 	o.port, o.username, o.password, o.upgrade, o.bundle = "443", "u", "new", "Manual", "registry.site/vdo:1"
