@@ -9,6 +9,9 @@ import (
 // space may be any text, such as the time.
 const AnnotationRetry = "reconcile.vdo.vmware.com/retry"
 
+// FinalizerDrivers keeps a VDOConfig until what it installed is removed.
+const FinalizerDrivers = "vdo.vmware.com/drivers"
+
 // UpgradePolicy says when drivers that run are changed to another revision, which is
 // another bundle or other releases, and what becomes of one that fails. A first
 // installation, repairs and rollbacks are not held back by it.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 )
 
 // keeps refuses to replace a file by one that lacks something of it. What else the site applies
@@ -120,7 +119,7 @@ func lostParts(old, now map[string]any) (lost []string) {
 	for _, path := range notLost {
 		unstructured.RemoveNestedField(old, strings.Split(path, ".")...)
 	}
-	if held, _, _ := unstructured.NestedStringSlice(old, "metadata", "finalizers"); slices.Equal(held, []string{vdoconfig.Finalizer}) {
+	if held, _, _ := unstructured.NestedStringSlice(old, "metadata", "finalizers"); slices.Equal(held, []string{v1alpha1.FinalizerDrivers}) {
 		unstructured.RemoveNestedField(old, "metadata", "finalizers") // the operator puts it on again
 	}
 	was, is := map[string]leaf{}, map[string]leaf{}

@@ -71,7 +71,7 @@ import (
 
 const (
 	// Finalizer keeps a VDOConfig until what it installed is removed.
-	Finalizer = "vdo.vmware.com/drivers"
+	Finalizer = v1alpha1.FinalizerDrivers
 
 	defaultInterval = 5 * time.Minute
 	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
