@@ -253,7 +253,9 @@ func TestARecordOfTheNextOfTheNameIsNotWrittenOver(t *testing.T) {
 func TestOfTwoKeysTheOneThatIsKnownCounts(t *testing.T) {
 	c, k, ns := start(t)
 	names := []string{"seal", "seal-copy"}
-	there := func(known string) ([]byte, []string, error) { return c.KeyThere(ctx, ns, names, known) }
+	there := func(known string) ([]byte, []string, error) {
+		return c.KeyThere(ctx, ns, names, inventory.KnownKeys{Own: known})
+	}
 	key, missing, err := there("")
 	require.NoError(t, err)
 	require.Nil(t, key)
@@ -274,6 +276,24 @@ func TestOfTwoKeysTheOneThatIsKnownCounts(t *testing.T) {
 	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
 	require.ErrorContains(t, err, "seal and seal-copy in "+ns)
 	require.NotContains(t, err.Error(), "before")
+	require.ErrorContains(t, err, "no status knows either")
+
+	before, now := inventory.KeyID([]byte("before")), inventory.KeyID([]byte("now"))
+	others := func(own string, ids []string, failed error) ([]byte, []string, error) {
+		return c.KeyThere(ctx, ns, names, inventory.KnownKeys{Own: own, Kind: "Thing", Others: func(context.Context) ([]string, error) { return ids, failed }})
+	}
+	key, _, err = others("", []string{"", "another", before, before}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "before", string(key), "that of others")
+	key, _, err = others(now, []string{before}, errors.New("not asked"))
+	require.NoError(t, err)
+	require.Equal(t, "now", string(key), "its own comes first")
+	_, _, err = others("", []string{before, now}, nil)
+	require.Equal(t, fault.Conflict, fault.ReasonOf(err))
+	require.ErrorContains(t, err, "each is known to the status of another Thing")
+	_, _, err = others("", nil, errors.New("list: no"))
+	require.EqualError(t, err, "list: no")
+
 	require.NoError(t, k.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "seal"}}))
 	key, _, err = there("")
 	require.NoError(t, err)

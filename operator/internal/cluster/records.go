@@ -215,8 +215,9 @@ const KeptKey = "key"
 
 // KeyThere returns a key of the operator's own that Secrets of a namespace hold, each the same,
 // or nil, and the Secrets that it is not in. Of several, as where one of the Secrets was put back
-// from a backup, it is the one that is known by [inventory.KeyID], and Conflict where none is.
-func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []string, known string) (key []byte, missing []string, err error) {
+// from a backup, it is the one that the resource's own status knows, else the only one that others'
+// know: who is in force goes on beside a new one. It fails with Conflict where that is none.
+func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []string, known inventory.KnownKeys) (key []byte, missing []string, err error) {
 	var keys [][]byte
 	for _, name := range secrets {
 		data, err := c.Secret(ctx, types.NamespacedName{Namespace: namespace, Name: name})
@@ -225,23 +226,45 @@ func (c *Cluster) KeyThere(ctx context.Context, namespace string, secrets []stri
 		}
 		if have := data[KeptKey]; len(have) == 0 {
 			missing = append(missing, name)
-		} else {
+		} else if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, have) }) {
 			keys = append(keys, have)
 		}
 	}
-	switch at := slices.IndexFunc(keys, func(k []byte) bool { return inventory.KeyID(k) == known }); {
-	case len(keys) == 0:
+	if len(keys) == 0 {
 		return nil, missing, nil
-	case at >= 0:
-		return keys[at], missing, nil
-	case !slices.ContainsFunc(keys, func(k []byte) bool { return !bytes.Equal(k, keys[0]) }):
-		return keys[0], missing, nil
+	}
+	of := keysOf(keys, known.Own)
+	if len(keys) == 1 {
+		of = keys
+	} else if len(of) == 0 && known.Others != nil {
+		ids, err := known.Others(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		of = keysOf(keys, ids...)
+	}
+	if len(of) == 1 {
+		return of[0], missing, nil
+	}
+	why := "no status knows either"
+	if len(of) > 1 {
+		why = "each is known to the status of another " + known.Kind
 	}
 	return nil, nil, &fault.Error{
 		Reason: fault.Conflict, Op: "read", Subject: "Secrets " + strings.Join(secrets, " and ") + " in " + namespace,
-		Err:  errors.New("each has another key, and no status knows either"),
+		Err:  errors.New("each has another key, and " + why),
 		Hint: "delete the one that is older, as one that was put back from a backup: the operator makes it again from the other",
 	}
+}
+
+// keysOf are those of keys that are known by these identifiers.
+func keysOf(keys [][]byte, ids ...string) (of [][]byte) {
+	for _, k := range keys {
+		if slices.Contains(ids, inventory.KeyID(k)) {
+			of = append(of, k)
+		}
+	}
+	return of
 }
 
 // KeepKey makes the Secrets that a key is not in. Of two operators that make one, one fails.

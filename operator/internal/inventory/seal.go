@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -145,6 +146,17 @@ func unseal(data map[string]string, by Proof) unsealed {
 }
 
 func equal(mac, want string) bool { return hmac.Equal([]byte(strings.ToLower(mac)), []byte(want)) }
+
+// KnownKeys are the keys that statuses know, by [KeyID].
+type KnownKeys struct {
+	// Own is of the status of the resource whose record is read; "" where it knows none.
+	Own string
+	// Others lists those of the statuses of all resources of its kind, "" among them; nil for none.
+	// It is asked where Own does not decide.
+	Others func(ctx context.Context) ([]string, error)
+	// Kind is of these resources, for people.
+	Kind string
+}
 
 // KeyID identifies a key, and says nothing of it; "" is of none.
 func KeyID(key []byte) string {

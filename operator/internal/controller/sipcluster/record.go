@@ -1,7 +1,6 @@
 package sipcluster
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ const sealKeySize = 32 // bytes
 // load reads the record. One that is somebody else's counts as lost: see [records.recover].
 func (r *records) load(ctx context.Context, p *pass) error {
 	var err error
-	if r.key, r.missing, err = p.sealKey(ctx); err != nil {
+	if r.key, r.missing, err = p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets, p.knownKeys()); err != nil {
 		return err
 	}
 	// Of a record without a seal only what carries the SIPCluster's labels is believed: see doubt.
@@ -78,42 +77,18 @@ func (r *records) load(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// sealKey reads the key of seals. Where each Secret has another one, and the status of this SIPCluster
-// knows neither, as that of a new one, it is the one that others' know.
-func (p *pass) sealKey(ctx context.Context) ([]byte, []string, error) {
-	key, missing, err := p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets, anchor(p.sip).KeyID)
-	if fault.ReasonOf(err) != fault.Conflict {
-		return key, missing, err
-	}
-	ids, failed := p.knownKeys(ctx)
-	for _, id := range ids {
-		switch found, lacking, e := p.Cluster.KeyThere(ctx, p.Namespace, sealSecrets, id); {
-		case e != nil: // it is of neither
-		case key != nil: // of each one
-			return nil, nil, err
-		default:
-			key, missing = found, lacking
+// knownKeys are the keys of seals that SIPClusters' status know.
+func (p *pass) knownKeys() inventory.KnownKeys {
+	return inventory.KnownKeys{Own: anchor(p.sip).KeyID, Kind: "SIPCluster", Others: func(ctx context.Context) (ids []string, err error) {
+		var all airship.SIPClusterList
+		if err := p.Client.List(ctx, &all); err != nil {
+			return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "SIPClusters", Err: err}
 		}
-	}
-	if key == nil {
-		return nil, nil, cmp.Or(failed, err)
-	}
-	return key, missing, nil
-}
-
-// knownKeys are the keys that SIPClusters' status know, by their ids.
-func (p *pass) knownKeys(ctx context.Context) (ids []string, err error) {
-	var all airship.SIPClusterList
-	if err := p.Client.List(ctx, &all); err != nil {
-		return nil, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "SIPClusters", Err: err}
-	}
-	for i := range all.Items {
-		if id := anchor(&all.Items[i]).KeyID; id != "" {
-			ids = append(ids, id)
+		for i := range all.Items {
+			ids = append(ids, anchor(&all.Items[i]).KeyID)
 		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
+		return ids, nil
+	}}
 }
 
 func anchor(sip object) inventory.Anchor {

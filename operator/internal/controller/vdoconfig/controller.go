@@ -134,8 +134,8 @@ type Records interface {
 	// DropRevisions removes all of them but those named.
 	DropRevisions(ctx context.Context, of types.NamespacedName, but []string) error
 	// KeyThere returns the key that Secrets hold, or nil, and the Secrets that it is not in. Of
-	// several it is the one whose identifier is known.
-	KeyThere(ctx context.Context, namespace string, secrets []string, known string) (key []byte, missing []string, err error)
+	// several it is the one that statuses know.
+	KeyThere(ctx context.Context, namespace string, secrets []string, known inventory.KnownKeys) (key []byte, missing []string, err error)
 	// KeepKey makes the Secrets that it is not in.
 	KeepKey(ctx context.Context, namespace string, missing []string, key []byte) error
 	DeleteSecret(ctx context.Context, key types.NamespacedName) error

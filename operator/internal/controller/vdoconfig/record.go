@@ -1,9 +1,7 @@
 package vdoconfig
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +24,7 @@ type record struct {
 // load reads the inventory of a VDOConfig, and believes of it what the key and the VDOConfig's
 // status prove.
 func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (record, error) {
-	key, missing, err := r.sealKey(ctx, config)
+	key, missing, err := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, r.knownKeys(config))
 	if err != nil {
 		return record{}, err
 	}
@@ -35,33 +33,18 @@ func (r *Reconciler) load(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 	return record{Loaded: loaded, key: key, missing: missing}, fault.Join(err, replayed(config, loaded.Inventory))
 }
 
-// sealKey reads the key of seals. Where each Secret has another one, and the status of this VDOConfig
-// knows neither, as that of a new one, it is the one that another's knows: who is in force goes on.
-func (r *Reconciler) sealKey(ctx context.Context, config *v1alpha1.VDOConfig) (key []byte, missing []string, err error) {
-	key, missing, err = r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&config.Status).KeyID)
-	var two *fault.Error
-	if fault.ReasonOf(err) != fault.Conflict || !errors.As(err, &two) {
-		return key, missing, err
-	}
-	var all v1alpha1.VDOConfigList
-	if err := r.Client.List(ctx, &all); err != nil {
-		return nil, nil, fmt.Errorf("list VDOConfigs: %w", err)
-	}
-	for i := range all.Items {
-		found, lacking, e := r.Cluster.KeyThere(ctx, config.Namespace, hashSecrets, anchor(&all.Items[i].Status).KeyID)
-		switch {
-		case fault.ReasonOf(e) == fault.Conflict: // it knows neither
-		case e != nil:
-			return nil, nil, e
-		case key != nil && !bytes.Equal(key, found):
-			told := *two
-			told.Err = errors.New("each has another key, and each is known to the status of another VDOConfig")
-			return nil, nil, &told
-		default:
-			key, missing, err = found, lacking, nil
+// knownKeys are the keys of seals that VDOConfigs' status know.
+func (r *Reconciler) knownKeys(config *v1alpha1.VDOConfig) inventory.KnownKeys {
+	return inventory.KnownKeys{Own: anchor(&config.Status).KeyID, Kind: "VDOConfig", Others: func(ctx context.Context) (ids []string, err error) {
+		var all v1alpha1.VDOConfigList
+		if err := r.Client.List(ctx, &all); err != nil {
+			return nil, fmt.Errorf("list VDOConfigs: %w", err)
 		}
-	}
-	return key, missing, err
+		for i := range all.Items {
+			ids = append(ids, anchor(&all.Items[i].Status).KeyID)
+		}
+		return ids, nil
+	}}
 }
 
 // installedBefore tells whether a status shows that this program, or one from before there were
