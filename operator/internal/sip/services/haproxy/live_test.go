@@ -430,7 +430,7 @@ func (s *site) load() *clients {
 		c.group.Go(func() error {
 			for ctx.Err() == nil {
 				before := deaths.Load()
-				if _, err := s.ask(); err != nil && deaths.Load() == before {
+				if _, err := s.ask(); err != nil && before%2 == 0 && deaths.Load() == before {
 					return err
 				}
 				c.asked.Add(1)
@@ -442,7 +442,8 @@ func (s *site) load() *clients {
 	return c
 }
 
-// deaths are counted so that who asks knows whether one came in between.
+// deaths are counted as they begin and as they end, so that who asks knows whether one came
+// in between, or was under way.
 var deaths atomic.Int64
 
 func (c *clients) stop() error {
