@@ -76,7 +76,7 @@ func TestRandomPrograms(t *testing.T) {
 		fresh = rand.Uint64()
 	}
 	seed := number(t, "VDO_TEST_SEED", fresh)
-	count := number(t, "VDO_TEST_PROGRAMS", 150)
+	count := number(t, "VDO_TEST_PROGRAMS", 80)
 	var end time.Time
 	if text := os.Getenv("VDO_TEST_DURATION"); text != "" {
 		d, err := time.ParseDuration(text)

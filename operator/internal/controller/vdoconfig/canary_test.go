@@ -58,7 +58,7 @@ func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 			return nil
 		}
 		kills++
-		stop = n + 2 + kills%4 // not at the same write of each pass
+		stop = n + 3 + kills%7 // not at the same write of each pass; TestAFailedUpgradeIsRolledBack… has each
 		return errors.New("connection reset by peer")
 	}
 	others := func() {
