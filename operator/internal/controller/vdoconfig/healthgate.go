@@ -1,7 +1,6 @@
 package vdoconfig
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -78,11 +77,11 @@ func (p *pass) judgeRevision(ctx context.Context, spec *v1alpha1.VDOConfigSpec) 
 }
 
 // elsewhere tells whether something else than the revision in force is at fault, or is waited
-// for. What checks keep back is none of that: they concern what is not in force yet.
+// for, whichever of its drivers falls over: what holds single drivers is [pass.unheld]. What checks
+// keep back is none of that: they concern what is not in force yet.
 func (p *pass) elsewhere() bool {
-	waiting, held := p.site.vcentersHeld()
-	return p.outcome.applied != nil || p.outcome.resolved != nil || held != nil ||
-		cmp.Or(p.site.waiting, waiting) != "" || len(p.site.faults) > 0 || p.site.sets.taking.rolls(p.site.now)
+	return p.outcome.applied != nil || p.outcome.resolved != nil || p.site.waiting != "" ||
+		len(p.site.faults) > 0 || p.site.sets.taking.rolls(p.site.now)
 }
 
 // lookAt is what this pass saw of the revision in force.
@@ -91,7 +90,6 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 	l := upgrade.Look{Now: p.site.at0(), Complete: p.outcome.gate == "" && p.outcome.changed == 0 && p.outcome.applied == nil,
 		Elsewhere: p.elsewhere(), Deadline: healthDeadline(p.config)}
 	var drivers []matrix.Driver
-	var why []string
 	for _, name := range cur.Drivers() {
 		d := matrix.Driver(name)
 		h, judged := report.Drivers[d]
@@ -100,9 +98,6 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 		}
 		drivers = append(drivers, d)
 		l.Complete = l.Complete && h.Complete && h.Version == cur.Version(name)
-		if text := message(h); text != "" {
-			why = append(why, name+": "+text)
-		}
 	}
 	for _, w := range p.site.observed.All() {
 		if !w.Foreign && slices.Contains(drivers, w.Driver) && w.Version == cur.Version(string(w.Driver)) {
@@ -111,33 +106,59 @@ func (p *pass) lookAt(cur revision.Record) upgrade.Look {
 		}
 	}
 	l.Canary = p.canaryLook()
-	l.Complete = l.Complete && l.Canary == nil
-	l.Amiss, l.Why = amiss(report, drivers), strings.Join(why, "; ")
-	if p.behind(cur) {
+	behind := slices.ContainsFunc(cur.Drivers(), func(name string) bool { return p.behind(cur, matrix.Driver(name)) })
+	l.Complete = l.Complete && l.Canary == nil && !behind
+	l.Amiss = amiss(report, drivers)
+	unheld := p.unheld(cur, drivers)
+	waiting, away := p.site.vcentersHeld()
+	if behind || waiting != "" || away != nil {
 		var before []string
 		if cur.Gate != nil {
 			before = cur.Gate.Before
 		}
-		l.Complete = false
 		// To wait for it is no fault of what is rolled out already; what falls over of that is.
-		l.Elsewhere = l.Elsewhere || len(l.New(before)) == 0
+		l.Elsewhere = l.Elsewhere || len(upgrade.Look{Amiss: amiss(report, unheld)}.New(before)) == 0
 	}
+	l.Why = lacks(report, unheld)
 	return l
+}
+
+// lacks is what drivers lack, in words.
+func lacks(report *assess.Report, of []matrix.Driver) string {
+	var all []string
+	for _, d := range of {
+		if text := message(report.Drivers[d]); text != "" {
+			all = append(all, string(d)+": "+text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// unheld are those of a revision's drivers, in order of installation, whose faults are its own:
+// not those that are behind, or use a vCenter that is away or not checked yet, nor those that come
+// after such a one that is not well, which they may need.
+func (p *pass) unheld(cur revision.Record, drivers []matrix.Driver) []matrix.Driver {
+	var all []matrix.Driver
+	for _, d := range drivers {
+		switch {
+		case !p.behind(cur, d) && p.site.vCenterHolds(d) == nil:
+			all = append(all, d)
+		case !p.outcome.report.Drivers[d].Healthy():
+			return all
+		}
+	}
+	return all
 }
 
 // behind tells whether something holds a driver that is to go over to what the bundle of the
 // revision in force has of its release, and it has not yet: the version does not tell.
-func (p *pass) behind(cur revision.Record) bool {
-	held := func(s plan.Step) bool {
-		return s.Held && cur.Version(string(s.Driver)) != "" && !cur.Apart(string(s.Driver))
+func (p *pass) behind(cur revision.Record, d matrix.Driver) bool {
+	if cur.Version(string(d)) == "" || cur.Apart(string(d)) {
+		return false
 	}
-	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held) {
-		return true
-	}
-	return slices.ContainsFunc(cur.Drivers(), func(d string) bool {
-		_, stays := p.site.origins[matrix.Driver(d)]
-		return stays && !cur.Apart(d)
-	})
+	held := func(s plan.Step) bool { return s.Held && s.Driver == d }
+	_, stays := p.site.origins[d]
+	return stays || (p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, held))
 }
 
 // healthDeadline is how long a roll-out may go without progress; 0 for the default.

@@ -27,15 +27,8 @@ func (s *site) holds() map[matrix.Driver]error {
 	all := map[matrix.Driver]error{}
 	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
 	for _, d := range asked(rules) {
-		for _, name := range vCentersOf(d, &s.config.Spec) {
-			vc := s.vcenters[name]
-			why := vc.held
-			if why == nil && vc.waiting != "" {
-				why = awaited(vc.waiting)
-			}
-			if why != nil {
-				all = joined(all, d, why)
-			}
+		if why := s.vCenterHolds(d); why != nil {
+			all = joined(all, d, why)
 		}
 	}
 	for d, why := range s.checkHolds() {
@@ -44,6 +37,20 @@ func (s *site) holds() map[matrix.Driver]error {
 		}
 	}
 	return s.dependents(all, rules)
+}
+
+// vCenterHolds is why the vCenters that a driver uses hold it back, nil where they do not.
+func (s *site) vCenterHolds(d matrix.Driver) error {
+	var all error
+	for _, name := range vCentersOf(d, &s.config.Spec) {
+		vc := s.vcenters[name]
+		why := vc.held
+		if why == nil && vc.waiting != "" {
+			why = awaited(vc.waiting)
+		}
+		all = fault.Join(all, why)
+	}
+	return all
 }
 
 // dependents adds the drivers that are not installed without one that is held and not there

@@ -73,6 +73,25 @@ func TestOneVCenterThatIsAwayHoldsBackItsDriverAlone(t *testing.T) {
 	w.until("the cloud provider follows", func() bool { w.ready(v); is, _ = w.images(); return is != was })
 	_, stays := w.images()
 	require.Equal(t, upgraded, stays)
+
+	// What falls over of what goes on is gone back from, though the other vCenter is away.
+	last := v.Status.Revision
+	w.advance(v, "all is healthy", func() bool { return revisionNamed(v, last).Outcome == string(revision.Healthy) })
+	w.change(v, func() {
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 4 * time.Minute}}
+	})
+	w.away("vc-two")
+	w.refuseImage("true", bundleOf(t, "cpi@1.33.1").Lock.Images[0].Digest.String())
+	w.offer(nextDigest, newerPair()...)
+	w.advance(v, "the cloud provider is rolled out", func() bool { now, _ := w.images(); return now != is })
+	failing := v.Status.Revision
+	w.advance(v, "it is gone back from", func() bool {
+		return v.Status.Revision == last && revisionNamed(v, last).Outcome == string(revision.Healthy)
+	})
+	require.Equal(t, string(revision.RolledBack), revisionNamed(v, failing).Outcome)
+	require.Contains(t, revisionNamed(v, failing).Reason, "progress: cpi: ")
+	cpi, csi := w.images()
+	require.Equal(t, []string{is, upgraded}, []string{cpi, csi})
 }
 
 // without is a bundle whose cloud provider has no object of a kind and name.

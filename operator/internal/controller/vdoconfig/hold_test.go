@@ -2,7 +2,9 @@ package vdoconfig
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 const (
@@ -153,11 +156,90 @@ func TestARevisionIsNotCompleteWhileADriverOfItIsHeld(t *testing.T) {
 		require.Equal(t, c.behind, !look.Complete, name)
 		require.Equal(t, c.behind, look.Elsewhere, name)
 
-		crash := "csi/" + string(fault.Unreachable)
-		p.outcome.report.Drivers[matrix.CSI] = assess.Health{Version: "3.5.1", Complete: true, Findings: []assess.Finding{{Driver: matrix.CSI, Reason: fault.Unreachable}}}
+		p.outcome.report.Drivers[matrix.CSI] = fallenOver("3.5.1")
 		look = p.lookAt(revision.Record{Revision: c.of})
-		require.False(t, look.Elsewhere, "%s, and what is rolled out falls over", name)
-		look = p.lookAt(revision.Record{Revision: c.of, Gate: &revision.Gate{Before: []string{crash}}})
-		require.Equal(t, c.behind, look.Elsewhere, "%s, and fell over before", name)
+		require.Equal(t, c.behind, look.Elsewhere, "%s, and what runs of it, which is not of the revision, falls over", name)
+	}
+}
+
+// fallenOver is a driver that is rolled out and does not work.
+func fallenOver(version string) assess.Health {
+	return assess.Health{Version: version, Complete: true, Findings: []assess.Finding{{Subject: "pods", Reason: fault.Unreachable, Message: "fall over"}}}
+}
+
+// Of a roll-out what falls over is gone back from though something holds another driver, be it a
+// vCenter or a check; what falls over of that one, or may for its sake, is not the roll-out's doing.
+// As long as it is held, the revision does not count as healthy.
+func TestARevisionFailsForItsOwnDriversAlone(t *testing.T) {
+	away, checking := vcenter{held: because(fault.Unreachable)}, vcenter{waiting: "VsphereCloudConfig vc is being checked"}
+	type drivers = []matrix.Driver
+	cpi, csi := drivers{matrix.CPI}, drivers{matrix.CSI}
+	held := func(d matrix.Driver) func(p *pass) {
+		return func(p *pass) {
+			p.outcome.plan = &plan.Plan{Steps: []plan.Step{{Driver: d, Action: plan.Wait, Held: true}}}
+		}
+	}
+	vc := func(name string, is vcenter) func(p *pass) { return func(p *pass) { p.site.vcenters[name] = is } }
+	stays := func(p *pass) { p.site.origins = map[matrix.Driver]origin{matrix.CSI: {was: "old"}} }
+	one := func(p *pass) {
+		p.config.Spec.StorageProvider.VsphereCloudConfig = vcCloud
+		p.site.vcenters[vcCloud] = away
+	}
+	waits := func(p *pass) {
+		p.site.vcenters[vcCloud] = away
+		p.outcome.report.Drivers[matrix.CPI] = assess.Health{Version: "1.33.1", Complete: true, Findings: []assess.Finding{{Message: "waits for the cloud provider", Waiting: true}}}
+	}
+	all := revision.Revision{Releases: []string{"cpi@1.33.1", "csi@3.5.1"}, Contents: map[string]string{"cpi": "new", "csi": "new"}}
+	for name, c := range map[string]struct {
+		edit   func(p *pass)
+		falls  drivers
+		fails  drivers // for whose sake the revision fails, none where it does not
+		before []string
+	}{
+		"nothing is held":                                               {func(*pass) {}, cpi, cpi, nil},
+		"another driver's vCenter is away":                              {vc(vcStorage, away), cpi, cpi, nil},
+		"another driver's vCenter is away, and it falls over too":       {vc(vcStorage, away), drivers{matrix.CPI, matrix.CSI}, cpi, nil},
+		"another driver's vCenter is being checked":                     {vc(vcStorage, checking), cpi, cpi, nil},
+		"the cloud provider's vCenter is away, and storage falls over":  {vc(vcCloud, away), csi, csi, nil},
+		"another driver waits, and it fell over before":                 {held(matrix.CSI), cpi, nil, []string{"cpi/Unreachable"}},
+		"its own vCenter is away":                                       {vc(vcStorage, away), csi, nil, nil},
+		"its own vCenter is being checked":                              {vc(vcCloud, checking), cpi, nil, nil},
+		"the vCenter of both is away":                                   {one, drivers{matrix.CPI, matrix.CSI}, nil, nil},
+		"storage falls over where the cloud provider may be why":        {waits, csi, nil, nil},
+		"another driver waits":                                          {held(matrix.CSI), cpi, cpi, nil},
+		"another driver is made of what it runs from":                   {stays, cpi, cpi, nil},
+		"another driver waits, and it falls over too":                   {held(matrix.CSI), drivers{matrix.CPI, matrix.CSI}, cpi, nil},
+		"the driver that waits falls over":                              {held(matrix.CSI), csi, nil, nil},
+		"the driver that is made of what it runs from falls over":       {stays, csi, nil, nil},
+		"the cloud provider waits and falls over, and storage after it": {held(matrix.CPI), drivers{matrix.CPI, matrix.CSI}, nil, nil},
+		"the cloud provider waits and is well, and storage falls over":  {held(matrix.CPI), csi, csi, nil},
+		"a driver waits, and all is well":                               {held(matrix.CSI), nil, nil, nil},
+		"a driver is made of what it runs from, and all is well":        {stays, nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pass{result: result{site: *withBoth(t, "", "cpi@1.33.1 csi@3.5.1")}}
+			p.config, p.site.observed = p.site.config, &assess.Observed{}
+			p.outcome.report = &assess.Report{Drivers: map[matrix.Driver]assess.Health{
+				matrix.CPI: {Version: "1.33.1", Complete: true}, matrix.CSI: {Version: "3.5.1", Complete: true}}}
+			for _, d := range c.falls {
+				p.outcome.report.Drivers[d] = fallenOver(all.Version(string(d)))
+			}
+			c.edit(p)
+			h := revision.History{}.Begin(all, revision.Beginning{Now: p.site.at0(), Before: c.before})
+			cur, _ := h.InForce()
+			for range 20 {
+				p.site.now = p.site.now.Add(time.Minute)
+				h = upgrade.Judge(h, p.lookAt(cur))
+				cur, _ = h.InForce()
+			}
+			if len(c.fails) == 0 {
+				require.Equal(t, revision.Progressing, cur.Outcome, cur.Reason)
+				return
+			}
+			require.Equal(t, revision.Failed, cur.Outcome)
+			for _, d := range inOrder {
+				require.Equal(t, slices.Contains(c.fails, d), strings.Contains(cur.Reason, string(d)+": "), cur.Reason)
+			}
+		})
 	}
 }
