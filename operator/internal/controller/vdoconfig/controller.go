@@ -70,9 +70,6 @@ import (
 )
 
 const (
-	// Finalizer keeps a VDOConfig until what it installed is removed.
-	Finalizer = v1alpha1.FinalizerDrivers
-
 	defaultInterval = 5 * time.Minute
 	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
 	// it waits for, such as a node's registration, is not watched.
@@ -178,7 +175,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	defer r.pace.timed()()
 	frame := &reconciler.Reconciler[*v1alpha1.VDOConfig]{
 		Controller: r, Reader: r.Reader, Writer: condition.Writer{Client: r.Client, Recorder: r.Recorder}, Now: r.Now,
-		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: Finalizer, Client: r.Client, Remover: r},
+		Finalizer: &reconciler.Finalizer[*v1alpha1.VDOConfig]{Name: v1alpha1.FinalizerDrivers, Client: r.Client, Remover: r},
 	}
 	return reconcile.AsReconciler(r.Client, frame).Reconcile(ctx, req)
 }
@@ -195,7 +192,7 @@ func (r *Reconciler) Pass(ctx context.Context, config *v1alpha1.VDOConfig) (reco
 		return nil, err
 	case other != nil:
 		p.outcome.resolved = notInForce(other)
-	case !stopped(&config.Spec) && !controllerutil.ContainsFinalizer(config, Finalizer):
+	case !stopped(&config.Spec) && !controllerutil.ContainsFinalizer(config, v1alpha1.FinalizerDrivers):
 		return reconciler.Hold[*v1alpha1.VDOConfig]{}, nil
 	default:
 		p.run(ctx, "")

@@ -67,7 +67,7 @@ func (r *Reconciler) claim(ctx context.Context, o *v1alpha1.VDOConfig) (claim, e
 	lost := err == nil && !kept.Found && o.Status.Inventory != nil // what the status knows of was installed
 	installed := err != nil || kept.Len() > 0 || lost || len(kept.Memory().Revisions.Records) > 0
 	return claim{config: o, proven: installed && (kept.Sealed || lost || (err != nil && o.Status.Inventory != nil)),
-		installed: installed, holds: controllerutil.ContainsFinalizer(o, Finalizer)}, nil //nolint:nilerr // one that is not believed is an answer
+		installed: installed, holds: controllerutil.ContainsFinalizer(o, v1alpha1.FinalizerDrivers)}, nil //nolint:nilerr // one that is not believed is an answer
 }
 
 func (c claim) before(o claim) bool {
