@@ -328,6 +328,18 @@ func (i Inventory) Without(keys ...Key) Inventory {
 	return out
 }
 
+// WithoutUID returns the inventory before an object is made anew, which will have another UID: an
+// operator that is killed then knows it by its labels. Not before that: until it is made anew only
+// the UID proves whose the one is that is there, and who could write it could take the labels off.
+func (i Inventory) WithoutUID(k Key) Inventory {
+	e, there := i.entries[k]
+	if !there || e.UID == "" {
+		return i
+	}
+	e.UID = ""
+	return i.With(e)
+}
+
 // WithComplete returns the inventory with a driver's complete version noted.
 func (i Inventory) WithComplete(d matrix.Driver, version string) Inventory {
 	out := i.clone()

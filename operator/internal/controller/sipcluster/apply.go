@@ -47,8 +47,7 @@ func (p *pass) apply(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// anew notes that what is about to be made, and was there before, will have another UID: an operator that is
-// killed before it knows that one would leave it behind as somebody else's.
+// anew notes of what is about to be made that it will have another UID than it had.
 func (p *pass) anew(planned plan.Plan) {
 	for _, service := range p.rendered.Services {
 		steps := planned.Stage(service.Name)
@@ -56,9 +55,8 @@ func (p *pass) anew(planned plan.Plan) {
 			continue // none of them is done
 		}
 		for _, s := range steps {
-			if was, _ := p.records.inventory.Get(s.Key); (s.Action == plan.Create || s.AtOnce()) && was.UID != "" {
-				was.UID = ""
-				p.records.inventory = p.records.inventory.With(was)
+			if s.Action == plan.Create || s.AtOnce() {
+				p.records.inventory = p.records.inventory.WithoutUID(s.Key)
 			}
 		}
 	}

@@ -159,7 +159,7 @@ func (a *applier) recordAhead(ctx context.Context) error {
 		}
 		wide = wide.Union(inventory.Entry{ID: s.ID, Driver: s.Driver, Created: a.live[s.Key] == nil})
 		if s.Action == plan.Create {
-			wide = another(wide, s)
+			wide = wide.WithoutUID(s.Key)
 		}
 	}
 	wide = a.site.remember(wide, a.rendering)
@@ -174,17 +174,6 @@ func (a *applier) recordAhead(ctx context.Context) error {
 	return a.dropRevisions(ctx, was, wide)
 }
 
-// another is the inventory before an object is made that will have another UID: killed then, the
-// next pass knows it by its labels. Not before that: until it is made anew only the UID proves whose
-// the one is that is there, and who could write it could take the labels off.
-func another(inv inventory.Inventory, s plan.Step) inventory.Inventory {
-	if was, _ := inv.Get(s.Key); was.UID != "" {
-		was.UID = ""
-		return inv.With(was)
-	}
-	return inv
-}
-
 // stage applies a stage's steps, notes what was applied, and sees what the next
 // stage waits for. Once something is waited for, only repairs go on.
 func (a *applier) stage(ctx context.Context, stage render.Stage) error {
@@ -195,7 +184,7 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 			continue
 		}
 		if s.AtOnce() {
-			inv = another(inv, s)
+			inv = inv.WithoutUID(s.Key)
 			if err := a.record(ctx, inv); err != nil {
 				return err
 			}
