@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
@@ -101,8 +100,12 @@ func fileFault(flag, name string, err error) error {
 }
 
 // asks has the account of the flags used where a Secret is not there. A file with its password is
-// read at once: one that is not there is a wrong flag, and no finding about a vCenter.
+// read at once: one that is not there is a wrong flag, and no finding about a vCenter, and so is an
+// account whose password nothing gives.
 func (f *siteFlags) asks(a *app, s *site) error {
+	if f.username != "" && f.passwordFile == "" && !a.hasPassword() {
+		return f.noPassword()
+	}
 	var known *credentials.Credentials
 	if f.passwordFile != "" {
 		data, err := a.read("--password-file", f.passwordFile)
@@ -144,14 +147,24 @@ func (f *siteFlags) asker(a *app, known *credentials.Credentials) func(context.C
 	}
 }
 
+// hasPassword tells whether the environment or a terminal gives one.
+func (a *app) hasPassword() bool {
+	_, set := a.getenv(passwordEnv)
+	return set || a.interactive()
+}
+
+func (f *siteFlags) noPassword() error {
+	return flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"), "name a file with --password-file, or set "+passwordEnv)
+}
+
 // password returns the account's. Who types it sees where it goes: the server's name is
 // in a resource that somebody else may have written.
 func (f *siteFlags) password(ctx context.Context, a *app, server string) ([]byte, error) {
 	if p, ok := a.getenv(passwordEnv); ok {
 		return []byte(p), nil
 	}
-	if a.in == nil || !term.IsTerminal(int(a.in.Fd())) {
-		return nil, flags.Bad("--username", f.username, errors.New("no password, and no terminal to ask for one"), "name a file with --password-file, or set "+passwordEnv)
+	if !a.interactive() {
+		return nil, f.noPassword()
 	}
 	f.typedFor = []string{server}
 	_, _ = fmt.Fprintf(a.err, "Password of %s at %q: ", f.username, server)
