@@ -117,7 +117,7 @@ func (o *accountOptions) bindChange(cmd *cobra.Command, makes bool) {
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about, where the configuration has several")
-		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long to wait until nothing uses an account")
+		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait until nothing uses an account")
 		if makes {
 			fl.StringVar(&o.principal, "principal", "", "`NAME@DOMAIN` of the account (default: the Secret's, or one named after the cluster)")
 			fl.StringVar(&o.passwordFrom, "account-password-file", "", "`FILE` with the password of an account that is made elsewhere (else "+accountPasswordEnv+"); - for standard input")

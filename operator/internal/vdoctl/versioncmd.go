@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -183,7 +184,7 @@ func (r *versionReport) withoutOperator() string {
 
 func (r *versionReport) text(w io.Writer) error {
 	t := command.NewTable()
-	t.Row("vdoctl", r.Client.String())
+	t.Row("vdoctl", strings.TrimPrefix(r.Client.String(), r.Client.Program+" ")) // the row says whose
 	if r.Kubernetes != "" {
 		t.Row("kubernetes", r.Kubernetes)
 		t.Row("vdo-operator", cmp.Or(r.Operator, r.withoutOperator()))

@@ -82,7 +82,7 @@ uncordoned. The VMs are changed with the login that --username names.`,
 		fl.BoolVar(&o.force, "force", false, "evict pods too that nothing makes again")
 		fl.BoolVar(&o.emptyDirs, "delete-emptydir-data", false, "evict pods too that keep data on the node")
 		fl.BoolVar(&o.outage, "control-plane-outage", false, "work on the control plane though the others of it that are ready are no majority: the API server may be away meanwhile")
-		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long to wait for each thing")
+		fl.DurationVar(&o.timeout, "timeout", 15*time.Minute, "how long (`DURATION`) to wait for each thing")
 	})
 	cmd.Flags().Lookup("username").Usage = "`NAME@DOMAIN` of who may change the VMs"
 	o.consentFlags.bind(cmd)
