@@ -149,7 +149,7 @@ func resolveImage(ctx context.Context, source medium.Source, i catalog.Image, p 
 
 // unresolved adds what the user can do about an image that is not where its manifest says.
 func unresolved(i catalog.Image, err error) error {
-	wrapped := fmt.Errorf("image %s of %v: %w", i.Reference, i.UsedBy, err)
+	wrapped := fmt.Errorf("image %s of %s: %w", i.Reference, strings.Join(i.UsedBy, ", "), err)
 	if i.Source.IsZero() || fault.ReasonOf(err) != fault.NotFound {
 		return wrapped
 	}

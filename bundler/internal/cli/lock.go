@@ -87,12 +87,12 @@ type lockInput struct {
 // world opens what lock and pull read from, and reports all flags that are wrong.
 func (in lockInput) world(a *app) (world, error) {
 	var w world
-	var errs [3]error
+	var errs [4]error
 	w.matrix, errs[0] = in.openMatrix(a)
 	w.client, errs[1] = in.client(a)
 	w.registry, errs[2] = in.upstream(w.client, in.registryFlags)
 	if errs[1] == nil {
-		w.manifests = in.manifests(w.client, in.retries+1)
+		w.manifests, errs[3] = in.manifests(w.client, in.retries+1)
 	}
 	_, _, err := in.request()
 	_, operatorErr := in.operatorInput()

@@ -77,13 +77,14 @@ func (f *sourceFlags) mirrors(sources *image.SourceMap, file string, of map[stri
 }
 
 // manifests returns what fetches manifest files, with the settings of their hosts.
-func (f *sourceFlags) manifests(client *registry.Client, attempts int) upstream.Manifests {
+func (f *sourceFlags) manifests(client *registry.Client, attempts int) (upstream.Manifests, error) {
 	web := client.Web()
 	o := manifests.Options{Dir: f.manifestDir, Transport: web, PlainHTTP: web.PlainHTTP, Attempts: attempts}
 	for _, m := range append(deploy.Manifests(), deploy.SIPManifests()...) {
 		o.Own = append(o.Own, m.Data)
 	}
-	return manifests.New(o)
+	store := manifests.New(o)
+	return store, store.Look()
 }
 
 // matrixFlags say which compatibility matrix is used.

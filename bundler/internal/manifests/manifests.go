@@ -82,6 +82,16 @@ func New(o Options) *Store {
 	return s
 }
 
+// Look lists the folder, once. A caller that asks before its first file is told of a folder that is
+// not there ahead of all else, and not once for each file.
+func (s *Store) Look() error {
+	if s.options.Dir == "" {
+		return nil
+	}
+	s.scan.Do(func() { s.bySize, s.unread, s.scanErr = scan(s.options.Dir) })
+	return s.scanErr
+}
+
 // Get returns the file that m names.
 func (s *Store) Get(ctx context.Context, m matrix.Manifest) ([]byte, error) {
 	if m.Size < 0 || m.Size > maxFile {
@@ -108,12 +118,8 @@ func (s *Store) local(m matrix.Manifest) ([]byte, error) {
 			return data, nil
 		}
 	}
-	if s.options.Dir == "" {
-		return nil, nil
-	}
-	s.scan.Do(func() { s.bySize, s.unread, s.scanErr = scan(s.options.Dir) })
-	if s.scanErr != nil {
-		return nil, s.scanErr
+	if err := s.Look(); err != nil {
+		return nil, err
 	}
 	for _, path := range s.bySize[m.Size] {
 		data, err := readFile(path, m.Size)
@@ -167,10 +173,14 @@ func scan(dir string) (bySize map[int64][]string, unread, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, nil, &fault.Error{
-			Reason: fault.InvalidInput, Op: "read manifest folder", Subject: dir, Err: err,
+		out := &fault.Error{
+			Reason: fault.InvalidInput, Op: "read manifest folder", Subject: dir, Err: userfile.WithoutPath(err),
 			Hint: "name a readable folder with --manifest-dir",
 		}
+		if errors.Is(err, fs.ErrNotExist) {
+			out.Reason = fault.NotFound
+		}
+		return nil, nil, out
 	}
 	return bySize, unread, nil
 }

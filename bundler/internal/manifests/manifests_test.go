@@ -132,7 +132,7 @@ func TestFaultsAreToldApart(t *testing.T) {
 		},
 		"no folder": {
 			handler: status(200), change: func(o *manifests.Options, _ *matrix.Manifest) { o.Dir = "/does/not/exist" },
-			reason: fault.InvalidInput, want: "read manifest folder /does/not/exist", hint: "--manifest-dir",
+			reason: fault.NotFound, want: "read manifest folder /does/not/exist: no such file or directory", hint: "--manifest-dir",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
