@@ -87,6 +87,9 @@ func TestBadPoliciesAreExplained(t *testing.T) {
 			for _, w := range append(c.want, "policy.yaml") {
 				require.ErrorContains(t, err, w)
 			}
+			for _, f := range fault.All(err) {
+				require.True(t, f.Hint != "" || errors.Is(f, missing), "%v: no hint", f) // that of a file is the reader's
+			}
 		})
 	}
 	_, err := trust.ParsePolicy("p", []byte(header+"keys:\n- id: a\n  file: x\n"), nil)

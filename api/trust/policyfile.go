@@ -73,11 +73,14 @@ func ParsePolicy(name string, data []byte, readFile func(path string) ([]byte, e
 			Reason: reasonOf(err), Op: "parse trust policy", Subject: name + ": " + where, Err: err, Hint: fault.HintOf(err),
 		})
 	}
+	head := func(err error, field string) {
+		bad(&fault.Error{Reason: fault.InvalidInput, Err: err, Hint: "begin it with apiVersion: " + PolicyAPIVersion + " and kind: " + PolicyKind + "; " + wholePolicy}, field)
+	}
 	if f.APIVersion != PolicyAPIVersion {
-		bad(fmt.Errorf("%q is not %q", f.APIVersion, PolicyAPIVersion), "apiVersion")
+		head(fmt.Errorf("%q is not %q", f.APIVersion, PolicyAPIVersion), "apiVersion")
 	}
 	if f.Kind != PolicyKind {
-		bad(fmt.Errorf("%q is not %q", f.Kind, PolicyKind), "kind")
+		head(fmt.Errorf("%q is not %q", f.Kind, PolicyKind), "kind")
 	}
 	keys := make([]Key, 0, len(f.Keys))
 	for i, kf := range f.Keys {
@@ -129,6 +132,8 @@ func reasonOf(err error) fault.Reason {
 	return fault.InvalidInput
 }
 
+const wholePolicy = "`vdo-bundle verify --help` shows a whole policy"
+
 func decodePolicy(name string, data []byte) (policyFile, error) {
 	var f policyFile
 	err := strictyaml.Decode(data, maxPolicy, &f)
@@ -138,7 +143,7 @@ func decodePolicy(name string, data []byte) (policyFile, error) {
 	if err != nil {
 		return policyFile{}, &fault.Error{
 			Reason: fault.InvalidInput, Op: "parse trust policy", Subject: name, Err: err,
-			Hint: "`vdo-bundle verify --help` shows a whole policy; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
+			Hint: wholePolicy + "; its fields: apiVersion, kind, threshold, keys, certificates, keyless, revokedDigests",
 		}
 	}
 	return f, nil
