@@ -110,8 +110,31 @@ func findParts(path string) (string, *parts.List, error) {
 		path += parts.Suffix
 	}
 	l, err := readParts(path)
+	if err != nil && isTar(path) {
+		err = &fault.Error{Reason: fault.InvalidInput, Op: "repair", Subject: path,
+			Err:  errors.New("it is a whole archive, and only what is in parts can be rebuilt"),
+			Hint: "name the parts file, FILE.tar" + parts.Suffix + "; `vdo-bundle verify` checks a whole archive"}
+	}
 	return path, l, err
 }
+
+// isTar tells whether a file begins as a tar does.
+func isTar(path string) bool {
+	f, err := openRegular(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	head := make([]byte, len(tarMagic))
+	_, err = f.ReadAt(head, tarMagicAt)
+	return err == nil && string(head) == tarMagic
+}
+
+// What the header of a tar says of POSIX, and where.
+const (
+	tarMagic   = "ustar"
+	tarMagicAt = 257
+)
 
 // rebuild computes damaged parts anew, beside what is there; each takes its name
 // once its sum is right.
