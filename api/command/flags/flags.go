@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,7 +119,22 @@ func Unread(cmd *cobra.Command, err error) error {
 			Reason: fault.InvalidInput, Op: "read arguments", Err: err, Hint: "write the unit: " + strings.Trim(number, `"`) + "s",
 		}
 	}
+	var number *strconv.NumError
+	if errors.As(err, &number) { // whose words are of Go's functions
+		return Usage(cmd, strings.Replace(err.Error(), number.Error(), form(number), 1))
+	}
 	return Usage(cmd, err.Error())
+}
+
+// form says what would have been taken in place of a value.
+func form(err *strconv.NumError) string {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return "too large or too small"
+	case err.Func == "ParseBool":
+		return "expected true or false"
+	}
+	return "expected a number"
 }
 
 // Complete has shells complete the values of flags with a fixed set of them, and makes
