@@ -122,9 +122,9 @@ func (o *pruneOptions) print(p *prune.Plan) error {
 	case len(p.Delete) == 0:
 		o.say("nothing to delete")
 	case p.Done:
-		o.say("deleted %d bundles: %d manifests, %d signatures and the like; garbage collection of the registry frees %s", len(p.Delete), p.Manifests, p.Attached, size.Format(p.Bytes))
+		o.say("deleted %s: %d manifests, %d signatures and the like; garbage collection of the registry frees %s", command.Plural(len(p.Delete), "bundle", "bundles"), p.Manifests, p.Attached, size.Format(p.Bytes))
 	default:
-		o.say("this would delete %d bundles: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it", len(p.Delete), p.Manifests, p.Attached, size.Format(p.Bytes))
+		o.say("this would delete %s: %d manifests, %d signatures and the like, %s in all; nothing was deleted, --yes does it", command.Plural(len(p.Delete), "bundle", "bundles"), p.Manifests, p.Attached, size.Format(p.Bytes))
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func newServeCommand(a *app) *cobra.Command {
 	fl.StringVar(&o.htpasswd, "htpasswd", "", "demand a login of this `FILE` (made with htpasswd -B)")
 	fl.BoolVar(&o.allowPlainHTTP, "allow-plain-http", false, "listen without TLS on other addresses than loopback: logins and images can be read and changed on the way")
 	fl.StringVar(&o.base, "base", "", "where SRC is a delta: the `BUNDLE` that has the layers which it leaves out")
-	fl.DurationVar(&o.grace, "grace", 30*time.Second, "how long an answer that is being sent may take at the end")
+	fl.DurationVar(&o.grace, "grace", 30*time.Second, "how long (`DURATION`) an answer that is being sent may take at the end")
 	o.trustFlags.bind(cmd)
 	o.bindFormat(cmd)
 	o.bindQuiet(cmd)

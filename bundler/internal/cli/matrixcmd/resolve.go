@@ -23,7 +23,7 @@ type question struct {
 func (w IO) resolve() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
-		Use:   "resolve --k8s VERSION --vsphere VERSION[,VERSION...]",
+		Use:   "resolve --k8s VERSION [--vsphere VERSIONS]",
 		Short: "Say which releases a site would get, and why",
 		Long: `Chooses the releases for one site: the Kubernetes version as its API server
 reports it, and the version of every vCenter, all of which have to be in range.
