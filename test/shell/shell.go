@@ -22,7 +22,8 @@ type Shell struct {
 	Env []string // besides the process's own
 	// Path is searched first for programs.
 	Path []string
-	// Echo, if set, is given each command line before it runs, and its output.
+	// Echo, if set, is given each command line before it runs, and its output, in the order in
+	// which the command writes it to either stream.
 	Echo func(line string) io.Writer
 }
 
@@ -37,15 +38,15 @@ func (e *Exit) Error() string {
 	return fmt.Sprintf("%s: exit code %d: %s", e.line, e.Code, strings.TrimSpace(e.Stderr))
 }
 
-// Run runs a command to its end and returns its standard output. An end with
-// another code than 0 is an *[Exit].
+// Run runs a command to its end and returns its standard output, with Echo all that it
+// wrote. An end with another code than 0 is an *[Exit].
 func (s *Shell) Run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := s.command(ctx, name, args)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if s.Echo != nil {
-		out := &locked{w: s.Echo(CommandLine(name, args))}
-		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, out), io.MultiWriter(&stderr, out)
+		both := io.MultiWriter(&stdout, &stderr, s.Echo(CommandLine(name, args)))
+		cmd.Stdout, cmd.Stderr = both, both // one writer is one pipe: of two the later line may come first
 	}
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -124,16 +125,4 @@ func Quote(word string) string {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 	}
 	return word
-}
-
-// locked is a writer that two streams share.
-type locked struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
 }
