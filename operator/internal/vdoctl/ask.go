@@ -67,6 +67,8 @@ func (a *app) line(ctx context.Context) (string, error) {
 	}()
 	select {
 	case <-ctx.Done():
+		a.unanswered = true
+		_, _ = fmt.Fprintln(a.err) // after what was asked
 		return "", ctx.Err()
 	case r := <-came:
 		return r.line, r.err
@@ -92,6 +94,7 @@ func (a *app) hiddenLine(ctx context.Context) ([]byte, error) {
 	}()
 	select {
 	case <-ctx.Done():
+		a.unanswered = true
 		return nil, errors.Join(ctx.Err(), term.Restore(terminal, before))
 	case r := <-came:
 		return r.line, r.err

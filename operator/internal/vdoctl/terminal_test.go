@@ -193,6 +193,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-c")
 	require.Equal(t, "130", w.ends(), w.screen())
+	require.Regexp(t, `(?m)^error: interrupted: nothing was changed$`, w.screen())
 	w = s.open("configure")
 	w.asks("Bundle in the mirror")
 	w.tmux("send-keys", "C-d")

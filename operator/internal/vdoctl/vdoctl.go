@@ -46,6 +46,9 @@ type app struct {
 	build    command.Build
 	plugin   bool // called by kubectl
 	cluster  clusterFlags
+	// unanswered tells that a signal came while something was asked. All is asked before anything
+	// is changed.
+	unanswered bool
 }
 
 // Main runs the program named by args[0] and returns its exit code.
@@ -64,7 +67,11 @@ func Main(version string, args []string) int {
 func (a *app) run(ctx context.Context, args []string) int {
 	cmd, err := command.Run(ctx, a.root(), args, a.out, a.err)
 	if err != nil && ctx.Err() != nil {
-		err = &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
+		f := &fault.Error{Reason: fault.Interrupted, Op: "interrupted", Hint: "run the same command again"}
+		if a.unanswered {
+			f.Err = errors.New("nothing was changed")
+		}
+		err = f
 	}
 	var shown *resultError
 	if errors.As(err, &shown) {
