@@ -47,7 +47,7 @@ image: ## Build the images of operator and jump host as OCI layouts in dist/
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
-	@mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
+	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
 	@exec $(BIN)/demo/demo
 
 .PHONY: tools

@@ -150,6 +150,7 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 			r.interrupt()
 			r.leftNothing()
 			require.Contains(t, r.output(), "nothing is left behind")
+			require.True(t, strings.HasPrefix(r.output(), "building the demo itself"), r.output()) // it is not silent while it compiles
 		})
 	}
 }
