@@ -56,7 +56,8 @@ With --write the resources are written to a file, for GitOps, and nothing to the
 file that is there is begun with (unless --from-file names another one), and replaced with
 consent; comments in it are lost. It is not replaced where it is no site's configuration, or
 has what would be lost: Secrets, and resources that no vCenter or bundle of it needs.
-The password is not in it. It belongs into a Secret, whose name is told.`,
+The password is not in it. It belongs into a Secret, whose name is told. A new file has what
+is in the cluster too; with KUBECONFIG=/dev/null no cluster is read.`,
 		Example: `  vdoctl configure
   vdoctl configure --server vc.site.example --username vdo@vsphere.local --password-file pw --datacenters /site/prod --yes
   vdoctl configure --vcenter east --write site.yaml
@@ -126,15 +127,6 @@ func (o *configureOptions) run(ctx context.Context) error {
 		return o.writeFile(ctx, d)
 	}
 	return o.deliver(ctx, c, d)
-}
-
-// reach is the cluster; nil where nothing is read of it or written to it.
-func (o *configureOptions) reach() (client.Client, error) {
-	c, err := o.cluster.client()
-	if err != nil && o.write != "" && !o.cluster.isNamed() {
-		return nil, nil //nolint:nilerr // a file needs no cluster
-	}
-	return c, err
 }
 
 // deliver shows what changes, has it checked, asks, and writes.

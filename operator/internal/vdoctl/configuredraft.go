@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
@@ -66,28 +65,6 @@ func (o *configureOptions) draft() (*draft, error) {
 	d.config, d.vcenters, d.bundle, d.file = read.config, read.vcenters, read.bundle, read
 	d.readers = append(d.readers, read)
 	return d, nil
-}
-
-// begin reads what there is in the cluster, and takes of it what the file does not have. It returns
-// the cluster; nil where that is another site's than the file that is written.
-func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft) (client.Client, error) {
-	if c != nil {
-		err := d.readCluster(ctx, c)
-		switch {
-		case o.write != "" && errors.Is(err, errAnother):
-			c, err = nil, command.Say(o.err, "The cluster has another VDOConfig than %s: nothing is taken of it.", d.config.Name)
-		case err == nil:
-			d.readers = append(d.readers, c)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	d.makeMissing()
-	if !o.given("vcenter") && len(d.vcenters) > 0 {
-		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
-	}
-	return c, nil
 }
 
 // chosen reads what belongs to the vCenter that is meant, and offers it.
