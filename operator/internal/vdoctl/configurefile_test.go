@@ -236,6 +236,7 @@ func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
 	require.True(t, s.there(ca))
 	config.Finalizers = []string{"vdo.vmware.com/drivers"}
 	bundle.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "compat", UID: "a"}}
+	ca.OwnerReferences, ca.Labels = bundle.OwnerReferences, map[string]string{"app": "vdo"}
 	var items []client.Object
 	for _, x := range []client.Object{config, bundle, vcenter, ca} {
 		require.NotEmpty(t, x.GetUID())
@@ -248,6 +249,21 @@ func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	require.NoError(t, os.WriteFile(file, data, 0o600))
+
+	// Another cluster takes of it what it says, and not whose it was.
+	other := newShop(t)
+	otherFile := filepath.Join(t.TempDir(), "other.yaml")
+	require.NoError(t, os.WriteFile(otherFile, []byte(strings.ReplaceAll(string(data), s.ns, other.ns)), 0o600))
+	again := byAuthority(t, east, "--vcenter", "east", "--from-file", otherFile, "--yes")
+	other.ok(again...)
+	otherCA := &corev1.ConfigMap{ObjectMeta: other.meta("east-ca")}
+	require.True(t, other.there(otherCA))
+	for _, x := range []client.Object{other.config(), other.bundle(), other.vcenter("east"), otherCA} {
+		require.Empty(t, x.GetOwnerReferences(), x.GetName())
+		require.Empty(t, x.GetFinalizers(), x.GetName())
+	}
+	require.Equal(t, "vdo", otherCA.Labels["app"])
+
 	s.ok("configure", "--vcenter", "east", "--no-check", "--upgrade", "Manual", "--write", file, "--yes")
 	in := resources(t, file)
 	require.Len(t, in, 4, in)

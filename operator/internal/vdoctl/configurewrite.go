@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -208,8 +209,11 @@ func (d *draft) applyOne(ctx context.Context, c client.Client, x client.Object, 
 	return nil
 }
 
+// create makes a resource anew. What an export of another cluster says of it is not taken: an owner
+// that is not there has it deleted, and a finalizer keeps it where nobody takes that off.
 func (d *draft) create(ctx context.Context, c client.Client, x client.Object, check bool) error {
-	x.SetResourceVersion("")
+	meta := x.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta) //nolint:forcetypeassert,errcheck // all are typed
+	*meta = metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, Labels: meta.Labels, Annotations: meta.Annotations}
 	opts := []client.CreateOption{client.FieldOwner(fieldManager)}
 	if check {
 		opts = append(opts, client.DryRunAll)
