@@ -319,6 +319,10 @@ var errNoPassword = errors.New("there is no password")
 // there for the same user, or a prompt. again asks anew.
 func (o *configureOptions) readPassword(ctx context.Context, d *draft, again bool) error {
 	has := d.user == o.username && d.password != ""
+	elsewhere := ""
+	if has && !o.noCheck && !d.knows(o.server) {
+		has, elsewhere = false, fmt.Sprintf("the one in Secret %s is for %s", d.vcenter.Spec.Credentials, d.passwordAt)
+	}
 	switch p, inEnv := o.getenv(passwordEnv); {
 	case again && o.prompts != nil:
 	case o.passwordFile != "":
@@ -334,10 +338,14 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	case o.prompts == nil && o.write != "" && o.noCheck:
 		return nil // it is not written
 	case o.prompts == nil:
-		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username, Err: errNoPassword,
+		err := errNoPassword
+		if elsewhere != "" {
+			err = fmt.Errorf("%w for %s: %s", err, o.server, elsewhere)
+		}
+		return &fault.Error{Reason: fault.InvalidInput, Op: "read the password of", Subject: o.username, Err: err,
 			Hint: "name a file with --password-file, or set " + passwordEnv}
 	}
-	q := question{title: "Password of " + o.username, secret: true, valid: required}
+	q := question{title: "Password of " + o.username, help: elsewhere, secret: true, valid: required}
 	if has && !again {
 		q.help, q.valid = "Enter keeps the one in Secret "+d.vcenter.Spec.Credentials, nil
 	}

@@ -1,9 +1,15 @@
 package vdoctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -11,6 +17,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // reach is the cluster; nil where nothing is read of it or written to it: a file needs none. A
@@ -65,14 +72,17 @@ func (o *configureOptions) orWithout(err error) error {
 // the cluster; nil where nothing is taken of it for the file that is written.
 func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft) (client.Client, error) {
 	if c != nil {
-		err := d.readCluster(ctx, c)
+		err := d.readCluster(ctx, c, func(r resources) error { return o.sameSite(d, r.vcenters) })
 		switch {
 		case o.write != "" && errors.Is(err, errAnother):
 			c, err = nil, command.Say(o.err, "The cluster has another VDOConfig than %s: nothing is taken of it.", d.config.Name)
+		case o.write != "" && errors.Is(err, errElsewhere):
+			c, err = nil, command.Say(o.err, "The cluster is another site's, where %v: nothing is taken of it.", err)
 		case o.write != "" && errors.Is(err, errNoKinds):
 			c, err = nil, command.Say(o.err, "The cluster does not know the operator's resources: nothing is taken of it.")
 		case err == nil:
 			d.readers = append(d.readers, c)
+			err = o.sayBegun(d)
 		}
 		if err != nil {
 			return nil, o.orWithout(err)
@@ -83,4 +93,61 @@ func (o *configureOptions) begin(ctx context.Context, c client.Client, d *draft)
 		o.vcenter, o.kept["vcenter"] = d.vcenters[0].Name, true
 	}
 	return c, nil
+}
+
+// sayBegun says which cluster a new file is begun with: the kubeconfig may be another site's.
+func (o *configureOptions) sayBegun(d *draft) error {
+	if o.write == "" || d.file != nil {
+		return nil
+	}
+	cfg, err := o.cluster.config()
+	if err != nil {
+		return err
+	}
+	return command.Say(o.err, "Begun with what the cluster at %s has.", cfg.Host)
+}
+
+// sameSite refuses a cluster whose vCenter of the same name is at another address than that of the
+// file that is written, and than flags say: most sites give it the same name.
+func (o *configureOptions) sameSite(d *draft, there []v1alpha1.VsphereCloudConfig) error {
+	if o.write == "" || d.file == nil {
+		return nil
+	}
+	for i := range d.vcenters {
+		v := &d.vcenters[i]
+		fits := []string{addressOf(v.Spec.VcIP, v.Spec.Port)}
+		if v.Name == o.vcenter || !o.given("vcenter") && i == 0 {
+			fits = append(fits, o.address(&v.Spec))
+		}
+		for j := range there {
+			at := addressOf(there[j].Spec.VcIP, there[j].Spec.Port)
+			if there[j].Name == v.Name && !slices.Contains(fits, at) {
+				return fmt.Errorf("VsphereCloudConfig %s %w, %s and not %s", v.Name, errElsewhere, at, fits[0])
+			}
+		}
+	}
+	return nil
+}
+
+// address is a vCenter's, as flags change it.
+func (o *configureOptions) address(v *v1alpha1.VsphereCloudConfigSpec) string {
+	host, port := v.VcIP, v.Port
+	if o.given("server") {
+		host = o.server
+	}
+	if n, err := strconv.ParseInt(o.port, 10, 32); err == nil && o.given("port") {
+		port = int32(n)
+	}
+	return addressOf(host, port)
+}
+
+// addressOf is one form of what may be written in several.
+func addressOf(host string, port int32) string {
+	return net.JoinHostPort(strings.ToLower(strings.TrimSpace(host)), strconv.Itoa(int(cmp.Or(port, 443))))
+}
+
+// knows tells whether the Secret's password may be tried at a vCenter: not at another one than the
+// cluster has it for.
+func (d *draft) knows(server string) bool {
+	return d.passwordAt == "" || strings.EqualFold(d.passwordAt, strings.TrimSpace(server))
 }

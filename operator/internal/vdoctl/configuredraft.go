@@ -24,8 +24,9 @@ import (
 )
 
 var (
-	errNoKinds = errors.New("the operator's resources are not known to it")
-	errAnother = errors.New("the cluster has another one")
+	errNoKinds   = errors.New("the operator's resources are not known to it")
+	errAnother   = errors.New("the cluster has another one")
+	errElsewhere = errors.New("has another address there")
 )
 
 // draft is the configuration while it is changed: what was there, and what shall be.
@@ -39,6 +40,7 @@ type draft struct {
 	caMap     *corev1.ConfigMap // nil where it stays as it is
 
 	user, password string                   // of the Secret that is there
+	passwordAt     string                   // the vCenter that the cluster has this password for; "" where it does not say
 	ca             []byte                   // the vCenter's authority
 	file           *objects                 // what it was begun with; nil for the cluster
 	readers        []client.Reader          // of Secrets and ConfigMaps: the file before the cluster
@@ -101,7 +103,7 @@ func (d *draft) readOwn(ctx context.Context, c client.Client) error {
 
 // readCluster reads the resources of the namespace: what is changed, and what to begin with where
 // the file has none of a kind.
-func (d *draft) readCluster(ctx context.Context, c client.Client) error {
+func (d *draft) readCluster(ctx context.Context, c client.Client, fits func(resources) error) error {
 	r, err := readResources(ctx, c)
 	if err != nil {
 		return err
@@ -113,6 +115,9 @@ func (d *draft) readCluster(ctx context.Context, c client.Client) error {
 	if len(r.configs) > 0 && d.config != nil && !slices.ContainsFunc(r.configs, func(v v1alpha1.VDOConfig) bool { return v.Name == d.config.Name }) {
 		return &fault.Error{Reason: fault.Conflict, Op: "configure", Subject: describeObject(d.config),
 			Err: fmt.Errorf("%w, %s, and the operator takes no second", errAnother, r.configs[0].Name), Hint: "give it that name in the file"}
+	}
+	if err := fits(r); err != nil {
+		return err
 	}
 	for _, x := range slices.Concat(pointers(r.configs), pointers(r.vcenters), pointers(r.bundles)) {
 		d.before[describeObject(x)] = x
@@ -184,7 +189,10 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			return err
 		}
 		if d.user == "" {
-			d.user, d.password = read.Username, read.Password
+			d.user, d.password, d.passwordAt = read.Username, read.Password, ""
+			if there, ok := d.before[describeObject(d.vcenter)].(*v1alpha1.VsphereCloudConfig); ok && from != client.Reader(d.file) {
+				d.passwordAt = there.Spec.VcIP
+			}
 		}
 		if d.ca == nil {
 			d.ca = read.CA

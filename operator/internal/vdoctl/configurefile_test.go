@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
@@ -120,6 +121,10 @@ func TestConfigureWritesAllVCentersOfTheClusterToAFile(t *testing.T) {
 	require.NoError(t, s.k.Update(t.Context(), of))
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	s.ok(append(byAuthority(t, west, "--vcenter", "west"), "--write", file)...)
+	out := s.ok("configure", "--vcenter", "east", "--no-check", "--write", "-")
+	cfg, err := clientcmd.LoadFromFile(s.conf)
+	require.NoError(t, err)
+	require.Contains(t, out, "Begun with what the cluster at "+cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster].Server+" has.\n")
 	in := resources(t, file)
 	require.Len(t, in, 6, in)
 	require.Equal(t, of.Spec, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec)
@@ -293,4 +298,24 @@ func TestConfigureWritesTheFileOfAnotherSiteThanTheClusters(t *testing.T) {
 	out, code := s.run(append(change, "--from-file", file)...)
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "the cluster has another one, vdo, and the operator takes no second")
+
+	// Most sites have the names that configure gives: then the addresses tell them apart.
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo"+strings.Replace(text, "name: site-b", "name: vdo", 1)), 0o600))
+	before := readFile(t, file)
+	out = s.ok(append(change, "--write", file)...)
+	require.Contains(t, out, "The cluster is another site's, where VsphereCloudConfig east has another address there, "+east.Address()+" and not "+west.Address()+": nothing is taken of it.\n")
+	require.Len(t, resources(t, file), 3, "without the cluster's authority")
+	require.NoError(t, os.WriteFile(file, []byte(before), 0o600))
+	out, code = s.run("configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--write", file, "--yes")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "there is no password", "the cluster's goes to no other vCenter")
+	out = s.ok(append(change, "--write", file, "--port", portOf(east))...)
+	require.NotContains(t, out, "nothing is taken")
+	require.Len(t, resources(t, file), 4, "the file is moved to where the cluster's is")
+
+	out, code = s.run("configure", "--vcenter", "east", "--server", "localhost", "--yes")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
+	out = s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run")
+	require.Contains(t, out, "spec.datacenters")
 }

@@ -64,7 +64,7 @@ func (o *configureOptions) askAgain(ctx context.Context, d *draft, why fault.Rea
 			return err
 		}
 	}
-	if again["username"] {
+	if again["username"] || o.password == d.password && !d.knows(o.server) {
 		return o.readPassword(ctx, d, true)
 	}
 	return nil
