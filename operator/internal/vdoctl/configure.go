@@ -34,6 +34,7 @@ type configureOptions struct {
 	given                     func(flag string) bool
 	kept                      map[string]bool // flags whose answers the configuration has already
 	seen                      []string        // datacenters that the account sees
+	lacks                     []string        // rights that it was told of
 	prompts                   prompter        // nil where nobody can be asked
 }
 

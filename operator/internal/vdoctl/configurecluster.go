@@ -18,6 +18,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 )
 
 // reach is the cluster; nil where nothing is read of it or written to it: a file needs none. A
@@ -150,4 +151,25 @@ func addressOf(host string, port int32) string {
 // cluster has it for.
 func (d *draft) knows(server string) bool {
 	return d.passwordAt == "" || strings.EqualFold(d.passwordAt, strings.TrimSpace(server))
+}
+
+// denied takes what may not be read of a cluster as not there, where a file is written: that needs
+// no cluster. It is told, once for each right.
+func (o *configureOptions) denied(err error) error {
+	all := fault.All(err)
+	other := func(f *fault.Error) bool { return f.Reason != fault.Forbidden && f.Reason != fault.NotFound }
+	if o.write == "" || isMissing(err) || slices.ContainsFunc(all, other) {
+		return err
+	}
+	for _, f := range all {
+		right := cmp.Or(clusterstate.MissingRight(f), "read "+f.Subject)
+		if f.Reason != fault.Forbidden || slices.Contains(o.lacks, right) {
+			continue
+		}
+		o.lacks = append(o.lacks, right)
+		if err := command.Say(o.err, "Your account has no right to %s: what is there is taken as not there.", right); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -47,11 +47,12 @@ type draft struct {
 	before         map[string]client.Object // by describeObject; what was there
 	after          map[string]client.Object // what the API server would make of it, with its defaults
 	read           map[string]bool          // of Secrets and ConfigMaps: whether they are there is known
+	denied         func(error) error        // takes what may not be read as not there, where that is no error
 }
 
 // draft reads the file to begin with, if there is one.
 func (o *configureOptions) draft() (*draft, error) {
-	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}}
+	d := &draft{namespace: o.cluster.namespace, before: map[string]client.Object{}, after: map[string]client.Object{}, read: map[string]bool{}, denied: o.denied}
 	if o.file == "" {
 		return d, nil
 	}
@@ -185,7 +186,7 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			break
 		}
 		read, err := credentials.Read(ctx, from, d.vcenter)
-		if err != nil && !isMissing(err) {
+		if err = d.denied(err); err != nil && !isMissing(err) {
 			return err
 		}
 		if d.user == "" {

@@ -116,8 +116,11 @@ func (d *draft) find(ctx context.Context, x client.Object) (bool, error) {
 		if err == nil {
 			return true, nil
 		}
-		if client.IgnoreNotFound(err) != nil {
-			return false, clusterFault("read "+describeObject(x), err)
+		if client.IgnoreNotFound(err) == nil {
+			continue
+		}
+		if err = d.denied(clusterFault("read "+describeObject(x), err)); err != nil {
+			return false, err
 		}
 	}
 	return false, nil

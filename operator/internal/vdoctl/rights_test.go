@@ -117,10 +117,22 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		require.NotZero(t, code, "%s: %s", name, out)
 		require.Contains(t, out, `secrets "vc" is forbidden`, name)
 	}
+	// A file needs no Secrets, whether it is new or there.
+	written := []string{"configure", "--vcenter", "east", "--write", filepath.Join(t.TempDir(), "written.yaml"), "--yes"}
+	lacks := "Your account has no right to get secrets in namespace " + s.ns + ": what is there is taken as not there.\n"
+	for range 2 {
+		out := reader.ok(append(written, account...)...)
+		require.Equal(t, 1, strings.Count(out, lacks), out)
+	}
+	out, code := reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...)
+	require.Equal(t, 6, code, out)
+	out, code = nobody.run(append(written, account...)...)
+	require.Equal(t, 6, code, out)
+	require.Contains(t, out, "or write the file without a cluster: set KUBECONFIG=/dev/null\n")
 	admin.ok("support-bundle", filepath.Join(t.TempDir(), "whole.tar.gz"))
 
 	part := filepath.Join(t.TempDir(), "part.tar.gz")
-	out, code := reader.run("support-bundle", part, "--no-preflight")
+	out, code = reader.run("support-bundle", part, "--no-preflight")
 	require.Equal(t, 9, code, out)
 	for _, line := range strings.Split(out, "\n") {
 		if strings.Contains(line, "forbidden") {
