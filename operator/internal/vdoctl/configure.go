@@ -101,6 +101,9 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if o.file == "" && len(bytes.TrimSpace(there)) > 0 {
 		o.file = o.write // what was asked for before is in it alone
 	}
+	if err := o.writable(); err != nil {
+		return err
+	}
 	if o.interactive() && !o.yes && o.file != "-" {
 		o.prompts = &terminalPrompts{o.app}
 	}
@@ -124,10 +127,13 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if err := d.take(&o.answers); err != nil {
 		return err
 	}
-	if o.write != "" {
-		return o.writeFile(ctx, d)
+	if o.write == "" {
+		return o.deliver(ctx, c, d)
 	}
-	return o.deliver(ctx, c, d)
+	if err := o.writeFile(ctx, d); err != nil {
+		return err
+	}
+	return o.sayWritten(d, c != nil)
 }
 
 // deliver shows what changes, has it checked, asks, and writes.
@@ -228,6 +234,9 @@ func (o *configureOptions) after(ctx context.Context, c client.Client, d *draft,
 func (o *configureOptions) withoutPrompts(ctx context.Context, c client.Client, d *draft) error {
 	if err := o.chosen(ctx, c, d); err != nil {
 		return err
+	}
+	if o.write != "" && o.noCheck && d.vcenter.Spec.Credentials != "" && !o.given("username") {
+		o.kept["username"] = true // the file names its Secret, and has no account
 	}
 	// An account that the configuration has already is not looked at: what is asked for is not about it.
 	if err := fault.Join(o.oneCheck(), o.valid(func(flag string) bool { return flag != "username" || !o.kept[flag] })); err != nil {
@@ -336,8 +345,8 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	case has && o.prompts == nil:
 		o.password = d.password
 		return nil
-	case o.prompts == nil && o.write != "" && o.noCheck:
-		return nil // it is not written
+	case o.write != "" && o.noCheck:
+		return nil // it is neither tried nor written
 	case o.prompts == nil:
 		err := errNoPassword
 		if elsewhere != "" {

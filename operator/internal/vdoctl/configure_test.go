@@ -107,7 +107,8 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	all := append(answersFor(t, east, vcsim.Admin.Password), "--write", file)
 	out := s.ok(all...)
-	require.Contains(t, out, "Secret vcenter-account")
+	account := "The account goes to the Secret vcenter-account in namespace " + s.ns + ", of type kubernetes.io/basic-auth"
+	require.Contains(t, out, "Written: "+file+"\n"+account, "the operator's resources are known")
 	text := readFile(t, file)
 	for _, kind := range []string{"kind: DriverBundle", "kind: VsphereCloudConfig", "kind: VDOConfig"} {
 		require.Contains(t, text, kind)
@@ -121,6 +122,7 @@ func TestConfigureWritesFilesForGitOpsAndReadsThem(t *testing.T) {
 	out, code := s.run(all...)
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, file)
+	require.NotContains(t, out, "The account goes", "nothing was written")
 	out, code = s.run(append(all[:len(all):len(all)], "--dry-run")...)
 	require.Equal(t, 2, code, out)
 	require.Equal(t, text+"# kept\n", readFile(t, file))

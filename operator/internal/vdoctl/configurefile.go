@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,10 +26,6 @@ import (
 func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 	out, err := d.manifests(ctx)
 	if err != nil {
-		return err
-	}
-	secret := fmt.Sprintf("The account goes to the Secret %s, of type %s with the keys username and password: it is not in the file.\n", d.vcenter.Spec.Credentials, corev1.SecretTypeBasicAuth)
-	if _, err := io.WriteString(o.err, secret); err != nil {
 		return err
 	}
 	if o.write == "-" {

@@ -97,6 +97,7 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	text = regexp.MustCompile(`(kind: VDOConfig\nmetadata:\n)`).ReplaceAllString(text, "$1  labels: {app: vdo}\n")
 	text = regexp.MustCompile(`(storageProvider:\n)`).ReplaceAllString(text, "$1    webhook: true\n")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	ok("configure", "--vcenter", "west", "--no-check", "--upgrade", "Manual", "--yes") // no account goes into it
 	ok("configure", "--vcenter", "east", "--username", vcsim.Admin.Username, "--no-check", "--upgrade", "Manual", "--yes")
 	whole()
 	in := resources(t, file)

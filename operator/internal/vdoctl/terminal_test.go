@@ -235,6 +235,12 @@ func TestConfigureOnATerminal(t *testing.T) {
 	first := &corev1.Secret{ObjectMeta: s.meta("vcenter-account")}
 	require.True(t, s.there(first))
 	require.Equal(t, vcsim.Admin.Username, string(first.Data["username"]))
+	// No password goes into a file, and none is asked for where the vCenter is not tried.
+	w = s.open("configure", "--write", filepath.Join(t.TempDir(), "site.yaml"), "--no-check", "--bundle", "registry.site/vdo/drivers:1", "--drivers", "both", "--vcenter", "north", "--server", "vc.site", "--port", "443",
+		"--certificate", "system", "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--upgrade", "Manual")
+	w.answers("Account of the drivers", "north@vsphere.local")
+	w.accepts("Datacenters, with commas")
+	require.Equal(t, "0", w.ends(), w.screen())
 	w = s.open("delete", "--drivers")
 	w.sees("Delete these? [y/N]")
 	w.types("n")
