@@ -243,6 +243,7 @@ func (o *configureOptions) offerVCenter(d *draft) {
 }
 
 func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec) {
+	o.checks = o.given("certificate") || o.prompts != nil
 	switch {
 	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
 		o.set("certificate", &o.certificate, byThumbprint)
@@ -367,5 +368,8 @@ func (d *draft) takeCertificate(a *answers) {
 		}
 	default:
 		v.Thumbprint, v.CA = "", nil
+		if a.checks {
+			v.Insecure = false // without a thumbprint it would accept any certificate
+		}
 	}
 }

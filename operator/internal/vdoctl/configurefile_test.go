@@ -214,6 +214,21 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		require.Nil(t, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.CA, name)
 	}
 
+	// A vCenter that was to accept any certificate does so until something else is asked for.
+	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(readFile(t, file), "")
+	anyOne = strings.Replace(anyOne, "  vcIp:", "  insecure: true\n  vcIp:", 1)
+	pinned := strings.Replace(anyOne, "  vcIp:", "  thumbprint: "+east.SHA256+"\n  vcIp:", 1)
+	for _, c := range []struct {
+		text, flag, value string
+		accepts           bool
+	}{{anyOne, "--upgrade", "Manual", true}, {anyOne, "--certificate", "system", false}, {pinned, "--certificate", "system", false}} {
+		write(c.text)
+		s.ok("configure", "--username", vcsim.Admin.Username, "--no-check", "--write", file, "--yes", c.flag, c.value)
+		spec := as[v1alpha1.VsphereCloudConfig](t, resources(t, file)["VsphereCloudConfig east"]).Spec
+		require.Equal(t, c.accepts, spec.AnyCertificate(), "%s\n%s", c.flag, c.text)
+		require.Empty(t, spec.Thumbprint)
+	}
+
 	// Labels, annotations and keys stay. With a key of somebody's, it is no more configure's own.
 	more := strings.Replace(text, "data:\n", "immutable: true\nbinaryData: {der: YQ==}\ndata:\n  further: a\n", 1)
 	more = strings.Replace(more, "  name: east-ca\n", "  name: east-ca\n  labels: {app: vdo}\n  annotations: {a: b}\n", 1)
