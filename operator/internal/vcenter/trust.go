@@ -58,6 +58,10 @@ func (t Trust) roots(address string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// CheckCA tells what is wrong with the PEM certificates of authorities, as they are read for a
+// connection.
+func CheckCA(data []byte) error { return addAll(x509.NewCertPool(), data) }
+
 // addAll is strict where x509's own loop is not: a damaged certificate is an error
 // rather than a certificate less.
 func addAll(pool *x509.CertPool, data []byte) error {

@@ -2,11 +2,13 @@ package vdoctl_test
 
 import (
 	"encoding/json"
+	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,6 +75,25 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 		return string(out)
 	}
 	toWest := byAuthority(t, west, "--vcenter", "west")
+
+	// The file is for many: of the authority it takes certificates, and nothing else.
+	key := "-----BEGIN PRIVATE KEY-----\nY2FuYXJ5\n-----END PRIVATE KEY-----\n"
+	der, _ := pem.Decode(east.CA)
+	for text, says := range map[string]string{string(east.CA) + key: "there is a private key in it", string(east.CA) + key[:50]: "there is a private key in it",
+		string(der.Bytes): "there is no PEM certificate in it", "": "there is no PEM certificate in it", strings.Replace(string(east.CA), "CERTIFICATE", "PUBLIC KEY", 2): "there is a PUBLIC KEY among the certificates"} {
+		all := byAuthority(t, east, "--write", file)
+		ca := all[slices.Index(all, "--vcenter-ca-file")+1]
+		require.NoError(t, os.WriteFile(ca, []byte(text), 0o600))
+		cmd := exec.CommandContext(t.Context(), "vdoctl", all...)
+		cmd.Env = home
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, 2, cmd.ProcessState.ExitCode(), string(out))
+		require.Contains(t, string(out), "--vcenter-ca-file "+strconv.Quote(ca)+": "+says)
+		require.Contains(t, string(out), "hint: name a PEM file with the authority's certificates")
+		require.NotContains(t, string(out), "Y2FuYXJ5")
+		require.NoFileExists(t, file)
+	}
 	ok(byAuthority(t, east, "--vcenter", "east", "--region-category", "k8s-region", "--zone-category", "k8s-zone")...)
 	ok(append(toWest, "--yes")...)
 	whole := func() {

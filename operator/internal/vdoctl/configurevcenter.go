@@ -1,11 +1,14 @@
 package vdoctl
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
@@ -93,7 +96,32 @@ func (o *configureOptions) authority(d *draft) ([]byte, error) {
 	if o.caFile == keptCA {
 		return d.ca, nil
 	}
-	return o.read("--vcenter-ca-file", o.caFile)
+	return o.readAuthority(o.caFile)
+}
+
+// readAuthority reads a file with certificates, and refuses one with more than these: it goes into a
+// ConfigMap, and into a file that many read.
+func (a *app) readAuthority(file string) ([]byte, error) {
+	data, err := a.read("--vcenter-ca-file", file)
+	if err != nil {
+		return nil, err
+	}
+	if err = vcenter.CheckCA(data); bytes.Contains(data, []byte("PRIVATE KEY-----")) {
+		err = errors.New("there is a private key in it") // a damaged one too, which no PEM reader sees
+	}
+	if err != nil {
+		return nil, flags.Bad("--vcenter-ca-file", file, err, "name a PEM file with the authority's certificates, -----BEGIN CERTIFICATE-----, and nothing else")
+	}
+	return data, nil
+}
+
+// isAuthority has who types the name of another file asked again.
+func isAuthority(file string) error {
+	err := isFileThere(file)
+	if err == nil {
+		_, err = new(app).readAuthority(file)
+	}
+	return err
 }
 
 // loginFlags are what the account is given by.
