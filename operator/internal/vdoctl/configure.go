@@ -33,6 +33,7 @@ type configureOptions struct {
 	noCheck                   bool
 	given                     func(flag string) bool
 	kept                      map[string]bool // flags whose answers the configuration has already
+	there                     []byte          // the file that --write replaces, before anything is asked; nil for none
 	seen                      []string        // datacenters that the account sees
 	lacks                     []string        // rights that it was told of
 	prompts                   prompter        // nil where nobody can be asked
@@ -94,11 +95,11 @@ func (o *configureOptions) run(ctx context.Context) error {
 	if o.write != "" && o.dryRun {
 		return flags.Bad("--dry-run", "", errors.New("--write changes a file, and nothing else"), "see what it would write with --write -")
 	}
-	there, err := o.replaces()
-	if err != nil {
+	var err error
+	if o.there, err = o.replaces(); err != nil {
 		return err // before anything is asked
 	}
-	if o.file == "" && len(bytes.TrimSpace(there)) > 0 {
+	if o.file == "" && len(bytes.TrimSpace(o.there)) > 0 {
 		o.file = o.write // what was asked for before is in it alone
 	}
 	if err := o.writable(); err != nil {

@@ -56,7 +56,10 @@ func (o *configureOptions) draft() (*draft, error) {
 	if o.file == "" {
 		return d, nil
 	}
-	data, err := o.read("--from-file", o.file)
+	data, err := o.there, error(nil)
+	if o.given("from-file") {
+		data, err = o.read("--from-file", o.file)
+	}
 	if err != nil {
 		return d, err
 	}

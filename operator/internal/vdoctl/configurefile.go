@@ -32,12 +32,8 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 		_, err := o.out.Write(out)
 		return err
 	}
-	there, err := o.replaces()
-	if err != nil {
-		return err
-	}
-	if there != nil && !bytes.Equal(there, out) {
-		if err := o.keeps(d, there, out); err != nil {
+	if o.there != nil && !bytes.Equal(o.there, out) {
+		if err := o.keeps(d, o.there, out); err != nil {
 			return err
 		}
 		if !o.yes && !o.interactive() {
@@ -47,8 +43,17 @@ func (o *configureOptions) writeFile(ctx context.Context, d *draft) error {
 			return err
 		}
 	}
+	now, err := o.replaces()
+	if err != nil {
+		return err
+	}
+	if (now == nil) != (o.there == nil) || !bytes.Equal(now, o.there) {
+		return changedMeanwhile(o.write, errNotTheSame)
+	}
 	return writeWhole(o.write, out)
 }
+
+var errNotTheSame = errors.New("it was made, changed or removed while configure ran")
 
 // manifests are the resources that go into a file, as YAML.
 func (d *draft) manifests(ctx context.Context) ([]byte, error) {
