@@ -78,19 +78,21 @@ func (d *draft) manifests(ctx context.Context) ([]byte, error) {
 
 // written are the resources that go into a file, in an order that does not change with the answers.
 // All vCenters are among them, since the VDOConfig names them, and the CAs that configure made for
-// them: who applies the file may delete what is not in it.
+// those of the cluster: who applies the file may delete what is not in it. The CA of a vCenter of a
+// file may be in a file of its own.
 func (d *draft) written(ctx context.Context) ([]client.Object, error) {
 	out := slices.DeleteFunc(d.objects(), func(x client.Object) bool { return kindOf(x) == "Secret" })
 	has := func(x client.Object) bool {
 		return slices.ContainsFunc(out, func(y client.Object) bool { return describeObject(x) == describeObject(y) })
 	}
+	ofFile := d.file != nil && len(d.file.vcenters) > 0
 	for i := range d.vcenters {
 		v := &d.vcenters[i]
 		if !has(v) {
 			out = append(out, v)
 		}
 		ca := &corev1.ConfigMap{ObjectMeta: d.meta(v.Name + "-ca")}
-		if v.Spec.CA == nil || v.Spec.CA.ConfigMap != ca.Name || has(ca) {
+		if ofFile || v.Spec.CA == nil || v.Spec.CA.ConfigMap != ca.Name || has(ca) {
 			continue
 		}
 		there, err := d.find(ctx, ca)

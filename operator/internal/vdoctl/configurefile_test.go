@@ -314,6 +314,14 @@ func TestConfigureBeginsWithAnExportOfTheCluster(t *testing.T) {
 	require.Len(t, in, 4, in)
 	require.Equal(t, v1alpha1.UpgradeManual, as[v1alpha1.VDOConfig](t, in["VDOConfig vdo"]).Spec.Upgrade)
 	require.NotContains(t, readFile(t, file), "uid:")
+
+	// Whoever keeps the ConfigMap in a file of its own does not get it back from the cluster.
+	text := readFile(t, file)
+	at := strings.Index(text, "---\napiVersion: vdo")
+	require.Contains(t, text[:at], "kind: ConfigMap")
+	require.NoError(t, os.WriteFile(file, []byte(text[at:]), 0o600))
+	s.ok("configure", "--vcenter", "east", "--no-check", "--upgrade", "Automatic", "--write", file, "--yes")
+	require.Equal(t, strings.Replace(text[at:], "upgrade: Manual", "upgrade: Automatic", 1), readFile(t, file))
 }
 
 // The kubeconfig that is set may be of another site than the file.
