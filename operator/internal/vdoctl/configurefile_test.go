@@ -1,10 +1,8 @@
 package vdoctl_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -232,11 +229,34 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 		"the ConfigMap comes last": {last, byThumbprint},
 	} {
 		write(again.text)
-		s.ok(again.args...)
+		require.Contains(t, s.ok(again.args...), "ConfigMap "+s.ns+"/east-ca goes out of the file", name)
 		in := resources(t, file)
 		require.Len(t, in, 3, "%s: %v", name, in)
 		require.Nil(t, as[v1alpha1.VsphereCloudConfig](t, in["VsphereCloudConfig east"]).Spec.CA, name)
 	}
+
+	// With labels of others, or in place of the CA a key of theirs, it is not configure's own.
+	for _, theirs := range []string{strings.Replace(text, "  name: east-ca\n", "  name: east-ca\n  labels: {app: theirs}\n", 1),
+		strings.Replace(text, "  name: east-ca\n", "  name: east-ca\n  annotations: {keep: this}\n", 1), strings.Replace(text, "  ca.crt: |\n", "  theirs.crt: |\n", 1)} {
+		require.NotEqual(t, text, theirs)
+		write(theirs)
+		out, code := s.run(byThumbprint...)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "would be lost: ConfigMap "+s.ns+"/east-ca\n")
+		require.Equal(t, theirs, readFile(t, file))
+	}
+
+	// As `kubectl create configmap --from-file` makes it, it is configure's all the same.
+	of := resources(t, file)["ConfigMap east-ca"]
+	delete(of, "data")
+	of["binaryData"] = map[string][]byte{"ca.crt": east.CA}
+	data, err := yaml.Marshal(of)
+	require.NoError(t, err)
+	write(string(data) + "---\napiVersion: vdo" + rest)
+	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
+	require.Equal(t, map[string]string{"ca.crt": string(west.CA)}, as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"]).Data)
+	write(string(data) + "---\napiVersion: vdo" + rest)
+	s.ok(byThumbprint...)
 
 	// A vCenter that was to accept any certificate does so until something else is asked for.
 	anyOne := regexp.MustCompile(`(?m)^  thumbprint: .*\n`).ReplaceAllString(readFile(t, file), "")
@@ -365,63 +385,4 @@ func TestConfigureWritesTheFileOfAnotherSiteThanTheClusters(t *testing.T) {
 	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
 	out = s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run")
 	require.Contains(t, out, "spec.datacenters")
-}
-
-// Somebody may save the file while configure waits for an answer: here for a password, from a pipe.
-func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file, pipe := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "password")
-	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-	put := func(text string) {
-		t.Helper()
-		if text == "" {
-			require.NoError(t, os.RemoveAll(file))
-			return
-		}
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	}
-	run := func(meanwhile func()) (string, int) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "vdoctl", "configure", "--bundle", "registry.site/vdo/drivers:1", "--server", "vc.site.example",
-			"--username", vcsim.Admin.Username, "--password-file", pipe, "--no-check", "--write", file, "--yes")
-		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=")
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		require.NoError(t, cmd.Start())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = cmd.Wait()
-			if f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil { // nobody waits for who is gone
-				_ = f.Close()
-			}
-		}()
-		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the program to open it
-		require.NoError(t, err)
-		meanwhile()
-		_, err = w.WriteString("pw\n")
-		require.NoError(t, errors.Join(err, w.Close()))
-		<-ended
-		return out.String(), cmd.ProcessState.ExitCode()
-	}
-	out, code := run(func() {})
-	require.Zero(t, code, out)
-	text := readFile(t, file)
-	for name, c := range map[string]struct{ before, meanwhile string }{
-		"made": {"", "theirs: a\n"}, "made as it would be": {"", text}, "changed": {text, text + "# theirs\n"}, "removed": {text, ""},
-	} {
-		put(c.before)
-		out, code = run(func() { put(c.meanwhile) })
-		require.Equal(t, 8, code, "%s: %s", name, out)
-		if c.meanwhile == "" {
-			require.NoFileExists(t, file, name)
-		} else {
-			require.Equal(t, c.meanwhile, readFile(t, file), name)
-		}
-		if !strings.HasPrefix(c.meanwhile, "theirs") { // that is no site's configuration, which is told
-			require.Contains(t, out, "write "+file+": somebody has changed it since it was read", name)
-			require.Contains(t, out, "hint: run the same command again", name)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
@@ -18,7 +19,7 @@ import (
 // keeps refuses to replace a file by one that lacks something of it. What else the site applies
 // from it would be deleted, unseen, where the file says what there is.
 func (o *configureOptions) keeps(d *draft, there, out []byte) error {
-	lost, err := d.lostOf(there, out)
+	lost, goes, err := d.lostOf(there, out)
 	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("what configure does not write would be lost: %s", strings.Join(lost, ", "))
 	}
@@ -26,36 +27,45 @@ func (o *configureOptions) keeps(d *draft, there, out []byte) error {
 		return &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: err,
 			Hint: "put that into a file of its own; or write to another file, or with --write - to standard output, and bring both together"}
 	}
+	for _, name := range goes {
+		if err := command.Say(o.err, "%s goes out of the file: its vCenter is checked by it no more.", name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // lostOf are the resources of a file that another one lacks, and those of which it lacks parts,
-// which are named. What specs say is changed by answers, and no part of this.
-func (d *draft) lostOf(there, out []byte) (lost []string, err error) {
+// which are named; and those that go with their use. What specs say is changed by answers, and no part
+// of this.
+func (d *draft) lostOf(there, out []byte) (lost, goes []string, err error) {
 	old, err := itemsOf(there)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	made, err := itemsOf(out)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	was, now := d.byID(old), d.byID(made)
 	for _, u := range old {
 		name := describeObject(u)
 		if is, ok := now[d.id(u)]; !ok {
-			if !d.dropsCA(u, was, now) {
+			if d.dropsCA(u, was, now) {
+				goes = append(goes, name)
+			} else {
 				lost = append(lost, name)
 			}
 		} else if parts := lostParts(u.DeepCopy().Object, is.Object); len(parts) > 0 {
 			lost = append(lost, strings.Join(parts, " and ")+" of "+name)
 		}
 	}
-	return lost, nil
+	return lost, goes, nil
 }
 
 // dropsCA tells whether a ConfigMap is the authority that configure made for a vCenter, which is
-// checked by it no more. One that something else names, or with further keys, is somebody's.
+// checked by it no more. One that something else names, or that has more than configure writes, such
+// as labels or another key, is somebody's.
 func (d *draft) dropsCA(u *unstructured.Unstructured, was, now map[string]*unstructured.Unstructured) bool {
 	name, ok := strings.CutSuffix(u.GetName(), "-ca")
 	of := &unstructured.Unstructured{}
@@ -67,10 +77,9 @@ func (d *draft) dropsCA(u *unstructured.Unstructured, was, now map[string]*unstr
 		return false
 	}
 	named, _, _ := unstructured.NestedString(before.Object, "spec", "ca", "configMap")
-	text, _, _ := unstructured.NestedMap(u.Object, "data")
-	binary, _, _ := unstructured.NestedMap(u.Object, "binaryData")
+	own := map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "metadata": map[string]any{"name": u.GetName()}, "data": map[string]any{v1alpha1.DefaultCAKey: ""}}
 	names := func(r v1alpha1.KeyReference) bool { return r.ConfigMap == u.GetName() }
-	return named == u.GetName() && len(text)+len(binary) <= 1 && !slices.ContainsFunc(d.references(), names)
+	return named == u.GetName() && len(lostParts(u.DeepCopy().Object, own)) == 0 && !slices.ContainsFunc(d.references(), names)
 }
 
 // id tells resources of files apart, with the namespace that they get.
@@ -126,8 +135,13 @@ func lostParts(old, now map[string]any) (lost []string) {
 	flatten("", old, was)
 	flatten("", now, is)
 	for _, path := range slices.Sorted(maps.Keys(was)) {
-		asked := strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "binaryData.") // a CA may be another one
-		if value, kept := is[path]; !kept || !asked && value != was[path] {
+		key, binary := strings.CutPrefix(path, "binaryData.")
+		asked := strings.HasPrefix(path, "data.") || binary // a CA may be another one
+		value, kept := is[path]
+		if binary && !kept {
+			_, kept = is["data."+key] // it is written as text
+		}
+		if !kept || !asked && value != was[path] {
 			lost = append(lost, path)
 		}
 	}
