@@ -156,6 +156,9 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	if o.write == "" || o.write == "-" {
 		return nil, nil
 	}
+	if err := replaceable(o.write); err != nil {
+		return nil, &fault.Error{Reason: fault.Refused, Op: "write", Subject: o.write, Err: err, Hint: "name another file, or - for standard output"}
+	}
 	there, err := o.read("--write", o.write)
 	switch {
 	case fault.ReasonOf(err) == fault.NotFound:
@@ -170,14 +173,33 @@ func (o *configureOptions) replaces() ([]byte, error) {
 	return there, nil
 }
 
-// writeWhole writes a file beside its name, and names it once it is whole.
+// replaceable refuses what no file takes the place of: a folder, a device, a link to nothing.
+func replaceable(name string) error {
+	info, err := os.Stat(name)
+	to, notLink := os.Readlink(name)
+	switch {
+	case err == nil && info.IsDir():
+		return errors.New("it is a folder")
+	case err == nil && !info.Mode().IsRegular():
+		return errors.New("it is a device or a pipe, not a file")
+	case errors.Is(err, fs.ErrNotExist) && notLink == nil:
+		return fmt.Errorf("it is a link to %s, which is not there", to)
+	}
+	return nil
+}
+
+// writeWhole writes a file beside its name, and names it once it is whole. A link stays one.
 func writeWhole(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), ".vdoctl-*")
+	to, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		to = name // it is not there
+	}
+	f, err := os.CreateTemp(filepath.Dir(to), ".vdoctl-*")
 	if err == nil {
 		_, err = f.Write(data)
 		err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
 		if err == nil {
-			err = os.Rename(f.Name(), name)
+			err = os.Rename(f.Name(), to)
 		}
 		if err != nil {
 			_ = os.Remove(f.Name())

@@ -73,3 +73,42 @@ func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
 		}
 	}
 }
+
+// The name may be a link into a working copy. What is no file is told before anything else.
+func TestConfigureWritesThroughALink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repo, link := filepath.Join(dir, "repo"), filepath.Join(dir, "site.yaml")
+	require.NoError(t, os.Mkdir(repo, 0o700))
+	require.NoError(t, os.Symlink("repo/site.yaml", link))
+	run := func(to string, more ...string) (string, int) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "vdoctl", append([]string{"configure", "--write", to}, more...)...)
+		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			require.NotNil(t, cmd.ProcessState, err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	pipe := filepath.Join(dir, "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	for name, says := range map[string]string{link: "it is a link to repo/site.yaml, which is not there", pipe: "it is a device or a pipe, not a file", os.DevNull: "it is a device or a pipe, not a file", repo: "it is a folder"} {
+		out, code := run(name)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "error: write "+name+": "+says+"\n")
+		require.Contains(t, out, "hint: name another file, or - for standard output")
+	}
+
+	file := filepath.Join(repo, "site.yaml")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	out, code := run(link, "--bundle", "registry.site/vdo/drivers:1", "--server", "vc.site.example", "--username", vcsim.Admin.Username, "--no-check", "--yes")
+	require.Zero(t, code, out)
+	to, err := os.Readlink(link)
+	require.NoError(t, err, "it is no link any more")
+	require.Equal(t, "repo/site.yaml", to)
+	require.Contains(t, readFile(t, file), "kind: VDOConfig")
+	left, err := os.ReadDir(repo)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+}
