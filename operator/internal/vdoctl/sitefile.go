@@ -135,6 +135,9 @@ func (o *objects) decode(decoder runtime.Decoder, doc document) error {
 	if list, ok := object.(*corev1.List); ok {
 		return o.decodeList(decoder, list, doc)
 	}
+	if err := noList(of); err != nil {
+		return err
+	}
 	return o.add(object, doc)
 }
 

@@ -53,6 +53,17 @@ func unknownKind(of metav1.TypeMeta) error {
 	return nil
 }
 
+// noList refuses lists of one kind of the operator's groups: of their items nothing would be read.
+func noList(of metav1.TypeMeta) error {
+	group := of.GroupVersionKind().Group
+	own := slices.ContainsFunc(siteGroups, func(known schema.GroupVersion) bool { return known.Group != "" && known.Group == group })
+	if !own || !strings.HasSuffix(of.Kind, "List") {
+		return nil
+	}
+	return &fault.Error{Reason: fault.InvalidInput, Err: fmt.Errorf("it is a %s, of which nothing is read", of.Kind),
+		Hint: "make each of its items a document, or write `apiVersion: v1` and `kind: List`, with apiVersion and kind in each item"}
+}
+
 // typeOf is the type of a kind; nil of one that is not known.
 func typeOf(of metav1.TypeMeta) reflect.Type {
 	scheme, err := newScheme()

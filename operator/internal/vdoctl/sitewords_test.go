@@ -30,6 +30,7 @@ func TestWhatIsWrongWithASiteFileIsSaidWithItsLine(t *testing.T) {
 		config + "metadata: {name: a, creationTimestamp: today}\n":                                                                 `document 1: line 3: metadata.creationTimestamp: expected a time, such as 2026-01-31T22:00:00Z, got text`,
 		"apiVersion: v1\nkind: Secret\ndata: {username: YQ==,\n password: \"4711!\"}\n":                                            `document 1: line 4: data.password: expected base64; what is not encoded belongs under stringData, got text`,
 		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 4430000000}\n":                      `document 1: line 3: spec.port: expected a whole number of at most 2147483647, got 4430000000`,
+		config + "---\napiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfigList\nitems: []\n":                             `document 2: it is a VsphereCloudConfigList, of which nothing is read`,
 		"apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nspec: {vcIp: vc, port: 443.5}\n":                           `document 1: line 3: spec.port: expected a whole number, got 443.5`,
 	} {
 		_, err := parseSite("site.yaml", []byte(text), "ns")
