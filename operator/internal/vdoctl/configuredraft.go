@@ -315,9 +315,7 @@ func (d *draft) takeDrivers(a *answers) {
 	if a.region != "" && a.zone != "" {
 		topology, categories = &v1alpha1.Topology{Region: a.region, Zone: a.zone}, []string{a.region, a.zone}
 	}
-	if was := d.topology(); a.tags || !ptr.Equal(was, topology) {
-		a.tags = true // one driver may have none, and keep it so
-	}
+	a.tags = a.tags || !ptr.Equal(d.topology(), topology) // one driver may have none, and keep it so
 	takeCloud(spec, a, topology)
 	takeStorage(spec, a, categories)
 }

@@ -10,17 +10,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// shopOfAFile has a vCenter in the cluster as it is in a file, which is returned with its text.
+func shopOfAFile(t *testing.T) (s *shop, file, site string) {
+	t.Helper()
+	s = newShop(t)
+	east, _ := vcenters(t)
+	file = filepath.Join(t.TempDir(), "site.yaml")
+	all := byAuthority(t, east, "--vcenter", "east")
+	s.ok(append(all, "--write", file)...)
+	s.ok(append(all, "--yes")...)
+	return s, file, readFile(t, file)
+}
+
 // What a site has withdrawn from its file is trusted no more. Other ConfigMaps keep keys that the
 // file does not have.
 func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	east, _ := vcenters(t)
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	all := byAuthority(t, east, "--vcenter", "east")
-	s.ok(append(all, "--write", file)...)
-	s.ok(append(all, "--yes")...)
-	site := readFile(t, file)
+	s, file, site := shopOfAFile(t)
 	policy := "threshold: 1 # " + strings.Repeat("-", 100) + "\n"
 	require.NoError(t, s.k.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: s.meta("vdo-trust")}))
 	trusted := func() *corev1.ConfigMap {
@@ -67,13 +73,7 @@ func TestConfigureWithdrawsTrustThatTheFileDoesNotHave(t *testing.T) {
 // The operator reads binaryData too, as `kubectl create configmap --from-file` makes it.
 func TestConfigureWritesBinaryDataOfAFile(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	east, _ := vcenters(t)
-	file := filepath.Join(t.TempDir(), "site.yaml")
-	all := byAuthority(t, east, "--vcenter", "east")
-	s.ok(append(all, "--write", file)...)
-	s.ok(append(all, "--yes")...)
-	site := readFile(t, file)
+	s, file, site := shopOfAFile(t)
 	says := func(name, data string) string {
 		t.Helper()
 		text := site + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\n" + data + "\n"
