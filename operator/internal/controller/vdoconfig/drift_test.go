@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drift"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 const csiController = "vsphere-csi-controller"
@@ -53,6 +54,8 @@ func (w *world) scaledToNone(v *v1alpha1.VDOConfig, wanted int32) {
 // Under Warn what differs is shown and stays, under Off nobody looks, and else it is repaired.
 func TestDriftIsShownOrLeftAsTheVDOConfigSays(t *testing.T) {
 	w, v := installed(t)
+	rev := v.Status.Revision
+	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, rev).Outcome == string(revision.Healthy) })
 	was := w.scaled()
 	w.drift(v, &v1alpha1.DriftPolicy{Mode: v1alpha1.DriftWarn})
 	w.look(v)
