@@ -110,7 +110,14 @@ func findParts(path string) (string, *parts.List, error) {
 		path += parts.Suffix
 	}
 	l, err := readParts(path)
-	if err != nil && isTar(path) {
+	if err == nil {
+		return path, l, nil
+	}
+	if of := strings.TrimSuffix(path, filepath.Ext(path)) + parts.Suffix; of != path && isThere(of) {
+		err = &fault.Error{Reason: fault.InvalidInput, Op: "repair", Subject: path,
+			Err:  errors.New("it is one part, and parts are rebuilt from each other"),
+			Hint: "name the parts file: vdo-bundle repair " + of}
+	} else if isTar(path) {
 		err = &fault.Error{Reason: fault.InvalidInput, Op: "repair", Subject: path,
 			Err:  errors.New("it is a whole archive, and only what is in parts can be rebuilt"),
 			Hint: "name the parts file, FILE.tar" + parts.Suffix + "; `vdo-bundle verify` checks a whole archive"}
