@@ -332,7 +332,7 @@ func (o *configureOptions) readPassword(ctx context.Context, d *draft, again boo
 	has := d.user == o.username && d.password != ""
 	elsewhere := ""
 	if has && !o.noCheck && !d.knows(o.server) {
-		has, elsewhere = false, fmt.Sprintf("the one in Secret %s is for %s", d.vcenter.Spec.Credentials, d.passwordAt)
+		has, elsewhere = false, fmt.Sprintf("the one in Secret %s is for %s", d.vcenter.Spec.Credentials, strings.Join(d.passwordAt, " and "))
 	}
 	switch p, inEnv := o.getenv(passwordEnv); {
 	case again && o.prompts != nil:

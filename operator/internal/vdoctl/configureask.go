@@ -23,7 +23,7 @@ type answers struct {
 	several                                                        bool // the storage driver has vCenters besides this one
 	used                                                           bool // the drivers that use this one are said already
 	tags                                                           bool // categories of tags are asked for
-	checks                                                         bool // how the certificate is checked was said, by a flag or a person
+	checks                                                         bool // how the certificate is checked was said by a flag
 }
 
 // How a vCenter's certificate is checked.

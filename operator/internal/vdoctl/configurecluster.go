@@ -147,10 +147,22 @@ func addressOf(host string, port int32) string {
 	return net.JoinHostPort(strings.ToLower(strings.TrimSpace(host)), strconv.Itoa(int(cmp.Or(port, 443))))
 }
 
-// knows tells whether the Secret's password may be tried at a vCenter: not at another one than the
-// cluster has it for.
+// knows tells whether the Secret's password may be tried at a vCenter: not at another one than those
+// that the cluster has it for, whatever their names.
 func (d *draft) knows(server string) bool {
-	return d.passwordAt == "" || strings.EqualFold(d.passwordAt, strings.TrimSpace(server))
+	same := func(at string) bool { return strings.EqualFold(at, strings.TrimSpace(server)) }
+	return len(d.passwordAt) == 0 || slices.ContainsFunc(d.passwordAt, same)
+}
+
+// users are the addresses of the cluster's vCenters that a Secret is for.
+func (d *draft) users(secret string) (at []string) {
+	for _, x := range d.before {
+		if v, ok := x.(*v1alpha1.VsphereCloudConfig); ok && v.Spec.Credentials == secret {
+			at = append(at, strings.TrimSpace(v.Spec.VcIP))
+		}
+	}
+	slices.Sort(at)
+	return slices.Compact(at)
 }
 
 // denied takes what may not be read of a cluster as not there, where a file is written: that needs

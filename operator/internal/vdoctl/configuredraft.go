@@ -40,7 +40,7 @@ type draft struct {
 	caMap     *corev1.ConfigMap // nil where it stays as it is
 
 	user, password string                   // of the Secret that is there
-	passwordAt     string                   // the vCenter that the cluster has this password for; "" where it does not say
+	passwordAt     []string                 // the vCenters that the cluster has this password for; none where it does not say
 	ca             []byte                   // the vCenter's authority
 	file           *objects                 // what it was begun with; nil for the cluster
 	readers        []client.Reader          // of Secrets and ConfigMaps: the file before the cluster
@@ -193,9 +193,9 @@ func (d *draft) choose(ctx context.Context, name string) error {
 			return err
 		}
 		if d.user == "" {
-			d.user, d.password, d.passwordAt = read.Username, read.Password, ""
-			if there, ok := d.before[describeObject(d.vcenter)].(*v1alpha1.VsphereCloudConfig); ok && from != client.Reader(d.file) {
-				d.passwordAt = there.Spec.VcIP
+			d.user, d.password, d.passwordAt = read.Username, read.Password, nil
+			if from != client.Reader(d.file) {
+				d.passwordAt = d.users(d.vcenter.Spec.Credentials)
 			}
 		}
 		if d.ca == nil {
@@ -246,7 +246,7 @@ func (o *configureOptions) offerVCenter(d *draft) {
 }
 
 func (o *configureOptions) offerCertificate(v *v1alpha1.VsphereCloudConfigSpec) {
-	o.checks = o.given("certificate") || o.prompts != nil
+	o.checks = o.given("certificate")
 	switch {
 	case o.given("thumbprint") || !o.given("vcenter-ca-file") && v.Thumbprint != "":
 		o.set("certificate", &o.certificate, byThumbprint)
@@ -368,9 +368,9 @@ func (d *draft) takeCertificate(a *answers) {
 			d.caMap = d.authority(a.vcenter + "-ca")
 		}
 	default:
-		v.Thumbprint, v.CA = "", nil
-		if a.checks {
+		if a.checks || v.Thumbprint != "" || v.CA != nil {
 			v.Insecure = false // without a thumbprint it would accept any certificate
 		}
+		v.Thumbprint, v.CA = "", nil
 	}
 }

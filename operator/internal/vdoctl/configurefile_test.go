@@ -65,7 +65,7 @@ func TestConfigureAddsEachVCenterToAFile(t *testing.T) {
 	t.Parallel()
 	east, west := vcenters(t)
 	file := filepath.Join(t.TempDir(), "site.yaml")
-	home := append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=")
+	home := append(os.Environ(), "HOME="+t.TempDir(), "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=")
 	ok := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "vdoctl", append(args, "--write", file)...)
@@ -255,7 +255,9 @@ func TestConfigureRunsAgainOnItsFile(t *testing.T) {
 	write(string(data) + "---\napiVersion: vdo" + rest)
 	s.ok(byAuthority(t, west, "--vcenter", "east", "--write", file, "--yes")...)
 	require.Equal(t, map[string]string{"ca.crt": string(west.CA)}, as[corev1.ConfigMap](t, resources(t, file)["ConfigMap east-ca"]).Data)
-	write(string(data) + "---\napiVersion: vdo" + rest)
+	applied := "  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{}'}\n  name: east-ca\n"
+	write(strings.Replace(string(data), "  name: east-ca\n", applied, 1) + "---\napiVersion: vdo" + rest)
+	require.Contains(t, readFile(t, file), applied)
 	s.ok(byThumbprint...)
 
 	// A vCenter that was to accept any certificate does so until something else is asked for.
@@ -381,6 +383,12 @@ func TestConfigureWritesTheFileOfAnotherSiteThanTheClusters(t *testing.T) {
 	require.NotContains(t, out, "nothing is taken", "the file is moved to where the cluster's is")
 
 	out, code = s.run("configure", "--vcenter", "east", "--server", "localhost", "--yes")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
+	// So it is where another resource names the Secret.
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: vdo.vmware.com/v1alpha1\nkind: VsphereCloudConfig\nmetadata: {name: other}\n"+
+		"spec: {vcIp: localhost, credentials: east-account, datacenters: [/lab]}\n"), 0o600))
+	out, code = s.run("configure", "--vcenter", "other", "--from-file", file, "--region-category", "k8s-region", "--zone-category", "k8s-zone", "--yes")
 	require.Equal(t, 2, code, out)
 	require.Contains(t, out, "there is no password for localhost: the one in Secret east-account is for "+east.Host+"\n")
 	out = s.ok("configure", "--vcenter", "east", "--datacenters", "/lab", "--dry-run")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -79,7 +80,9 @@ func (d *draft) dropsCA(u *unstructured.Unstructured, was, now map[string]*unstr
 	named, _, _ := unstructured.NestedString(before.Object, "spec", "ca", "configMap")
 	own := map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "metadata": map[string]any{"name": u.GetName()}, "data": map[string]any{v1alpha1.DefaultCAKey: ""}}
 	names := func(r v1alpha1.KeyReference) bool { return r.ConfigMap == u.GetName() }
-	return named == u.GetName() && len(lostParts(u.DeepCopy().Object, own)) == 0 && !slices.ContainsFunc(d.references(), names)
+	mine := u.DeepCopy()
+	unstructured.RemoveNestedField(mine.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation) // kubectl's
+	return named == u.GetName() && len(lostParts(mine.Object, own)) == 0 && !slices.ContainsFunc(d.references(), names)
 }
 
 // id tells resources of files apart, with the namespace that they get.

@@ -33,7 +33,7 @@ func TestConfigureDoesNotReplaceAFileThatSomebodyHasChanged(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "vdoctl", "configure", "--bundle", "registry.site/vdo/drivers:1", "--server", "vc.site.example",
 			"--username", vcsim.Admin.Username, "--password-file", pipe, "--no-check", "--write", file, "--yes")
-		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=")
+		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=")
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		require.NoError(t, cmd.Start())
@@ -84,7 +84,7 @@ func TestConfigureWritesThroughALink(t *testing.T) {
 	run := func(to string, more ...string) (string, int) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "vdoctl", append([]string{"configure", "--write", to}, more...)...)
-		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=")
+		cmd.Env = append(os.Environ(), "HOME="+dir, "KUBECONFIG=", "KUBERNETES_SERVICE_HOST=")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			require.NotNil(t, cmd.ProcessState, err)

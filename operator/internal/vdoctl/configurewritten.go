@@ -53,7 +53,7 @@ func (o *configureOptions) sayWritten(d *draft, operator bool) error {
 		}
 	}
 	if !operator {
-		if err := command.Say(o.err, "Before `kubectl apply` the operator is installed: `vdoctl deploy`."); err != nil {
+		if err := command.Say(o.err, "Where the operator is not installed yet, `vdoctl deploy` comes before `kubectl apply`."); err != nil {
 			return err
 		}
 	}

@@ -94,7 +94,7 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	// The first steps write the configuration before the operator is installed.
 	file := filepath.Join(t.TempDir(), "site.yaml")
 	out := s.ok("configure", "--bundle", "registry.site/vdo:1", "--server", "vc.site", "--username", "vdo@vsphere.local", "--no-check", "--write", file)
-	require.Contains(t, out, "The cluster does not know the operator's resources: nothing is taken of it.\nWritten: "+file+"\nBefore `kubectl apply` the operator is installed: `vdoctl deploy`.\n")
+	require.Contains(t, out, "The cluster does not know the operator's resources: nothing is taken of it.\nWritten: "+file+"\nWhere the operator is not installed yet, `vdoctl deploy` comes before `kubectl apply`.\n")
 	require.Contains(t, readFile(t, file), "kind: VDOConfig")
 
 	out, code := s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes")
