@@ -17,9 +17,9 @@ const maxStatus = 96 << 10
 // comes before lists of what.
 const maxWhy = 2 << 10
 
-// textLimits of all else are tried in turn: with the last of them a status whose lists are
-// bounded is below maxStatus whatever its texts are.
-var textLimits = []int{1 << 10, 512, 256, 128}
+// textLimits of all else are tried in turn. Where the last of them is not enough, lists of
+// objects become shorter, and at last conditions.
+var textLimits = []int{1 << 10, 512, 256, 128, 64, 32}
 
 // bound cuts the texts of a status, until it is small enough.
 func bound(st *v1alpha1.VDOConfigStatus) {
@@ -33,12 +33,26 @@ func bound(st *v1alpha1.VDOConfigStatus) {
 	for i := range st.Drivers {
 		why[&st.Drivers[i].Message] = true
 	}
-	for text := range why {
-		*text = condition.Cut(*text, maxWhy)
+	cutWhy := func(limit int) {
+		for text := range why {
+			*text = condition.Cut(*text, limit)
+		}
 	}
+	cutWhy(maxWhy)
 	whole := map[*string]bool{&st.Bundle: true} // what is read again
 	for i := range st.Revisions {
 		whole[&st.Revisions[i].Bundle], whole[&st.Revisions[i].Releases] = true, true
+	}
+	if st.Preflight = st.Preflight.DeepCopy(); st.Preflight != nil { // the checks' own stays as it is
+		whole[&st.Preflight.Question] = true
+		for i := range st.Preflight.Results {
+			whole[&st.Preflight.Results[i].VCenter] = true
+		}
+	}
+	if st.Canary != nil {
+		for i := range st.Canary.Others {
+			whole[&st.Canary.Others[i].Name] = true // two of a beginning were one, and the list refused
+		}
 	}
 	for _, limit := range textLimits {
 		if small(st) {
@@ -50,6 +64,38 @@ func bound(st *v1alpha1.VDOConfigStatus) {
 			}
 		})
 	}
+	for !small(st) && shorten(st) {
+	}
+	for _, limit := range textLimits { // of letters that take six bytes in JSON, too
+		if small(st) {
+			return
+		}
+		cutWhy(limit)
+	}
+}
+
+// shorten leaves out half of what a status lists of objects, the gravest or first stay, and
+// tells whether there was any.
+func shorten(st *v1alpha1.VDOConfigStatus) bool {
+	left := 0
+	half := func(n int) int {
+		left += n - n/2
+		return n / 2
+	}
+	if p := st.Plan; p != nil {
+		keep := half(len(p.Steps))
+		p.Omitted += len(p.Steps) - keep
+		p.Steps = p.Steps[:keep]
+	}
+	if c := st.Preflight; c != nil {
+		for i := range c.Results { // the results are read again: they keep back what they did
+			r := &c.Results[i]
+			r.Objects = r.Objects[:half(len(r.Objects))]
+		}
+	}
+	st.Nodes = st.Nodes[:half(len(st.Nodes))]
+	st.Drift = st.Drift[:half(len(st.Drift))]
+	return left > 0
 }
 
 func small(st *v1alpha1.VDOConfigStatus) bool {

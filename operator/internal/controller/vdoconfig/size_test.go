@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +21,21 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
 // A status stays below 100 KiB, however large the cluster, whatever is amiss in it, and
 // however much everything has to say.
 func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
-	long := strings.Repeat("many words ", 20_000)
+	for name, words := range map[string]string{"words": "many words ", "what JSON writes with six letters": "<&>"} {
+		t.Run(name, func(t *testing.T) { testBound(t, strings.Repeat(words, 200_000/len(words))) })
+	}
+}
+
+func testBound(t *testing.T, long string) {
+	t.Helper()
+	name := strings.Repeat("x", 250) // of a node, a resource, a repository
 	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 	in := assess.Input{Now: now, Wanted: []matrix.Driver{matrix.CNI, matrix.CPI, matrix.SnapshotController, matrix.CSI}, Topology: true}
 	in.NodeTopologies = map[string]string{}
@@ -63,15 +72,22 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 		for range 1000 {
 			p.decision.reasons[d] = append(p.decision.reasons[d], long)
 			p.decision.pending, p.decision.warnings = append(p.decision.pending, long), append(p.decision.warnings, long)
-			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long}}, Reason: long})
+			p.outcome.plan.Steps = append(p.outcome.plan.Steps, plan.Step{Action: plan.Change, ID: inventory.ID{Key: inventory.Key{Kind: "X", Name: long[:60]}}, Reason: long})
 		}
 	}
+	var found []preflight.Result
+	for i := range 64 {
+		found = append(found, preflight.Result{ID: preflight.ID(fmt.Sprintf("check-%d", i)), Action: preflight.BlockUpgrade, On: fmt.Sprintf("%s%d", name, i),
+			Objects: slices.Repeat([]string{long}, preflight.MaxObjects), Count: 5000, Found: long, Why: long, Remedy: long})
+	}
+	whole := preflight.Status(found)
+	p.site.checks.made, p.site.checks.status = true, whole.DeepCopy()
 	for range maxDrift {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Name: long[:200], Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
 	var history revision.History
 	for i := range 24 {
-		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", long[:255], i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
+		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
 		hash := fmt.Sprintf("%032d", i)
 		rev = rev.Parted(map[string]string{"cni": hash, "cpi": hash, "snapshot-controller": hash, "csi": hash})
 		history = history.Begin(rev, revision.Beginning{Now: now}).Fail(long, now)
@@ -79,6 +95,13 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
 	p.Record(p.config)
+	p.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "a", Message: long[:maxText]}
+	p.config.Status.Canary = &v1alpha1.CanaryStatus{Message: long[:maxText]}
+	for i := range maxOthers {
+		other := fmt.Sprintf("%s%03d", name, i)
+		p.config.Status.Canary.Others = append(p.config.Status.Canary.Others, v1alpha1.CanaryNode{Name: other, Reason: "Joined"})
+	}
+	bound(&p.config.Status)
 	size, err := json.Marshal(p.config.Status)
 	require.NoError(t, err)
 	require.Less(t, len(size), 100<<10)
@@ -88,11 +111,22 @@ func TestTheStatusIsBoundedWhateverHappens(t *testing.T) {
 		require.Equal(t, history.Records[i].Bundle, r.Bundle, "it is read again")
 		require.Len(t, r.Apart, 4)
 	}
+	require.Equal(t, whole, p.site.checks.status, "only what is shown is cut")
+	require.NotEmpty(t, whole.Results)
+	require.Len(t, p.config.Status.Preflight.Results, len(whole.Results), "they are read again, and keep back what they did")
+	for i, r := range p.config.Status.Preflight.Results {
+		require.Equal(t, whole.Results[i].VCenter, r.VCenter, "results are known by it")
+	}
+	others := map[string]bool{}
+	for _, o := range p.config.Status.Canary.Others {
+		others[o.Name] = true
+	}
+	require.Len(t, others, maxOthers, "of two that have one name the API server takes none")
 	csi := ""
 	for _, d := range p.config.Status.Drivers {
 		if d.Driver == "csi" {
 			csi = d.Message
 		}
 	}
-	require.Contains(t, csi, "on 5000 nodes (node-00000")
+	require.Contains(t, csi, "5000 nodes (node-00000")
 }
