@@ -35,6 +35,9 @@ const (
 	repository = "vdo/drivers"
 	interval   = 10 * time.Second // the shortest that may be asked for
 	patience   = 10 * time.Minute
+
+	maxResident = 128.0       // MiB, at any time
+	maxJoin     = time.Second // of processor, for a node that joins
 )
 
 func BenchmarkOperator(b *testing.B) {
@@ -55,7 +58,7 @@ func BenchmarkOperator(b *testing.B) {
 
 // deliver has vdo-bundle make, sign and push a bundle, and returns the mirror and the
 // public key.
-func deliver(b *testing.B) (mirror *registry.Registry, key string) {
+func deliver(b testing.TB) (mirror *registry.Registry, key string) {
 	b.Helper()
 	dir := b.TempDir()
 	mirror, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: "mirror-password"})
@@ -95,7 +98,7 @@ type site struct {
 	op      *process
 }
 
-func newSite(b *testing.B, n int, mirror *registry.Registry, key string) *site {
+func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 	b.Helper()
 	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir()}
 	scheme := runtime.NewScheme()
@@ -115,12 +118,12 @@ func newSite(b *testing.B, n int, mirror *registry.Registry, key string) *site {
 	return s
 }
 
-func (s *site) start(b *testing.B) {
+func (s *site) start(b testing.TB) {
 	s.op = startOperator(b, s.cluster.Kubeconfig(), filepath.Join(s.dir, "operator.log"))
 }
 
 // resources makes what an installation needs.
-func (s *site) resources(b *testing.B, key string) {
+func (s *site) resources(b testing.TB, key string) {
 	b.Helper()
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
 	every := metav1.Duration{Duration: interval}
@@ -144,20 +147,20 @@ func (s *site) resources(b *testing.B, key string) {
 }
 
 // config reads the VDOConfig.
-func (s *site) config(b *testing.B) *v1alpha1.VDOConfig {
+func (s *site) config(b testing.TB) *v1alpha1.VDOConfig {
 	var v v1alpha1.VDOConfig
 	require.NoError(b, s.Get(b.Context(), client.ObjectKey{Namespace: namespace, Name: "site"}, &v))
 	return &v
 }
 
 // ready tells whether all nodes are served and nothing is left to do.
-func (s *site) ready(b *testing.B) bool {
+func (s *site) ready(b testing.TB) bool {
 	v := s.config(b)
 	return meta.IsStatusConditionTrue(v.Status.Conditions, "Ready") && v.Status.ObservedGeneration == v.Generation && v.Status.NodesReady == fmt.Sprintf("%d/%d", s.nodes, s.nodes)
 }
 
 // settle plays until all is installed and healthy.
-func (s *site) settle(b *testing.B) {
+func (s *site) settle(b testing.TB) {
 	b.Helper()
 	for end := time.Now().Add(patience); !s.ready(b); time.Sleep(200 * time.Millisecond) {
 		storage, err := s.roll(b.Context())
@@ -221,7 +224,7 @@ func (s *site) measure(b *testing.B) {
 
 func (s *site) rest(*testing.B) { time.Sleep(2 * interval) }
 
-func (s *site) until(b *testing.B, what string, done func() bool) {
+func (s *site) until(b testing.TB, what string, done func() bool) {
 	b.Helper()
 	for end := time.Now().Add(patience); !done(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -238,6 +241,9 @@ func (s *site) during(b *testing.B, name string, happens func()) {
 	happens()
 	after := s.op.seen()
 	spent := s.op.cpu() - cpu
+	if name == "join" {
+		require.Less(b, spent, maxJoin)
+	}
 	passes := after.Passes - before.Passes
 	b.ReportMetric(float64(spent.Milliseconds()), name+"-cpu-ms")
 	b.ReportMetric(passes, name+"-passes")
@@ -268,6 +274,7 @@ func (s *site) peak(b *testing.B, name string) {
 	peak := s.op.memory("VmHWM")
 	b.ReportMetric(peak, name+"-peak-MiB")
 	b.Logf("%s: at most %.1f MiB resident", name, peak) // of each of several runs
+	require.Less(b, peak, maxResident)
 	s.op.forgetPeak()
 }
 

@@ -37,12 +37,12 @@ type seen struct {
 
 // process is a running operator.
 type process struct {
-	b       *testing.B
+	b       testing.TB
 	cmd     *exec.Cmd
 	address string
 }
 
-func startOperator(b *testing.B, kubeconfig, log string) *process {
+func startOperator(b testing.TB, kubeconfig, log string) *process {
 	b.Helper()
 	dir := b.TempDir()
 	require.NoError(b, toolchain.Programs(b.Context(), dir, "./operator/internal/scale/program"))
