@@ -15,7 +15,7 @@ import (
 )
 
 // The network is installed where it is asked for, in one stage with the cloud
-// provider since each waits for the other, and goes with the VDOConfig.
+// provider since each waits for the other, and stays where the VDOConfig is deleted: all pods need it.
 func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 	w := start(t, "cpi@1.33.1 cni@2.7.0")
 	w.allow(deploy.AntreaRights)
@@ -34,4 +34,12 @@ func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 		require.Contains(t, c.Image, repository+"@sha256:")
 	}
 	require.Contains(t, w.events.all(), "DaemonSet kube-system/antrea-agent of cni@2.7.0 was installed")
+
+	require.NoError(t, w.Delete(t.Context(), v))
+	w.until("the VDOConfig is deleted", func() bool {
+		w.pass(client.ObjectKeyFromObject(v))
+		return gone(w, &v1alpha1.VDOConfig{}, v.Namespace, v.Name)
+	})
+	require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager"))
+	require.Equal(t, agent.UID, get(w, &appsv1.DaemonSet{}, "kube-system", "antrea-agent").UID)
 }
