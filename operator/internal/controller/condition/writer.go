@@ -3,6 +3,7 @@ package condition
 import (
 	"context"
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,7 +40,8 @@ type Writer struct {
 
 // Write patches the status of after onto the API server if it differs from
 // before's, the object as the pass found it, and then records an event and a line
-// in the log if Ready's status, reason or message differ. It refuses, with a fault of reason Conflict,
+// in the log if Ready's status, reason or message differ, in work that is under way by more than
+// how far it is. It refuses, with a fault of reason Conflict,
 // where somebody else changed the resource since before was read: that change
 // starts a pass of its own.
 func (w Writer) Write(ctx context.Context, before, after Object) error {
@@ -68,13 +70,23 @@ func (w Writer) record(about Object, ready *metav1.Condition) {
 	w.Recorder.Eventf(about, nil, kind, ready.Reason, "Reconcile", "%s", Cut(ready.Message, MaxNote))
 }
 
-// told says whether now is worth an event after before.
+// counted is how far work is that is under way: it may be over thousands of nodes, one by
+// one. The few that are named are the next ones.
+var counted = regexp.MustCompile(`\d+ of \d+ (pods|nodes)( \([^)]*\))?`)
+
+// told says whether now is worth an event after before. That work goes on is not.
 func told(before, now *metav1.Condition) bool {
 	if now == nil {
 		return false
 	}
-	return before == nil || before.Status != now.Status ||
-		before.Reason != now.Reason || before.Message != now.Message
+	if before == nil || before.Status != now.Status || before.Reason != now.Reason {
+		return true
+	}
+	was, is := before.Message, now.Message
+	if now.Status == metav1.ConditionUnknown {
+		was, is = counted.ReplaceAllString(was, ""), counted.ReplaceAllString(is, "")
+	}
+	return was != is
 }
 
 func writeFault(o Object, err error) error {

@@ -1,6 +1,7 @@
 package condition_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,44 @@ func TestAStatusIsWrittenAndToldOnce(t *testing.T) {
 	condition.Ready(&mended.Status.Conditions, 1, "100 % fine")
 	require.NoError(t, w.Write(t.Context(), quiet, mended))
 	require.Equal(t, "Normal Succeeded 100 % fine", <-rec.Events)
+}
+
+// A roll-out over thousands of nodes is told when it begins, waits for something else, and
+// ends; in a fault each number counts.
+func TestThatARollOutGoesOnIsNotTold(t *testing.T) {
+	c, now := world(t)
+	rec := events.NewFakeRecorder(10)
+	w := condition.Writer{Client: c, Recorder: rec}
+	write := func(report condition.Report) {
+		after := now.DeepCopy()
+		report.Set(&after.Status.Conditions, 1, time.Now())
+		require.NoError(t, w.Write(t.Context(), now, after))
+		require.NotEqual(t, now.ResourceVersion, after.ResourceVersion, "it is written all the same")
+		now = after
+	}
+	for _, s := range []struct {
+		state         condition.State
+		message, told string
+	}{
+		{condition.StateProgressing, "DaemonSet x has 1 of 5000 pods updated", "Normal Progressing DaemonSet x has 1 of 5000 pods updated"},
+		{condition.StateProgressing, "DaemonSet x has 2 of 5000 pods updated", ""},
+		{condition.StateProgressing, "DaemonSet x has 5001 of 5001 pods updated", ""},
+		{condition.StateProgressing, "DaemonSet x has 4998 of 5001 pods available", "Normal Progressing DaemonSet x has 4998 of 5001 pods available"},
+		{condition.StateProgressing, "DaemonSet y has 4998 of 5001 pods available", "Normal Progressing DaemonSet y has 4998 of 5001 pods available"},
+		{condition.StateProgressing, "5 of 9 nodes (a, b, c, and 2 more) wait for x", "Normal Progressing 5 of 9 nodes (a, b, c, and 2 more) wait for x"},
+		{condition.StateProgressing, "4 of 9 nodes (b, c, d, and 1 more) wait for x", ""},
+		{condition.StateProgressing, "4 of 9 nodes (b, c, d, and 1 more) wait for y", "Normal Progressing 4 of 9 nodes (b, c, d, and 1 more) wait for y"},
+		{condition.StateFault, "1 of 9 nodes (b) is broken", "Warning Incomplete 1 of 9 nodes (b) is broken"},
+		{condition.StateFault, "1 of 9 nodes (c) is broken", "Warning Incomplete 1 of 9 nodes (c) is broken"},
+		{condition.StateReady, "cpi@1; 9 nodes", "Normal Succeeded cpi@1; 9 nodes"},
+	} {
+		write(condition.Report{Phase: condition.Phase{State: s.state, Message: s.message, Err: &fault.Error{Reason: fault.Incomplete, Err: errors.New(s.message)}}})
+		if s.told == "" {
+			require.Empty(t, rec.Events, s.message)
+			continue
+		}
+		require.Equal(t, s.told, <-rec.Events)
+	}
 }
 
 func TestAStatusOfAnOlderObjectIsRefused(t *testing.T) {
