@@ -413,13 +413,19 @@ func TestWhatCouldNotBeLookedAtIsUnknown(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, cond(t, v, "CPIReady").Status)
 	require.True(t, driver(v, "cpi").Ready)
 
-	c.Versions, c.Reader = versions, blind{reader}
+	c.Versions, c.Reader = versions, reader
+	w.ready(v)
+	c.Reader = blind{reader}
 	w.look(v)
+	require.True(t, isTrue(v, "Ready"), "an API that does not answer has two minutes")
+	require.Contains(t, cond(t, v, "Reconciling").Message, "connection reset by peer")
 	for _, typ := range []string{"CPIReady", "CSIReady"} {
 		require.Equal(t, metav1.ConditionUnknown, cond(t, v, typ).Status)
 		require.Contains(t, cond(t, v, typ).Message, "it could not be looked at")
 	}
 	require.False(t, driver(v, "cpi").Ready)
+	w.later(v)
+	require.Equal(t, metav1.ConditionFalse, cond(t, v, "Ready").Status)
 	c.Reader = reader
 	w.ready(v)
 }

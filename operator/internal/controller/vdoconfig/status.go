@@ -209,7 +209,7 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	err, waits := p.problems(), p.waits()
 	switch {
 	case err != nil:
-		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || p.outcome.report == nil}
+		return condition.Phase{State: condition.StateFault, Err: fault.Join(err, p.outcome.volumes), AtOnce: len(waits) > 0 || p.unseen()}
 	case p.outcome.volumes != nil:
 		return condition.Phase{State: condition.StateWaiting, Err: p.outcome.volumes}
 	case stopped(&p.config.Spec) && len(st.Pending) > 0:
@@ -220,6 +220,13 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 		return condition.Phase{State: condition.StateProgressing, Message: strings.Join(waits, "; ")}
 	}
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
+}
+
+// unseen tells whether it is not known what became of what this pass changed, or nothing is
+// looked at until a person has mended something. An API that did not answer before anything
+// was changed has its grace.
+func (p *result) unseen() bool {
+	return p.outcome.report == nil && (p.outcome.changed > 0 || fault.ReasonOf(p.outcome.applied) == fault.Conflict)
 }
 
 // heldChanges says how much is not done by the user's wish.
