@@ -159,7 +159,7 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 		return err
 	}
 	target := &meteredCluster{meter: meter, Cluster: &cluster.Cluster{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), View: view, Versions: versions, Ask: cluster.Asking(mgr.GetConfig()), Log: logs, TrustFloor: o.TrustFloorID}}
-	tried := &logins.Logins{}
+	tried := &logins.Logins{Past: vspherecloudconfig.Past(mgr.GetAPIReader(), o.Namespace)}
 	if err := vspherecloudconfig.SetupWithManager(mgr, vspherecloudconfig.Options{Checker: tracedChecker{meteredChecker{checker{}, meter}}, Logins: tried}); err != nil {
 		return err
 	}

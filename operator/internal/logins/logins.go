@@ -29,7 +29,10 @@
 //     refused as one name asks as another one, a person has corrected it, and it is tried;
 //   - another user, or another password, is tried at once.
 //
-// It is memory of one process: what it holds tells nothing about a password.
+// It is memory of one process: what it holds tells nothing about a password. What a process
+// before this one knew is taken from where that wrote it, before anything is asked
+// ([Logins.Recall]). A login of which no answer is on record may have been refused: the
+// account is left alone everywhere for [Unanswered].
 package logins
 
 import (
@@ -102,12 +105,18 @@ type Known struct {
 // Logins remembers what vCenters answered. The zero value is ready; it is safe for use by
 // several goroutines.
 type Logins struct {
-	lanes lanes
+	// Past reads what is on record of logins before this process; nil: nothing is. What it
+	// returns beside an error is what it could read.
+	Past func(context.Context) ([]Past, error)
+
+	recall recall
+	lanes  lanes
 
 	mu       sync.Mutex
 	key      []byte // of this process
 	refusals map[hash]refusal
 	accounts map[hash]*account
+	opened   map[hash]asked // accounts
 }
 
 // hash is a keyed one, of a login or an account.
@@ -132,6 +141,9 @@ type account struct {
 // is over. It returns the answer where that is known, or the login is delayed. Call leave
 // when the vCenter was asked and the answer learned.
 func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (known *Known, leave func(), err error) {
+	if err := l.Recall(ctx, now()); err != nil {
+		return nil, nil, err
+	}
 	address, err := l.lanes.enter(ctx, q.address())
 	if err != nil {
 		return nil, nil, err
@@ -156,8 +168,14 @@ func (l *Logins) Known(q Question, now time.Time) *Known {
 		}
 		return &Known{Err: r.err, At: r.at}
 	}
+	if q.asked() {
+		return nil
+	}
+	if known := l.unanswered(q, same, now); known != nil {
+		return known
+	}
 	a := l.accounts[same]
-	if a == nil || q.asked() {
+	if a == nil {
 		return nil
 	}
 	delay := a.delay(q)

@@ -36,7 +36,7 @@ func init() { // they refer to each other
 		{name: "settle", args: []string{"all"}, do: func(w *world, _ string) { w.settle() }},
 		{name: "peace", args: []string{"four intervals"}, do: func(w *world, _ string) { w.peace(false) }},
 		{name: "clock", weight: 3, args: []string{"a minute", "an interval", "an hour"}, do: (*world).clockEvent},
-		{name: "operator", weight: 2, args: []string{"restarts"}, do: func(w *world, _ string) { w.restarts++; w.start() }},
+		{name: "operator", weight: 2, args: []string{"restarts"}, do: (*world).restartEvent},
 		{name: "API server", weight: 8, args: []string{"the request fails", "its answer is lost", "the operator is killed"}, do: (*world).apiEvent},
 		{name: "status of vCenters", weight: 2, args: []string{"cannot be written", "can be written"}, do: (*world).statusEvent},
 		{name: "credentials", weight: 8, anywhere: true, do: (*world).credentialsEvent, args: []string{
@@ -99,6 +99,16 @@ func (w *world) beginEvent(arg string) {
 
 func (w *world) clockEvent(arg string) {
 	w.now = w.now.Add(map[string]time.Duration{"a minute": time.Minute, "an interval": interval, "an hour": time.Hour + time.Minute}[arg])
+}
+
+// restartEvent has another operator go on. It knows no answer that could not be written.
+func (w *world) restartEvent(string) {
+	var vcs v1alpha1.VsphereCloudConfigList
+	w.must(w.List(w.ctx, &vcs, client.InNamespace(namespace)))
+	if slices.ContainsFunc(vcs.Items, func(v v1alpha1.VsphereCloudConfig) bool { return v.Status.AskedWith != "" }) {
+		w.deaths++
+	}
+	w.start()
 }
 
 // apiEvent is what happens to a request, which the program numbers.

@@ -55,7 +55,7 @@ func (w *world) lives(each int) {
 		for _, which := range []string{passBundle, passVCenter, passDrivers} {
 			w.pass(which)
 		}
-		w.restarts += w.wire.deaths - deaths
+		w.deaths += w.wire.deaths - deaths
 		if _, now := w.wire.written(0); now == before && !did {
 			return
 		}

@@ -41,6 +41,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/driverbundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vspherecloudconfig"
+	vclogins "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/store"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
@@ -252,7 +253,8 @@ func (w *world) start() {
 		}},
 	}
 	w.op.bundle = reconcile.AsReconciler(w.api, trust)
-	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now})
+	known := &vclogins.Logins{Past: vspherecloudconfig.Past(w.api, namespace)}
+	w.op.vcenter = reconcile.AsReconciler(w.api, &vspherecloudconfig.Reconciler{Reader: w.api, Writer: writer, Checker: checker{}, Now: now, Logins: known})
 	w.op.drivers = &vdoconfig.Reconciler{
 		Client: w.api, Reader: w.api, Store: bundles, Trust: trust, Recorder: w.events, Now: now,
 		Cluster: &edge.Cluster{Client: w.api, Reader: w.api, Versions: versions},
@@ -276,7 +278,7 @@ func (w *world) happen(e event) {
 	}
 	w.note("armed", e.String())
 	if fault, ok := faults[e.arg]; ok && e.kind == interruption {
-		w.restarts += map[string]int{"killed": 1}[fault]
+		w.deaths += map[string]int{"killed": 1}[fault]
 		w.wire.arm(armed{at: e.at, what: fault})
 		return
 	}

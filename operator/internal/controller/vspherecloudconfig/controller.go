@@ -29,7 +29,10 @@
 // Several vCenters may count an account's failures together. So an account and password
 // that one refused is tried at others one at a time, after a wait that grows. Where the
 // vCenter was asked with it before, that answer holds until then; else the status says who
-// refused it, and when it is tried here.
+// refused it, and when it is tried here. A restart forgets none of it: before anything is
+// asked, memory is filled from the statuses of all resources (past.go). The Secret, in the
+// version that a refusal names, tells the account, so that no status has to. What was asked
+// and has no answer on record holds back its account everywhere for that minute.
 //
 // status.verifiedCredentials names the Secret's (and the CA's) version that the
 // vCenter let in. The drivers are configured from that version alone.
@@ -92,7 +95,7 @@ type Checker interface {
 // Options of the controller. Checker is required.
 type Options struct {
 	Checker Checker
-	Logins  *logins.Logins   // default: its own
+	Logins  *logins.Logins   // default: its own, with no past; see [Past]
 	Now     func() time.Time // default time.Now
 }
 
@@ -103,8 +106,8 @@ type Reconciler struct {
 	Checker Checker
 	Now     func() time.Time
 
-	// Logins keeps accounts from being locked; default: its own. It is shared with whoever
-	// else in the operator logs in to vCenters.
+	// Logins keeps accounts from being locked; default: its own, with no past. It is shared
+	// with whoever else in the operator logs in to vCenters.
 	Logins *logins.Logins
 	own    logins.Logins
 }
@@ -151,6 +154,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, vcc *v1alpha1.VsphereCloudCo
 func (r *Reconciler) Pass(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig) (reconciler.Outcome[*v1alpha1.VsphereCloudConfig], error) {
 	if vcc.Spec.Suspend {
 		return suspended{}, nil
+	}
+	if err := r.logins().Recall(ctx, r.Now()); err != nil {
+		return nil, err // an account may be locked by what is not known
 	}
 	in, err := observe(ctx, r.Reader, vcc)
 	if wait := due(vcc, in.version, r.Now()); wait > 0 {

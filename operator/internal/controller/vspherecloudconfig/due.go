@@ -20,9 +20,8 @@ const (
 	// started this pass was shortened by as much at most.
 	tolerance = logins.Tolerance
 	// unanswered is the least time between two questions of which the first has no
-	// answer on record: the operator was killed, or could not write it. Five failed
-	// logins in three minutes lock an account.
-	unanswered = time.Minute
+	// answer on record: the operator was killed, or could not write it.
+	unanswered = logins.Unanswered
 	// defaultInterval counts where the API server's default was bypassed.
 	defaultInterval = 10 * time.Minute
 )

@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 )
 
 // tries is a vCenter that takes one password, and an API server that shows each state a
@@ -31,6 +32,7 @@ type tries struct {
 	r      *Reconciler
 	now    time.Time
 	tried  []string // user and password, in order
+	right  string   // the password
 	states []*v1alpha1.VsphereCloudConfig
 	// written counts the statuses that were.
 	written int
@@ -42,7 +44,7 @@ func startLogins(t *testing.T, names ...string) *tries {
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	require.NoError(t, corev1.AddToScheme(scheme))
-	l := &tries{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
+	l := &tries{t: t, right: "right", now: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: l.patch})
 	for i, name := range names {
@@ -64,6 +66,7 @@ func (l *tries) restart() {
 	l.r = &Reconciler{
 		Reader: l.api, Checker: l, Now: func() time.Time { return l.now },
 		Writer: condition.Writer{Client: l.api, Recorder: events.NewFakeRecorder(1000)},
+		Logins: &logins.Logins{Past: Past(l.api, "ns")},
 	}
 }
 
@@ -84,10 +87,10 @@ func (l *tries) patch(ctx context.Context, c client.Client, sub string, o client
 	return err
 }
 
-// Check lets the password "right" in.
+// Check lets the right password in.
 func (l *tries) Check(_ context.Context, q Request) (Found, error) {
 	l.tried = append(l.tried, q.Username+":"+string(q.Password))
-	if q.Password != "right" {
+	if string(q.Password) != l.right {
 		return Found{Version: "8.0.3"}, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
 	}
 	return Found{Version: "8.0.3"}, nil
@@ -221,53 +224,153 @@ func TestAnAccountIsTriedOnceHoweverManyUseIt(t *testing.T) {
 }
 
 // Five vCenters of one SSO domain count the failures of an account together: five of them
-// within three minutes lock it, for the drivers too.
+// within three minutes lock it, for the drivers too. An operator that restarts before each
+// look adds none.
 func TestARefusedAccountIsNotTriedAtEachVCenterOfADomain(t *testing.T) {
-	names := []string{"a", "b", "c", "d", "e"}
-	l := startLogins(t, names...)
-	for _, name := range names {
+	for _, restarts := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarts %v", restarts), func(t *testing.T) {
+			l := startDomain(t)
+			look := func(name string) {
+				if restarts {
+					l.restart()
+				}
+				l.pass(name)
+			}
+			all := func() {
+				for _, name := range domain {
+					look(name)
+				}
+			}
+			l.secret("right")
+			all()
+			for _, name := range domain {
+				require.Equal(t, "Succeeded", l.reason(name))
+			}
+			l.tried = nil
+
+			l.secret("wrong")
+			all()
+			require.Len(t, l.tried, 1)
+			require.Equal(t, "Unauthorized", l.reason("a"))
+			for _, name := range domain[1:] {
+				require.Equal(t, "Throttled", foundOf(l.get(name)))
+				require.Contains(t, l.get(name).Status.Message, "refused by a.site:0 at 2026-01-02T03:04:05Z")
+				require.NotEmpty(t, l.get(name).Status.VerifiedCredentials, "what it let in before goes on being used")
+			}
+			before := len(l.states)
+			for range 4 {
+				l.now = l.now.Add(time.Minute)
+				all()
+			}
+			require.Len(t, l.tried, 1)
+			require.Len(t, l.states, before+4*len(domain), "one state for each pass as it found it, and none written: what goes on waiting says nothing new")
+			l.now = l.now.Add(time.Minute)
+			all()
+			require.Len(t, l.tried, 2, "one at a time")
+			l.now = l.now.Add(8 * time.Minute)
+			all()
+			require.Len(t, l.tried, 2, "twice as long after the second one")
+			l.now = l.now.Add(2 * time.Minute)
+			all()
+			require.Len(t, l.tried, 3)
+
+			l.secret("right")
+			all()
+			require.Len(t, l.tried, 8)
+			for _, name := range domain {
+				require.Equal(t, "Succeeded", l.reason(name))
+			}
+		})
+	}
+}
+
+// The account was let in by all, and its password was changed at the vCenters since: each has
+// an answer that holds until its interval is over, and the Secret is the same.
+func TestARestartForgetsNoRefusalOfWhatWasLetInBefore(t *testing.T) {
+	l := startDomain(t)
+	l.secret("right")
+	for _, name := range domain {
+		l.pass(name)
+	}
+	l.tried, l.right = nil, "other"
+	for range 14 {
+		l.now = l.now.Add(time.Minute)
+		for _, name := range domain {
+			l.restart()
+			l.pass(name)
+		}
+	}
+	require.Len(t, l.tried, 2, "at the interval, and five minutes later")
+	require.Equal(t, "Unauthorized", l.reason("a"))
+	require.Equal(t, "Unauthorized", l.reason("b"))
+	require.Equal(t, "Succeeded", l.reason("c"), "its last answer")
+}
+
+// An operator that is killed at each login, as soon as another one begins: what it asked may
+// have been refused.
+func TestAnOperatorThatIsKilledAtEachLoginTriesOneAMinute(t *testing.T) {
+	l := startDomain(t)
+	l.secret("wrong")
+	l.refuse = func(v *v1alpha1.VsphereCloudConfig) error {
+		if v.Status.AskedWith == "" && foundOf(v) != "Throttled" {
+			return errors.New("the operator is killed")
+		}
+		return nil
+	}
+	for range 18 { // three minutes
+		for _, name := range domain {
+			l.restart()
+			_, err := l.r.Reconcile(t.Context(), l.get(name))
+			if err != nil {
+				require.ErrorContains(t, err, "the operator is killed")
+			}
+		}
+		l.now = l.now.Add(10 * time.Second)
+	}
+	require.Len(t, l.tried, 3)
+	require.Contains(t, l.get("e").Status.Message, "the operator ended while the same account and password was tried at a.site:0 at 2026-01-02T03:")
+}
+
+// A status of which the account cannot be read may be of any account: for a while nobody is
+// asked, and not for ever.
+func TestWhileAnAccountThatWasRefusedCannotBeReadNobodyIsAsked(t *testing.T) {
+	l := startDomain(t)
+	l.secret("wrong")
+	l.pass("a")
+	l.restart()
+	l.r.Logins.Past = Past(secretless{l.api}, "ns")
+	for range 5 {
+		_, err := l.r.Reconcile(t.Context(), l.get("b"))
+		require.ErrorContains(t, err, "recall which logins were refused: read Secret ns/creds")
+		require.Len(t, l.tried, 1)
+		l.now = l.now.Add(time.Minute)
+	}
+	l.pass("b")
+	require.Len(t, l.tried, 2)
+}
+
+// secretless reads no Secrets.
+type secretless struct{ client.Reader }
+
+func (s secretless) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, is := o.(*corev1.Secret); is {
+		return errors.New("etcdserver: request timed out")
+	}
+	return s.Reader.Get(ctx, key, o, opts...)
+}
+
+// domain are vCenters of one SSO domain with one account.
+var domain = []string{"a", "b", "c", "d", "e"}
+
+func startDomain(t *testing.T) *tries {
+	t.Helper()
+	l := startLogins(t, domain...)
+	for _, name := range domain {
 		v := l.get(name)
 		v.Spec.VcIP = name + ".site"
 		require.NoError(t, l.api.Update(t.Context(), v))
 	}
-	l.secret("right")
-	for _, name := range names {
-		l.pass(name)
-		require.Equal(t, "Succeeded", l.reason(name))
-	}
-	l.tried = nil
-
-	l.secret("wrong")
-	all := func() {
-		for _, name := range names {
-			l.pass(name)
-		}
-	}
-	all()
-	require.Len(t, l.tried, 1)
-	require.Equal(t, "Unauthorized", l.reason("a"))
-	for _, name := range names[1:] {
-		require.Equal(t, "Throttled", foundOf(l.get(name)))
-		require.Contains(t, l.get(name).Status.Message, "refused by a.site:0 at 2026-01-02T03:04:05Z")
-		require.NotEmpty(t, l.get(name).Status.VerifiedCredentials, "what it let in before goes on being used")
-	}
-	before := len(l.states)
-	for range 4 {
-		l.now = l.now.Add(time.Minute)
-		all()
-	}
-	require.Len(t, l.tried, 1)
-	require.Len(t, l.states, before+4*len(names), "one state for each pass as it found it, and none written: what goes on waiting says nothing new")
-	l.now = l.now.Add(time.Minute)
-	all()
-	require.Len(t, l.tried, 2, "one at a time")
-
-	l.secret("right")
-	all()
-	require.Len(t, l.tried, 7)
-	for _, name := range names {
-		require.Equal(t, "Succeeded", l.reason(name))
-	}
+	return l
 }
 
 // foundOf is the reason of what was found last, also in a fault's grace.

@@ -1,0 +1,64 @@
+package vspherecloudconfig
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
+)
+
+// Past reads what the statuses of a namespace have of logins, and for whom: the account is
+// what is in the Secret, where that is still in the version that was used. So a Secret that
+// was changed since holds back nobody. Where nothing was refused, and nothing is without an
+// answer, no Secret is read.
+func Past(reader client.Reader, namespace string) func(context.Context) ([]logins.Past, error) {
+	return func(ctx context.Context) ([]logins.Past, error) {
+		var list v1alpha1.VsphereCloudConfigList
+		if err := reader.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(list.Items, func(v v1alpha1.VsphereCloudConfig) bool {
+			return refused(v.Status.Conditions) || v.Status.AskedWith != ""
+		}) {
+			return nil, nil
+		}
+		var all []logins.Past
+		var unread error
+		for i := range list.Items {
+			in, err := observe(ctx, reader, &list.Items[i])
+			switch {
+			case condition.Passing(err):
+				unread = errors.Join(unread, err)
+			case err == nil: // else it was never asked with what is there
+				all = append(all, past(&list.Items[i], in)...)
+			}
+		}
+		return all, unread
+	}
+}
+
+// past is what one status has of logins with what the Secret and the CA have now.
+func past(vcc *v1alpha1.VsphereCloudConfig, in inputs) (all []logins.Past) {
+	st, q := &vcc.Status, question(vcc, in.request)
+	q.Pass = st.HandledReconcileAt
+	if st.AskedAt != nil && st.AskedWith == askedWith(vcc, in.version) {
+		all = append(all, logins.Past{Question: q, At: st.AskedAt.Time, Open: true})
+	}
+	ready := meta.FindStatusCondition(st.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil, ready.ObservedGeneration != vcc.Generation, st.CheckedAt == nil, st.CredentialsVersion != in.version: // of something else
+	case refused(st.Conditions):
+		all = append(all, logins.Past{Question: q, At: st.CheckedAt.Time,
+			Err: &fault.Error{Reason: fault.Reason(ready.Reason), Err: errors.New(ready.Message)}})
+	case st.Config == configVerified:
+		all = append(all, logins.Past{Question: q, At: st.CheckedAt.Time})
+	}
+	return all
+}

@@ -1,0 +1,97 @@
+package logins
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+)
+
+// Unanswered is how long an account is left alone after a login of which no answer is on
+// record. Five failed logins in three minutes lock an account.
+const Unanswered = time.Minute
+
+// Past is the end of what is on record of a login by a process before this one.
+type Past struct {
+	Question Question
+	At       time.Time // of the answer, or of an Open question
+	Err      error     // a refusal; nil where the vCenter let it in
+	// Open is set where the vCenter was about to be asked, and the answer was lost.
+	Open bool
+}
+
+// recall is what a process does once, before anything else.
+type recall struct {
+	mu    sync.Mutex
+	begun time.Time
+	done  bool
+}
+
+// Recall learns what is on record of logins before this process: nobody is asked before.
+// [Logins.Enter] does it too. Where some of it cannot be read for as long as failures are
+// counted together, what can be read has to do.
+func (l *Logins) Recall(ctx context.Context, now time.Time) error {
+	l.recall.mu.Lock()
+	defer l.recall.mu.Unlock()
+	if l.recall.done || l.Past == nil {
+		return nil
+	}
+	if l.recall.begun.IsZero() {
+		l.recall.begun = now
+	}
+	past, err := l.Past(ctx)
+	if err != nil && now.Sub(l.recall.begun) < FirstDelay {
+		return fmt.Errorf("recall which logins were refused: %w", err)
+	}
+	l.replay(past)
+	l.recall.done = true
+	return nil
+}
+
+// replay learns in the order of time; of what happened within one second the refusals come
+// last, after which all are delayed.
+func (l *Logins) replay(past []Past) {
+	slices.SortStableFunc(past, func(a, b Past) int {
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(fault.ReasonOf(a.Err), fault.ReasonOf(b.Err)))
+	})
+	for _, p := range past {
+		if p.Open {
+			l.open(p)
+			continue
+		}
+		l.Learn(p.Question, p.Err, p.At)
+	}
+}
+
+// asked is a question without an answer.
+type asked struct {
+	at    time.Time
+	where string
+}
+
+func (l *Logins) open(p Past) {
+	same := l.account(p.Question)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.opened == nil {
+		l.opened = map[hash]asked{}
+	}
+	l.opened[same] = asked{p.At, p.Question.address()}
+}
+
+// unanswered is why an account is left alone whose last login may have been refused.
+func (l *Logins) unanswered(q Question, same hash, now time.Time) *Known {
+	last, ok := l.opened[same]
+	until := last.at.Add(Unanswered)
+	if !ok || last.at.After(now) || !now.Before(until) {
+		return nil
+	}
+	return &Known{Wait: until.Sub(now), At: now, Err: &fault.Error{
+		Reason: fault.Throttled, Op: "log in to", Subject: q.Host,
+		Err: fmt.Errorf("the operator ended while the same account and password was tried at %s at %s, and may have been refused; it is tried here at %s",
+			last.where, last.at.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339))}}
+}
