@@ -9,10 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 )
 
@@ -85,6 +87,9 @@ func (l *job) approvedAndTakenBack() {
 		return ""
 	})
 
+	// The mirror is not needed: what is gone back to is in the cluster.
+	l.site.Mirror.Fail(registry.Fault{Match: registry.Match{Path: "/"}, Reset: true})
+	defer l.site.Mirror.Heal()
 	out = l.vdoctl("upgrade", "rollback", "--yes")
 	require.Contains(l.t, out, "VDOConfig site: spec.drivers[csi].version: 3.5.1")
 	require.Contains(l.t, out, "DriverBundle site: spec.reference: \""+l.site.Mirror.Host+"/vdo/drivers@sha256:")
@@ -97,6 +102,13 @@ func (l *job) approvedAndTakenBack() {
 	})
 	_, after := l.workloads()
 	require.Equal(l.t, before, after, "the same DaemonSets and Deployments, changed in place")
+	bundle := &v1alpha1.DriverBundle{}
+	require.NoError(l.t, l.client.Get(l.ctx, client.ObjectKey{Namespace: namespace, Name: "site"}, bundle))
+	ready := meta.FindStatusCondition(bundle.Status.Conditions, v1alpha1.ConditionReady)
+	require.NotNil(l.t, ready)
+	require.Equal(l.t, "Unreachable", ready.Reason)
+	require.Contains(l.t, ready.Message, "the bundle is taken from the copy in the cluster")
+	l.site.Mirror.Heal()
 
 	l.spec(&v1alpha1.VDOConfig{}, `{"upgrade":null,"drivers":null,"upgradePolicy":null}`)
 	l.spec(&v1alpha1.DriverBundle{}, `{"reference":"`+l.reference("stable")+`","acceptOlder":null}`)

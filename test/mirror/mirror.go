@@ -214,6 +214,12 @@ func (r *Repository) Retag(t testing.TB, tag string, to image.Digest) {
 	require.NoError(t, remote.Tag(r.Tag(tag), d, r.options(t.Context())...))
 }
 
+// Prune removes the manifest of a digest, as a mirror does that keeps the newest only.
+func (r *Repository) Prune(t testing.TB, d image.Digest) {
+	t.Helper()
+	require.NoError(t, remote.Delete(r.Digest(d.String()), r.options(t.Context())...))
+}
+
 // PutClaim puts a signed claim of simple signing under the signature tag of a bundle, with
 // the annotations that it was given.
 func (r *Repository) PutClaim(t testing.TB, root image.Digest, claim []byte, annotations map[string]string) {

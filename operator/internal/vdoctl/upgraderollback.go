@@ -32,8 +32,10 @@ func newUpgradeRollbackCommand(a *app) *cobra.Command {
 pins the releases of that revision in the VDOConfig, consents to what is older than what
 runs, and, where the revision is of another bundle, points the DriverBundle at that one by
 its digest. The operator does the rest; it refuses what a release says cannot be gone back
-from. An upgrade that fails needs none of this: the operator goes back by itself, unless
-spec.upgradePolicy.rollback is Never.`,
+from. Where the mirror does not answer or has that bundle no more, it takes the copy in
+the cluster, if the trust policy of now accepts it; nodes that do not have its images need
+the mirror for these. An upgrade that fails needs none of this: the operator goes back by
+itself, unless spec.upgradePolicy.rollback is Never.`,
 		Example: "  vdoctl upgrade rollback --dry-run\n  vdoctl upgrade rollback r6-9c41aa07 --yes",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {

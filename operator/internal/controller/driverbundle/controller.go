@@ -21,7 +21,8 @@
 //	Ready     True: what the reference names now is the accepted bundle.
 //	          False: it could not be looked at, or is refused; reason and message
 //	          say why and name the refused digest. The bundle accepted before, if
-//	          any, stays in status.digest and goes on serving.
+//	          any, stays in status.digest and goes on serving. It is False too where
+//	          a digest was accepted from the copy in the cluster, see below.
 //	Verified  is the accepted bundle's signature good under the policy of now? With
 //	          none accepted: is that of the one last looked at? It gates installations
 //	          and upgrades, and is judged while suspended too. Unknown where the policy
@@ -37,6 +38,17 @@
 // A bundle that was accepted is never dropped, whatever becomes of its keys, its
 // time or the mirror: what runs on the cluster came from it. Who wants another one
 // installed pushes another one.
+//
+// # Without the mirror
+//
+// Where the mirror does not give what the reference names, because it cannot be asked or has
+// it no more, and the reference is that of a revision that a VDOConfig remembers, by digest and
+// in the repository of the accepted bundle, the copy that is retained for that revision is
+// judged in its place (fromcopy.go): its signatures under the policies of now, its serial, time
+// and versions as ever, with the same consent. The copy is not trusted for being there: whoever
+// writes one gets no further than a mirror of theirs would. Ready stays False with the mirror's
+// fault, and says so, since nodes pull the images from there. What the mirror gives and is
+// refused is not looked for elsewhere.
 //
 // # The predecessor's matrix ConfigMap
 //
@@ -73,6 +85,11 @@ type Mirror interface {
 	Resolve(ctx context.Context) (root ocispec.Descriptor, tag string, err error)
 	// Login identifies the login's Secret and its state, or is v1alpha1.NoLogin.
 	Login() string
+	origin
+}
+
+// origin has the signatures and the contents of a root.
+type origin interface {
 	// Evidence returns all signatures of a root; none is no error.
 	Evidence(ctx context.Context, root ocispec.Descriptor) ([]trust.Evidence, error)
 	// Contents returns what a root holds, every byte verified.

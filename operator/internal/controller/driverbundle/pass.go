@@ -27,6 +27,7 @@ type policies struct {
 // look looks at the accepted bundle, and unless it is suspended at the mirror. Faults are part of the
 // outcome. Where it is unknown what was accepted before, nothing is.
 func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown error) outcome {
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, defaultTimeout))
 	defer cancel()
 	// The version first: where a policy changes in between, it is that of the one before.
@@ -41,6 +42,9 @@ func (r *Reconciler) look(ctx context.Context, b *v1alpha1.DriverBundle, unknown
 	}
 	if out.fault = unknown; !b.Spec.Suspend && unknown == nil {
 		out.lookAtMirror(ctx, r, b, p)
+	}
+	if out.unread != nil { // the mirror may have used all the time up
+		out.lookAtCopy(whole, r, b, p)
 	}
 	return out
 }
@@ -68,12 +72,12 @@ func (r *Reconciler) reverify(ctx context.Context, b *v1alpha1.DriverBundle, p p
 func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.DriverBundle, p policies) {
 	mirror, err := r.Open(ctx, b)
 	if err != nil {
-		o.fault = err
+		o.fault, o.unread = err, err
 		return
 	}
 	root, tag, err := mirror.Resolve(ctx)
 	if err != nil {
-		o.fault = err
+		o.fault, o.unread = err, err
 		return
 	}
 	repository, err := image.ParseReference(b.Spec.Reference)
@@ -92,9 +96,10 @@ func (o *outcome) lookAtMirror(ctx context.Context, r *Reconciler, b *v1alpha1.D
 
 // consider reads a candidate's signatures and contents, in this order, so that
 // nothing of an unsigned bundle is read but its root, and keeps what is accepted.
-func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p policies, mirror Mirror, c candidate, out *outcome) (*acceptance, error) {
-	evidence, err := mirror.Evidence(ctx, c.root)
+func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p policies, from origin, c candidate, out *outcome) (*acceptance, error) {
+	evidence, err := from.Evidence(ctx, c.root)
 	if err != nil {
+		out.unread = err
 		return nil, err
 	}
 	digest, err := image.ParseDigest(c.root.Digest.String())
@@ -108,8 +113,9 @@ func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p p
 		return nil, c.refused(b, err)
 	}
 	out.candidateVerified = true
-	contents, err := mirror.Contents(ctx, c.root)
+	contents, err := from.Contents(ctx, c.root)
 	if err != nil {
+		out.unread = err
 		return nil, unlessPassing(c, b, err)
 	}
 	found, err := inspect(contents)
@@ -123,7 +129,7 @@ func (r *Reconciler) consider(ctx context.Context, b *v1alpha1.DriverBundle, p p
 	if err := fresh(b, digest, found, r.Now()); err != nil {
 		return nil, c.refused(b, err)
 	}
-	if err := mirror.Keep(ctx, c.root, contents); err != nil {
+	if err := from.Keep(ctx, c.root, contents); err != nil {
 		return nil, err
 	}
 	return &acceptance{candidate: c, keys: verified.Keys(), found: found}, nil

@@ -19,7 +19,8 @@ type outcome struct {
 	held              held        // of the bundle accepted before
 	accepted          *acceptance // what the reference names now, where it is accepted
 	candidateVerified bool        // what the reference names now has good signatures
-	fault             error       // why there is no acceptance
+	fault             error       // why there is no acceptance, or why it is of the copy in the cluster
+	unread            error       // why the mirror did not give what that takes
 	blind             error       // why the policies of now are not known
 	policy            string      // identifies what they were read from
 	// login is the one that the mirror let in to repository; "" where it let in none.

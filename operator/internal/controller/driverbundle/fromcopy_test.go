@@ -1,0 +1,226 @@
+package driverbundle_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/mirror"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/registry"
+)
+
+// installed has a VDOConfig remember that bundles, REPOSITORY@DIGEST, were installed from, and
+// retain their copies.
+func (w *world) installed(bundles ...string) {
+	w.t.Helper()
+	v := &v1alpha1.VDOConfig{ObjectMeta: w.named("site"), Spec: v1alpha1.VDOConfigSpec{StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}}
+	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+		require.NoError(w.t, client.IgnoreNotFound(err))
+		w.create(v)
+	}
+	for _, bundle := range bundles {
+		name := "r1-" + revision.DigestLabel(bundle)[:8]
+		v.Status.Revisions = append(v.Status.Revisions, v1alpha1.RevisionStatus{Name: name, Bundle: bundle, Outcome: "Healthy", MadeAt: metav1.Now(), Since: metav1.Now()})
+		kept := &corev1.ConfigMap{ObjectMeta: w.named(revision.ConfigMapName(v.Name, name))}
+		kept.Labels = map[string]string{revision.LabelDigest: revision.DigestLabel(bundle)}
+		w.create(kept)
+	}
+	require.NoError(w.t, w.Status().Update(w.t.Context(), v))
+}
+
+// upgraded accepts two bundles, one after the other, of which the first was installed from.
+func (w *world) upgraded() (first, second image.Digest) {
+	w.t.Helper()
+	first = w.accepted(mirror.Bundle{Seed: 1, Serial: 5})
+	w.installed(w.at(first))
+	second = w.publish(mirror.Bundle{Seed: 2, Serial: 6}, w.key)
+	require.Equal(w.t, second.String(), w.poke().Status.Digest)
+	return first, second
+}
+
+// at is a digest in the mirror.
+func (w *world) at(d image.Digest) string {
+	repository, _, _ := strings.Cut(w.repo.Reference("1"), ":1")
+	return repository + "@" + d.String()
+}
+
+// goBack points at a digest, with consent to it.
+func (w *world) goBack(d image.Digest) {
+	w.t.Helper()
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Reference, b.Spec.AcceptOlder = w.at(d), d.String() })
+}
+
+const fromTheCopy = "the bundle is taken from the copy in the cluster"
+
+func TestABundleThatWasInstalledFromIsTakenFromItsCopyWithoutTheMirror(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone        func(w *world, first image.Digest)
+		ready, text string
+	}{
+		"it is pruned":   {func(w *world, first image.Digest) { w.repo.Prune(w.t, first) }, "False NotFound", "404 Not Found"},
+		"it has stopped": {func(w *world, _ image.Digest) { require.NoError(w.t, w.reg.Close()) }, "False Unreachable", "connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first, second := w.upgraded()
+			c.gone(w, first)
+
+			w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.at(first) })
+			b := w.ready(c.ready)
+			require.Equal(t, second.String(), b.Status.Digest, "without consent it is older")
+			require.Contains(t, message(b, v1alpha1.ConditionReady), "nor is it accepted from the copy in the cluster: ")
+			require.Contains(t, message(b, v1alpha1.ConditionReady), "its serial 5 is lower than 6")
+
+			w.goBack(first)
+			b = w.until("taken", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == first.String() })
+			require.Equal(t, c.ready, condition(b, v1alpha1.ConditionReady), "nodes pull its images from the mirror")
+			told := message(b, v1alpha1.ConditionReady)
+			require.Contains(t, told, fromTheCopy)
+			require.Contains(t, told, c.text)
+			require.Equal(t, "True Succeeded", condition(b, v1alpha1.ConditionVerified))
+			require.Equal(t, []string{"release"}, b.Status.VerifiedBy)
+			require.EqualValues(t, 5, b.Status.Matrix.Serial)
+			require.EqualValues(t, 6, b.Status.HighestSerial, "it does not go back")
+
+			w.restart()
+			again := w.poke()
+			require.Equal(t, first.String(), again.Status.Digest)
+			require.Equal(t, told, message(again, v1alpha1.ConditionReady), "the same each time")
+			if name == "it is pruned" {
+				w.publish(mirror.Bundle{Seed: 1, Serial: 5}, w.key)
+				again = w.poke()
+				require.Equal(t, "True Succeeded", condition(again, v1alpha1.ConditionReady))
+				require.Equal(t, first.String(), again.Status.Digest)
+			}
+		})
+	}
+}
+
+// A mirror that has the root still may have lost what it leads to.
+func TestABundleOfWhichTheMirrorHasLostPartsIsTakenFromItsCopy(t *testing.T) {
+	w := newWorld(t)
+	first, _ := w.upgraded()
+	w.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/sha256:"}, After: 3, Status: 404})
+	w.goBack(first)
+	b := w.until("taken", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == first.String() })
+	require.Contains(t, message(b, v1alpha1.ConditionReady), fromTheCopy)
+	require.NotContains(t, message(b, v1alpha1.ConditionReady), "stays in use")
+	require.NotContains(t, message(b, v1alpha1.ConditionReady), "read "+w.at(first), "that is there")
+}
+
+// copies are the parts of the copies of a digest.
+func (w *world) copies(of image.Digest) []corev1.ConfigMap {
+	w.t.Helper()
+	var list corev1.ConfigMapList
+	require.NoError(w.t, w.List(w.t.Context(), &list, client.InNamespace(w.ns), client.MatchingLabels{revision.LabelCopy: of.Hex()[:63]}))
+	require.NotEmpty(w.t, list.Items)
+	return list.Items
+}
+
+// The copy is held against the policies of now, whatever it was accepted by, and whoever wrote it.
+func TestACopyIsRefusedAsTheMirrorsWouldBe(t *testing.T) {
+	w := newWorld(t)
+	stranger, strangers := mirror.NewKey(t)
+	first, second := w.upgraded()
+	refused := func(what, want string) {
+		t.Helper()
+		b := w.poke()
+		require.Equal(t, second.String(), b.Status.Digest, what)
+		require.Contains(t, condition(b, v1alpha1.ConditionReady), "False ", what)
+		require.Contains(t, message(b, v1alpha1.ConditionReady), want, what)
+		require.NotContains(t, message(b, v1alpha1.ConditionReady), fromTheCopy, what)
+	}
+	const copied = "nor is it accepted from the copy in the cluster: "
+	trusts := func(change func(*v1alpha1.TrustPolicy)) {
+		t.Helper()
+		w.change(func(b *v1alpha1.DriverBundle) {
+			b.Spec.Trust = &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "a", PublicKey: w.public}}}
+			change(b.Spec.Trust)
+		})
+	}
+
+	signatures := registry.Fault{Match: registry.Match{Path: "/manifests/sha256-"}, Status: 404}
+	w.reg.Fail(signatures)
+	w.goBack(first)
+	refused("the mirror has it, and no signature", "no signature")
+
+	w.reg.Heal()
+	w.repo.Prune(t, first)
+	w.trustConfigMap(map[string]string{"stranger.pub": strangers})
+	refused("its key was withdrawn", copied+"accept "+w.at(first))
+	ended := metav1.NewTime(time.Now().Add(-time.Minute))
+	trusts(func(p *v1alpha1.TrustPolicy) { p.Keys[0].NotAfter = &ended })
+	refused("its key has ended", copied+"accept "+w.at(first))
+	trusts(func(p *v1alpha1.TrustPolicy) { p.RevokedDigests = []string{first.String()} })
+	refused("its digest is revoked", "revoked this digest")
+
+	// What somebody has accepted under a policy of theirs, written where the copy of another is looked for.
+	theirs := w.publish(mirror.Bundle{Seed: 3, Serial: 7}, stranger)
+	w.create(&v1alpha1.DriverBundle{ObjectMeta: w.named("theirs"), Spec: v1alpha1.DriverBundleSpec{
+		Reference: w.at(theirs), Trust: &v1alpha1.TrustPolicy{Keys: []v1alpha1.TrustKey{{ID: "b", PublicKey: strangers}}}}})
+	w.eventually("accepted under their policy", func() bool {
+		var b v1alpha1.DriverBundle
+		require.NoError(t, w.Get(t.Context(), client.ObjectKey{Namespace: w.ns, Name: "theirs"}, &b))
+		return b.Status.Digest == theirs.String()
+	})
+	ours := w.copies(second)[0].Labels[labelCopy]
+	for _, part := range w.copies(theirs) {
+		name := strings.Replace(part.Name, part.Labels[labelCopy], ours, 1)
+		part.ObjectMeta = metav1.ObjectMeta{Namespace: w.ns, Name: name, Labels: part.Labels, Annotations: part.Annotations}
+		part.Labels[labelCopy] = ours
+		w.create(&part)
+	}
+	w.installed(w.at(theirs))
+	w.repo.Prune(t, theirs)
+	w.goBack(theirs)
+	trusts(func(*v1alpha1.TrustPolicy) {})
+	refused("somebody else's", copied+"accept "+w.at(theirs))
+
+	// The digest of another repository.
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.reg.Host + "/vdo/elsewhere@" + first.String() })
+	refused("in a repository that nothing was accepted from", "404 Not Found")
+	require.NotContains(t, message(w.get(), v1alpha1.ConditionReady), copied)
+
+	w.goBack(first)
+	w.until("taken, as all of this is over", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == first.String() })
+}
+
+const labelCopy = "vdo.vmware.com/copy"
+
+// A copy may be of a bundle that came from another repository, and one that is damaged is none.
+func TestACopyOfWhatWasNotInstalledOrThatIsDamagedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	first, second := w.upgraded()
+	w.repo.Prune(t, first)
+	site := &v1alpha1.VDOConfig{ObjectMeta: w.named("site")}
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(site), site))
+	known := site.Status.Revisions
+	site.Status.Revisions = nil
+	require.NoError(t, w.Status().Update(t.Context(), site))
+	w.goBack(first)
+	require.NotContains(t, message(w.ready("False NotFound"), v1alpha1.ConditionReady), "copy in the cluster")
+
+	w.stop() // what was read before is remembered
+	site.Status.Revisions = known
+	require.NoError(t, w.Status().Update(t.Context(), site))
+	for _, part := range w.copies(first) {
+		require.NoError(t, w.Delete(t.Context(), part.DeepCopy()))
+		part.ResourceVersion, part.UID = "", ""
+		data := part.BinaryData["part"]
+		part.BinaryData["part"] = data[:len(data)/2]
+		w.create(&part)
+	}
+	w.start()
+	b := w.poke()
+	require.Equal(t, second.String(), b.Status.Digest)
+	require.Equal(t, "False NotFound", condition(b, v1alpha1.ConditionReady))
+	require.Contains(t, message(b, v1alpha1.ConditionReady), "nor is it accepted from the copy in the cluster: read the copy of")
+}
