@@ -5,9 +5,15 @@
 //
 // Another revision of which a driver that runs changes: its version, or what the bundle
 // has of that version. So is the one in force where a driver goes over to what its bundle has
-// that was held when it was begun: nothing of that was rolled out. The first installation is
-// none, nor is it one where a driver is added or taken away and the others stay as they are, or
-// where another bundle has the same of every release. Those proceed.
+// that was held when it was begun: nothing of that was rolled out. And so is one with a driver
+// that the revision in force, if there is any, does not have, and that runs in another version:
+// somebody else installed it, and it is taken over ([Facts.TakenOver]). The installation of what
+// does not run is none, nor is it one where a driver is taken over in the version that runs or
+// taken away, and the others stay as they are, or where another bundle has the same of every
+// release. Those proceed.
+//
+// A driver counts as running in the version that its label or its image's tag tells. One that
+// neither tells of is installed as if it did not run.
 //
 // # The rules, the first that applies
 //
@@ -133,8 +139,8 @@ type Facts struct {
 // Decide decides.
 func Decide(f Facts) Verdict {
 	cur, installed := f.History.InForce()
-	if !installed {
-		return Verdict{Action: Proceed, Begins: f.Candidate != nil}
+	if !installed && f.Candidate == nil {
+		return Verdict{Action: Proceed}
 	}
 	next := f.candidate(cur)
 	if cur.Outcome == revision.Failed && next.Action != Proceed {
@@ -155,7 +161,7 @@ func (f *Facts) candidate(cur revision.Record) Verdict {
 	if same && !catchesUp(cur.Revision, *f.Candidate) {
 		return Verdict{Action: Proceed, Begins: cur.Outcome == revision.Failed}
 	}
-	if !Upgrades(cur.Revision, *f.Candidate) {
+	if !Upgrades(cur.Revision, *f.Candidate) && len(f.TakenOver()) == 0 {
 		return Verdict{Action: Proceed, Begins: true}
 	}
 	for _, rule := range []func(revision.Record) (Verdict, bool){f.failedBefore, f.downgrades, f.unapproved, f.interlocked, f.outside} {
@@ -171,6 +177,20 @@ func Upgrades(from, to revision.Revision) bool {
 	return slices.ContainsFunc(from.Drivers(), func(d string) bool {
 		return to.Version(d) != "" && (to.Version(d) != from.Version(d) || differs(from.Contents[d], to.Contents[d]))
 	})
+}
+
+// TakenOver are the drivers of the candidate that run in another version and that the revision
+// in force does not have: what runs is somebody else's, or nobody remembers it.
+func (f *Facts) TakenOver() []matrix.Driver {
+	cur, _ := f.History.InForce()
+	var all []matrix.Driver
+	for _, d := range f.Candidate.Drivers() {
+		runs, there := f.Running[matrix.Driver(d)]
+		if there && cur.Version(d) == "" && f.Candidate.Version(d) != runs.String() {
+			all = append(all, matrix.Driver(d))
+		}
+	}
+	return all
 }
 
 // catchesUp tells whether a driver that is apart in a revision goes over to what its bundle has.

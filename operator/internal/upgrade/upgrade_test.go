@@ -52,6 +52,9 @@ func TestDecide(t *testing.T) {
 	held := anew.Holding("csi", *old)
 	holding := healthy(old).Begin(held, revision.Beginning{Now: t0, Key: key}).Succeed(t0)
 	over := holding.Begin(*anew, revision.Beginning{Now: t0, Key: key})
+	csi := func(v string) map[matrix.Driver]matrix.Version {
+		return map[matrix.Driver]matrix.Version{matrix.CSI: version(t, v)}
+	}
 	for name, c := range map[string]struct {
 		facts  upgrade.Facts
 		action upgrade.Action
@@ -63,6 +66,16 @@ func TestDecide(t *testing.T) {
 		"first installation outside of a window, under Manual": {
 			facts:  upgrade.Facts{Candidate: old, Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}},
 			action: upgrade.Proceed, begins: true},
+		"it runs, and is newer than what runs":      {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1")}, action: upgrade.Proceed, begins: true},
+		"likewise, outside of the window":           {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Windows: []upgrade.Window{window(t, "0 2 * * 6", time.Hour, "")}}}, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"likewise, not approved":                    {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"likewise, approved":                        {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true, Approved: next.Name(1)}}, action: upgrade.Proceed, begins: true},
+		"likewise, something else changes":          {facts: upgrade.Facts{Candidate: next, Running: csi("3.5.1"), Interlock: "x"}, action: upgrade.Wait, reason: upgrade.Interlocked},
+		"it runs in the same version, Manual":       {facts: upgrade.Facts{Candidate: old, Running: csi("3.5.1"), Interlock: "x", Policy: upgrade.Policy{Manual: true, Windows: []upgrade.Window{{}}}}, action: upgrade.Proceed, begins: true},
+		"it runs, and is older than what runs":      {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"likewise, with consent":                    {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
+		"likewise, with consent and a mark":         {facts: upgrade.Facts{Candidate: old, Running: csi("3.7.3"), OneWay: oneWay, Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"it runs, and nothing was chosen":           {facts: upgrade.Facts{Running: csi("3.7.3")}, action: upgrade.Proceed},
 		"nothing was chosen":                        {facts: upgrade.Facts{History: healthy(old)}, action: upgrade.Stay},
 		"the same":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: old}, action: upgrade.Proceed},
 		"an upgrade":                                {facts: upgrade.Facts{History: healthy(old), Candidate: next}, action: upgrade.Proceed, begins: true},
@@ -80,6 +93,11 @@ func TestDecide(t *testing.T) {
 		"it went over, and the next one has failed": {facts: upgrade.Facts{History: over.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: old.Name(1)},
 		"the one after what is held has failed":     {facts: upgrade.Facts{History: holding.Begin(*next, revision.Beginning{Now: t0, Key: key}).Fail("it crashed", t0), Candidate: next}, action: upgrade.RollBack, to: anew.Name(2)},
 		"a driver is added":                         {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"one is added that runs in another version": {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3")}, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
+		"likewise, with consent to the downgrade":   {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.7.3"), Policy: upgrade.Policy{AllowDowngrade: []string{"csi@3.5.1"}}}, action: upgrade.Proceed, begins: true},
+		"one is added that runs in an older one":    {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
+		"one is added that runs in the same":        {facts: upgrade.Facts{History: healthy(rev("a", "cpi@1.33.1")), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.5.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
+		"what is in force runs in another version":  {facts: upgrade.Facts{History: healthy(old), Candidate: rev("a", "cpi@1.33.1", "csi@3.5.1"), Running: csi("3.3.1"), Policy: upgrade.Policy{Manual: true}}, action: upgrade.Proceed, begins: true},
 		"not approved":                              {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true}}, action: upgrade.Wait, reason: upgrade.NotApproved},
 		"another was approved":                      {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(3)}}, action: upgrade.Wait, reason: upgrade.NotApproved},
 		"approved":                                  {facts: upgrade.Facts{History: healthy(old), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: next.Name(2)}}, action: upgrade.Proceed, begins: true},

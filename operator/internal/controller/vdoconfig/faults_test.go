@@ -471,7 +471,7 @@ func TestDriversOfOpenShiftAreAConflictAndTheCloudProviderGoesOn(t *testing.T) {
 
 func TestADaemonSetOfAnotherSourceIsAConflictUntilItIsDeleted(t *testing.T) {
 	w := start(t, pair)
-	old := w.daemonSet("vsphere-cloud-controller-manager", map[string]string{"k8s-app": "vsphere-cloud-controller-manager"})
+	old := w.daemonSet("vsphere-cloud-controller-manager", "1.26.0", map[string]string{"k8s-app": "vsphere-cloud-controller-manager"})
 	v := w.config("site")
 	w.look(v)
 	w.until("reported", func() bool { w.look(v); return cond(t, v, "Applied").Status == metav1.ConditionFalse })
@@ -485,14 +485,35 @@ func TestADaemonSetOfAnotherSourceIsAConflictUntilItIsDeleted(t *testing.T) {
 
 func TestDriversOfTheEarlierOperatorAreTakenOver(t *testing.T) {
 	w := start(t, pair)
-	old := w.daemonSet("vsphere-cloud-controller-manager", map[string]string{"name": "vsphere-cloud-controller-manager"})
+	old := w.daemonSet("vsphere-cloud-controller-manager", "1.34.0", map[string]string{"name": "vsphere-cloud-controller-manager"})
 	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cpi-global-secret"},
 		StringData: map[string]string{"vc1.site.example.username": "vdo@vsphere.local", "vc1.site.example.password": "secret-1"}})
 	t.Cleanup(func() {
 		_ = w.Delete(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cpi-global-secret"}})
 	})
-	v := w.ready(w.config("site"))
+	v := w.config("site")
+	w.change(v, func() { v.Spec.StorageProvider = nil })
+	w.until("it waits", func() bool { w.look(v); return v.Status.Candidate != nil })
+	require.Empty(t, v.Status.Revision)
+	require.True(t, gone(w, &corev1.ConfigMap{}, w.ns, "vdo-inventory-site"), "nothing is taken over")
+	waits := func() {
+		t.Helper()
+		require.NotNil(t, v.Status.Candidate, describe(v))
+		require.Equal(t, "DowngradeRefused", v.Status.Candidate.Reason, describe(v))
+		require.Equal(t, "DowngradeRefused", cond(t, v, "Upgraded").Reason, describe(v))
+		require.Contains(t, cond(t, v, "Ready").Message, "cpi@1.34.0 runs: add cpi@1.33.1 to spec.upgradePolicy.allowDowngrade to consent")
+	}
+	waits()
+	w.change(v, func() { v.Spec.StorageProvider = pairSpec().StorageProvider })
+	w.until("the storage driver is installed", func() bool { w.play(); w.look(v); return isTrue(v, "CSIReady") && v.Status.Revision != "" })
 	ds := get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
+	require.Equal(t, old.Generation, ds.Generation, "what is newer than the bundle's stays as it is")
+	get(w, &corev1.Secret{}, "kube-system", "cpi-global-secret")
+	require.Equal(t, "1.34.0", driver(v, "cpi").Version, "vdoctl upgrade approve tells by it what is a downgrade")
+	waits()
+	w.change(v, func() { v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{AllowDowngrade: []string{"cpi@1.33.1"}} })
+	w.ready(v)
+	ds = get(w, &appsv1.DaemonSet{}, "kube-system", "vsphere-cloud-controller-manager")
 	require.Equal(t, old.UID, ds.UID, "taken over in place")
 	require.Empty(t, ds.Spec.Template.Spec.NodeSelector, "what the new release does not have is gone")
 	require.Contains(t, w.events.all(), "was taken over by cpi@1.33.1")
@@ -515,13 +536,13 @@ func TestTheDriverThatIsNotAskedForAnyMoreIsRemoved(t *testing.T) {
 }
 
 // daemonSet makes one as the cloud provider's, the way a client-side tool does.
-func (w *world) daemonSet(name string, labels map[string]string) *appsv1.DaemonSet {
+func (w *world) daemonSet(name, version string, labels map[string]string) *appsv1.DaemonSet {
 	ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{"node-role.kubernetes.io/control-plane": ""},
 			Tolerations:  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			Containers:   []corev1.Container{{Name: name, Image: "gcr.io/cloud-provider-vsphere/cpi/release/manager:v1.26.0"}},
+			Containers:   []corev1.Container{{Name: name, Image: "gcr.io/cloud-provider-vsphere/cpi/release/manager:v" + version}},
 		}},
 	}}
 	require.NoError(w.t, w.Create(context.Background(), ds, client.FieldOwner("manager")))

@@ -221,7 +221,11 @@ const maxRevisions = 24
 
 func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	h := p.inventory.Memory().Revisions
+	decided := p.outcome.report != nil || p.site.bundle != nil
 	if len(h.Records) == 0 || p.site.revisions.doubted {
+		if decided && !p.site.revisions.doubted && !p.site.historyLost() {
+			st.Candidate = p.candidateStatus(h) // nothing was installed yet, and something waits
+		}
 		return // the inventory is lost, or not believed: what was known of it stays
 	}
 	st.Revision, st.Revisions = "", nil
@@ -238,7 +242,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 		}
 		st.Revisions = append(st.Revisions, s)
 	}
-	if p.outcome.report != nil || p.site.bundle != nil { // else nothing was decided
+	if decided {
 		st.Candidate, st.Canary = p.candidateStatus(h), p.canaryStatus(h)
 	}
 }
@@ -262,7 +266,11 @@ func (p *result) candidateStatus(h revision.History) *v1alpha1.CandidateStatus {
 // upgradeFault is an upgrade that somebody has to see to, or nil.
 func (p *result) upgradeFault() error {
 	r := &p.site.revisions
-	name, _ := p.history().InForce()
+	name, installed := p.history().InForce()
+	stays := "what runs stays as it is"
+	if installed {
+		stays = fmt.Sprintf("revision %s stays in force", name.Name())
+	}
 	switch {
 	case p.site.unkept != nil:
 		return p.site.unkept
@@ -271,7 +279,7 @@ func (p *result) upgradeFault() error {
 	case r.verdict.Action == upgrade.Hold && r.offered != nil:
 		return &fault.Error{
 			Reason: fault.Refused, Op: "upgrade to", Subject: "revision " + p.history().NameOf(*r.offered), Err: fmt.Errorf("%s", r.verdict.Message),
-			Hint: fmt.Sprintf("revision %s stays in force; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", name.Name(), v1alpha1.AnnotationRetry),
+			Hint: fmt.Sprintf("%s; push another bundle, pin what shall stay, or ask for a revision that failed once more by the annotation %s", stays, v1alpha1.AnnotationRetry),
 		}
 	}
 	return &fault.Error{
@@ -289,7 +297,7 @@ func (p *result) upgradedCondition() []metav1.Condition {
 	switch {
 	case p.site.bundle == nil && err == nil:
 		return nil // nothing was decided
-	case !ok:
+	case !ok && !r.verdict.Holds():
 		return []metav1.Condition{condition.Absent(typ)}
 	case err != nil && cur.Returned:
 		c := condition.False(typ, err)

@@ -58,8 +58,10 @@ func TestWhatTheStatusKnowsOfALostHistory(t *testing.T) {
 		action   upgrade.Action // while no window is open
 		reason   upgrade.Reason
 	}{
-		"a first installation":          {edit: func(g *gatherer) { g.config.Status, g.installed = v1alpha1.VDOConfigStatus{}, nil }, action: upgrade.Proceed},
-		"somebody else's is taken over": {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{} }, action: upgrade.Proceed},
+		"a first installation":              {edit: func(g *gatherer) { g.config.Status, g.installed = v1alpha1.VDOConfigStatus{}, nil }, action: upgrade.Proceed},
+		"somebody else's is taken over":     {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{}; csiRuns("3.7.3")(g) }, action: upgrade.Proceed},
+		"somebody else's is to be upgraded": {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{} }, action: upgrade.Wait, reason: upgrade.WindowClosed},
+		"somebody else's is newer":          {edit: func(g *gatherer) { g.config.Status = v1alpha1.VDOConfigStatus{}; csiRuns("3.8.0")(g) }, action: upgrade.Hold, reason: upgrade.DowngradeRefused},
 		"a first installation that was killed": {rows: []v1alpha1.RevisionStatus{row(1, "sha256:new", "csi@3.7.3", revision.Progressing)}, current: 1,
 			edit: func(g *gatherer) { g.installed = nil }, inForce: row(1, "sha256:new", "csi@3.7.3", "").Name, outcome: revision.Progressing, action: upgrade.Proceed},
 		"an upgrade waits": {rows: []v1alpha1.RevisionStatus{last}, current: 1, inForce: last.Name, outcome: revision.Healthy, action: upgrade.Wait, reason: upgrade.WindowClosed},

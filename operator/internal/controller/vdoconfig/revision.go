@@ -24,6 +24,9 @@ type revisions struct {
 	offered   *revision.Revision // what was chosen, as if upgrades were automatic
 	verdict   upgrade.Verdict
 	approved  bool // spec.upgradePolicy.approval is of the candidate
+	// left are drivers that somebody else installed in another version than was chosen, and why
+	// they are not taken over yet, where nothing is in force that could be kept.
+	left map[matrix.Driver]error
 	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
 	kept *revision.Record
 	from *opened // that kept is read from
@@ -70,6 +73,9 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
+	case !installed && r.verdict.Holds():
+		g.leave(facts)
+		return nil
 	case !installed, r.verdict.Action == upgrade.Proceed:
 		return nil
 	case r.verdict.Reason == upgrade.NotApproved && g.needsNoConsent(ctx, facts, cur):
@@ -88,6 +94,28 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 		g.bundleHeld = true
 	}
 	return nil
+}
+
+// leave has what somebody else installed in another version stay as it is, where nothing is in
+// force yet, and begins the rest: drivers that do not run, or run in the version that is taken.
+func (g *gatherer) leave(facts upgrade.Facts) {
+	r := &g.revisions
+	for _, d := range facts.TakenOver() {
+		r.left = joined(r.left, d, &fault.Error{
+			Reason: fault.Refused, Op: "take over", Subject: string(d), Err: errors.New(r.verdict.Message),
+			Hint: "until then it stays as it is",
+		})
+	}
+	r.candidate, r.approved = nil, false // the consent is to what was offered
+	d := g.choose(g.bundle, nil, nil)
+	rev, err := g.comesOf(d)
+	if err != nil {
+		g.hold(err)
+		return
+	}
+	if d.refused == nil && len(rev.Releases) > 0 {
+		r.candidate, r.verdict.Begins = &rev, true
+	}
 }
 
 // needsNoConsent tells whether there is a change that needs none, and notes it: to a bundle

@@ -3,14 +3,17 @@ package vdoconfig
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -212,5 +215,61 @@ func forgedSource(t *testing.T, source string) {
 		g.prove(t.Context())
 		require.Equal(t, policy != nil, g.last.unproven != "", name)
 		require.Equal(t, policy != nil, g.untrusted(g.last) != "", name)
+	}
+}
+
+// Where nothing is in force yet, what somebody else installed in another version stays as it is
+// until it may be taken over. All else is installed, and what the bundle has of what runs is
+// repaired from it.
+func TestWhatMayNotBeTakenOverYetStaysAndTheRestIsInstalled(t *testing.T) {
+	manual := func(s *v1alpha1.VDOConfigSpec) { s.Upgrade = v1alpha1.UpgradeManual }
+	closed := func(s *v1alpha1.VDOConfigSpec) {
+		s.UpgradePolicy = &v1alpha1.UpgradePolicy{Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
+	}
+	pinned := func(s *v1alpha1.VDOConfigSpec) {
+		s.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
+	}
+	for name, c := range map[string]struct {
+		bundle, runs string
+		edit         func(*v1alpha1.VDOConfigSpec)
+		reason       upgrade.Reason
+		offered      string
+		begins       string // what is begun, "" for nothing
+		held         string // drivers that are left as they are
+	}{
+		"it is newer than all of the bundle":        {pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a pin asks for an older one":               {both, "csi@3.7.3", pinned, upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
+		"the cloud provider is newer":               {pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
+		"no window is open":                         {both, "csi@3.5.1", closed, upgrade.WindowClosed, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, ""},
+		"nobody consented":                          {both, "csi@3.5.1", manual, upgrade.NotApproved, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, ""},
+		"nobody consented, and the bundle lacks it": {pair133, "csi@3.3.1", manual, upgrade.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"nothing else is asked for": {pair133, "csi@3.7.3", func(s *v1alpha1.VDOConfigSpec) { s.CloudProvider = nil }, upgrade.DowngradeRefused,
+			"snapshot-controller@8.2.0 csi@3.5.1", "", "csi snapshot-controller"},
+		"it is the same": {pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
+		"it is older":    {both, "csi@3.5.1", nil, "", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := lostBoth(t, nobody{})
+			from := withBoth(t, c.bundle, c.runs)
+			g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
+			g.config.Namespace = "ns"
+			if c.edit != nil {
+				c.edit(&g.config.Spec)
+			}
+			require.NoError(t, g.gatherRevisions(t.Context()))
+			r := &g.revisions
+			require.Equal(t, c.reason, r.verdict.Reason, r.verdict.Message)
+			require.Equal(t, split(c.offered), r.offered.Releases)
+			d := g.resolve()
+			require.Len(t, d.held, len(split(c.held)))
+			require.Equal(t, split(c.begins), chosen(d))
+			h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
+			cur, _ := h.InForce()
+			require.Equal(t, split(c.begins), cur.Releases, "what is begun is what is installed")
+			require.Nil(t, cur.Approval)
+			for _, driver := range split(c.held) {
+				require.Contains(t, d.held[matrix.Driver(driver)], r.verdict.Message)
+			}
+		})
 	}
 }
