@@ -58,7 +58,7 @@ tools: ## Build the control plane and tools that the tests use (once a machine)
 test: ## Run all tests with the race detector (builds its control plane once)
 	$(STATIC) run -trimpath ./scripts/toolchain
 	$(GO) test -race $(TEST_BUILD) -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
-	@if [ -e bin/test/skipped ]; then echo; cat bin/test/skipped; fi
+	@for f in bin/test/skipped*; do if [ -e $$f ]; then echo; cat $$f; fi; done
 
 .PHONY: soak
 soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8h, SEED=N draws the same ones)

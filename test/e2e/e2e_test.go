@@ -54,6 +54,7 @@ type job struct {
 	site      *site.Site
 	client    client.Client
 
+	program      string // the operator's
 	stopOperator func()
 	strayed      atomic.Int64 // connections that went neither to the mirror nor to the vCenter
 	passes       int
@@ -90,7 +91,7 @@ func newLine(t *testing.T, hurry bool, releases ...string) *job {
 func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions site.Options) *job {
 	t.Helper()
 	ctx := context.Background()
-	l := &job{t: t, ctx: ctx, dir: t.TempDir(), stopOperator: func() {}}
+	l := &job{t: t, ctx: ctx, dir: t.TempDir(), program: "vdo-operator", stopOperator: func() {}}
 	for _, dir := range []string{"connected", "site"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
@@ -185,7 +186,7 @@ func (l *job) reference(tag string) string { return l.site.Mirror.Host + "/vdo/d
 func (l *job) startOperator() {
 	l.t.Helper()
 	l.underShippedRights()
-	stop, err := l.isolated.Start(l.path("site/operator.log"), "vdo-operator", "--kubeconfig", "operator.kubeconfig",
+	stop, err := l.isolated.Start(l.path("site/operator.log"), l.program, "--kubeconfig", "operator.kubeconfig",
 		"--namespace", namespace, "--leader-elect=false", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	require.NoError(l.t, err)
 	l.stopOperator = stop

@@ -33,15 +33,21 @@ import (
 // an interval of ten seconds. Each step starts from what the one before has left.
 //
 // It begins and ends with what a person does: vdoctl installs the operator, consents to an
-// upgrade, goes back from it, and takes everything away, beside the operator that runs.
+// upgrade, goes back from it, and takes everything away, beside the operator that runs. The
+// drivers are installed by the operator of an earlier version, which is upgraded first.
 func TestReactions(t *testing.T) {
 	l := newLine(t, true, "cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0")
 	l.deployed("cpi@1.33.1", "csi@3.5.1")
+	upgraded := l.fromEarlier()
+	l.beside()
 	l.applyYAML(l.site.Resources(site.ResourceOptions{Namespace: namespace, Reference: l.reference("stable")}))
 	l.interval(&v1alpha1.DriverBundle{}, "10s")
 	l.interval(&v1alpha1.VsphereCloudConfig{}, "10s")
 	l.interval(&v1alpha1.VDOConfig{}, "1h")
 	l.installed("site", "1.33.1", "3.5.1")
+	if upgraded {
+		l.operatorIsUpgraded()
+	}
 
 	for _, step := range []struct {
 		name string

@@ -28,9 +28,9 @@ func (l *job) vdoctl(args ...string) string {
 	return out
 }
 
-// deployed has vdoctl install the operator from the mirror, and runs the program that the
-// Deployment would, with the account that vdoctl has given its rights. The Deployment's own
-// pod is admitted by the namespace, which is a restricted one.
+// deployed has vdoctl install the operator from the mirror. Its Deployment's pod is admitted by
+// the namespace, which is a restricted one; the program that it would run is to be run
+// [job.beside] the cluster, with the account that vdoctl has given its rights.
 func (l *job) deployed(releases ...string) {
 	l.t.Helper()
 	l.bundleWithOperator(releases...)
@@ -39,7 +39,6 @@ func (l *job) deployed(releases ...string) {
 	for _, want := range []string{"(signed by vdo.pub)", "created    Deployment " + namespace + "/vdo-operator", "created    ConfigMap " + namespace + "/vdo-trust", "the operator runs; next: `vdoctl configure`"} {
 		require.Contains(l.t, out, want)
 	}
-	l.beside()
 }
 
 // revisions are what vdoctl says of them.

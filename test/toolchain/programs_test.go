@@ -3,8 +3,10 @@ package toolchain
 import (
 	"debug/elf"
 	"debug/gosym"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,4 +41,15 @@ func functions(t *testing.T, file string) *gosym.Table {
 	symbols, err := gosym.NewTable(nil, gosym.NewLineTable(data, text.Addr))
 	require.NoError(t, err)
 	return symbols
+}
+
+// A commit that the checkout does not have, as a shallow clone has not, is told apart from one
+// that cannot be built.
+func TestAnEarlierVersionThatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	err := Earlier(t.Context(), strings.Repeat("0", 40), dir, "./operator/cmd/vdo-operator")
+	require.ErrorIs(t, err, ErrNoHistory)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }

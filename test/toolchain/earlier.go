@@ -1,0 +1,57 @@
+package toolchain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrNoHistory is what [Earlier] returns where the checkout does not have the commit: it was
+// cloned with --depth, or is no clone.
+var ErrNoHistory = errors.New("the history of this checkout does not have it")
+
+// Earlier puts the project's files as they were at a commit into a folder, which it makes, and
+// builds programs of theirs, given as packages ./PATH, into its bin/test.
+func Earlier(ctx context.Context, commit, dir string, packages ...string) error {
+	if _, err := exec.LookPath("git"); err != nil {
+		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
+	}
+	if err := ended(ctx, Root(), "git", "cat-file", "-e", commit+"^{commit}"); err != nil {
+		return fmt.Errorf("toolchain: commit %s: %w: %w", commit, ErrNoHistory, err)
+	}
+	built := filepath.Join(dir, "bin", "test")
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return fmt.Errorf("toolchain: %w", err)
+	}
+	archive := filepath.Join(dir, "bin", "files.tar")
+	if err := ended(ctx, Root(), "git", "archive", "--format=tar", "-o", archive, commit); err != nil {
+		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
+	}
+	if err := ended(ctx, dir, "tar", "-xf", archive); err != nil {
+		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
+	}
+	var stderr bytes.Buffer
+	if err := (Builder{}).command(ctx, dir, &stderr, append(projectArgs(built), packages...)).Run(); err != nil {
+		return fmt.Errorf("toolchain: build %v of commit %s: %w\n%s", packages, commit, err, stderr.Bytes())
+	}
+	return nil
+}
+
+// ended runs a program that has to succeed.
+func ended(ctx context.Context, dir, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.WaitDelay = dir, 5*time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, args[0], err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
