@@ -37,6 +37,9 @@ const (
 	ConfigSecret  = "vsphere-config-secret" //nolint:gosec // a name, not a credential
 
 	CloudConfigMap = "vsphere-cloud-config"
+	CloudConfigKey = "vsphere.conf"
+	// CloudDeprecatedConfigMap is the cloud provider's of upstream's deprecated manifests.
+	CloudDeprecatedConfigMap = "cloud-config"
 	// AntreaConfigMap has the configurations of Antrea's programs and of the CNI.
 	AntreaConfigMap = "antrea-config"
 	CloudSecret     = "vsphere-cloud-secret" //nolint:gosec // a name, not a credential
@@ -91,6 +94,17 @@ var places = []Place{
 	// RKE2's chart; OpenShift's
 	{"Deployment", SystemNamespace, "rke2-snapshot-controller", matrix.SnapshotController, true},
 	{"Deployment", "openshift-cluster-storage-operator", "csi-snapshot-controller", matrix.SnapshotController, true},
+}
+
+// DeprecatedSelector returns the labels by which a workload, "Kind namespace/name", selects its pods
+// where upstream's deprecated manifests installed it, nil where there are none for it: a selector
+// cannot be changed. The cloud provider's are in manifests/controller-manager of its repository.
+// Nothing but the selector tells: the name is the same, and so is the lease of its leader.
+func DeprecatedSelector(workload string) map[string]string {
+	if workload == "DaemonSet "+SystemNamespace+"/"+CloudControllerManager {
+		return map[string]string{"k8s-app": CloudControllerManager}
+	}
+	return nil
 }
 
 // VCenterClients returns the containers of a workload, "Kind namespace/name", that ask

@@ -131,6 +131,32 @@ func sameField(a, b *unstructured.Unstructured, path ...string) bool {
 	return reflect.DeepEqual(x, y)
 }
 
+// deprecated tells whether a workload is of upstream's deprecated manifests: it is where they put
+// it, and selects its pods as they do, by that and nothing else.
+func deprecated(live *unstructured.Unstructured) bool {
+	key := IDOf(live).Key
+	labels := drivers.DeprecatedSelector(key.String())
+	selector, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
+	want := map[string]any{}
+	for k, v := range labels {
+		want[k] = v
+	}
+	return key.Group == "apps" && labels != nil && reflect.DeepEqual(selector, map[string]any{"matchLabels": want})
+}
+
+// anew takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
+// again. Not before there is a configuration to make it with: until then it is left as it runs.
+func (s Step) anew(o render.Object, field string) Step {
+	if o.Config == render.ConfigHash {
+		s.Action, s.Adopts, s.Object, s.Held = Wait, false, nil, true
+		s.Reason = "upstream's deprecated manifests installed it: it is deleted and made again once the configuration that is asked for is accepted"
+		return s
+	}
+	s.Action = Recreate
+	s.Reason = "upstream's deprecated manifests installed it: " + field + " has to change and is immutable, so that it is deleted with its pods and made again"
+	return s
+}
+
 func immutableConflict(live *unstructured.Unstructured, field string) error {
 	id := IDOf(live)
 	in, pods := "", ""

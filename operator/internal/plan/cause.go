@@ -35,6 +35,8 @@ func (in *Input) cause(s Step, live *unstructured.Unstructured, known inventory.
 	switch {
 	case known.Release == "" || known.Release != s.Release:
 		return Release
+	case known.UID == "" && known.Rendered == "":
+		return Release // it was about to be made in the place of a deprecated one
 	case known.Rendered == s.Rendered:
 		return Drift
 	case live == nil && (sameBundle(known.Content, s.Content) || (in.Untrusted == "" && !in.stays(s))):

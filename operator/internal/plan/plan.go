@@ -27,6 +27,10 @@
 //     they have to be, and a binding names no subject that we would drop. So drivers
 //     that the earlier operator or upstream's manifests installed are upgraded in
 //     place. Taken over means ours: it is removed with the VDOConfig.
+//   - The cloud provider of upstream's deprecated manifests, whose pods are selected by another
+//     label, is taken over by a [Recreate]: it has no volumes. That is known by its place and
+//     that selector; any other selector is a conflict. While its configuration cannot be
+//     replaced yet, it is left as it is.
 //   - What is not safe is a [Conflict]: a fault with a remedy. A driver with a
 //     conflict is left as it is, the others go on.
 package plan
@@ -324,7 +328,10 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 		field = "data"
 	}
 	if field != "" {
-		if !ours {
+		switch {
+		case !ours && deprecated(live):
+			return s.anew(o, field)
+		case !ours:
 			return s.conflict(immutableConflict(live, field))
 		}
 		s.Action, s.Reason = Recreate, field+" has to change and is immutable"

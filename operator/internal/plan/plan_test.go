@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -75,6 +76,8 @@ func TestStepOfAWantedObject(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedField(changed.Object, "x", "spec", "template", "spec", "dnsPolicy"))
 	otherSelector := base.DeepCopy()
 	require.NoError(t, unstructured.SetNestedField(otherSelector.Object, "x", "spec", "selector", "matchLabels", "k8s-app"))
+	deprecated := base.DeepCopy()
+	require.NoError(t, unstructured.SetNestedMap(deprecated.Object, map[string]any{"matchLabels": map[string]any{"k8s-app": "vsphere-cloud-controller-manager"}}, "spec", "selector"))
 	recorded := func(uid string) func(*plan.Input) {
 		return func(in *plan.Input) {
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: uid})
@@ -106,6 +109,23 @@ func TestStepOfAWantedObject(t *testing.T) {
 		}, action: plan.Conflict, says: "is forbidden"},
 		"another source's selector": {live: alive(otherSelector), action: plan.Conflict, says: "another source",
 			hint: "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager"},
+		"upstream's deprecated manifests'": {live: alive(deprecated), action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
+		"likewise, put in the place of ours": {live: alive(deprecated), edit: func(in *plan.Input) {
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1"})
+		}, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
+		"likewise, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
+			action: plan.Wait, says: "once the configuration that is asked for is accepted"},
+		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
+			in.Unwatched, in.Key = true, []byte("key")
+			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
+		}, action: plan.Unchanged},
+		"likewise, of a bundle that is not trusted": {live: alive(deprecated), edit: func(in *plan.Input) { in.Untrusted = "it is not trusted" }, action: plan.Wait, says: "it is not trusted"},
+		"likewise, under Helm": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi"})
+		})), action: plan.Conflict, says: "Helm release cpi"},
+		"likewise, with expressions": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
+			require.NoError(t, unstructured.SetNestedSlice(o.Object, []any{map[string]any{"key": "x", "operator": "Exists"}}, "spec", "selector", "matchExpressions"))
+		})), action: plan.Conflict, says: "another source"},
 		"Helm's": {live: alive(with(base, func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "cpi", "meta.helm.sh/release-namespace": "infra"})
 		})), action: plan.Conflict, says: "Helm release cpi", hint: "helm uninstall cpi -n infra"},
@@ -156,6 +176,7 @@ func TestTheCauseOfAStep(t *testing.T) {
 		"the bundle, mirror or program is":   {other, base, entry, "b", plan.Content},
 		"another release":                    {base, other, before, "a", plan.Release},
 		"never applied":                      {base, nil, inventory.Entry{}, "a", plan.Release},
+		"in the place of a deprecated one":   {base, nil, inventory.Entry{ID: id, Driver: matrix.CPI, Release: "cpi@1.33.1", Content: "a"}, "a", plan.Release},
 	} {
 		live := c.live
 		if live != nil {
@@ -170,6 +191,15 @@ func TestTheCauseOfAStep(t *testing.T) {
 		require.Equal(t, c.cause, s.Cause, name)
 	}
 	require.NotEqual(t, applied.Rendered, one(t, base, nil, nil, nil).Rendered, "the hash is keyed")
+}
+
+// Nothing but the cloud provider's DaemonSet, which has no volumes, is deleted to be taken over.
+func TestOnlyTheDeprecatedCloudProviderIsMadeAnewToBeTakenOver(t *testing.T) {
+	for _, place := range []string{"{namespace: vmware-system-csi, name: vsphere-csi-node}", "{namespace: kube-system, name: other}", "{namespace: tenant, name: vsphere-cloud-controller-manager}"} {
+		const text = "{apiVersion: apps/v1, kind: DaemonSet, metadata: %s, spec: {selector: {matchLabels: {%s: vsphere-cloud-controller-manager}}}}"
+		s := one(t, ours(object(t, fmt.Sprintf(text, place, "name")), "csi@3.5.1"), alive(object(t, fmt.Sprintf(text, place, "k8s-app"))), nil, nil)
+		require.Equal(t, plan.Conflict, s.Action, place)
+	}
 }
 
 // `helm uninstall` deletes the kinds in a release's templates, and with them every

@@ -75,7 +75,7 @@ func (r *renderer) renderCPI(s *source) error {
 	}
 	r.cloud = &Cloud{}
 	if !kept {
-		r.cloud.Searched = places(config[CPIConfigKey])
+		r.cloud.Searched = Places(config[CPIConfigKey])
 	}
 	for _, o := range s.objects {
 		switch kind, name := o.GetKind(), o.GetName(); {

@@ -144,8 +144,8 @@ func (r *renderer) searchedUntilNow() map[string][]string {
 	return all
 }
 
-// places are those that a configuration has the cloud provider look in.
-func places(config []byte) []string {
+// Places are those that a configuration has the cloud provider look in: SERVER/DATACENTER or SERVER.
+func Places(config []byte) []string {
 	all := []string{}
 	for server, datacenters := range searched(config) {
 		if len(datacenters) == 0 {

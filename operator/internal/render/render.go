@@ -77,7 +77,7 @@ const (
 const (
 	CPINamespace  = drivers.SystemNamespace
 	CPIConfigMap  = drivers.CloudConfigMap
-	CPIConfigKey  = "vsphere.conf"
+	CPIConfigKey  = drivers.CloudConfigKey
 	CPISecret     = drivers.CloudSecret
 	CSINamespace  = drivers.CSINamespace
 	CSISecret     = drivers.ConfigSecret

@@ -183,8 +183,8 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		if a.out(s.Driver) || s.Object == nil || a.tolerated(s) || (s.Writes() && a.outcome.gate != "" && s.Cause != plan.Drift) {
 			continue
 		}
-		if s.AtOnce() {
-			inv = inv.WithoutUID(s.Key)
+		if ahead, first := beforehand(inv, s); first {
+			inv = ahead
 			if err := a.record(ctx, inv); err != nil {
 				return err
 			}
@@ -204,6 +204,19 @@ func (a *applier) stage(ctx context.Context, stage render.Stage) error {
 		return err
 	}
 	return a.gates(ctx, stage, written)
+}
+
+// beforehand is the inventory that is to be written before a step that makes an object anew. What
+// is deleted for it is not there for a while, in which the driver counts as installed all the same:
+// one that was taken over so is made again whatever then holds new installations back.
+func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool) {
+	switch {
+	case s.AtOnce():
+		return inv.WithoutUID(s.Key), true
+	case s.Action == plan.Recreate && s.Adopts:
+		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
+	}
+	return inv, false
 }
 
 // out tells whether nothing more is done for a driver in this pass.
@@ -246,6 +259,8 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 		return fmt.Sprintf("%s was written: OpenShift's Machine Config Operator has one node after the other take it up", s.Key)
 	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
 		return ""
+	case s.Adopts && s.Action == plan.Recreate:
+		return fmt.Sprintf("%s of an earlier installation is deleted with its pods, to be made again by %s: %s", s.Key, s.Release, s.Reason)
 	case s.Adopts:
 		return fmt.Sprintf("%s of an earlier installation was taken over by %s", s.Key, s.Release)
 	case live == nil:

@@ -469,20 +469,6 @@ func TestDriversOfOpenShiftAreAConflictAndTheCloudProviderGoesOn(t *testing.T) {
 	require.True(t, gone(w, &appsv1.Deployment{}, "vmware-system-csi", "vsphere-csi-controller"))
 }
 
-func TestADaemonSetOfAnotherSourceIsAConflictUntilItIsDeleted(t *testing.T) {
-	w := start(t, pair)
-	old := w.daemonSet("vsphere-cloud-controller-manager", "1.26.0", map[string]string{"k8s-app": "vsphere-cloud-controller-manager"})
-	v := w.config("site")
-	w.look(v)
-	w.until("reported", func() bool { w.look(v); return cond(t, v, "Applied").Status == metav1.ConditionFalse })
-	applied := cond(t, v, "Applied")
-	require.Contains(t, applied.Message, "spec.selector differs")
-	require.Contains(t, applied.Message, "kubectl delete -n kube-system daemonset vsphere-cloud-controller-manager")
-	require.Equal(t, old.UID, get(w, &appsv1.DaemonSet{}, "kube-system", old.Name).UID)
-	require.NoError(t, w.Delete(context.Background(), old, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	w.ready(v)
-}
-
 func TestDriversOfTheEarlierOperatorAreTakenOver(t *testing.T) {
 	w := start(t, pair)
 	old := w.daemonSet("vsphere-cloud-controller-manager", "1.34.0", map[string]string{"name": "vsphere-cloud-controller-manager"})

@@ -28,14 +28,8 @@ func (g *gatherer) gatherFound(ctx context.Context, storage map[string][]byte) e
 	c, memory := &g.cluster, g.inventory.Memory()
 	c.Searched, c.KeepsNodes = memory.Searched, memory.KeepsNodes
 	if wants := g.spec.Cloud() != nil; wants || memory.CloudProvider != nil {
-		cloud, err := g.Cluster.ConfigMap(ctx, types.NamespacedName{Namespace: render.CPINamespace, Name: render.CPIConfigMap})
-		if err := g.at(matrix.CPI, err); err != nil {
+		if err := g.at(matrix.CPI, g.gatherCloud(ctx)); err != nil {
 			return err
-		}
-		if c.CloudConfig = []byte(cloud[render.CPIConfigKey]); memory.CloudProvider == nil {
-			c.FoundCloudConfig = c.CloudConfig
-			c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
-			c.UnsureOfNodes = g.unsureOfNodes(c.CloudConfig)
 		}
 		// A pass that was about to make it again and was killed has written the records first.
 		c.UnsureOfNodes = c.UnsureOfNodes || memory.KeepsNodes && len(c.CloudConfig) == 0
@@ -93,8 +87,8 @@ func keepsNodes(o *assess.Observed) bool {
 func (s *site) searchedNow(now *inventory.Memory, r rendering, installed bool) {
 	switch {
 	case r.Rendered != nil && r.Cloud != nil:
-		if now.KeepsNodes = r.Cloud.KeepsNodes; r.Cloud.Searched != nil {
-			now.Searched = r.Cloud.Searched
+		if now.KeepsNodes, now.Searched = r.Cloud.KeepsNodes, r.Cloud.Searched; now.Searched == nil {
+			now.Searched = s.cluster.Searched
 		}
 	case !installed && !slices.Contains(s.wanted(), matrix.CPI):
 		now.Searched, now.KeepsNodes = nil, false

@@ -1,0 +1,94 @@
+package vdoconfig
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+)
+
+// configs has ConfigMaps and Secrets of kube-system, by their names.
+type configs struct {
+	Cluster
+	maps    map[string]map[string]string
+	secrets map[string]map[string][]byte
+}
+
+func (c configs) ConfigMap(_ context.Context, key types.NamespacedName) (map[string]string, error) {
+	return c.maps[key.Name], nil
+}
+
+func (c configs) Secret(_ context.Context, key types.NamespacedName) (map[string][]byte, error) {
+	return c.secrets[key.Name], nil
+}
+
+// What a cloud provider is configured with is what its DaemonSet mounts, wherever that is. Where
+// that cannot be read nobody knows where it looks for nodes.
+func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
+	const conf = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc, dc2\"\n"
+	found := []string{"vc1.site.example/dc", "vc1.site.example/dc2"}
+	volume := func(source corev1.VolumeSource) []corev1.Volume {
+		return []corev1.Volume{{Name: "conf", VolumeSource: source}}
+	}
+	configMap := func(name string, items ...corev1.KeyToPath) []corev1.Volume {
+		return volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}})
+	}
+	remembered := inventory.Inventory{}.WithMemory(inventory.Memory{CloudProvider: &v1alpha1.CloudProvider{}, Searched: []string{"vc1.site.example"}})
+	for name, c := range map[string]struct {
+		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
+		edit     func(*site)
+		searched []string
+		config   string
+		found    bool // it is somebody else's
+		unsure   bool
+	}{
+		"upstream's":                        {volumes: configMap("vsphere-cloud-config"), config: "ours", found: true},
+		"ours":                              {volumes: configMap("vsphere-cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: "ours", searched: []string{"vc1.site.example"}},
+		"upstream's deprecated":             {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
+		"likewise, seen before":             {volumes: configMap("cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
+		"under another key":                 {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
+		"in a Secret":                       {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
+		"on the node":                       {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
+		"in a ConfigMap that is gone":       {volumes: configMap("gone"), unsure: true},
+		"the deprecated one was deleted":    {config: conf, found: true, searched: found},
+		"ours was deleted with its records": {edit: func(s *site) { s.config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}} }},
+	} {
+		g := &gatherer{Reconciler: &Reconciler{Cluster: configs{
+			maps:    map[string]map[string]string{"cloud-config": {"vsphere.conf": conf}, "other": {"x": conf}},
+			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
+		}}, site: *withCSI(t)}
+		g.observed, g.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
+		if c.config == "ours" {
+			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": "ours"}
+		}
+		if c.volumes != nil {
+			g.observed.DaemonSets = []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"},
+				Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: c.volumes, Containers: []corev1.Container{{
+					Args: []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
+		}
+		if c.edit != nil {
+			c.edit(&g.site)
+		}
+		g.spec.CloudProvider = &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}
+		require.NoError(t, g.gatherFound(t.Context(), nil), name)
+		require.Equal(t, c.config, string(g.cluster.CloudConfig), name)
+		require.Equal(t, c.found, len(g.cluster.FoundCloudConfig) > 0, name)
+		require.Equal(t, c.unsure, g.cluster.UnsureOfNodes, name)
+		require.Equal(t, c.unsure, len(g.notes) > 0, name)
+		require.ElementsMatch(t, c.searched, g.cluster.Searched, name)
+
+		// While the configuration that is there is kept, where it looks stays known.
+		var now inventory.Memory
+		g.searchedNow(&now, rendering{Rendered: &render.Rendered{Cloud: &render.Cloud{}}}, true)
+		require.ElementsMatch(t, c.searched, now.Searched, name)
+	}
+}
