@@ -2,8 +2,11 @@ package matrix_test
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
@@ -176,6 +180,81 @@ func TestWithdrawnInTheDefaultDocument(t *testing.T) {
 		gone := (r.Driver == matrix.CSI && r.Version.LessThan(first)) || (r.Driver == matrix.CPI && r.Version.String() == "1.27.0")
 		require.Equal(t, gone, r.State == matrix.Withdrawn, r.ReleaseID.String())
 	}
+}
+
+// kind is what counts of a custom resource definition.
+type kind struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Spec     struct {
+		Versions []struct {
+			Name            string
+			Served, Storage bool
+		}
+	}
+}
+
+// kinds are the custom resource definitions of a release, by name: nil where its manifests are not
+// at hand.
+func kinds(t *testing.T, r matrix.Release) map[string]kind {
+	t.Helper()
+	dir := filepath.Join(upstream.Dir(t), upstream.Folder(r.Driver), "v"+r.Version.String())
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	all := map[string]kind{}
+	for _, m := range r.Manifests {
+		data, err := os.ReadFile(filepath.Join(dir, m.Name))
+		require.NoError(t, err)
+		for objects := yaml.NewDecoder(bytes.NewReader(data)); ; {
+			var k kind
+			err := objects.Decode(&k)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, m.Name)
+			if k.Kind == "CustomResourceDefinition" {
+				all[k.Metadata.Name] = k
+			}
+		}
+	}
+	return all
+}
+
+// A release that stores a kind in a version that an older one does not serve is marked: the older
+// one reads nothing of what was stored. The README says why none is marked for anything else.
+func TestOneWayMarksOfTheDefaultDocument(t *testing.T) {
+	var marked []string
+	compared := 0
+	known := map[matrix.Driver][]matrix.Release{} // in order
+	for _, r := range defaultDocument(t).Releases {
+		if r.OneWay != "" {
+			marked = append(marked, r.ReleaseID.String())
+		}
+		newer := kinds(t, r)
+		for _, old := range known[r.Driver] {
+			older := kinds(t, old)
+			for name, k := range newer {
+				was, there := older[name]
+				if !there {
+					continue
+				}
+				compared++
+				read := map[string]bool{}
+				for _, v := range was.Spec.Versions {
+					read[v.Name] = v.Served
+				}
+				for _, v := range k.Spec.Versions {
+					require.True(t, !v.Storage || read[v.Name] || r.OneWay != "", "%s stores %s as %s, which %s does not serve: mark it with oneWay, and say so in the README", r.ReleaseID, name, v.Name, old.ReleaseID)
+				}
+			}
+		}
+		if newer != nil {
+			known[r.Driver] = append(known[r.Driver], r)
+		}
+	}
+	require.Greater(t, compared, 40)
+	require.Empty(t, marked, "the README says that there is none, and why, for each driver")
 }
 
 func TestTheDefaultDocumentIsSortedAndItsCopyIsOurs(t *testing.T) {
