@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
@@ -165,6 +166,12 @@ func (s *site) leftovers(r rendering) []plan.Leftover {
 			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
 		}
 	}
+	if slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
+		all = append(all, plan.Leftover{
+			ID: windowsNode, Driver: matrix.CSI, Only: runsNowhere,
+			Reason: "it is of an earlier installation, and no node runs Windows: it is installed with the first one",
+		})
+	}
 	proven, unproven := s.proven(&r.spec)
 	if r.decision.version(matrix.CPI) != "" && len(unproven) == 0 {
 		all = append(all, plan.Leftover{
@@ -174,6 +181,25 @@ func (s *site) leftovers(r rendering) []plan.Leftover {
 		})
 	}
 	return all
+}
+
+// windowsNode is in upstream's manifests whatever the nodes are, and rendered for Windows nodes.
+var windowsNode = inventory.ID{Key: inventory.Key{Group: "apps", Kind: "DaemonSet", Namespace: drivers.CSINamespace, Name: drivers.NodeWindows}, Version: "v1"}
+
+func isWindows(ds appsv1.DaemonSet) bool {
+	return ds.Namespace == windowsNode.Namespace && ds.Name == windowsNode.Name
+}
+
+// runsNowhere tells whether a DaemonSet has no pods and wants none.
+func runsNowhere(live *unstructured.Unstructured) bool {
+	status, _, _ := unstructured.NestedMap(live.Object, "status")
+	seen, _, _ := unstructured.NestedInt64(status, "observedGeneration")
+	pods := int64(0)
+	for _, field := range []string{"desiredNumberScheduled", "currentNumberScheduled", "numberMisscheduled"} {
+		n, _, _ := unstructured.NestedInt64(status, field)
+		pods += n
+	}
+	return seen == live.GetGeneration() && pods == 0
 }
 
 // withoutSnapshotWebhook is the first CSI release whose installation removes it.

@@ -2,15 +2,21 @@ package vdoconfig_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
 // deprecatedCloud is a cloud provider as upstream's deprecated manifests install it: its DaemonSet
@@ -36,6 +42,88 @@ func (w *world) deprecatedCloud() *appsv1.DaemonSet {
 	}}
 	require.NoError(w.t, w.Create(context.Background(), ds, client.FieldOwner("kubectl-client-side-apply")))
 	return ds
+}
+
+// upstreamStorage installs the storage driver as `kubectl apply` of a release's manifests does, with
+// a setting of the site's own. It returns what it made, by "Kind name".
+func (w *world) upstreamStorage(release string) map[string]*unstructured.Unstructured {
+	w.t.Helper()
+	ctx, made := w.t.Context(), map[string]*unstructured.Unstructured{}
+	for _, file := range []string{"namespace.yaml", "vsphere-csi-driver.yaml"} {
+		data, err := os.ReadFile(filepath.Join(upstream.Dir(w.t), "csi", release, file)) //nolint:gosec // in the folder of the upstream manifests
+		require.NoError(w.t, err)
+		for _, text := range strings.Split(string(data), "\n---") {
+			o := &unstructured.Unstructured{}
+			require.NoError(w.t, yaml.Unmarshal([]byte(text), &o.Object))
+			if len(o.Object) == 0 || (o.GetKind() == "Namespace" && !gone(w, o.DeepCopy(), "", o.GetName())) {
+				continue // the fixture may have the namespace
+			}
+			if o.GetKind() == "ConfigMap" {
+				require.NoError(w.t, unstructured.SetNestedField(o.Object, "true", "data", "trigger-csi-fullsync"))
+			}
+			if o.GetKind() == "DaemonSet" {
+				require.NoError(w.t, unstructured.SetNestedField(o.Object, "yes", "spec", "template", "metadata", "annotations", "by-hand"))
+			}
+			applied, err := o.MarshalJSON()
+			require.NoError(w.t, err)
+			o.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(applied)})
+			require.NoError(w.t, w.Create(ctx, o, client.FieldOwner("kubectl-client-side-apply")))
+			made[o.GetKind()+" "+o.GetName()] = o
+		}
+	}
+	w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "vmware-system-csi", Name: "vsphere-config-secret"},
+		StringData: map[string]string{"csi-vsphere.conf": "[Global]\ncluster-id = \"by-hand\"\n[VirtualCenter \"vc1.site.example\"]\nuser = \"u@vsphere.local\"\npassword = \"canary\"\n"}})
+	return made
+}
+
+// boundVolume makes a volume of the storage driver that a claim has.
+func (w *world) boundVolume() *corev1.PersistentVolume {
+	w.t.Helper()
+	pv := w.volume()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+		VolumeName: pv.Name, StorageClassName: new(string), AccessModes: pv.Spec.AccessModes,
+		Resources: corev1.VolumeResourceRequirements{Requests: pv.Spec.Capacity}}}
+	w.create(claim)
+	w.t.Cleanup(func() { require.NoError(w.t, client.IgnoreNotFound(w.Delete(context.Background(), claim))) })
+	w.until("the volume is bound", func() bool { return get(w, pv, "", pv.Name).Status.Phase == corev1.VolumeBound })
+	return pv
+}
+
+// storageTakenOver requires that what upstream's manifests installed was changed in place.
+func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstructured.Unstructured, pv *corev1.PersistentVolume) {
+	w.t.Helper()
+	for _, name := range []string{"CSIDriver csi.vsphere.vmware.com", "Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node"} {
+		was := made[name]
+		require.NotNil(w.t, was, name)
+		is := get(w, &unstructured.Unstructured{Object: map[string]any{"apiVersion": was.GetAPIVersion(), "kind": was.GetKind()}}, was.GetNamespace(), was.GetName())
+		require.Equal(w.t, was.GetUID(), is.GetUID(), name)
+		selector, _, _ := unstructured.NestedMap(was.Object, "spec", "selector")
+		now, _, _ := unstructured.NestedMap(is.Object, "spec", "selector")
+		require.Equal(w.t, selector, now, name)
+		require.Equal(w.t, "3.5.1", is.GetLabels()["vdo.vmware.com/version"], name)
+		_, byHand, _ := unstructured.NestedString(is.Object, "spec", "template", "metadata", "annotations", "by-hand")
+		require.False(w.t, byHand, "what the release does not have is gone: %s", name)
+		for _, m := range is.GetManagedFields() {
+			require.NotEqual(w.t, "kubectl-client-side-apply", m.Manager, name)
+		}
+	}
+	require.Equal(w.t, pv.UID, get(w, pv.DeepCopy(), "", pv.Name).UID)
+	require.Equal(w.t, corev1.VolumeBound, get(w, pv, "", pv.Name).Status.Phase)
+	require.Contains(w.t, cond(w.t, v, "Resolved").Message, "trigger-csi-fullsync: true becomes false", "what was set by hand")
+	w.until("the node plugin for Windows, which no node runs, is removed", func() bool {
+		w.look(v)
+		return gone(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node-windows")
+	})
+	w.ready(v)
+	require.Equal(w.t, "3.5.1", driver(v, "csi").Version)
+	require.Contains(w.t, string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
+}
+
+func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
+	w := start(t, pair)
+	storage, pv := w.upstreamStorage("v3.3.1"), w.boundVolume()
+	v := w.ready(w.config("site"))
+	w.storageTakenOver(v, storage, pv)
 }
 
 // The cloud provider of upstream's deprecated manifests has a selector that cannot be changed: it
