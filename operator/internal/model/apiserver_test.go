@@ -88,7 +88,9 @@ func (w *world) guard(t *testing.T) *webhook {
 	require.Eventually(t, func() bool { // the API server hears of it by a watch
 		h.mode.Store("denies")
 		defer h.mode.Store("")
-		w.lives(1)
+		w.wire.live(1)
+		defer w.wire.live(0)
+		w.round()
 		return h.asked.Load() > 0
 	}, time.Minute, 10*time.Millisecond)
 	return h

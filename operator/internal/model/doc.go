@@ -7,6 +7,7 @@
 // the few events that still make it fail, and printed with its seed.
 //
 //	make soak SOAK=2h                                              for hours, with make soak of vdo-bundle
+//	VDO_TEST_WRITES=3 go test ./operator/internal/model            operators that are killed after so many writes each
 //	VDO_TEST_SEED=42 go test ./operator/internal/model             again what seed 42 draws
 //	VDO_TEST_PROGRAM=FILE go test ./operator/internal/model        a program as it was printed
 //

@@ -46,6 +46,7 @@ type model struct {
 	served  map[string]bool        // drivers that were complete and are wanted since
 	orphans bool                   // drivers were left to their users
 	lost    bool                   // the inventory was taken away by hand
+	back    bool                   // an upgrade is gone back from, so that pods are replaced once more
 
 	was before
 }
@@ -171,6 +172,9 @@ func (w *world) before(which string, _ types.NamespacedName) {
 		r := w.rolled[x.key()]
 		if r == nil || r.cause != cause {
 			w.rolled[x.key()] = &rolled{cause: cause, template: hashOf(x.template), left: 1}
+			if w.back {
+				w.rolled[x.key()].left++
+			}
 		} else if w.touched[x.key()] {
 			r.template = hashOf(x.template)
 		}
@@ -184,7 +188,8 @@ func (w *world) cause() string {
 	for i := range w.was.configs {
 		spec := w.was.configs[i].Spec.DeepCopy()
 		spec.Suspend, spec.OnDelete = false, ""
-		fmt.Fprintf(&out, "%s %v %s\n", w.was.configs[i].Name, w.was.configs[i].DeletionTimestamp.IsZero(), text(spec))
+		retry := w.was.configs[i].Annotations[v1alpha1.AnnotationRetry]
+		fmt.Fprintf(&out, "%s %v %s %s\n", w.was.configs[i].Name, w.was.configs[i].DeletionTimestamp.IsZero(), retry, text(spec))
 	}
 	var bundles v1alpha1.DriverBundleList
 	w.must(w.List(w.ctx, &bundles, client.InNamespace(namespace)))

@@ -2,69 +2,170 @@ package model
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
-// life is how many writes an operator lives for in [killedAllTheWay], where nothing else is
-// asked for by VDO_TEST_WRITES: as no step is made of so many, each boundary between two
-// writes comes up sooner or later.
+// life is how many writes an operator lives for where what kills it is not what is looked at.
 const life = 7
 
-// mostLives bounds an installation, an upgrade, a removal.
-const mostLives = 300
+// longestLife is the longest that `make soak` has an operator live, in writes.
+const longestLife = 7
 
-// killedAllTheWay has the operator die after every few writes of an installation, an upgrade
-// and a removal, and another one without any memory go on. Every invariant holds after each
-// death, and it converges.
-func killedAllTheWay(t *testing.T, s *site) {
-	each := int(number(t, "VDO_TEST_WRITES", life)) //nolint:gosec // small
+// mostLives bounds an installation, an upgrade, a removal.
+const mostLives = 400
+
+// killedAllTheWay has the operator die after every so many writes of an installation, of an
+// upgrade that fails and is gone back from, of the same upgrade once it can succeed, and of a
+// removal, and another one without any memory go on. Each of them dies once the API server
+// has taken the write, and gets nothing through any more. Every invariant holds after each
+// death, and it converges. With lives of one write, there is no place between two writes at
+// which none was killed.
+func killedAllTheWay(t *testing.T, s *site, each int) {
+	t.Helper()
+	start := time.Now()
 	w, broken, err := enact(context.Background(), s, func(w *world) {
-		w.lives(each)
+		step := func(name string, do func()) {
+			_, writes := w.wire.written(0)
+			deaths, repeated := w.wire.deaths, w.wire.repeated
+			do()
+			_, now := w.wire.written(0)
+			writes, deaths, repeated = now-writes, w.wire.deaths-deaths, w.wire.repeated-repeated
+			t.Logf("%s: killed after %d of %d writes, of which %d only repeat what the one before was killed after", name, deaths, writes, repeated)
+			if each == 1 {
+				require.Equal(t, writes, deaths+repeated, name)
+			}
+			require.Greater(t, deaths*each, 10, name)
+		}
+		step("installation", func() { w.lives(each) })
 		w.peace(true)
-		w.retag(bundleNewer)
-		w.lives(each)
+		failing := ""
+		step("an upgrade that is gone back from", func() { failing = w.goesBack(each) })
+		w.peace(false)
+		step("the upgrade once more", func() { w.succeeds(each, failing) })
 		w.peace(true)
 		w.drop(w.vdoConfig("m-site"))
-		w.lives(each)
+		step("removal", func() { w.lives(each) })
 		w.removed()
 	})
 	require.NoError(t, err)
 	if broken != nil {
-		t.Fatalf("%v\nwhat happened:\n%s", broken, w.told())
+		t.Fatalf("VDO_TEST_WRITES=%d: %v\nwhat happened:\n%s", each, broken, w.told())
 	}
-	t.Logf("%d deaths, %d writes", w.wire.deaths, len(w.wire.writes))
-	require.Greater(t, w.wire.deaths, 10)
+	t.Logf("lives of %d writes: %d deaths, %s", each, w.wire.deaths, time.Since(start).Round(time.Millisecond))
 }
 
-// lives does passes until one life has nothing left to write.
+// lives does passes until no life has anything left to write, and has not in some minutes
+// more, which is longer than anything here is waited for but a deadline.
 func (w *world) lives(each int) {
 	w.wire.live(each)
 	defer w.wire.live(0)
+	idle := 0
 	for range mostLives {
 		did := w.play()
 		_, before := w.wire.written(0)
 		deaths := w.wire.deaths
-		for _, which := range []string{passBundle, passVCenter, passDrivers} {
-			w.pass(which)
+		if w.pass(passDrivers); len(w.since(before)) == 0 { // else the others have nothing to do
+			w.pass(passBundle)
+			w.pass(passVCenter)
 		}
 		w.deaths += w.wire.deaths - deaths
-		if _, now := w.wire.written(0); now == before && !did {
+		if len(w.since(before)) > 0 || did {
+			idle = 0
+			w.now = w.now.Add(time.Duration(each) * 4 * time.Second) // a step takes as long whatever a life is
+			continue
+		}
+		if idle++; idle > 3 {
 			return
 		}
-		w.now = w.now.Add(30 * time.Second)
+		w.now = w.now.Add(time.Minute)
 	}
-	w.fail("it converges", "after %d passes it still writes", mostLives)
+	writes, n := w.wire.written(0)
+	w.fail("it converges", "after %d passes it still writes, at last:\n%s", mostLives, lines(writes[max(0, n-20):]))
 }
 
-// removed requires that nothing that runs is left of a VDOConfig that was deleted.
+// since are the writes from the n-th on that change something. An operator that starts asks the
+// vCenter, and notes when.
+func (w *world) since(n int) []write {
+	writes, _ := w.wire.written(n)
+	return notes(writes)
+}
+
+// goesBack upgrades to pods that fall over, and returns the revision that is gone back from
+// once the deadline is over: each workload is then what it was, and so is what is in force.
+func (w *world) goesBack(each int) (failing string) {
+	v := w.config()
+	v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{HealthDeadline: metav1.Duration{Duration: 5 * time.Minute}}
+	w.must(w.Update(w.ctx, v))
+	was, before := v.Status.Revision, w.templates()
+	w.onlyRuns, w.back = before, true
+	w.retag(bundleNewer)
+	w.lives(each) // the deadline passes meanwhile: how long it has waited is written now and then
+	v = w.config()
+	if v.Status.Candidate != nil {
+		failing = v.Status.Candidate.Name
+	}
+	if v.Status.Revision != was || w.outcome(was) != revision.Healthy || w.outcome(failing) != revision.RolledBack {
+		w.fail("what fails is gone back from", "%s is in force, of %s and %q: %s", v.Status.Revision, was, failing, describe(v.Status.Conditions))
+	}
+	for hash := range w.templates() {
+		if !before[hash] {
+			w.fail("what fails is gone back from", "a workload is not what it was before")
+		}
+	}
+	w.onlyRuns, w.back = nil, false
+	return failing
+}
+
+// succeeds has a revision that failed tried again, now that its pods run.
+func (w *world) succeeds(each int, failing string) {
+	v := w.config()
+	v.Annotations = map[string]string{v1alpha1.AnnotationRetry: failing}
+	w.must(w.Update(w.ctx, v))
+	w.lives(each)
+	w.now = w.now.Add(interval) // it has to stay well for a while before it counts
+	w.lives(each)
+	if v := w.config(); v.Status.Revision != failing || w.outcome(failing) != revision.Healthy {
+		w.fail("an upgrade is tried again", "%s is in force: %s", v.Status.Revision, describe(v.Status.Conditions))
+	}
+}
+
+func (w *world) config() *v1alpha1.VDOConfig {
+	v := &v1alpha1.VDOConfig{}
+	w.must(w.Get(w.ctx, client.ObjectKeyFromObject(w.vdoConfig("m-site")), v))
+	return v
+}
+
+// outcome is what became of a revision.
+func (w *world) outcome(name string) revision.Outcome {
+	all := w.config().Status.Revisions
+	if i := slices.IndexFunc(all, func(r v1alpha1.RevisionStatus) bool { return r.Name == name }); i >= 0 {
+		return revision.Outcome(all[i].Outcome)
+	}
+	return ""
+}
+
+// templates are the hashes of what pods are made from.
+func (w *world) templates() map[string]bool {
+	all := map[string]bool{}
+	for _, x := range w.workloads() {
+		all[hashOf(x.template)] = true
+	}
+	return all
+}
+
+// removed requires that nothing that runs, and none of the essentials, is left of a VDOConfig
+// that was deleted.
 func (w *world) removed() {
 	var v v1alpha1.VDOConfig
 	err := w.Get(w.ctx, client.ObjectKeyFromObject(w.vdoConfig("m-site")), &v)
@@ -78,6 +179,13 @@ func (w *world) removed() {
 		w.must(w.List(w.ctx, &deployments, client.InNamespace(ns)))
 		if n := len(sets.Items) + len(deployments.Items); n > 0 {
 			w.fail("what is deleted goes", "%d workloads in %s", n, ns)
+		}
+	}
+	for driver, ids := range essentials {
+		for _, id := range ids {
+			if w.read(id) != nil {
+				w.fail("what is deleted goes", "%s of %s is there", id.Key, driver)
+			}
 		}
 	}
 }

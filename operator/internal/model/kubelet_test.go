@@ -162,7 +162,7 @@ func (w *world) kubelet(x workload, place, hash string, was podState) podState {
 		return was // nothing is started there
 	case onNode && !n.ready:
 		return podState{was.template, "away"}
-	case onNode && n.lies:
+	case (onNode && n.lies) || (w.onlyRuns != nil && !w.onlyRuns[hash]):
 		return podState{hash, "crash"}
 	case was.template == hash && was.state != "pull" && was != (podState{}):
 		return podState{hash, "running"}

@@ -31,18 +31,27 @@ const (
 // Programs that once failed, and drawn ones, keep every promise. VDO_TEST_SEED draws one
 // again, VDO_TEST_PROGRAMS says how many (of the seeds from 1 on), VDO_TEST_DURATION for
 // how long (of fresh seeds, or of VDO_TEST_SEED and those after it), VDO_TEST_PROGRAM
-// names a file with a program to run instead.
+// names a file with a program to run instead. VDO_TEST_WRITES has operators die after so
+// many writes each, and nothing else.
 func TestRandomPrograms(t *testing.T) {
 	s := newSite(t)
 	if name := os.Getenv("VDO_TEST_PROGRAM"); name != "" {
 		check(t, s, load(t, name), name)
 		return
 	}
+	if each := number(t, "VDO_TEST_WRITES", 0); each > 0 {
+		killedAllTheWay(t, s, int(each)) //nolint:gosec // small
+		return
+	}
 	seed := number(t, "VDO_TEST_SEED", uint64(time.Now().UnixNano())) //nolint:gosec // after 1970
 	if text := os.Getenv("VDO_TEST_DURATION"); text != "" {
 		d, err := time.ParseDuration(text)
 		require.NoError(t, err)
-		for end := time.Now().Add(d); time.Now().Before(end); seed++ {
+		end := time.Now().Add(d)
+		for each := 1; each <= longestLife && time.Now().Before(end); each++ {
+			t.Run(fmt.Sprintf("killed after each %d writes", each), func(t *testing.T) { killedAllTheWay(t, s, each) })
+		}
+		for ; time.Now().Before(end); seed++ {
 			check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
 		}
 		return
@@ -51,7 +60,7 @@ func TestRandomPrograms(t *testing.T) {
 		check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
 		return
 	}
-	t.Run("killed all the way", func(t *testing.T) { killedAllTheWay(t, s) })
+	t.Run("killed after every write", func(t *testing.T) { killedAllTheWay(t, s, 1) })
 	t.Run("an API server that fails", func(t *testing.T) { apiServerFails(t, s) })
 	known, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)

@@ -24,7 +24,10 @@ type wire struct {
 	dead     bool                               // the operator was killed: nothing gets through any more
 	life     int                                // writes that an operator lives for; 0: no end
 	lived    int                                // of those
+	last     write                              // what an operator has died after
+	spared   bool                               // the operator has begun with the same, and lived on
 	deaths   int                                // by that
+	repeated int                                // writes that were spared
 	kill     func()                             // ends the pass under way
 	refuse   func(*http.Request) *http.Response // nil: it goes through
 	refused  int                                // by that
@@ -63,7 +66,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil && resp.StatusCode < 300 && isWrite(req) {
 		w.mu.Lock()
 		w.writes = append(w.writes, write{req.Method, req.URL.Path})
-		dies := w.ages()
+		dies := w.ages(w.writes[len(w.writes)-1])
 		w.mu.Unlock()
 		if dies {
 			w.kill()
@@ -78,12 +81,19 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// ages tells whether the operator dies of a write.
-func (w *wire) ages() bool {
+// ages tells whether the operator dies after a write. Not where its first write is what the
+// one before has died after: a record is written with the time, first as a copy, and an
+// operator that never lives on to the record itself would write copies for ever.
+func (w *wire) ages(now write) bool {
+	if w.lived == 0 && w.last == now && !w.spared {
+		w.spared = true
+		w.repeated++
+		return false
+	}
 	if w.lived++; w.life == 0 || w.lived < w.life {
 		return false
 	}
-	w.lived, w.dead = 0, true
+	w.lived, w.dead, w.last, w.spared = 0, true, now, false
 	w.deaths++
 	return true
 }
@@ -92,7 +102,7 @@ func (w *wire) ages() bool {
 func (w *wire) live(writes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.life, w.lived = writes, 0
+	w.life, w.lived, w.last, w.spared = writes, 0, write{}, false
 }
 
 // met counts a request, and returns what shall happen to it.

@@ -84,7 +84,8 @@ type world struct {
 	nodes      map[string]*node
 	pods       map[types.NamespacedName]podState
 	registered map[string]bool
-	topology   bool // the kind CSINodeTopology was made
+	topology   bool            // the kind CSINodeTopology was made
+	onlyRuns   map[string]bool // templates by hash, where pods of any other fall over; nil: all run
 	collected  int
 	asked      int
 	trace      []string

@@ -41,9 +41,9 @@ func canary(soak, deadline time.Duration) *v1alpha1.UpgradePolicy {
 		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "worker-1"}}, Soak: metav1.Duration{Duration: soak}}}
 }
 
-// An upgrade comes to the chosen node first, though the operator is killed at each few
-// writes. Where its pod does not come up there it is gone back from, and no other node was
-// touched; where it does, the others follow after a while.
+// An upgrade comes to the chosen node first, though a write fails every now and then and the
+// operator starts anew. Where its pod does not come up there it is gone back from, and no other
+// node was touched; where it does, the others follow after a while.
 func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 	w, v := installed(t)
 	was, before := v.Status.Revision, w.nodePods()
@@ -58,7 +58,7 @@ func TestAnUpgradeComesToChosenNodesFirst(t *testing.T) {
 			return nil
 		}
 		kills++
-		stop = n + 3 + kills%7 // not at the same write of each pass; TestAFailedUpgradeIsRolledBack… has each
+		stop = n + 3 + kills%7 // not at the same write of each pass; package model kills after each of an upgrade
 		return errors.New("connection reset by peer")
 	}
 	others := func() {

@@ -112,9 +112,9 @@ func (w *world) image(v *appsv1.DaemonSet) string {
 }
 
 // An upgrade whose pods do not come up is gone back from, to what is retained in the
-// cluster, though the operator is killed at each write, and is not tried again until
-// somebody asks.
-func TestAFailedUpgradeIsRolledBackOnceThoughTheOperatorIsKilledAtEachWrite(t *testing.T) {
+// cluster, though each third write fails and each pass is another operator's, and is not tried
+// again until somebody asks.
+func TestAFailedUpgradeIsRolledBackOnceThoughEachThirdWriteFails(t *testing.T) {
 	w, v := installed(t)
 	was := v.Status.Revision
 	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
