@@ -222,13 +222,6 @@ func (p *result) phase(st *v1alpha1.VDOConfigStatus) condition.Phase {
 	return condition.Phase{State: condition.StateReady, Message: p.summary(st)}
 }
 
-// unseen tells whether it is not known what became of what this pass changed, or nothing is
-// looked at until a person has mended something. An API that did not answer before anything
-// was changed has its grace.
-func (p *result) unseen() bool {
-	return p.outcome.report == nil && (p.outcome.changed > 0 || fault.ReasonOf(p.outcome.applied) == fault.Conflict)
-}
-
 // heldChanges says how much is not done by the user's wish.
 func (p *result) heldChanges() string {
 	n := len(p.decision.pending)
