@@ -166,7 +166,7 @@ func (s *site) leftovers(r rendering) []plan.Leftover {
 			all = append(all, plan.Leftover{ID: id, Driver: matrix.CSI, Reason: "the snapshot validation webhook is gone since CSI 3.4, and would refuse snapshots without its pods"})
 		}
 	}
-	if slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
+	if s.observed != nil && slices.ContainsFunc(s.observed.DaemonSets, isWindows) {
 		all = append(all, plan.Leftover{
 			ID: windowsNode, Driver: matrix.CSI, Only: runsNowhere,
 			Reason: "it is of an earlier installation, and no node runs Windows: it is installed with the first one",
