@@ -36,14 +36,14 @@ func (g *gatherer) gatherCloud(ctx context.Context) error {
 	}
 	c.FoundCloudConfig = config
 	c.KeepsNodes = c.KeepsNodes || keepsNodes(g.observed) // nobody remembers it
-	if c.Searched == nil && place != ownCloudConfig {
+	if c.Searched == nil && len(config) > 0 {
 		c.Searched = render.Places(config)
 	}
 	if !unremembered {
 		return nil
 	}
 	c.UnsureOfNodes = g.unsureOfNodes(config)
-	if len(config) == 0 && place != ownCloudConfig && slices.ContainsFunc(g.observed.DaemonSets, isCloud) {
+	if len(config) == 0 && slices.ContainsFunc(g.observed.DaemonSets, isCloud) {
 		c.UnsureOfNodes = true
 		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read (%s): where it looks for nodes and what was set by hand is not known", place))
 	}
@@ -80,8 +80,13 @@ func placeOfCloudConfig(o *assess.Observed) configPlace {
 	}
 	pod := &o.DaemonSets[i].Spec.Template.Spec
 	for _, c := range pod.Containers {
-		for _, arg := range slices.Concat(c.Command, c.Args) {
-			if file, named := strings.CutPrefix(arg, "--cloud-config="); named {
+		words := slices.Concat(c.Command, c.Args)
+		for i, arg := range words {
+			file, named := strings.CutPrefix(arg, "--cloud-config=")
+			if arg == "--cloud-config" && i+1 < len(words) {
+				file, named = words[i+1], true
+			}
+			if named {
 				return mountedAt(file, c.VolumeMounts, pod.Volumes)
 			}
 		}

@@ -45,6 +45,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	remembered := inventory.Inventory{}.WithMemory(inventory.Memory{CloudProvider: &v1alpha1.CloudProvider{}, Searched: []string{"vc1.site.example"}})
 	for name, c := range map[string]struct {
 		volumes  []corev1.Volume // of its DaemonSet; nil where there is none
+		args     []string        // of its container
 		edit     func(*site)
 		searched []string
 		config   string
@@ -59,6 +60,9 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"in a Secret":                       {volumes: volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "conf"}}), config: conf, found: true, searched: found},
 		"on the node":                       {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
 		"in a ConfigMap that is gone":       {volumes: configMap("gone"), unsure: true},
+		"upstream's ConfigMap is gone":      {volumes: configMap("vsphere-cloud-config"), unsure: true},
+		"upstream's, to be remembered":      {volumes: configMap("vsphere-cloud-config"), config: conf, found: true, searched: found},
+		"named by the next argument":        {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 		"the deprecated one was deleted":    {config: conf, found: true, searched: found},
 		"ours was deleted with its records": {edit: func(s *site) { s.config.Status.Drivers = []v1alpha1.DriverStatus{{Driver: "cpi", Version: "1.33.1"}} }},
 	} {
@@ -67,13 +71,16 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
 		}}, site: *withCSI(t)}
 		g.observed, g.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
-		if c.config == "ours" {
-			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": "ours"}
+		if c.config == "ours" || name == "upstream's, to be remembered" {
+			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
+		}
+		if c.args == nil {
+			c.args = []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}
 		}
 		if c.volumes != nil {
 			g.observed.DaemonSets = []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vsphere-cloud-controller-manager"},
 				Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: c.volumes, Containers: []corev1.Container{{
-					Args: []string{"--v=2", "--cloud-config=/etc/cloud/vsphere.conf"}, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
+					Args: c.args, VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/cloud/"}}}}}}}}}
 		}
 		if c.edit != nil {
 			c.edit(&g.site)
