@@ -39,12 +39,15 @@ func bound(st *v1alpha1.VDOConfigStatus) {
 		}
 	}
 	cutWhy(maxWhy)
-	whole := map[*string]bool{&st.Bundle: true} // what is read again
+	whole := map[*string]bool{&st.Bundle: true, &st.Kubernetes: true, &st.HandledReconcileAt: true} // what is read again
+	for i := range st.Drift {
+		whole[&st.Drift[i].Kind], whole[&st.Drift[i].Namespace], whole[&st.Drift[i].Name] = true, true, true
+	}
 	for i := range st.Revisions {
 		whole[&st.Revisions[i].Bundle], whole[&st.Revisions[i].Releases] = true, true
 	}
 	if st.Preflight = st.Preflight.DeepCopy(); st.Preflight != nil { // the checks' own stays as it is
-		whole[&st.Preflight.Question] = true
+		whole[&st.Preflight.Question], whole[&st.Preflight.HandledReconcileAt] = true, true
 		for i := range st.Preflight.Results {
 			whole[&st.Preflight.Results[i].VCenter] = true
 		}
@@ -94,7 +97,6 @@ func shorten(st *v1alpha1.VDOConfigStatus) bool {
 		}
 	}
 	st.Nodes = st.Nodes[:half(len(st.Nodes))]
-	st.Drift = st.Drift[:half(len(st.Drift))]
 	return left > 0
 }
 

@@ -83,7 +83,7 @@ func testBound(t *testing.T, long string) {
 	whole := preflight.Status(found)
 	p.site.checks.made, p.site.checks.status = true, whole.DeepCopy()
 	for range maxDrift {
-		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Name: long[:200], Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
+		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Namespace: name, Name: name, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
 	var history revision.History
 	for i := range 24 {
@@ -95,6 +95,7 @@ func testBound(t *testing.T, long string) {
 	p.inventory = inventory.Of(inventory.Entry{}).WithMemory(inventory.Memory{Revisions: history})
 	p.outcome.resolved, p.outcome.applied = errors.New(long), &fault.Error{Reason: fault.Corrupt, Hint: long, Err: errors.New(long)}
 	p.Record(p.config)
+	p.config.Status.HandledReconcileAt = name
 	p.config.Status.Candidate = &v1alpha1.CandidateStatus{Name: "a", Message: long[:maxText]}
 	p.config.Status.Canary = &v1alpha1.CanaryStatus{Message: long[:maxText]}
 	for i := range maxOthers {
@@ -110,6 +111,11 @@ func testBound(t *testing.T, long string) {
 	for i, r := range p.config.Status.Revisions {
 		require.Equal(t, history.Records[i].Bundle, r.Bundle, "it is read again")
 		require.Len(t, r.Apart, 4)
+	}
+	require.Equal(t, name, p.config.Status.HandledReconcileAt, "what was asked for is compared with it")
+	require.Len(t, p.config.Status.Drift, maxDrift)
+	for _, d := range p.config.Status.Drift {
+		require.Equal(t, []string{name, name}, []string{d.Namespace, d.Name}, "objects are known by them")
 	}
 	require.Equal(t, whole, p.site.checks.status, "only what is shown is cut")
 	require.NotEmpty(t, whole.Results)
