@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
@@ -17,7 +18,9 @@ import (
 func TestNothingIsWrittenOrListedWhereNothingHappens(t *testing.T) {
 	mirror, key := deliver(t)
 	s := newSite(t, 10, mirror, key)
-	s.passes(t, 2) // what the last change led to
+	mirror.ForgetRequests() // passes that the last change led to may follow each other at once, and events are written beside them
+	s.until(t, "the mirror's look of the next interval", func() bool { return len(mirror.Requests()) > 0 })
+	s.passes(t, 2)
 	before, logins, begun := s.op.seen(), s.vc.Logins(vcsim.Admin.Username), time.Now()
 	mirror.ForgetRequests()
 	s.passes(t, 3)
@@ -36,6 +39,14 @@ func TestNothingIsWrittenOrListedWhereNothingHappens(t *testing.T) {
 			require.LessOrEqual(t, n, 2*looks)
 		default:
 			t.Errorf("%s ×%d", what, n)
+			var events eventsv1.EventList
+			if err := s.List(t.Context(), &events); err == nil {
+				for _, e := range events.Items {
+					if e.EventTime.After(begun.Add(-30 * time.Second)) {
+						t.Logf("%s %s %s: %s", begun.Sub(e.EventTime.Time), e.Regarding.Name, e.Reason, e.Note)
+					}
+				}
+			}
 		}
 	}
 	heads := 0
