@@ -44,6 +44,9 @@ func (k *kept) Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.
 // RecordSerial records nothing.
 func (*kept) RecordSerial(context.Context, *v1alpha1.DriverBundle, int64) error { return nil }
 
+// Own owns nothing.
+func (*kept) Own(context.Context, *v1alpha1.DriverBundle) error { return nil }
+
 // Forget forgets nothing.
 func (*kept) Forget(context.Context, *v1alpha1.DriverBundle) error { return nil }
 

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -185,9 +186,7 @@ func parts(b *v1alpha1.DriverBundle, d image.Digest, packed []byte) []*corev1.Co
 				Annotations: map[string]string{
 					annotationPart: strconv.Itoa(i), annotationParts: strconv.Itoa(len(chunks)),
 				},
-				OwnerReferences: []metav1.OwnerReference{{
-					APIVersion: v1alpha1.GroupVersion.String(), Kind: "DriverBundle", Name: b.Name, UID: b.UID, Controller: ptr.To(true),
-				}},
+				OwnerReferences: []metav1.OwnerReference{owner(b)},
 			},
 			Immutable:  ptr.To(true),
 			BinaryData: map[string][]byte{partKey: chunk},
@@ -271,30 +270,74 @@ func (s *Store) readCopy(ctx context.Context, b *v1alpha1.DriverBundle, d image.
 	return h, nil
 }
 
-// readParts reads the parts one by one, by their names: what else has their labels, which
-// anybody can set who may make ConfigMaps, is neither read nor in the way.
+// Own makes a DriverBundle an owner of the copy of its accepted digest, which may be there for
+// revisions alone since the DriverBundle was made again. Nothing is replaced: while the mirror is
+// away there is no other copy.
+func (s *Store) Own(ctx context.Context, b *v1alpha1.DriverBundle) error {
+	d, err := accepted(b)
+	if err != nil {
+		return err
+	}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		return s.eachPart(ctx, b, d, func(part *corev1.ConfigMap) error { return s.ownPart(ctx, b, part) })
+	})
+	if err != nil {
+		return copyFault("own", b, err)
+	}
+	return nil
+}
+
+// ownPart puts it in the place of the DriverBundle of before: an object has one controller at most.
+func (s *Store) ownPart(ctx context.Context, b *v1alpha1.DriverBundle, part *corev1.ConfigMap) error {
+	if metav1.IsControlledBy(part, b) {
+		return nil
+	}
+	before := part.DeepCopy()
+	others := slices.DeleteFunc(part.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == b.UID || ptr.Deref(r.Controller, false) })
+	part.OwnerReferences = append([]metav1.OwnerReference{owner(b)}, others...)
+	return s.opts.Client.Patch(ctx, part, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// owner refers to a DriverBundle as the controller of its copies.
+func owner(b *v1alpha1.DriverBundle) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "DriverBundle", Name: b.Name, UID: b.UID, Controller: ptr.To(true)}
+}
+
 func (s *Store) readParts(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest) ([]byte, error) {
 	var packed []byte
+	err := s.eachPart(ctx, b, d, func(part *corev1.ConfigMap) error {
+		packed = append(packed, part.BinaryData[partKey]...)
+		return nil
+	})
+	return packed, err
+}
+
+// eachPart reads the parts one by one, by their names: what else has their labels, which
+// anybody can set who may make ConfigMaps, is neither read nor in the way.
+func (s *Store) eachPart(ctx context.Context, b *v1alpha1.DriverBundle, d image.Digest, do func(*corev1.ConfigMap) error) error {
 	for i, n := 0, 1; i < n; i++ {
 		var part corev1.ConfigMap
 		switch err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: b.Namespace, Name: partName(b, d, i)}, &part); {
 		case apierrors.IsNotFound(err) && i == 0:
-			return nil, &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
+			return &fault.Error{Reason: fault.NotFound, Err: errors.New("there is none")}
 		case apierrors.IsNotFound(err):
-			return nil, incomplete()
+			return incomplete()
 		case err != nil:
-			return nil, err
+			return err
 		}
 		all, err := strconv.Atoi(part.Annotations[annotationParts])
 		switch {
 		case i > 0 && all != n, err != nil, all < 1, part.Annotations[annotationPart] != strconv.Itoa(i), part.Labels[labelDigest] != d.Hex()[:63]:
-			return nil, incomplete()
+			return incomplete()
 		case all > maxParts:
-			return nil, &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
+			return &fault.Error{Reason: fault.Corrupt, Err: fmt.Errorf("more than %d parts", maxParts)}
 		}
-		n, packed = all, append(packed, part.BinaryData[partKey]...)
+		if err := do(&part); err != nil {
+			return err
+		}
+		n = all
 	}
-	return packed, nil
+	return nil
 }
 
 func incomplete() error {
@@ -309,7 +352,7 @@ func partName(b *v1alpha1.DriverBundle, d image.Digest, i int) string {
 func copyFault(op string, b *v1alpha1.DriverBundle, err error) error {
 	f := &fault.Error{Reason: fault.ReasonOf(err), Op: op + " the copy of", Subject: "DriverBundle " + b.Namespace + "/" + b.Name, Err: err}
 	if apierrors.IsForbidden(err) {
-		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list and delete ConfigMaps in its namespace"
+		f.Reason, f.Hint = fault.Forbidden, "let the operator's Role create, list, patch and delete ConfigMaps in its namespace"
 	}
 	return f
 }

@@ -8,6 +8,7 @@
 //	contents, err := mirror.Contents(ctx, root)     // verified to the last byte
 //	err := mirror.Keep(ctx, root, contents)         // copied into the cluster
 //	contents, err := store.Contents(ctx, bundle)    // of the accepted digest, from anywhere
+//	err := store.Own(ctx, bundle)                   // its copy, retained by revisions so far
 //
 // # Reading the mirror
 //
@@ -26,7 +27,8 @@
 // platform it is for) is kept in ConfigMaps, so that the accepted bundle goes on
 // serving while the mirror is away, and after a restart of the operator meanwhile. They
 // are owned by the DriverBundle, and by the retained revisions that were installed from
-// it: with the last of them the garbage collector takes them. The copy is one stream:
+// it: with the last of them the garbage collector takes them. A DriverBundle that is made again
+// owns a copy of before once that is accepted again. The copy is one stream:
 //
 //	{"root":DESCRIPTOR,"signatures":[DESCRIPTOR…],"blobs":[{"digest":…,"size":…}…]}\n
 //	the bytes of each blob, in this order

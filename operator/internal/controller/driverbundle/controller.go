@@ -46,7 +46,8 @@
 // in the repository of the accepted bundle, the copy that is retained for that revision is
 // judged in its place (fromcopy.go): its signatures under the policies of now, its serial, time
 // and versions as ever, with the same consent. The copy is not trusted for being there: whoever
-// writes one gets no further than a mirror of theirs would. Ready stays False with the mirror's
+// writes one gets no further than a mirror of theirs would. The DriverBundle owns what it accepts
+// so, as it owns what comes from the mirror. Ready stays False with the mirror's
 // fault, and says so, since nodes pull the images from there. What the mirror gives and is
 // refused is not looked for elsewhere.
 //
@@ -103,6 +104,9 @@ type Store interface {
 	Contents(ctx context.Context, b *v1alpha1.DriverBundle) (*bundle.Contents, error)
 	// Evidence returns the accepted bundle's signatures, without asking the mirror.
 	Evidence(ctx context.Context, b *v1alpha1.DriverBundle) ([]trust.Evidence, error)
+	// Own makes the DriverBundle an owner of the accepted bundle's copy, so that it stays
+	// whatever becomes of the revisions that it was retained for.
+	Own(ctx context.Context, b *v1alpha1.DriverBundle) error
 	// HighestSerial returns the highest matrix serial accepted under the DriverBundle's
 	// name or for its repository, whatever became of the DriverBundle.
 	HighestSerial(ctx context.Context, b *v1alpha1.DriverBundle) (int64, error)

@@ -102,5 +102,8 @@ func (c copied) Contents(ctx context.Context, _ ocispec.Descriptor) (*bundle.Con
 	return c.store.Contents(ctx, c.bundle)
 }
 
-// Keep has nothing to do: it is kept.
-func (copied) Keep(context.Context, ocispec.Descriptor, *bundle.Contents) error { return nil }
+// Keep has the DriverBundle own the copy: it may be there for revisions alone, and would go with
+// the last of them.
+func (c copied) Keep(ctx context.Context, _ ocispec.Descriptor, _ *bundle.Contents) error {
+	return c.store.Own(ctx, c.bundle)
+}

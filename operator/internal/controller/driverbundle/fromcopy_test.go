@@ -1,6 +1,7 @@
 package driverbundle_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -32,8 +34,59 @@ func (w *world) installed(bundles ...string) {
 		kept := &corev1.ConfigMap{ObjectMeta: w.named(revision.ConfigMapName(v.Name, name))}
 		kept.Labels = map[string]string{revision.LabelDigest: revision.DigestLabel(bundle)}
 		w.create(kept)
+		_, digest, _ := strings.Cut(bundle, "@")
+		for _, part := range w.copies(image.MustDigest(digest)) {
+			part.OwnerReferences = append(part.OwnerReferences, revision.Owner(kept))
+			require.NoError(w.t, w.Update(w.t.Context(), &part))
+		}
 	}
 	require.NoError(w.t, w.Status().Update(w.t.Context(), v))
+}
+
+// uninstalled has no VDOConfig, and nothing of its revisions.
+func (w *world) uninstalled() {
+	w.t.Helper()
+	w.stop() // so that the next pass reads what is left
+	require.NoError(w.t, w.Delete(w.t.Context(), &v1alpha1.VDOConfig{ObjectMeta: w.named("site")}))
+	require.NoError(w.t, w.DeleteAllOf(w.t.Context(), &corev1.ConfigMap{}, client.InNamespace(w.ns), client.HasLabels{revision.LabelDigest}))
+	w.collect()
+	w.start()
+}
+
+// collect removes what has lost all of its owners, as a cluster's garbage collector does.
+func (w *world) collect() {
+	w.t.Helper()
+	var (
+		bundles v1alpha1.DriverBundleList
+		maps    corev1.ConfigMapList
+		there   = map[types.UID]bool{}
+	)
+	require.NoError(w.t, w.List(w.t.Context(), &bundles, client.InNamespace(w.ns)))
+	require.NoError(w.t, w.List(w.t.Context(), &maps, client.InNamespace(w.ns)))
+	for _, b := range bundles.Items {
+		there[b.UID] = true
+	}
+	for _, cm := range maps.Items {
+		there[cm.UID] = true
+	}
+	for _, cm := range maps.Items {
+		if len(cm.OwnerReferences) > 0 && !slices.ContainsFunc(cm.OwnerReferences, func(r metav1.OwnerReference) bool { return there[r.UID] }) {
+			require.NoError(w.t, w.Delete(w.t.Context(), &cm))
+		}
+	}
+}
+
+// madeAgain deletes the DriverBundle, and makes it anew once it is gone.
+func (w *world) madeAgain() {
+	w.t.Helper()
+	before := w.get()
+	require.NoError(w.t, w.Delete(w.t.Context(), before))
+	w.bundle()
+	require.Equal(w.t, before.Status.Digest, w.ready("True Succeeded").Status.Digest)
+	w.collect()
+	for _, part := range w.copies(image.MustDigest(before.Status.Digest)) {
+		require.True(w.t, metav1.IsControlledBy(&part, w.get()), "what the mirror has is owned anew")
+	}
 }
 
 // upgraded accepts two bundles, one after the other, of which the first was installed from.
@@ -65,7 +118,10 @@ func TestABundleThatWasInstalledFromIsTakenFromItsCopyWithoutTheMirror(t *testin
 		gone        func(w *world, first image.Digest)
 		ready, text string
 	}{
-		"it is pruned":   {func(w *world, first image.Digest) { w.repo.Prune(w.t, first) }, "False NotFound", "404 Not Found"},
+		"it is pruned": {func(w *world, first image.Digest) {
+			w.madeAgain()
+			w.repo.Prune(w.t, first)
+		}, "False NotFound", "404 Not Found"},
 		"it has stopped": {func(w *world, _ image.Digest) { require.NoError(w.t, w.reg.Close()) }, "False Unreachable", "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,9 +146,10 @@ func TestABundleThatWasInstalledFromIsTakenFromItsCopyWithoutTheMirror(t *testin
 			require.EqualValues(t, 5, b.Status.Matrix.Serial)
 			require.EqualValues(t, 6, b.Status.HighestSerial, "it does not go back")
 
-			w.restart()
+			w.uninstalled()
 			again := w.poke()
 			require.Equal(t, first.String(), again.Status.Digest)
+			require.Equal(t, "True Succeeded", condition(again, v1alpha1.ConditionVerified), "its copy is there, though no revision is")
 			require.Equal(t, told, message(again, v1alpha1.ConditionReady), "the same each time")
 			if name == "it is pruned" {
 				w.publish(mirror.Bundle{Seed: 1, Serial: 5}, w.key)
@@ -108,12 +165,14 @@ func TestABundleThatWasInstalledFromIsTakenFromItsCopyWithoutTheMirror(t *testin
 func TestABundleOfWhichTheMirrorHasLostPartsIsTakenFromItsCopy(t *testing.T) {
 	w := newWorld(t)
 	first, _ := w.upgraded()
+	owned := w.copies(first)
 	w.reg.Fail(registry.Fault{Match: registry.Match{Method: "GET", Path: "/manifests/sha256:"}, After: 3, Status: 404})
 	w.goBack(first)
 	b := w.until("taken", func(b *v1alpha1.DriverBundle) bool { return b.Status.Digest == first.String() })
 	require.Contains(t, message(b, v1alpha1.ConditionReady), fromTheCopy)
 	require.NotContains(t, message(b, v1alpha1.ConditionReady), "stays in use")
 	require.NotContains(t, message(b, v1alpha1.ConditionReady), "read "+w.at(first), "that is there")
+	require.Equal(t, owned, w.copies(first), "its DriverBundle owns it already")
 }
 
 // copies are the parts of the copies of a digest.
