@@ -21,7 +21,7 @@ import (
 func (g *gatherer) gatherCloud(ctx context.Context) error {
 	c, memory := &g.cluster, g.inventory.Memory()
 	unremembered := memory.CloudProvider == nil
-	place := placeOfCloudConfig(g.observed)
+	place, named := placeOfCloudConfig(g.observed)
 	config, err := g.configAt(ctx, place)
 	if err == nil && len(config) == 0 && unremembered && g.noCloudYet() {
 		place = configPlace{kind: kindConfigMap, name: drivers.CloudDeprecatedConfigMap, key: render.CPIConfigKey}
@@ -43,7 +43,7 @@ func (g *gatherer) gatherCloud(ctx context.Context) error {
 		return nil
 	}
 	c.UnsureOfNodes = g.unsureOfNodes(config)
-	if len(config) == 0 && slices.ContainsFunc(g.observed.DaemonSets, isCloud) {
+	if len(config) == 0 && named {
 		c.UnsureOfNodes = true
 		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read (%s): where it looks for nodes and what was set by hand is not known", place))
 	}
@@ -72,11 +72,11 @@ func (p configPlace) String() string {
 }
 
 // placeOfCloudConfig is the place of the file that the cloud provider's DaemonSet names. It is ours
-// where that names none, or is not there.
-func placeOfCloudConfig(o *assess.Observed) configPlace {
+// where that names none, or is not there: one without a configuration knows of no vCenter.
+func placeOfCloudConfig(o *assess.Observed) (place configPlace, named bool) {
 	i := slices.IndexFunc(o.DaemonSets, isCloud)
 	if i < 0 {
-		return ownCloudConfig
+		return ownCloudConfig, false
 	}
 	pod := &o.DaemonSets[i].Spec.Template.Spec
 	for _, c := range pod.Containers {
@@ -87,11 +87,11 @@ func placeOfCloudConfig(o *assess.Observed) configPlace {
 				file, named = words[i+1], true
 			}
 			if named {
-				return mountedAt(file, c.VolumeMounts, pod.Volumes)
+				return mountedAt(file, c.VolumeMounts, pod.Volumes), true
 			}
 		}
 	}
-	return ownCloudConfig
+	return ownCloudConfig, false
 }
 
 // mountedAt is the place of a file in a container.

@@ -61,6 +61,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		"on the node":                       {volumes: volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/kubernetes"}}), unsure: true},
 		"in a ConfigMap that is gone":       {volumes: configMap("gone"), unsure: true},
 		"upstream's ConfigMap is gone":      {volumes: configMap("vsphere-cloud-config"), unsure: true},
+		"none is named":                     {volumes: configMap("vsphere-cloud-config"), args: []string{"--v=2"}},
 		"upstream's, to be remembered":      {volumes: configMap("vsphere-cloud-config"), config: conf, found: true, searched: found},
 		"named by the next argument":        {volumes: configMap("cloud-config"), args: []string{"--cloud-config", "/etc/cloud/vsphere.conf"}, config: conf, found: true, searched: found},
 		"the deprecated one was deleted":    {config: conf, found: true, searched: found},
