@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -323,8 +324,17 @@ func apiFault(host string, err error) error {
 	return f
 }
 
-// startFault is for errors of the manager: mostly an address in use.
+// leaseLost is what the manager says where the lease was not renewed in time: it has no type.
+const leaseLost = "leader election lost"
+
+// startFault is for errors of the manager.
 func startFault(err error) error {
-	return &fault.Error{Reason: fault.Internal, Op: "run", Subject: "the manager", Err: err,
-		Hint: "see that the addresses of --metrics-bind-address and --health-probe-bind-address are free"}
+	f := &fault.Error{Reason: fault.Internal, Op: "run", Subject: "the manager", Err: err, Hint: "see what the log says before it, then start it again"}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EACCES):
+		f.Hint = "see that the addresses of --metrics-bind-address and --health-probe-bind-address are free"
+	case err.Error() == leaseLost:
+		f.Reason, f.Hint = fault.Unreachable, "its Lease could not be renewed: see that the API server answers, that the operator's namespace and the Lease in it are there, and that no other one has taken it; then start it again"
+	}
+	return f
 }
