@@ -211,6 +211,9 @@ func (c *Cluster) dryRun(ctx context.Context, o render.Object, live *unstructure
 	if live != nil && c.answers.unchanged(o, live, time.Now()) {
 		return plan.Outcome{Object: live}
 	}
+	if trial := plan.Trial(live, o.Unstructured); trial != nil {
+		return c.tryAnew(ctx, trial)
+	}
 	would, err := c.put(ctx, o.Unstructured, o.Apply, live, true)
 	if err == nil && live != nil {
 		c.answers.note(o, live, would, time.Now())

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/anew"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/plan"
@@ -24,6 +25,16 @@ func (c *Cluster) replace(ctx context.Context, s plan.Step, live *unstructured.U
 		return nil, c.refused(ctx, string(s.Action), s.Key, err)
 	}
 	return out, nil
+}
+
+// tryAnew asks whether a workload that is to be made anew would be accepted. What it would be cannot
+// be compared with the one that is there.
+func (c *Cluster) tryAnew(ctx context.Context, trial *unstructured.Unstructured) plan.Outcome {
+	key := plan.IDOf(trial).Key
+	if err := c.Client.Update(ctx, trial, client.FieldOwner(FieldManager), client.DryRunAll); err != nil {
+		return plan.Outcome{Err: c.refused(ctx, "try", key, err)}
+	}
+	return plan.Outcome{}
 }
 
 // madeImmutable tells whether an API server refuses a change for nothing but that somebody has

@@ -152,9 +152,29 @@ func (s Step) anew(o render.Object, field string) Step {
 		s.Reason = "upstream's deprecated manifests installed it: it is deleted and made again once the configuration that is asked for is accepted"
 		return s
 	}
-	s.Action = Recreate
-	s.Reason = "upstream's deprecated manifests installed it: " + field + " has to change and is immutable, so that it is deleted with its pods and made again"
+	s.Action, s.Reason = Recreate, "upstream's deprecated manifests installed it: "+field+" has to change and is immutable, so that it is deleted with its pods and made again"
 	return s
+}
+
+// Trial is what the API server can be asked about a workload that has to be made anew while the old
+// one is there: the new one with the selector of the old and the labels that its pods have for it.
+// It is put in the place of the old one whole, since merging would ask about what both have together,
+// and not under another name, for which there are no rights. nil where nothing is made anew so, or is
+// being deleted already: the API server then says that the selector is immutable, and nothing else.
+func Trial(live, wanted *unstructured.Unstructured) *unstructured.Unstructured {
+	if live == nil || !live.GetDeletionTimestamp().IsZero() || immutable(live, wanted) != "spec.selector" {
+		return nil
+	}
+	labels := []string{"spec", "template", "metadata", "labels"}
+	theirs, _, _ := unstructured.NestedStringMap(live.Object, labels...)
+	mine, _, _ := unstructured.NestedStringMap(wanted.Object, labels...)
+	selector, _, _ := unstructured.NestedMap(live.Object, "spec", "selector")
+	out := wanted.DeepCopy()
+	if unstructured.SetNestedMap(out.Object, selector, "spec", "selector") != nil ||
+		unstructured.SetNestedStringMap(out.Object, merge(mine, theirs), labels...) != nil {
+		return nil // never: it is a workload
+	}
+	return out
 }
 
 func immutableConflict(live *unstructured.Unstructured, field string) error {

@@ -31,6 +31,8 @@
 //     label, is taken over by a [Recreate]: it has no volumes. That is known by its place and
 //     that selector; any other selector is a conflict. While its configuration cannot be
 //     replaced yet, it is left as it is.
+//   - A workload is not deleted to be made again before the API server has accepted the new
+//     one, tried in its place: see [Trial].
 //   - What is not safe is a [Conflict]: a fault with a remedy. A driver with a
 //     conflict is left as it is, the others go on.
 package plan
@@ -327,18 +329,16 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	if field == "" && dry.Immutable {
 		field = "data"
 	}
-	if field != "" {
-		switch {
-		case !ours && deprecated(live):
-			return s.anew(o, field)
-		case !ours:
-			return s.conflict(immutableConflict(live, field))
-		}
+	switch {
+	case field != "" && !ours && !deprecated(live):
+		return s.conflict(immutableConflict(live, field))
+	case dry.Err != nil && (field == "" || Trial(live, o.Unstructured) != nil):
+		return s.failed(dry.Err)
+	case field != "" && !ours:
+		return s.anew(o, field)
+	case field != "":
 		s.Action, s.Reason = Recreate, field+" has to change and is immutable"
 		return s
-	}
-	if dry.Err != nil {
-		return s.failed(dry.Err)
 	}
 	return s.compare(live, dry.Object)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,6 +84,9 @@ func TestStepOfAWantedObject(t *testing.T) {
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: uid})
 		}
 	}
+	refused := func(in *plan.Input) {
+		in.DryRun[plan.IDOf(base).Key] = plan.Outcome{Err: errors.New("policy.site.example denied the request")}
+	}
 	with := func(o *unstructured.Unstructured, edit func(*unstructured.Unstructured)) *unstructured.Unstructured {
 		o = o.DeepCopy()
 		edit(o)
@@ -96,11 +100,15 @@ func TestStepOfAWantedObject(t *testing.T) {
 		says      string
 		hint      string
 	}{
-		"absent":                       {action: plan.Create, says: "is not there"},
-		"as it shall be":               {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
-		"drift":                        {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
-		"an unlabelled install":        {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
-		"ours, another selector":       {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
+		"absent":                 {action: plan.Create, says: "is not there"},
+		"as it shall be":         {live: alive(wanted), dry: alive(wanted), action: plan.Unchanged},
+		"drift":                  {live: alive(changed), dry: alive(wanted), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Change, says: "spec.template.spec.dnsPolicy"},
+		"an unlabelled install":  {live: alive(base), dry: alive(wanted), action: plan.Change, adopts: true},
+		"ours, another selector": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("uid-vsphere-cloud-controller-manager"), action: plan.Recreate, says: "spec.selector"},
+		"ours, the new one is refused": {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: func(in *plan.Input) {
+			recorded("uid-vsphere-cloud-controller-manager")(in)
+			refused(in)
+		}, action: plan.Conflict, says: "policy.site.example denied"},
 		"an interrupted pass made it":  {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded(""), action: plan.Recreate, says: "spec.selector"},
 		"our label on somebody else's": {live: alive(ours(otherSelector, "cpi@1.33.1")), action: plan.Conflict, says: "another source"},
 		"made anew under our label":    {live: alive(ours(otherSelector, "cpi@1.33.1")), edit: recorded("another"), action: plan.Conflict, says: "another source"},
@@ -115,6 +123,11 @@ func TestStepOfAWantedObject(t *testing.T) {
 		}, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, and its configuration is to be kept": {live: alive(deprecated), edit: func(in *plan.Input) { in.Stages[0].Objects[0].Config = render.ConfigHash },
 			action: plan.Wait, says: "once the configuration that is asked for is accepted"},
+		"likewise, and the new one is refused": {live: alive(deprecated), edit: refused, action: plan.Conflict, says: "policy.site.example denied"},
+		"likewise, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
+			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+			o.SetFinalizers([]string{"foregroundDeletion", "site.example/keep"})
+		})), edit: refused, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
 		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
 			in.Unwatched, in.Key = true, []byte("key")
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})
