@@ -321,16 +321,21 @@ func (c *Cluster) takeFields(ctx context.Context, live *unstructured.Unstructure
 }
 
 // Delete asks for an object's deletion, if it is still the one that was decided on, and
-// was not asked for before.
+// was not asked for before. It is there until its pods are gone, but for one that is made anew to be
+// taken over: a pod on a node that does not answer would keep its successor away for as long.
 // That it is gone is seen by reading.
 func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 	if s.Deleting {
 		return nil
 	}
+	how := metav1.DeletePropagationForeground
+	if s.Action == plan.Recreate && s.Adopts {
+		how = metav1.DeletePropagationBackground
+	}
 	uid := types.UID(s.UID)
 	opts := []client.DeleteOption{
 		client.Preconditions{UID: &uid, ResourceVersion: &s.ResourceVersion},
-		client.PropagationPolicy(metav1.DeletePropagationForeground),
+		client.PropagationPolicy(how),
 	}
 	err := c.Client.Delete(ctx, empty(s.ID), opts...)
 	if err == nil || c.absent(ctx, s.Namespace, err) {

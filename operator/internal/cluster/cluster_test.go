@@ -99,6 +99,13 @@ func TestADeleteHoldsOnlyForWhatWasDecidedOn(t *testing.T) {
 	cm.Finalizers = nil // as the garbage collector does
 	require.NoError(t, k.Update(ctx, &cm))
 	require.NoError(t, c.Delete(ctx, stale), "what is gone is gone")
+
+	made, err = c.Apply(ctx, step(configMap(ns, "x", nil), plan.Create), nil)
+	require.NoError(t, err)
+	anew := step(made, plan.Recreate)
+	anew.Adopts = true
+	require.NoError(t, c.Delete(ctx, anew))
+	require.True(t, apierrors.IsNotFound(k.Get(ctx, client.ObjectKeyFromObject(made), &cm)), "what is made anew to be taken over waits for nothing that it owns")
 }
 
 func TestReplacingTakesKeysOfOthersAway(t *testing.T) {

@@ -146,13 +146,17 @@ func deprecated(live *unstructured.Unstructured) bool {
 
 // anew takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
 // again. Not before there is a configuration to make it with: until then it is left as it runs.
-func (s Step) anew(o render.Object, field string) Step {
+func (s Step) anew(o render.Object, live *unstructured.Unstructured, field string) Step {
+	const of = "upstream's deprecated manifests installed it: "
 	if o.Config == render.ConfigHash {
 		s.Action, s.Adopts, s.Object, s.Held = Wait, false, nil, true
-		s.Reason = "upstream's deprecated manifests installed it: it is deleted and made again once the configuration that is asked for is accepted"
+		s.Reason = of + "it is deleted and made again once the configuration that is asked for is accepted"
 		return s
 	}
-	s.Action, s.Reason = Recreate, "upstream's deprecated manifests installed it: "+field+" has to change and is immutable, so that it is deleted with its pods and made again"
+	s.Action, s.Reason = Recreate, of+field+" has to change and is immutable, so that it is deleted with its pods and made again"
+	if s.Deleting {
+		s.Reason = of + "it is being deleted, and made again once its finalizers are gone: " + strings.Join(live.GetFinalizers(), ", ")
+	}
 	return s
 }
 

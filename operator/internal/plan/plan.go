@@ -335,7 +335,7 @@ func (in *Input) step(o render.Object, id inventory.ID) Step {
 	case dry.Err != nil && (field == "" || Trial(live, o.Unstructured) != nil):
 		return s.failed(dry.Err)
 	case field != "" && !ours:
-		return s.anew(o, field)
+		return s.anew(o, live, field)
 	case field != "":
 		s.Action, s.Reason = Recreate, field+" has to change and is immutable"
 		return s

@@ -127,7 +127,7 @@ func TestStepOfAWantedObject(t *testing.T) {
 		"likewise, and it is being deleted": {live: alive(with(deprecated, func(o *unstructured.Unstructured) {
 			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			o.SetFinalizers([]string{"foregroundDeletion", "site.example/keep"})
-		})), edit: refused, action: plan.Recreate, adopts: true, says: "upstream's deprecated manifests installed it"},
+		})), edit: refused, action: plan.Recreate, adopts: true, says: "once its finalizers are gone: foregroundDeletion, site.example/keep"},
 		"likewise, and nobody looks for drift": {live: alive(deprecated), edit: func(in *plan.Input) {
 			in.Unwatched, in.Key = true, []byte("key")
 			in.Inventory = inventory.Of(inventory.Entry{ID: plan.IDOf(base), Driver: matrix.CPI, UID: "another", Release: "cpi@1.33.1", Rendered: one(t, wanted, nil, nil, func(in *plan.Input) { in.Key = []byte("key") }).Rendered})

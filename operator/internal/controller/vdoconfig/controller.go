@@ -74,9 +74,6 @@ const (
 	// notReadyInterval is how often a VDOConfig that is not Ready is looked at: some of what
 	// it waits for, such as a node's registration, is not watched.
 	notReadyInterval = time.Minute
-	// unseenInterval is how often it is looked whether an object that is taken over is gone, so
-	// that it can be made again: without the operator's labels it is not watched.
-	unseenInterval = 5 * time.Second
 )
 
 // Store gives the contents of the accepted bundle.

@@ -333,8 +333,5 @@ func (p *result) soonEnough(next reconciler.Next) reconciler.Next {
 	if p.site.checks.made {
 		bound(p.site.checks.again(&p.config.Spec))
 	}
-	if p.outcome.plan != nil && slices.ContainsFunc(p.outcome.plan.Steps, func(s plan.Step) bool { return s.Action == plan.Recreate && s.Adopts && s.Deleting }) {
-		bound(unseenInterval)
-	}
 	return next
 }

@@ -158,6 +158,18 @@ func (w *world) refusesImages(registry string) (admit func()) {
 	return admit
 }
 
+// endless has a pod never end, as one whose node does not answer.
+func (w *world) endless(ns string, labels client.MatchingLabels) *corev1.Pod {
+	w.t.Helper()
+	var pods corev1.PodList
+	require.NoError(w.t, w.List(context.Background(), &pods, client.InNamespace(ns), labels))
+	require.NotEmpty(w.t, pods.Items)
+	pod := &pods.Items[0]
+	w.change(pod, func() { pod.Finalizers = []string{"site.example/kubelet"} })
+	w.t.Cleanup(func() { w.change(pod, func() { pod.Finalizers = nil }) })
+	return pod
+}
+
 // The cloud provider of upstream's deprecated manifests has a selector that cannot be changed: it
 // is made anew, with nothing lost of where it looks for nodes and of what was set by hand, whatever
 // happens between its delete and its return.
@@ -204,13 +216,15 @@ func TestTheCloudProviderOfUpstreamsDeprecatedManifestsIsTakenOver(t *testing.T)
 	require.Contains(t, cond(t, c.v, "Applied").Message, "no images of mirror.site", describe(c.v))
 	require.Contains(t, planned(c.v), "conflict DaemonSet/"+ccm)
 	admit()
+	silent := w.endless("kube-system", old.Spec.Selector.MatchLabels)
 	c.until("it is deleted", func() bool {
 		c.look(c.v)
 		return !stays()
 	})
-	require.LessOrEqual(t, c.next.RequeueAfter.Seconds(), 5.0, "nobody tells that it is gone")
-	w.until("it is gone", func() bool { return gone(w, &appsv1.DaemonSet{}, "kube-system", ccm) })
-	require.Empty(t, w.running("kube-system", old.Spec.Selector.MatchLabels), "two never run at once")
+	require.True(t, gone(w, &appsv1.DaemonSet{}, "kube-system", ccm), "it waits for no pod")
+	w.until("its pods are deleted", func() bool {
+		return !get(w, &corev1.Pod{}, silent.Namespace, silent.Name).DeletionTimestamp.IsZero()
+	})
 
 	w.deleted(&corev1.ConfigMap{}, "kube-system", "cloud-config")
 	w.restart()
