@@ -52,7 +52,9 @@ type UpgradePolicy struct {
 	// Canary has the storage driver's pods on chosen nodes updated first. The others follow
 	// once those were healthy for a while; where they are not, the upgrade has failed, and
 	// what is put back is there on the other nodes still. It counts for upgrades that are
-	// begun after it was set; taking it away lets the other nodes follow.
+	// begun after it was set; taking it away lets the other nodes follow. It does not count
+	// where a storage driver that somebody else installed is taken over: there is no revision
+	// of it to put back, and its pods are replaced as its manifest says.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 	// RevisionHistoryLimit is how many healthy revisions are retained beside the one in

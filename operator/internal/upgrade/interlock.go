@@ -81,12 +81,13 @@ func few(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// OnNodes tells whether an upgrade replaces pods that each node has: those of the storage
-// driver and of the network.
-func OnNodes(from revision.Record, to revision.Revision) bool {
-	return slices.ContainsFunc([]string{string(matrix.CSI), string(matrix.CNI)}, func(d string) bool {
+// OnNodes tells whether an upgrade, with the drivers that it takes over, replaces pods that each
+// node has: those of the storage driver and of the network.
+func OnNodes(from revision.Record, to revision.Revision, taken []matrix.Driver) bool {
+	return slices.ContainsFunc([]matrix.Driver{matrix.CSI, matrix.CNI}, func(driver matrix.Driver) bool {
+		d := string(driver)
 		was, is := from.Version(d), to.Version(d)
-		return was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d]))
+		return slices.Contains(taken, driver) || (was != "" && is != "" && (was != is || differs(from.Contents[d], to.Contents[d])))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
@@ -47,15 +48,18 @@ func TestNodesThatChangeAreWaitedFor(t *testing.T) {
 func TestUpgradesOnNodes(t *testing.T) {
 	from := revision.Record{Revision: *rev("a", "cpi@1.33.1", "csi@3.5.1")}
 	for name, c := range map[string]struct {
-		to   *revision.Revision
-		want bool
+		to    *revision.Revision
+		want  bool
+		taken []matrix.Driver
 	}{
-		"the cloud provider's":     {rev("a", "cpi@1.34.0", "csi@3.5.1"), false},
-		"the storage driver's":     {rev("a", "cpi@1.33.1", "csi@3.7.3"), true},
-		"a rebuilt storage driver": {rev("b", "cpi@1.33.1", "csi@3.5.1"), true},
-		"a network that is added":  {rev("a", "cni@2.7.0", "cpi@1.33.1", "csi@3.5.1"), false},
+		"the cloud provider's":                {rev("a", "cpi@1.34.0", "csi@3.5.1"), false, nil},
+		"the storage driver's":                {rev("a", "cpi@1.33.1", "csi@3.7.3"), true, nil},
+		"a rebuilt storage driver":            {rev("b", "cpi@1.33.1", "csi@3.5.1"), true, nil},
+		"a network that is added":             {rev("a", "cni@2.7.0", "cpi@1.33.1", "csi@3.5.1"), false, nil},
+		"a network that is taken over":        {rev("a", "cni@2.7.0", "cpi@1.33.1", "csi@3.5.1"), true, []matrix.Driver{matrix.CNI}},
+		"a cloud provider that is taken over": {rev("a", "cpi@1.34.0", "csi@3.5.1"), false, []matrix.Driver{matrix.CPI}},
 	} {
-		require.Equal(t, c.want, upgrade.OnNodes(from, *c.to), name)
+		require.Equal(t, c.want, upgrade.OnNodes(from, *c.to, c.taken), name)
 	}
 }
 

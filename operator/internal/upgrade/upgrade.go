@@ -33,7 +33,8 @@
 //
 // An upgrade of the storage driver may come to chosen nodes first (spec.upgradePolicy.canary,
 // [Canaries]). Until those were healthy for a while no other node gets its pods: an upgrade
-// that fails is one that no other node has seen.
+// that fails is one that no other node has seen. Where a storage driver is taken over that is not
+// so: there is no revision of what runs to go back to.
 //
 // # Failure
 //

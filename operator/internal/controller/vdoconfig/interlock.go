@@ -24,21 +24,30 @@ func (s *site) interlock() string {
 	return sentences(all...)
 }
 
-// changes is what an upgrade to a revision waits for that ends by itself: nodes, where each of
-// them gets other pods, vCenters, and on OpenShift that nodes know where its images are.
-func (s *site) changes(to *revision.Revision) string {
-	cur, installed := s.revisions.history.InForce()
-	if !installed || !upgrade.Upgrades(cur.Revision, *to) {
+// interlocks is all that a candidate waits for because it changes just now, or cannot come to the
+// chosen nodes first.
+func (s *site) interlocks(f *upgrade.Facts) string {
+	return sentences(s.interlock(), s.changes(f), s.canaryInterlock(f.Candidate))
+}
+
+// changes is what an upgrade or a take-over waits for that ends by itself: nodes, where each of
+// them gets other pods, vCenters, and on OpenShift that nodes know where its images are. The last
+// is asked once something is in force: before, it may be that nothing is installed which the set
+// would be written for.
+func (s *site) changes(f *upgrade.Facts) string {
+	cur, installed := f.History.InForce()
+	taken := f.TakenOver()
+	if !upgrade.Upgrades(cur.Revision, *f.Candidate) && len(taken) == 0 {
 		return ""
 	}
 	var nodes, vcenters, pools string
-	if upgrade.OnNodes(cur, *to) && !s.ignores("Nodes") {
+	if upgrade.OnNodes(cur, *f.Candidate, taken) && !s.ignores("Nodes") {
 		nodes = upgrade.NodesChange(s.nodes(), s.now)
 	}
 	if !s.ignores("VCenters") {
 		vcenters = upgrade.VCentersChange(s.seenVCenters(), s.now)
 	}
-	if !s.ignores("MachineConfigPools") {
+	if installed && !s.ignores("MachineConfigPools") {
 		pools = s.poolsChange()
 	}
 	return sentences(nodes, vcenters, pools)

@@ -12,6 +12,22 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 )
 
+// emptied cordons a node, until what it returns is called.
+func (w *world) emptied(name string) func() {
+	w.t.Helper()
+	node := get(w, &corev1.Node{}, "", name)
+	w.change(node, func() { node.Spec.Unschedulable = true })
+	w.until("the cluster has noted since when", func() bool {
+		for _, taint := range get(w, &corev1.Node{}, "", name).Spec.Taints {
+			if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
+				return true
+			}
+		}
+		return false
+	})
+	return func() { w.change(node, func() { node.Spec.Unschedulable = false }) }
+}
+
 // An upgrade waits while a node is emptied, and after a vCenter was upgraded, by what an
 // operator remembers that was started since.
 func TestAnUpgradeWaitsForNodesAndVCentersThatChange(t *testing.T) {
@@ -19,17 +35,7 @@ func TestAnUpgradeWaitsForNodesAndVCentersThatChange(t *testing.T) {
 	w.spoilt = true // the older csi is not put back until the vCenter has had its version for a while
 	was := v.Status.Revision
 	w.look(v)
-	node := get(w, &corev1.Node{}, "", "worker-2")
-	w.change(node, func() { node.Spec.Unschedulable = true })
-	defer w.change(node, func() { node.Spec.Unschedulable = false })
-	w.until("the cluster has noted since when", func() bool {
-		for _, taint := range get(w, &corev1.Node{}, "", "worker-2").Spec.Taints {
-			if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
-				return true
-			}
-		}
-		return false
-	})
+	defer w.emptied("worker-2")()
 	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
 	vcc.Status.Version = "8.0.2"
 	require.NoError(t, w.Status().Update(context.Background(), vcc))

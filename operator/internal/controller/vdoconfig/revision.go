@@ -181,7 +181,7 @@ func (g *gatherer) oneWay(ctx context.Context) []upgrade.OneWay {
 func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	f := upgrade.Facts{
 		Now: g.at0(), History: g.revisions.history, Running: g.installed,
-		Attempt: g.attempt(), Interlock: g.interlock(), Frozen: g.frozen, Unusable: map[string]string{},
+		Attempt: g.attempt(), Frozen: g.frozen, Unusable: map[string]string{},
 	}
 	var err error
 	if f.Policy, err = upgradePolicy(&g.config.Spec, manual(&g.config.Spec, g.bundle.source)); err != nil || g.site.hold() != nil {
@@ -196,7 +196,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 		return f, err
 	}
 	f.Candidate = &rev
-	f.Interlock = sentences(f.Interlock, g.changes(&rev), g.canaryInterlock(&rev))
+	f.Interlock = g.interlocks(&f)
 	f.OneWay = g.oneWay(ctx)
 	g.revisions.approved = f.Policy.Approved != "" && f.Policy.Approved == f.History.NameOf(rev)
 	return f, nil

@@ -121,10 +121,26 @@ func (w *world) storageTakenOver(v *v1alpha1.VDOConfig, made map[string]*unstruc
 	require.Contains(w.t, string(get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-config-secret").Data["csi-vsphere.conf"]), "by-hand", "the volumes are known by it")
 }
 
+// While a node is emptied it stays as it is, before anything is in force and after.
 func TestTheStorageDriverOfUpstreamsManifestIsTakenOver(t *testing.T) {
 	w := start(t, pair)
 	storage, pv := w.upstreamStorage("v3.3.1"), w.boundVolume()
-	v := w.ready(w.config("site"))
+	uncordon := w.emptied("worker-2")
+	t.Cleanup(uncordon)
+	v := w.config("site")
+	w.until("the cloud provider is installed", func() bool { w.play(); w.look(v); return isTrue(v, "CPIReady") && v.Status.Revision != "" })
+	was := v.Status.Revision
+	w.look(v)
+	require.Equal(t, "Interlocked", v.Status.Candidate.Reason, describe(v))
+	require.Contains(t, v.Status.Candidate.Message, "nodes are being emptied: worker-2")
+	require.Equal(t, was, v.Status.Revision, "it is begun once")
+	for _, name := range []string{"Deployment vsphere-csi-controller", "DaemonSet vsphere-csi-node"} {
+		is := storage[name].DeepCopy()
+		require.Equal(t, storage[name].GetGeneration(), get(w, is, is.GetNamespace(), is.GetName()).GetGeneration(), name)
+	}
+	require.Equal(t, "3.3.1", driver(v, "csi").Version)
+	uncordon()
+	w.ready(v)
 	w.storageTakenOver(v, storage, pv)
 }
 
