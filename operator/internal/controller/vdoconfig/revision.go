@@ -25,7 +25,7 @@ type revisions struct {
 	verdict   upgrade.Verdict
 	approved  bool // spec.upgradePolicy.approval is of the candidate
 	// left are drivers that somebody else installed in another version than was chosen, and why
-	// they are not taken over yet, where nothing is in force that could be kept.
+	// they are not taken over yet, where the others go on without them.
 	left map[matrix.Driver]error
 	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
 	kept *revision.Record
@@ -78,7 +78,7 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 		return nil
 	case !installed, r.verdict.Action == upgrade.Proceed:
 		return nil
-	case r.verdict.Reason == upgrade.NotApproved && g.needsNoConsent(ctx, facts, cur):
+	case r.verdict.Holds() && (r.verdict.Reason == upgrade.NotApproved || len(facts.TakenOver()) > 0) && g.goesOn(ctx, facts, cur):
 		return nil
 	case !r.verdict.Holds() && !cur.Returned && cur.Outcome != revision.Failed:
 		return nil // what is held back for other reasons is decided on release by release
@@ -100,47 +100,60 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 // force yet, and begins the rest: drivers that do not run, or run in the version that is taken.
 func (g *gatherer) leave(facts upgrade.Facts) {
 	r := &g.revisions
-	for _, d := range facts.TakenOver() {
-		r.left = joined(r.left, d, &fault.Error{
-			Reason: fault.Refused, Op: "take over", Subject: string(d), Err: errors.New(r.verdict.Message),
-			Hint: "until then it stays as it is",
-		})
-	}
-	r.candidate, r.approved = nil, false // the consent is to what was offered
-	d := g.choose(g.bundle, nil, nil)
-	rev, err := g.comesOf(d)
+	r.candidate = nil
+	d, rest, err := g.rest(facts)
 	if err != nil {
 		g.hold(err)
 		return
 	}
-	if d.refused == nil && len(rev.Releases) > 0 {
-		r.candidate, r.verdict.Begins = &rev, true
+	if d.refused == nil && len(rest.Releases) > 0 {
+		r.candidate, r.verdict.Begins = &rest, true
 	}
 }
 
-// needsNoConsent tells whether there is a change that needs none, and notes it: to a bundle
-// that has the same of what is installed, or away from what does not suit the cluster any more.
-func (g *gatherer) needsNoConsent(ctx context.Context, facts upgrade.Facts, cur revision.Record) bool {
-	stays := g.choose(g.bundle, nil, nil)
-	if stays.refused != nil {
-		return false
+// rest is what is chosen without the drivers that a candidate takes over: from now on they are
+// left as they are.
+func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error) {
+	r := &g.revisions
+	r.approved = false // the consent is to what was offered
+	for {
+		for _, d := range facts.TakenOver() {
+			r.left = joined(r.left, d, &fault.Error{
+				Reason: fault.Refused, Op: "take over", Subject: string(d), Err: errors.New(r.verdict.Message),
+				Hint: "until then it stays as it is",
+			})
+		}
+		d := g.choose(g.bundle, nil, nil)
+		rev, err := g.comesOf(d)
+		facts.Candidate = &rev
+		if err != nil || d.refused != nil || len(facts.TakenOver()) == 0 { // another one may have to go with them
+			return d, rev, err
+		}
 	}
-	without, err := g.comesOf(stays)
-	if err != nil {
-		return false
+}
+
+// goesOn tells whether something may come in force though what was offered may not, and notes it:
+// the same without the drivers that it takes over. That has to pass the rules by itself. It needs no
+// consent to a bundle that has the same of what is installed, or away from what does not suit the
+// cluster any more.
+func (g *gatherer) goesOn(ctx context.Context, facts upgrade.Facts, cur revision.Record) bool {
+	was, offered := g.revisions, facts.Candidate
+	d, rest, err := g.rest(facts)
+	lacks := slices.ContainsFunc(cur.Drivers(), func(d string) bool { return offered.Version(d) != "" && rest.Version(d) == "" })
+	if err == nil && d.refused == nil && !lacks && (len(g.revisions.left) == 0 || !g.needsLast(d)) {
+		facts.Candidate, facts.Policy.Approved = &rest, ""
+		facts.Interlock = g.interlocks(&facts)
+		if facts.Policy.Manual && !sameVersions(cur.Revision, rest) {
+			suits, err := g.suits(ctx, cur)
+			facts.Policy.Manual = err != nil || suits // what cannot be opened may suit as well
+		}
+		if v := upgrade.Decide(facts); v.Action == upgrade.Proceed {
+			g.revisions.candidate, g.revisions.verdict.Begins = &rest, v.Begins
+			return true
+		}
 	}
-	facts.Candidate, facts.Policy.Manual = &without, true
-	if !sameVersions(cur.Revision, without) {
-		suits, err := g.suits(ctx, cur)
-		facts.Policy.Manual = err != nil || suits // what cannot be opened may suit as well
-	}
-	v := upgrade.Decide(facts)
-	if v.Action != upgrade.Proceed {
-		return false
-	}
-	g.revisions.candidate = &without
-	g.revisions.verdict.Begins = v.Begins
-	return true
+	g.revisions = was
+	return false
 }
 
 func sameVersions(a, b revision.Revision) bool {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -13,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
@@ -41,8 +43,9 @@ func TestWhatCannotBeOpenedNeedsConsent(t *testing.T) {
 		}
 		g.bundle.contents = holding(t, "", "snapshot-controller@8.2.0 csi@3.7.3").contents
 		require.NoError(t, g.choose(g.bundle, nil, nil).refused)
-		facts := upgrade.Facts{History: g.revisions.history, Policy: upgrade.Policy{Manual: true}}
-		require.False(t, g.needsNoConsent(t.Context(), facts, cur), key)
+		g.observed = &assess.Observed{}
+		facts := upgrade.Facts{History: g.revisions.history, Policy: upgrade.Policy{Manual: true}, Candidate: &revision.Revision{Releases: []string{"csi@3.7.3"}}}
+		require.False(t, g.goesOn(t.Context(), facts, cur), key)
 		require.Nil(t, g.revisions.candidate, key)
 	}
 }
@@ -218,44 +221,92 @@ func forgedSource(t *testing.T, source string) {
 	}
 }
 
-// Where nothing is in force yet, what somebody else installed in another version stays as it is
-// until it may be taken over. All else is installed, and what the bundle has of what runs is
-// repaired from it.
-func TestWhatMayNotBeTakenOverYetStaysAndTheRestIsInstalled(t *testing.T) {
-	manual := func(s *v1alpha1.VDOConfigSpec) { s.Upgrade = v1alpha1.UpgradeManual }
-	closed := func(s *v1alpha1.VDOConfigSpec) {
-		s.UpgradePolicy = &v1alpha1.UpgradePolicy{Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
+// What somebody else installed in another version stays as it is until it may be taken over. All
+// else goes on as far as its own rules let it, and what the bundle has of what runs is repaired from
+// it. It is begun once.
+func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
+	manual := func(g *gatherer) { g.config.Spec.Upgrade = v1alpha1.UpgradeManual }
+	closed := func(g *gatherer) {
+		g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Windows: []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}}}
 	}
-	pinned := func(s *v1alpha1.VDOConfigSpec) {
-		s.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: "3.5.1"}}
+	pinned := func(version string) func(g *gatherer) {
+		return func(g *gatherer) {
+			g.config.Spec.Drivers = []v1alpha1.DriverPolicy{{Driver: "csi", Version: version}}
+		}
 	}
+	emptied := func(g *gatherer) {
+		since := metav1.NewTime(g.now)
+		g.observed.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Unschedulable: true,
+			Taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &since}}}}}
+	}
+	upgraded := func(g *gatherer) { // a vCenter
+		memory := g.inventory.Memory()
+		memory.Seen = []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}
+		g.inventory = g.inventory.WithMemory(memory)
+	}
+	of := func(kubernetes string, edit func(g *gatherer)) func(g *gatherer) {
+		return func(g *gatherer) {
+			version, err := matrix.ParseKubernetes(kubernetes)
+			require.NoError(t, err)
+			g.kubernetes.version = version
+			edit(g)
+		}
+	}
+	const older, newest = "cpi@1.33.0", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3"
 	for name, c := range map[string]struct {
+		inForce      string // "" for nothing
 		bundle, runs string
-		edit         func(*v1alpha1.VDOConfigSpec)
+		edit         func(*gatherer)
 		reason       upgrade.Reason
 		offered      string
-		begins       string // what is begun, "" for nothing
+		begins       string // what is in force then, "" for nothing
 		held         string // drivers that are left as they are
 	}{
-		"it is newer than all of the bundle":        {pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"a pin asks for an older one":               {both, "csi@3.7.3", pinned, upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
-		"the cloud provider is newer":               {pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
-		"no window is open":                         {both, "csi@3.5.1", closed, upgrade.WindowClosed, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, ""},
-		"nobody consented":                          {both, "csi@3.5.1", manual, upgrade.NotApproved, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133, ""},
-		"nobody consented, and the bundle lacks it": {pair133, "csi@3.3.1", manual, upgrade.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
-		"nothing else is asked for": {pair133, "csi@3.7.3", func(s *v1alpha1.VDOConfigSpec) { s.CloudProvider = nil }, upgrade.DowngradeRefused,
+		"it is newer than all of the bundle":        {"", pair133, "csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a pin asks for an older one":               {"", both, "csi@3.7.3", pinned("3.5.1"), upgrade.DowngradeRefused, pair133, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
+		"the cloud provider is newer":               {"", pair133, "cpi@1.34.0", nil, upgrade.DowngradeRefused, pair133, "snapshot-controller@8.2.0 csi@3.5.1", "cpi"},
+		"no window is open":                         {"", both, "csi@3.5.1", closed, upgrade.WindowClosed, newest, pair133, ""},
+		"nobody consented":                          {"", both, "csi@3.5.1", manual, upgrade.NotApproved, newest, pair133, ""},
+		"nobody consented, and the bundle lacks it": {"", pair133, "csi@3.3.1", manual, upgrade.NotApproved, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"a node is emptied":                         {"", both, "csi@3.5.1", emptied, upgrade.Interlocked, newest, pair133, ""},
+		"a node is emptied, and it does not run":    {"", both, "", emptied, "", newest, newest, ""},
+		"a node is emptied, and it is the same":     {"", pair133, "csi@3.5.1", emptied, "", pair133, pair133, ""},
+		"nothing else is asked for": {"", pair133, "csi@3.7.3", func(g *gatherer) { g.config.Spec.CloudProvider = nil }, upgrade.DowngradeRefused,
 			"snapshot-controller@8.2.0 csi@3.5.1", "", "csi snapshot-controller"},
-		"it is the same": {pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
-		"it is older":    {both, "csi@3.5.1", nil, "", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", ""},
+		"it is the same": {"", pair133, "csi@3.5.1 cpi@1.33.1", closed, "", pair133, pair133, ""},
+		"it is older":    {"", both, "csi@3.5.1", nil, "", newest, newest, ""},
+
+		"in force, it is newer":                   {older, pair133, "cpi@1.33.0 csi@3.7.3", nil, upgrade.DowngradeRefused, pair133, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, a node is emptied":             {older, newest, "cpi@1.33.0 csi@3.3.1", emptied, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, it is newer, and a vCenter is": {older, pair133, "cpi@1.33.0 csi@3.7.3", upgraded, upgrade.DowngradeRefused, pair133, older, "csi snapshot-controller"},
+		"in force, a vCenter was upgraded":        {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", upgraded, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, no window is open":             {older, pair133, "cpi@1.33.0 csi@3.3.1", closed, upgrade.WindowClosed, pair133, older, "csi snapshot-controller"},
+		"in force, nobody consented":              {older, pair133, "cpi@1.33.0 csi@3.3.1", manual, upgrade.NotApproved, pair133, older, "csi snapshot-controller"},
+		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, upgrade.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
+		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), upgrade.NotApproved,
+			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.34.0", "csi snapshot-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := lostBoth(t, nobody{})
-			from := withBoth(t, c.bundle, c.runs)
+			from, ours := withBoth(t, c.bundle, c.runs), withBoth(t, c.bundle, c.inForce)
 			g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
-			g.config.Namespace = "ns"
-			if c.edit != nil {
-				c.edit(&g.config.Spec)
+			g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+			g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
+			remember := func(h revision.History) {
+				memory := g.inventory.Memory()
+				memory.Revisions = h
+				g.inventory = g.inventory.WithMemory(memory)
 			}
+			if c.inForce != "" {
+				g.inventory = ours.inventory
+				rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(c.inForce)}
+				g.Store = shelf{"sha256:last": holding(t, "sha256:last", c.inForce)}
+				remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+			}
+			if c.edit != nil {
+				c.edit(g)
+			}
+			g.spec = g.config.Spec
 			require.NoError(t, g.gatherRevisions(t.Context()))
 			r := &g.revisions
 			require.Equal(t, c.reason, r.verdict.Reason, r.verdict.Message)
@@ -270,6 +321,15 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestIsInstalled(t *testing.T) {
 			for _, driver := range split(c.held) {
 				require.Contains(t, d.held[matrix.Driver(driver)], r.verdict.Message)
 			}
+			if c.begins == "" {
+				return
+			}
+			remember(h)
+			g.revisions = revisions{}
+			require.NoError(t, g.gatherRevisions(t.Context()))
+			d = g.resolve()
+			require.Equal(t, split(c.begins), chosen(d))
+			require.Equal(t, h.Last, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}).Last)
 		})
 	}
 }
