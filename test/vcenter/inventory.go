@@ -18,19 +18,33 @@ import (
 // Ready makes a VM what a node's has to be, with a hostname: current hardware, disk UUIDs,
 // a paravirtual controller, VMware Tools with an address.
 func (v *VCenter) Ready(path, hostname string) error {
-	return v.Change(path, func(vm *mo.VirtualMachine) {
-		on := true
-		vm.Config.Version = "vmx-19"
-		vm.Config.Flags.DiskUuidEnabled = &on
-		for i, d := range vm.Config.Hardware.Device {
-			if c, ok := d.(types.BaseVirtualSCSIController); ok {
-				vm.Config.Hardware.Device[i] = &types.ParaVirtualSCSIController{VirtualSCSIController: *c.GetVirtualSCSIController()}
-			}
+	return v.Change(path, func(vm *mo.VirtualMachine) { ready(vm, hostname) })
+}
+
+// ReadyAll does so for all VMs, in an order of its own, and gives them UUIDs.
+func (v *VCenter) ReadyAll(of func(i int) (hostname, uuid string)) {
+	for i, e := range v.model.Map().All("VirtualMachine") {
+		v.edit(e.Reference(), func(r mo.Reference) {
+			vm := &r.(*simulator.VirtualMachine).VirtualMachine
+			hostname, uuid := of(i)
+			ready(vm, hostname)
+			vm.Config.Uuid, vm.Summary.Config.Uuid = uuid, uuid
+		})
+	}
+}
+
+func ready(vm *mo.VirtualMachine, hostname string) {
+	on := true
+	vm.Config.Version = "vmx-19"
+	vm.Config.Flags.DiskUuidEnabled = &on
+	for i, d := range vm.Config.Hardware.Device {
+		if c, ok := d.(types.BaseVirtualSCSIController); ok {
+			vm.Config.Hardware.Device[i] = &types.ParaVirtualSCSIController{VirtualSCSIController: *c.GetVirtualSCSIController()}
 		}
-		vm.Guest = &types.GuestInfo{
-			HostName: hostname, ToolsRunningStatus: string(types.VirtualMachineToolsRunningStatusGuestToolsRunning),
-			Net: []types.GuestNicInfo{{Network: "VM Network", IpAddress: []string{"10.0.0.10"}}}}
-	})
+	}
+	vm.Guest = &types.GuestInfo{
+		HostName: hostname, ToolsRunningStatus: string(types.VirtualMachineToolsRunningStatusGuestToolsRunning),
+		Net: []types.GuestNicInfo{{Network: "VM Network", IpAddress: []string{"10.0.0.10"}}}}
 }
 
 // Change changes a VM.

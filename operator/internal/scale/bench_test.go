@@ -40,6 +40,9 @@ const (
 	maxJoin     = time.Second // of processor, for a node that joins
 )
 
+// datacenters of the vCenter that have nodes: as many VMs each.
+var datacenters = []string{"site/prod/east", "site/west", "lab"}
+
 func BenchmarkOperator(b *testing.B) {
 	sizes := []int{10, 1000, 5000}
 	if one, err := strconv.Atoi(os.Getenv("VDO_SCALE_NODES")); err == nil {
@@ -100,7 +103,8 @@ type site struct {
 
 func newSite(b testing.TB, n int, mirror *registry.Registry, key string) *site {
 	b.Helper()
-	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir()}
+	s := &site{mirror: mirror, vc: vcsim.Start(b, vcsim.Options{Machines: n/len(datacenters) + 1}), cluster: cluster.New(b, cluster.Options{}), dir: b.TempDir()}
+	s.vc.ReadyAll(func(i int) (hostname, id string) { return nodeName(i), uuid(i) })
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		require.NoError(b, add(scheme))
@@ -136,10 +140,9 @@ func (s *site) resources(b testing.TB, key string) {
 		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.DefaultTrustName), Data: map[string]string{"vdo.pub": key}},
 		cluster.TopologyCRD(),
 		&v1alpha1.VsphereCloudConfig{ObjectMeta: named("vc"), Spec: v1alpha1.VsphereCloudConfigSpec{VcIP: s.vc.Host, Port: int32(s.vc.Port), Credentials: "vc-creds", //nolint:gosec // a port
-			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: []string{"site/prod/east"}, Interval: every}},
+			CA: &v1alpha1.KeyReference{ConfigMap: "vc-ca"}, Datacenters: datacenters, Interval: every}},
 		&v1alpha1.DriverBundle{ObjectMeta: named("drivers"), Spec: v1alpha1.DriverBundleSpec{Reference: s.mirror.Host + "/" + repository + ":site", Interval: every}},
 		&v1alpha1.VDOConfig{ObjectMeta: named("site"), Spec: v1alpha1.VDOConfigSpec{Interval: every,
-			Preflight:     &v1alpha1.PreflightPolicy{Checks: []v1alpha1.PreflightCheck{{ID: "node-vm", Action: v1alpha1.PreflightDisabled, Reason: "the nodes of the measurement have no VMs"}}},
 			CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}, StorageProvider: &v1alpha1.StorageProvider{VsphereCloudConfig: "vc"}}},
 	} {
 		require.NoError(b, s.Create(b.Context(), o))

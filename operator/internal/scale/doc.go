@@ -6,8 +6,8 @@
 //	VDO_SCALE_NODES=5000 VDO_SCALE_PROFILE=DIR go test …        one size, with profiles in DIR
 //
 // What is real: the API server, the mirror with a bundle that vdo-bundle made, the
-// vCenter's API, and the operator, which is a process of its own, so that its memory and
-// its processor time are its own. Its requests are counted at its transport. What is
+// vCenter's API with a VM for each node, and the operator, which is a process of its own, so
+// that its memory and its processor time are its own. Its requests are counted at its transport. What is
 // played: nodes, kubelets and the workload controllers, which write what real ones write
 // (play_test.go), in objects of the size that real ones have.
 //

@@ -17,9 +17,13 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
-// pageSize is how many objects are asked for at once. A VM with its devices and addresses
-// is some ten kB on the wire, so that a page stays far below maxAnswer.
-const pageSize = 1000
+const (
+	// pageSize is how many objects are asked for at once, of which little is read.
+	pageSize = 1000
+	// machinesPage is how many VMs are read at once with their devices and addresses: some ten
+	// kB each on the wire and several times as much in memory, of which a line is kept.
+	machinesPage = 100
+)
 
 // inspectTimeout bounds a whole inspection.
 const inspectTimeout = 5 * time.Minute

@@ -31,7 +31,7 @@ func (i *inspection) machines(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for page := range slices.Chunk(refs, pageSize) {
+	for page := range slices.Chunk(refs, machinesPage) {
 		if err := i.details(ctx, page); err != nil {
 			return err
 		}
