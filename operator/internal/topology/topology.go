@@ -87,11 +87,18 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s:%s to %s", s.Do, s.Category, s.Tag, s.Path)
 }
 
+// Problem is why an assignment cannot be done.
+type Problem struct {
+	Text        string
+	Absent      bool // there is no such object
+	Replaceable bool // it could be with replace
+}
+
 // Plan computes what is left to do so that the categories are there and the objects have
 // their tags. A tag of the same category that an object has already is taken off with
 // replace, else it is a problem. Problems come sorted, and are about assignments that are
 // left out of the steps; notes are about what cannot be changed and may do harm.
-func Plan(categories []string, want []Assignment, has Existing, replace bool) (steps []Step, problems, notes []string) {
+func Plan(categories []string, want []Assignment, has Existing, replace bool) (steps []Step, problems []Problem, notes []string) {
 	p := &planner{has: has, replace: replace, tags: map[string]bool{}}
 	for _, a := range want {
 		categories = append(categories, a.Category)
@@ -110,7 +117,7 @@ func Plan(categories []string, want []Assignment, has Existing, replace bool) (s
 		}
 		p.assign(a)
 	}
-	slices.Sort(p.problems)
+	slices.SortFunc(p.problems, func(a, b Problem) int { return cmp.Compare(a.Text, b.Text) })
 	return p.steps, slices.Compact(p.problems), p.notes
 }
 
@@ -119,12 +126,12 @@ type planner struct {
 	replace  bool
 	tags     map[string]bool // that are made
 	steps    []Step
-	problems []string
+	problems []Problem
 	notes    []string
 }
 
 func (p *planner) problem(format string, args ...any) {
-	p.problems = append(p.problems, fmt.Sprintf(format, args...))
+	p.problems = append(p.problems, Problem{Text: fmt.Sprintf(format, args...)})
 }
 
 // category makes one, or has it take the kinds of objects that it is wanted on. That an
@@ -157,7 +164,7 @@ func (p *planner) assign(a Assignment) {
 	kind, ok := p.has.Kinds[a.Path]
 	switch {
 	case !ok:
-		p.problem("there is no object %s", a.Path)
+		p.problems = append(p.problems, Problem{Text: "there is no object " + a.Path, Absent: true})
 		return
 	case !slices.Contains(Types(), kind):
 		p.problem("%s is a %s: tags of zones are on a datacenter, folder, cluster or host", a.Path, kind)
@@ -166,7 +173,8 @@ func (p *planner) assign(a Assignment) {
 	on := p.has.Attached[a.Path][a.Category]
 	others := slices.DeleteFunc(slices.Clone(on), func(t string) bool { return t == a.Tag })
 	if len(others) > 0 && !p.replace {
-		p.problem("%s has the tag %s of %s, not %s: --replace takes it off", a.Path, strings.Join(others, ", "), a.Category, a.Tag)
+		p.problems = append(p.problems, Problem{Replaceable: true,
+			Text: fmt.Sprintf("%s has the tag %s of %s, not %s: --replace takes it off", a.Path, strings.Join(others, ", "), a.Category, a.Tag)})
 		return
 	}
 	if !slices.Contains(p.has.Categories[a.Category].Tags, a.Tag) && !p.tags[a.Category+":"+a.Tag] {

@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,13 @@ func TestAPlanIsWhatIsLeftToDo(t *testing.T) {
 				got = append(got, s.String())
 			}
 			require.Equal(t, c.steps, got)
-			require.Equal(t, c.problems, problems)
+			var amiss []string
+			for _, p := range problems {
+				amiss = append(amiss, p.Text)
+				require.Equal(t, strings.HasPrefix(p.Text, "there is no object"), p.Absent, p.Text)
+				require.Equal(t, strings.HasSuffix(p.Text, "--replace takes it off"), p.Replaceable, p.Text)
+			}
+			require.Equal(t, c.problems, amiss)
 			require.Equal(t, name == "what cannot be", len(notes) == 1, "%v", notes)
 		})
 	}

@@ -162,11 +162,27 @@ func levelsText(list []preflight.Level) string {
 	return text
 }
 
+// problem is a part that cannot be done.
+type problem topology.Problem
+
+// in says what is to be done about it in a vCenter.
+func (p problem) in(vCenter string) error {
+	f := &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: vCenter, Err: errors.New(p.Text), Hint: "correct --attach"}
+	switch {
+	case p.Absent:
+		f.Reason, f.Hint = fault.NotFound, "correct the path in --attach, as the vCenter's inventory has it"
+	case p.Replaceable:
+		f.Hint = "correct --attach, or add --replace"
+	}
+	return f
+}
+
 // tagged is one vCenter that is to be tagged.
 type tagged struct {
-	report  tagReport
-	admin   *vcenter.Admin
-	tagging *vcenter.Tagging
+	report   tagReport
+	problems []problem
+	admin    *vcenter.Admin
+	tagging  *vcenter.Tagging
 }
 
 func (t *tagged) close() {
@@ -219,8 +235,8 @@ func (o *topologyOptions) showTags(list []*tagged) (left int, err error) {
 	for i, t := range list {
 		reports[i] = t.report
 		left += len(t.report.Steps)
-		for _, p := range t.report.Problems {
-			errs = append(errs, &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: t.report.VCenter, Err: errors.New(p), Hint: "correct --attach, or add --replace"})
+		for _, p := range t.problems {
+			errs = append(errs, p.in(t.report.VCenter))
 		}
 	}
 	errs = append(errs, o.print(o.out, reports, func(w io.Writer) error { return tagText(w, reports) }))
@@ -308,7 +324,10 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 		return t, err
 	}
 	steps, problems, notes := topology.Plan(s.wants.AllCategories(), want, has, o.replace)
-	t.report.Steps, t.report.Problems, t.report.Notes = append(t.report.Steps, steps...), problems, notes
+	t.report.Steps, t.report.Notes = append(t.report.Steps, steps...), notes
+	for _, p := range problems {
+		t.report.Problems, t.problems = append(t.report.Problems, p.Text), append(t.problems, problem(p))
+	}
 	return t, nil
 }
 

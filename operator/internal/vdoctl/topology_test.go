@@ -70,8 +70,9 @@ spec:
 		require.Contains(t, out, why)
 	}
 	out, code = tag("--attach=k8s-zone:a=/site/west/host/none", "--yes")
-	require.Equal(t, 8, code, out)
+	require.Equal(t, 4, code, out)
 	require.Contains(t, out, "there is no object /site/west/host/none")
+	require.NotContains(t, out, "--replace", "it does not make one")
 
 	out, code = tag(north, zone, "--dry-run")
 	require.Zero(t, code, out)
