@@ -152,7 +152,7 @@ func excess(s *Snapshot) []found {
 			out = append(out, found{
 				on: v.Name, object: x.Object, action: Warn,
 				what:   fmt.Sprintf("the account may do more than the drivers need on %s: %s", kindNames[x.Kind], names),
-				remedy: "give the drivers an account of their own: vdoctl users plan shows its roles, and vdoctl users plan -o govc writes them as a script"})
+				remedy: "give the drivers an account of their own: vdoctl users rotate --principal NAME@DOMAIN; its roles as a script: vdoctl users plan --principal NAME@DOMAIN -o govc"})
 		}
 	}
 	return out
