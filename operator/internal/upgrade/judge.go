@@ -149,7 +149,7 @@ func Outlook(h revision.History, deadline time.Duration) string {
 	case cur.Canary.Open():
 		return text + "it is on the chosen nodes first"
 	}
-	return text + fmt.Sprintf("it is rolled out, and has failed after %s without progress", deadline)
+	return text + fmt.Sprintf("it is being rolled out, and counts as failed after %s without progress", deadline)
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }

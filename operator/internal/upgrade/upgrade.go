@@ -275,16 +275,25 @@ func (f *Facts) oneWay(driver string, to, from matrix.Version) string {
 	return ""
 }
 
-func (f *Facts) unapproved(revision.Record) (Verdict, bool) {
+func (f *Facts) unapproved(cur revision.Record) (Verdict, bool) {
 	name := f.History.NameOf(*f.Candidate)
 	if !f.Policy.Manual || f.Policy.Approved == name {
 		return Verdict{}, false
 	}
-	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(f.Candidate.Releases, ", "), name)
+	text := fmt.Sprintf("%s waits for consent: set spec.upgradePolicy.approval with revision %s and your name in by", strings.Join(f.changing(cur), ", "), name)
 	if f.Policy.Approved != "" {
 		text += fmt.Sprintf("; the approval of %s is of another revision, and does nothing", f.Policy.Approved)
 	}
 	return Verdict{Action: Wait, Reason: NotApproved, Message: text}, true
+}
+
+// changing are the releases of the candidate that are not in force as they are.
+func (f *Facts) changing(cur revision.Record) []string {
+	return slices.DeleteFunc(slices.Clone(f.Candidate.Releases), func(id string) bool {
+		d, version, _ := strings.Cut(id, "@")
+		caught := cur.Apart(d) && !f.Candidate.Apart(d)
+		return cur.Version(d) == version && !differs(cur.Contents[d], f.Candidate.Contents[d]) && !caught
+	})
 }
 
 func (f *Facts) interlocked(revision.Record) (Verdict, bool) {

@@ -149,10 +149,11 @@ func TestDecide(t *testing.T) {
 }
 
 func TestAnApprovalOfAnotherRevisionIsTold(t *testing.T) {
-	next := rev("b", "csi@3.7.3")
-	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "csi@3.5.1")), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: "r9-00000000"}})
+	next := rev("b", "cpi@1.33.1", "csi@3.7.3", "snapshot-controller@8.2.0")
+	v := upgrade.Decide(upgrade.Facts{Now: t0, History: healthy(rev("a", "cpi@1.33.1", "csi@3.5.1")), Candidate: next, Policy: upgrade.Policy{Manual: true, Approved: "r9-00000000"}})
 	require.Contains(t, v.Message, "r9-00000000 is of another revision")
 	require.Contains(t, v.Message, next.Name(2))
+	require.Regexp(t, "^csi@3.7.3, snapshot-controller@8.2.0 waits for consent", v.Message, "what stays as it is waits for nothing")
 }
 
 func TestWindows(t *testing.T) {
@@ -280,15 +281,15 @@ func TestWhyARevisionIsNotHealthyYet(t *testing.T) {
 	well := upgrade.Judge(begun, upgrade.Look{Now: t0.Add(time.Minute), Complete: true})
 	back := begun.Fail("it crashed", t0).RollBack(rev("a", "csi@3.5.1").Name(1), t0)
 	for want, h := range map[string]revision.History{
-		"it is rolled out, and has failed after 15m0s without progress": begun,
-		"it is on the chosen nodes first":                               chosen,
-		"it was gone back to, and nothing else is tried":                back,
+		"it is being rolled out, and counts as failed after 15m0s without progress": begun,
+		"it is on the chosen nodes first":                                           chosen,
+		"it was gone back to, and nothing else is tried":                            back,
 		"all is well since " + t0.Add(time.Minute).UTC().Format(time.RFC3339) + ", and it counts as healthy where that stays so until " + t0.Add(2*time.Minute).UTC().Format(time.RFC3339): well,
 	} {
 		cur, _ := h.InForce()
 		require.Equal(t, "revision "+cur.Name()+" is not healthy yet: "+want, upgrade.Outlook(h, 0))
 	}
-	require.Contains(t, upgrade.Outlook(begun, time.Hour), "has failed after 1h0m0s without progress")
+	require.Contains(t, upgrade.Outlook(begun, time.Hour), "counts as failed after 1h0m0s without progress")
 	require.Equal(t, revision.Healthy, upgrade.Judge(well, upgrade.Look{Now: t0.Add(2 * time.Minute), Complete: true}).Records[1].Outcome, "as it was told")
 }
 
