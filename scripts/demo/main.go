@@ -93,6 +93,8 @@ type demo struct {
 	keep bool
 	sip  bool
 	dir  string // of everything
+	// manifests is the folder of upstream's; "" for stand-ins.
+	manifests string
 
 	connected, isolated *shell.Shell
 	running             helpers
@@ -116,7 +118,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 		}
 	}()
 	steps := []func(context.Context) error{
-		d.buildFirst, d.startRegistries, d.bundle, d.carry, d.land,
+		d.findManifests, d.buildFirst, d.startRegistries, d.bundle, d.carry, d.land,
 		d.awaitRest, d.startSite, d.startOperator, d.install, d.upgrade, d.tamper,
 	}
 	if d.sip {

@@ -33,10 +33,15 @@ type registries struct {
 
 type site struct{ VCenter, Kubernetes, Kubeconfig, Administrator, Password string }
 
+// findManifests comes first: which manifests are taken is not to be a surprise after all is built.
+func (d *demo) findManifests(context.Context) (err error) {
+	d.manifests, err = upstream.Find()
+	return err
+}
+
 func (d *demo) startRegistries(ctx context.Context) error {
-	manifests := upstream.Find()
 	args := []string{"-connected", d.path("connected"), "-site", d.path("site"),
-		"-manifests", manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")}
+		"-manifests", d.manifests, "-program", filepath.Join(binDir(), "standin"), "-releases", strings.Join(everything, ",")}
 	if d.sip {
 		args = append(args, "-jump-host", jumpHost)
 	}
@@ -45,8 +50,8 @@ func (d *demo) startRegistries(ctx context.Context) error {
 	}
 	d.began = time.Now()
 	d.out.heading("The world")
-	if manifests != "" {
-		d.out.say("upstream manifests: the real ones, from %s", manifests)
+	if d.manifests != "" {
+		d.out.say("upstream manifests: the real ones, from %s", d.manifests)
 	} else {
 		d.out.say("upstream manifests: stand-ins of the same shape (VDO_UPSTREAM names a folder of the real ones)")
 	}

@@ -6,6 +6,7 @@ package upstream
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,24 +20,32 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// Find returns the folder of the upstream manifests, or "" where there is none.
-func Find() string {
-	for _, dir := range []string{os.Getenv("VDO_UPSTREAM"), filepath.Join(toolchain.Root(), "..", "shared", "upstream")} {
-		if dir == "" {
-			continue
-		}
-		if _, err := os.Stat(filepath.Join(dir, "RELEASES.tsv")); err == nil {
-			return filepath.Clean(dir)
-		}
+// Find returns the folder of the upstream manifests, or "" where there is none. One that
+// VDO_UPSTREAM names has to have them: an error says where it does not.
+func Find() (string, error) {
+	dir := os.Getenv("VDO_UPSTREAM")
+	named := dir != ""
+	if !named {
+		dir = filepath.Join(toolchain.Root(), "..", "shared", "upstream")
 	}
-	return ""
+	_, err := os.Stat(filepath.Join(dir, "RELEASES.tsv"))
+	switch {
+	case err == nil:
+		return filepath.Clean(dir), nil
+	case named:
+		return "", fmt.Errorf("VDO_UPSTREAM=%s names no folder of upstream manifests: %w", dir, err)
+	}
+	return "", nil
 }
 
 // Dir returns the folder of the upstream manifests. Where there is none the test
 // fails in CI (CI=true) and is skipped elsewhere.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir := Find()
+	dir, err := Find()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if dir == "" {
 		const why = "no upstream manifests: set VDO_UPSTREAM to a folder of them (see test/README.md)"
 		if os.Getenv("CI") != "" {
