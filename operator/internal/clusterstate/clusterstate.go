@@ -40,7 +40,7 @@ func Fault(op string, err error) error {
 	case apierrors.IsForbidden(err):
 		f.Reason, f.Hint = fault.Forbidden, hintOfRight(MissingRight(err))
 	case meta.IsNoMatchError(err):
-		f.Reason, f.Hint = fault.NotFound, "install the operator first, or check a file: --from-file site.yaml"
+		f.Reason, f.Hint = fault.NotFound, "install the operator first: `vdoctl deploy BUNDLE`"
 		f.Err = errors.New("the operator's resources are not known to this cluster")
 	case apierrors.IsNotFound(err):
 		f.Reason = fault.NotFound

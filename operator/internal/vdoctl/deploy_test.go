@@ -96,6 +96,13 @@ func TestDeployInstallsTheOperatorOfASignedBundle(t *testing.T) {
 	out := s.ok("configure", "--bundle", "registry.site/vdo:1", "--server", "vc.site", "--username", "vdo@vsphere.local", "--no-check", "--write", file)
 	require.Contains(t, out, "The cluster does not know the operator's resources: nothing is taken of it.\nWritten: "+file+"\nWhere the operator is not installed yet, `vdoctl deploy` comes before `kubectl apply`.\n")
 	require.Contains(t, readFile(t, file), "kind: VDOConfig")
+	for _, args := range []string{"status", "plan", "upgrade list", "upgrade rollback --yes", "matrix set registry.site/vdo:1", "preflight", "topology check"} {
+		said, code := s.run(strings.Fields(args)...)
+		require.Equal(t, 4, code, "%s: %s", args, said)
+		require.Contains(t, said, "install the operator first: `vdoctl deploy BUNDLE`", args)
+		takesFile := args == "preflight" || args == "topology check"
+		require.Equal(t, takesFile, strings.Contains(said, "--from-file"), "%s: %s", args, said)
+	}
 
 	out, code := s.run("deploy", r.reference, "--ca-file", r.ca, "--authfile", r.auth, "--yes")
 	require.Equal(t, 2, code, out)

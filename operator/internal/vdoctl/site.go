@@ -78,11 +78,11 @@ func siteOf(config *v1alpha1.VDOConfig, vcenters []v1alpha1.VsphereCloudConfig, 
 func clusterSite(ctx context.Context, c client.Client, namespace string) (site, error) {
 	var configs v1alpha1.VDOConfigList
 	if err := c.List(ctx, &configs, client.InNamespace(namespace)); err != nil {
-		return site{}, clusterFault("read the VDOConfig", err)
+		return site{}, orOfFile(clusterFault("read the VDOConfig", err))
 	}
 	var vcenters v1alpha1.VsphereCloudConfigList
 	if err := c.List(ctx, &vcenters, client.InNamespace(namespace)); err != nil {
-		return site{}, clusterFault("read the VsphereCloudConfigs", err)
+		return site{}, orOfFile(clusterFault("read the VsphereCloudConfigs", err))
 	}
 	switch n := len(configs.Items); {
 	case n > 1:
@@ -94,6 +94,17 @@ func clusterSite(ctx context.Context, c client.Client, namespace string) (site, 
 			Err: errors.New("there is neither a VDOConfig nor a VsphereCloudConfig"), Hint: "apply them, name their namespace with -n, or check a file: --from-file site.yaml"}
 	}
 	return siteOf(nil, vcenters.Items, c), nil
+}
+
+// orOfFile adds to the hint about a cluster without the operator's kinds what these commands can do
+// without them.
+func orOfFile(err error) error {
+	for _, f := range fault.All(err) {
+		if f.Reason == fault.NotFound && f.Hint != "" {
+			f.Hint += ", or check a file: --from-file site.yaml"
+		}
+	}
+	return err
 }
 
 // target is how to reach a vCenter.
