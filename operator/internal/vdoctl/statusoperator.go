@@ -38,7 +38,7 @@ func (r *statusReport) operator(ctx context.Context, c client.Reader, namespace 
 	case apierrors.IsForbidden(err):
 		return r.unlessForbidden(object, err)
 	case isGone(err) && r.Operator.Leader == "":
-		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "the operator is not installed: `vdoctl deploy BUNDLE`; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
+		r.Waiting = append(r.Waiting, waiting{object, "NotFound", "there is no operator in namespace " + namespace + ": `vdoctl deploy BUNDLE` installs one; where it is in another namespace, name that with -n; one that runs beside the cluster is seen by its Lease, with --leader-elect"})
 		return nil
 	case isGone(err):
 		return nil
@@ -126,7 +126,7 @@ func (o *statusOptions) ofOperator(s operatorStatus) string {
 	case len(s.Unread) > 0:
 		out = append(out, "not known")
 	default:
-		out = append(out, "not installed in this cluster")
+		out = append(out, "not installed in namespace "+o.cluster.namespace)
 	}
 	if s.Leader == "" {
 		if s.Installed {
@@ -136,7 +136,7 @@ func (o *statusOptions) ofOperator(s operatorStatus) string {
 	}
 	text := s.Leader + " leads"
 	if !s.Installed {
-		text = "one runs beside it: " + text
+		text = "one runs beside the cluster: " + text
 	}
 	if s.Renewed != nil && o.now().Sub(*s.Renewed) > time.Minute {
 		text += fmt.Sprintf(" (last said %s ago)", o.now().Sub(*s.Renewed).Round(time.Second))

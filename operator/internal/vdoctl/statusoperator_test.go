@@ -36,8 +36,10 @@ func TestStatusShowsTheOperator(t *testing.T) {
 	s := newShop(t)
 	out, code := s.run("status")
 	require.Equal(t, 8, code, out)
-	require.Contains(t, out, "operator  not installed in this cluster\n")
-	require.Contains(t, out, "the operator is not installed: `vdoctl deploy BUNDLE`")
+	require.Contains(t, out, "operator  not installed in namespace "+s.ns+"\n")
+	out = strings.Join(strings.Fields(out), " ")
+	require.Contains(t, out, "there is no operator in namespace "+s.ns+": `vdoctl deploy BUNDLE` installs one; where it")
+	require.Equal(t, 2, strings.Count(out, "in another namespace, name that with -n; "), out)
 
 	d := s.operator(0)
 	out, code = s.run("status")
