@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/clusterstate"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preview"
 )
 
@@ -100,10 +101,22 @@ func (o *planOptions) preview(ctx context.Context, wish preview.Wish) (*preview.
 		return nil, err
 	}
 	p, err := preview.Make(ctx, options, config, wish)
+	err = asCaller(err)
 	if wish.Reference != "" {
 		err = asTyped(err, "--bundle")
 	}
 	return p, err
+}
+
+// asCaller has hints about a right speak of the account of who runs vdoctl: the passes that are made
+// here take it for the operator's.
+func asCaller(err error) error {
+	for _, f := range fault.All(err) {
+		if right := clusterstate.MissingRight(f); right != "" && f.Reason == fault.Forbidden {
+			f.Hint = "use an account with the right to " + right + ": plan reads and tries all that the operator would, with a cluster administrator's rights or the operator's own (deploy/README.md, Rights of vdoctl)"
+		}
+	}
+	return err
 }
 
 // asTyped has hints about a bundle's reference name what was typed here, also those that are part of

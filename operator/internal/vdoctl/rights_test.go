@@ -117,6 +117,11 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		require.NotZero(t, code, "%s: %s", name, out)
 		require.Contains(t, out, `secrets "vc" is forbidden`, name)
 	}
+	// What plan reads beyond that is the caller's to have, and not the operator's to be granted.
+	out, code := reader.run("plan")
+	require.Equal(t, 6, code, out)
+	require.Contains(t, out, "a cluster administrator's rights or the operator's own (deploy/README.md, Rights of vdoctl)")
+	require.NotContains(t, out, "grant the operator")
 	// A file needs no Secrets, whether it is new or there.
 	written := []string{"configure", "--vcenter", "east", "--write", filepath.Join(t.TempDir(), "written.yaml"), "--yes"}
 	lacks := "Your account has no right to get secrets in namespace " + s.ns + ": what is there is taken as not there.\n"
@@ -124,7 +129,7 @@ func TestCommandsWorkUnderTheRightsThatAreWrittenForThem(t *testing.T) {
 		out := reader.ok(append(written, account...)...)
 		require.Equal(t, 1, strings.Count(out, lacks), out)
 	}
-	out, code := reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...)
+	out, code = reader.run(append([]string{"configure", "--vcenter", "east", "--yes"}, account...)...)
 	require.Equal(t, 6, code, out)
 	out, code = nobody.run(append(written, account...)...)
 	require.Equal(t, 6, code, out)
