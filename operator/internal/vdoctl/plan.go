@@ -254,6 +254,9 @@ func (o *planOptions) aboutDrivers(l *lines, r planReport) {
 		for _, why := range d.Unsupported {
 			l.block(fmt.Sprintf("%s@%s becomes unsupported", d.Driver, d.Running), why)
 		}
+		if d.Pinned != "" {
+			l.block(string(d.Driver)+" is pinned", "spec.drivers of the VDOConfig asks for "+d.Pinned+", and no other release is chosen")
+		}
 		if len(d.Why) > 0 && d.Chosen != d.Running {
 			l.block(fmt.Sprintf("%s@%s", d.Driver, d.Chosen), strings.Join(d.Why, "; "))
 		}

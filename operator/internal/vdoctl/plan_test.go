@@ -394,11 +394,34 @@ func (o *operated) foretells(reference string) {
 	is, code := o.plan()
 	require.Equal(t, 8, code)
 	require.Equal(t, "vdoctl upgrade approve "+v.Status.Candidate.Name, is.Held[0].Do)
+	require.Regexp(t, `^csi@3\.7\.3 waits for consent`, is.Held[0].Message, "what stays as it is waits for nothing")
+	o.goesBackAndForward(v.Status.Candidate.Name)
 
 	// What is older than what was accepted is refused.
 	out, code := o.run("plan", "--bundle", o.repo.Reference("1"))
 	require.Equal(t, 3, code, out)
 	require.Contains(t, out, "serial 1 is lower than 3")
+}
+
+// What is gone back to stays, and is said to be pinned, until the commands that rollback prints are typed.
+func (o *operated) goesBackAndForward(name string) {
+	t := o.t
+	comesTo := func(csi string) {
+		o.until("csi "+csi, func(v *v1alpha1.VDOConfig, _ *v1alpha1.DriverBundle) bool {
+			return slices.ContainsFunc(v.Status.Drivers, func(d v1alpha1.DriverStatus) bool { return d.Driver == "csi" && d.Version == csi && d.Ready })
+		})
+	}
+	o.ok("upgrade", "approve", name)
+	comesTo("3.7.3")
+	out := o.ok("upgrade", "rollback", "--yes")
+	comesTo("3.5.1")
+	require.Contains(t, strings.Join(strings.Fields(o.ok("plan")), " "), "csi is pinned: spec.drivers of the VDOConfig asks for 3.5.1, and no other release is chosen")
+	o.typed(out)
+	o.until("the upgrade to wait again", func(v *v1alpha1.VDOConfig, _ *v1alpha1.DriverBundle) bool {
+		return v.Status.Candidate != nil && v.Status.Candidate.Name == name && v.Status.Candidate.Reason == "NotApproved"
+	})
+	o.ok("upgrade", "approve", name)
+	comesTo("3.7.3")
 }
 
 // A newer matrix comes with a bundle that the operator accepts, and in no other way.

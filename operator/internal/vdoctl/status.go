@@ -67,6 +67,7 @@ type driverStatus struct {
 	Version string `json:"version,omitempty"`
 	Wanted  string `json:"wanted,omitempty"`
 	Ready   bool   `json:"ready"`
+	Pinned  string `json:"pinned,omitempty"` // version that spec.drivers asks for
 	Message string `json:"message,omitempty"`
 }
 
@@ -223,7 +224,7 @@ func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
 func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	deleted := c.DeletionTimestamp != nil
 	for _, d := range c.Status.Drivers {
-		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Message: d.Message}
+		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Pinned: pinOf(c, d.Driver), Message: d.Message}
 		if deleted && c.Status.ObservedGeneration < c.Generation {
 			s.Ready, s.Message = false, "the VDOConfig is being deleted, and what was seen of this is older"
 		}
@@ -388,7 +389,7 @@ func (o *statusOptions) drivers(r statusReport) command.Table {
 	list := slices.Clone(r.Drivers)
 	slices.SortFunc(list, func(a, b driverStatus) int { return strings.Compare(a.Driver, b.Driver) })
 	for _, d := range list {
-		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.Message)
+		t.Row(d.Driver, dash(d.Version), dash(d.Wanted), d.Ready, d.says())
 	}
 	return t
 }

@@ -141,6 +141,24 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 	return l.err
 }
 
+// pinOf is the version that a driver is pinned to, "" where it is not.
+func pinOf(config *v1alpha1.VDOConfig, driver string) string {
+	for _, p := range config.Spec.Drivers {
+		if p.Driver == driver {
+			return p.Version
+		}
+	}
+	return ""
+}
+
+// says is what the screen says of a driver.
+func (s driverStatus) says() string {
+	if s.Pinned == "" {
+		return s.Message
+	}
+	return strings.TrimSuffix("pinned to "+s.Pinned+" by spec.drivers; "+s.Message, "; ")
+}
+
 // block prints a text after its label, folded, and further lines below it.
 func (l *lines) block(label, text string) {
 	indent := label[:len(label)-len(strings.TrimLeft(label, " "))]

@@ -201,10 +201,11 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 
 	out = s.ok("upgrade", "rollback", "--dry-run")
 	require.Contains(t, out, "spec.drivers[csi].version: 3.3.1")
-	require.Contains(t, out, "Nothing was changed")
+	require.Equal(t, 1, strings.Count(out, "Nothing was changed"), out)
 	require.Nil(t, s.config().Spec.UpgradePolicy)
 
-	s.ok("upgrade", "rollback", "--yes")
+	was, followed := s.config().Spec, s.bundle().Spec
+	out = s.ok("upgrade", "rollback", "--yes")
 	v, b := s.config(), s.bundle()
 	require.Equal(t, []v1alpha1.DriverPolicy{{Driver: "csi", Policy: "lts", Version: "3.3.1"}, {Driver: "cpi", Version: "1.33.1"}}, v.Spec.Drivers)
 	require.Equal(t, []string{"csi@3.3.1"}, v.Spec.UpgradePolicy.AllowDowngrade)
@@ -214,4 +215,25 @@ func TestRollbackGoesToTheLastHealthyRevision(t *testing.T) {
 
 	require.Contains(t, s.ok("upgrade", "rollback", "--yes", "-o", "yaml"), "already", "a second run changes nothing")
 	require.Equal(t, b.ResourceVersion, s.bundle().ResourceVersion)
+
+	shown, _ := s.run("status")
+	require.Regexp(t, `csi +3\.5\.1 +- +true +pinned to 3\.3\.1 by spec\.drivers\n`, shown)
+	require.Contains(t, out, "take that out, and consent to what `vdoctl upgrade list` then shows:\n")
+	s.typed(out)
+	require.Equal(t, was, s.config().Spec)
+	require.Equal(t, followed, s.bundle().Spec)
+}
+
+// typed runs the kubectl commands of an output, as they are printed.
+func (s *shop) typed(out string) {
+	s.t.Helper()
+	for _, line := range strings.Split(out, "\n") {
+		if !strings.HasPrefix(line, "  kubectl ") {
+			continue
+		}
+		cmd := exec.CommandContext(s.t.Context(), "bash", "-ec", line)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.conf)
+		said, err := cmd.CombinedOutput()
+		require.NoError(s.t, err, "%s\n%s", line, said)
+	}
 }

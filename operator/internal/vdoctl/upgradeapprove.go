@@ -27,6 +27,7 @@ type changed struct {
 	Changes []string `json:"changes"` // field: value; none where all is as asked already
 	DryRun  bool     `json:"dryRun,omitempty"`
 	Message string   `json:"message"`
+	Undo    []string `json:"undo,omitempty"` // commands that take the changes of all out again
 }
 
 type approveOptions struct {
@@ -253,6 +254,9 @@ func (r changed) text(w io.Writer) error {
 		l.printf("Nothing was changed: --dry-run.")
 	} else if r.Message != "" {
 		l.printf("%s", r.Message)
+	}
+	for _, line := range r.Undo {
+		l.command("  " + line)
 	}
 	return l.err
 }

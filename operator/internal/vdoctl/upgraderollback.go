@@ -55,12 +55,13 @@ itself, unless spec.upgradePolicy.rollback is Never.`,
 
 // wayBack is what is changed to go back.
 type wayBack struct {
-	to              v1alpha1.RevisionStatus
-	config          *v1alpha1.VDOConfig
-	bundle          *v1alpha1.DriverBundle // nil where it stays as it is
-	configChanges   []string
-	bundleChanges   []string
-	before, bundle0 client.Object
+	to            v1alpha1.RevisionStatus
+	config        *v1alpha1.VDOConfig
+	bundle        *v1alpha1.DriverBundle // nil where it stays as it is
+	configChanges []string
+	bundleChanges []string
+	before        *v1alpha1.VDOConfig
+	bundle0       *v1alpha1.DriverBundle
 }
 
 func (o *rollbackOptions) run(ctx context.Context, name string) error {
@@ -87,11 +88,53 @@ func (o *rollbackOptions) run(ctx context.Context, name string) error {
 			return err
 		}
 	}
+	undo, err := o.undo(w)
+	if err != nil {
+		return err
+	}
 	if err := o.apply(ctx, c, w); err != nil {
 		return err
 	}
-	out[len(out)-1].Message = "watch it with `vdoctl status --watch`. To go forward again, take these out: kubectl edit, or `vdoctl configure`"
+	if last := &out[len(out)-1]; !o.dryRun {
+		last.Message, last.Undo = "watch it with `vdoctl status --watch`. "+forward(w.config), undo
+	}
 	return o.show(out)
+}
+
+// forward says what the commands that follow are for.
+func forward(config *v1alpha1.VDOConfig) string {
+	text := "It stays pinned to these releases. To go forward again, take that out:"
+	if config.Spec.Upgrade == v1alpha1.UpgradeManual {
+		text = "It stays pinned to these releases. To go forward again, take that out, and consent to what `vdoctl upgrade list` then shows:"
+	}
+	return text
+}
+
+// undo are commands that take the changes out again, as far as they are no consent: that is given
+// anew. The DriverBundle is first, so that nothing else is chosen from the one that was gone back to.
+func (o *rollbackOptions) undo(w *wayBack) ([]string, error) {
+	var out []string
+	patch := func(kind string, now, then client.Object) error {
+		data, err := client.MergeFrom(now).Data(then)
+		if err != nil {
+			return err
+		}
+		out = append(out, fault.Quote(append(o.cluster.kubectl(), "patch", kind, now.GetName(), "--type=merge", "-p", string(data))...))
+		return nil
+	}
+	if len(w.bundleChanges) > 0 {
+		if err := patch("driverbundle", w.bundle, w.bundle0); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.configChanges) > 0 {
+		then := w.before.DeepCopy()
+		if then.Spec.UpgradePolicy != nil {
+			then.Spec.UpgradePolicy.Approval = nil
+		}
+		return out, patch("vdoconfig", w.config, then)
+	}
+	return out, nil
 }
 
 // changes are those of each resource that is changed.
@@ -121,7 +164,8 @@ func (o *rollbackOptions) askFirst(ctx context.Context, w *wayBack, out []change
 
 func (o *rollbackOptions) show(out []changed) error {
 	return o.print(o.out, out, func(w io.Writer) error {
-		for _, x := range out {
+		for i, x := range out {
+			x.DryRun = x.DryRun && i == len(out)-1 // it is said once
 			if err := x.text(w); err != nil {
 				return err
 			}

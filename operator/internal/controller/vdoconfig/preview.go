@@ -62,6 +62,7 @@ type PreviewDriver struct {
 	Driver  matrix.Driver `json:"driver"`
 	Running string        `json:"running,omitempty"` // version; "" where it is not installed
 	Chosen  string        `json:"chosen,omitempty"`  // version; "" where none is
+	Pinned  string        `json:"pinned,omitempty"`  // version that spec.drivers asks for; "" where that is open
 	Why     []string      `json:"why,omitempty"`
 	// Unsupported is why what runs does not serve what comes.
 	Unsupported []string `json:"unsupported,omitempty"`
@@ -253,6 +254,11 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewDriver, bool) {
 	runs, there := p.site.installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
+	for _, policy := range p.site.config.Spec.Drivers {
+		if policy.Driver == string(d) {
+			one.Pinned = policy.Version
+		}
+	}
 	if there {
 		one.Running = runs.String()
 		one.Unsupported = p.site.outgrown(d, end)
