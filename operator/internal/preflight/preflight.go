@@ -23,7 +23,7 @@
 //	vcenter-connection     block install  does the vCenter answer, with a certificate that is trusted
 //	vcenter-account        block install  does the login succeed, with a name that the drivers accept
 //	vcenter-privileges     warn           has the account the privileges, each with its object
-//	vcenter-excess         warn           has it no privileges that the drivers never need, each with its object
+//	vcenter-excess         warn           has it no privileges that the drivers never need, each with its object; not asked while a VsphereCloudConfig is not there
 //	vcenter-datacenters    block install  are the datacenters there
 //	vcenter-version        block install  is it one that the storage driver starts with
 //	vcenter-certificate    warn           does its certificate end soon
@@ -145,6 +145,7 @@ type found struct {
 	of     string // what is said of it in brackets
 	what   string
 	action Action
+	why    string // in the place of the check's
 	remedy string // {} stands for the first object
 	// drivers that it concerns, where not all that the check is about.
 	drivers []matrix.Driver
@@ -247,7 +248,7 @@ func grouped(list []found) [][]found {
 
 func (c check) result(group []found) Result {
 	first := group[0]
-	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: c.why}
+	r := Result{ID: c.id, Action: first.action, Severity: severity(first.action), On: first.on, Found: first.what, Why: cmp.Or(first.why, c.why)}
 	names, bare := make([]string, 0, len(group)), map[string]string{}
 	for _, f := range group {
 		if f.object != "" {

@@ -254,6 +254,32 @@ func TestAVCenterThatIsAwayHidesNothingOfAnother(t *testing.T) {
 	require.Equal(t, map[preflight.ID]string{"vcenter-connection": "west", "vm-disk-uuid": "east"}, ids)
 }
 
+// While a name of the configuration leads nowhere, what drivers need in the other vCenters is not
+// known: it may be meant for one of them.
+func TestWhatIsTooMuchIsNotToldWhileANameLeadsNowhere(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].UsedByCSI = false
+	s.VCenters[0].Excess = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
+	s.VCenters = append(s.VCenters, preflight.VCenter{Name: "nope", UsedByCSI: true, Unresolved: true, Err: &fault.Error{Reason: fault.NotFound, Op: "read", Subject: "VsphereCloudConfig nope", Err: errors.New("there is none of that name")}})
+	results := preflight.Check(s)
+	require.False(t, slices.ContainsFunc(results, func(r preflight.Result) bool { return r.ID == "vcenter-excess" }), "%+v", results)
+	why := map[string]string{}
+	for _, c := range []struct {
+		reason fault.Reason
+		op     string
+	}{{fault.NotFound, "read"}, {fault.NotFound, "read the credentials of"}, {fault.NotFound, "read ConfigMap"}, {fault.Forbidden, "read Secret"}, {fault.Unauthorized, "log in to"}, {fault.Unauthorized, "use"}} {
+		vcenterError(c.reason, c.op)(&s)
+		results = preflight.Check(s)
+		i := slices.IndexFunc(results, func(r preflight.Result) bool { return r.ID == "vcenter-account" && r.On == "east" })
+		why[c.op] = results[i].Why
+	}
+	for op, text := range why {
+		refused := op == "log in to" || op == "use"
+		require.Equal(t, refused, strings.Contains(text, "a driver whose login is refused tries again and again"), "%s: %s", op, text)
+		require.Equal(t, !refused, strings.Contains(text, "without it the vCenter is not asked"), "%s: %s", op, text)
+	}
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	s := healthy()
 	m, n := s.VCenters[0].Machines[0], s.Cluster.Nodes[0]

@@ -3,6 +3,7 @@ package preflight
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,13 +25,18 @@ func vcenterChecks() []check {
 		{id: "vcenter-datacenters", why: "nodes and volumes are looked for in the datacenters of the configuration alone", applies: anyVCenter, run: datacenters, seen: allAnswered},
 		{id: "vcenter-version", why: "the storage driver ends at its start with an older vCenter", applies: anyVCenter, run: versions, seen: allAnswered},
 		{id: "vcenter-privileges", why: "a call without its privilege fails when the first volume is made or attached, not at the start", applies: someReadable, run: lacking},
-		{id: "vcenter-excess", why: "whoever reads the account's password, on a node or in a backup, may do as much", applies: someReadable, run: excess},
+		{id: "vcenter-excess", why: "whoever reads the account's password, on a node or in a backup, may do as much", applies: needsKnown, run: excess},
 		{id: "vcenter-certificate", why: "when it ends, or is replaced where a thumbprint is configured, every connection of the drivers fails", applies: someReadable, run: certificates},
 		{id: "vcenter-clock", why: "tokens and certificates are refused, and events of vCenter and cluster do not match, where clocks differ", applies: someReadable, run: clocks},
 		{id: "vcenter-tasks", why: "the drivers wait for tasks: without reading them a volume is made and the call fails all the same", applies: someReadable, run: part(Tasks, "give the account the role ReadOnly on the vCenter's root")},
 		{id: "vcenter-cns", why: "volumes are made through cloud native storage", applies: forStorage, run: part(CNS, "start the service vsan-health in the vCenter (VAMI > Services), and give the account Cns.Searchable on the root")},
 		{id: "host-version", why: "new features of the storage driver work only when all hosts have the vCenter's release", applies: machinesKnown, run: hostVersions},
 	}
+}
+
+// needsKnown says whether all that the drivers need in each vCenter is known.
+func needsKnown(s *Snapshot) bool {
+	return someReadable(s) && !slices.ContainsFunc(s.VCenters, func(v VCenter) bool { return v.Unresolved })
 }
 
 func forStorage(s *Snapshot) bool { return s.Wants.CSI && someReadable(s) }
@@ -57,13 +63,25 @@ func about(err error) ID {
 	return "vcenter-connection"
 }
 
+// beforeLogin are what is done in the cluster before an account is tried.
+var beforeLogin = []string{"read", "read Secret", "read ConfigMap", "read the credentials of"}
+
+// whyNot is why it matters that an account could not be tried; "" of one that was, of which the
+// check has it.
+func whyNot(err error) string {
+	if f := fault.All(err); about(err) == "vcenter-account" && len(f) > 0 && slices.Contains(beforeLogin, f[0].Op) {
+		return "without it the vCenter is not asked, and what the drivers lack there is not known"
+	}
+	return ""
+}
+
 // failed are the vCenters' errors that are of one check.
 func failed(s *Snapshot, id ID) []found {
 	var out []found
 	for i := range s.VCenters {
 		v := &s.VCenters[i]
 		if v.Err != nil && about(v.Err) == id {
-			out = append(out, found{on: v.Name, object: v.Server, what: v.Err.Error(), action: BlockInstall, remedy: fault.HintOf(v.Err)})
+			out = append(out, found{on: v.Name, object: v.Server, what: v.Err.Error(), action: BlockInstall, why: whyNot(v.Err), remedy: fault.HintOf(v.Err)})
 		}
 	}
 	return out

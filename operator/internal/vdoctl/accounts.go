@@ -40,6 +40,7 @@ type accountOptions struct {
 
 	consentFlags
 
+	makes                bool // roles and permissions, as they are planned
 	secret, passwordFrom string
 	// looked is what was found in each vCenter, by its name.
 	looked  map[string]asked
@@ -114,6 +115,7 @@ what somebody has changed since stays. Refused while a driver uses the account.
 }
 
 func (o *accountOptions) bindChange(cmd *cobra.Command, makes bool) {
+	o.makes = makes
 	o.bindSite(cmd, func(fl *pflag.FlagSet) {
 		fl.Lookup("username").Usage = "`NAME@DOMAIN` of who may change the vCenters"
 		fl.StringVar(&o.secret, "secret", "", "`NAME` of the Secret whose account it is about, where the configuration has several")

@@ -38,6 +38,11 @@ func (o *accountOptions) sites(ctx context.Context) (out accountSites, err error
 	if err = fault.Join(err, state.Err); err != nil {
 		return out, err
 	}
+	if o.makes {
+		if err := s.unresolved(); err != nil { // be it of another Secret: which driver is meant is not known
+			return out, err
+		}
+	}
 	s.preferAsked, o.looked, out.nodes = true, map[string]asked{}, state.Nodes
 	if err := o.asks(o.app, &s); err != nil {
 		return out, err

@@ -134,6 +134,16 @@ spec:
   storageProvider: {vsphereCloudConfig: east, topologyCategories: [k8s-region, k8s-zone]}
 `
 
+// nope names a VsphereCloudConfig that is not there.
+const nope = `---
+apiVersion: vdo.vmware.com/v1alpha1
+kind: VDOConfig
+metadata: {name: vdo, namespace: vmware-system-vdo}
+spec:
+  cloudProvider: {vsphereCloudConfigs: [east]}
+  storageProvider: {vsphereCloudConfig: nope}
+`
+
 func TestScripts(t *testing.T) {
 	c := control(t)
 	east, west := vcenters(t)
@@ -159,6 +169,7 @@ func TestScripts(t *testing.T) {
       - {id: topology-category, action: Warn, reason: west is made ready on Monday}
       - {id: vcenter-excess, action: Disabled, reason: a lab}
 `,
+				"nope.yaml":  site(east, west, vcsim.Admin.Password) + nope,
 				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n", "admin": vcsim.Administrator.Password + "\n", "wrong": "canary-Wrong#3\n", "corp": "Corp-canary#4\n",
 				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
 			} {

@@ -107,14 +107,32 @@ func orOfFile(err error) error {
 	return err
 }
 
+// noVCenter is the fault of a VsphereCloudConfig that the VDOConfig names and that is not there.
+func (s *site) noVCenter(name string) error {
+	missing := render.NoVCenter("read", name)
+	if len(s.there) > 0 {
+		missing.Err = fmt.Errorf("%w; there is %s", missing.Err, strings.Join(s.there, ", "))
+	}
+	return missing
+}
+
+// unresolved are the VsphereCloudConfigs that the VDOConfig names and that are not there. While
+// there are such, what drivers need in the other vCenters is not known: a name may be meant for
+// one of these.
+func (s *site) unresolved() error {
+	var errs []error
+	for _, v := range s.vcenters {
+		if v.config == nil {
+			errs = append(errs, s.noVCenter(v.Name))
+		}
+	}
+	return fault.Join(errs...)
+}
+
 // target is how to reach a vCenter.
 func (s *site) target(ctx context.Context, v configured) (vcenter.Target, error) {
 	if v.config == nil {
-		missing := render.NoVCenter("read", v.Name)
-		if len(s.there) > 0 {
-			missing.Err = fmt.Errorf("%w; there is %s", missing.Err, strings.Join(s.there, ", "))
-		}
-		return vcenter.Target{}, missing
+		return vcenter.Target{}, s.noVCenter(v.Name)
 	}
 	spec := &v.config.Spec
 	t := vcenter.Target{Host: spec.VcIP, Port: int(spec.Port), Datacenters: spec.DatacenterNames()}

@@ -121,7 +121,7 @@ type asked struct {
 }
 
 // access asks each vCenter. One that cannot be asked is a fault beside what the others
-// answered.
+// answered; one that is named and not known is a fault of all.
 func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	if err := o.effective(true); err != nil {
 		return nil, err
@@ -132,6 +132,9 @@ func (o *usersOptions) access(ctx context.Context) (out []asked, failed error) {
 	s, state, err := o.configuration(ctx, o.siteFlags, false)
 	if err != nil {
 		return nil, err
+	}
+	if err := s.unresolved(); err != nil { // roles of the rest might take away what is needed
+		return nil, fault.Join(err, state.Err)
 	}
 	errs := []error{state.Err}
 	s.preferAsked = o.username != ""

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/credentials"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/logins"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vcenter"
 )
 
@@ -155,7 +156,8 @@ func found(results []preflight.Result, id preflight.ID, on string) preflight.Res
 
 func loggedIn(_ string, ask vcenter.Ask) preflight.VCenter {
 	ask.LoggedIn()
-	return preflight.VCenter{Version: "8.0.3", Categories: map[string]bool{"zone": true}, Objects: map[preflight.Ref]preflight.Object{}}
+	return preflight.VCenter{Version: "8.0.3", Categories: map[string]bool{"zone": true}, Objects: map[preflight.Ref]preflight.Object{},
+		Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}}
 }
 
 func TestARunAsksEachVCenterOnceAndTellsThatItIsAnswered(t *testing.T) {
@@ -203,7 +205,10 @@ func TestWhatNoVCenterLetInIsNotTried(t *testing.T) {
 	require.Contains(t, found(results, "vcenter-connection", "a").Found, "has not been checked yet")
 
 	require.NoError(t, s.api.Delete(t.Context(), &v1alpha1.VsphereCloudConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}))
-	require.Contains(t, found(s.ask(t, "two"), "vcenter-account", "a").Found, "there is none of that name")
+	require.Equal(t, preflight.Warn, found(results, "vcenter-excess", "b").Action)
+	results = s.ask(t, "two")
+	require.Contains(t, found(results, "vcenter-account", "a").Found, "there is none of that name")
+	require.Zero(t, found(results, "vcenter-excess", ""), "what drivers need in b is not known: the name may be meant for it")
 }
 
 // While an inspection reads, the vCenter can be checked: only the login itself is one at a
