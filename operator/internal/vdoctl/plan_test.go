@@ -193,6 +193,7 @@ func TestPlanSaysWhatTheOperatorWouldDo(t *testing.T) {
 	}
 	require.Len(t, now, len(before), "a plan writes nothing")
 	o.holdsToTheFloor(second)
+	o.isHeldByWhatIsNotThere()
 	o.isHeldByChecks(second)
 	o.isHeldByImages(o.sign("6", mirror.Drivers{Serial: 3, Releases: []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}, OnlyAMD64: true}))
 	o.followsANewerMatrix()
@@ -308,6 +309,41 @@ func (o *operated) holdsToTheFloor(reference string) {
 	require.Equal(t, 8, code, out)
 	require.Contains(t, out, "mount it from a ConfigMap or a Secret that you may read")
 	require.NoError(t, o.k.Delete(t.Context(), d))
+}
+
+// Where nothing would be done because what is asked for names what is not there, that is told.
+func (o *operated) isHeldByWhatIsNotThere() {
+	t := o.t
+	of := func(name string) {
+		o.patch(&v1alpha1.VDOConfig{ObjectMeta: o.meta("site")}, `{"spec":{"storageProvider":{"vsphereCloudConfig":"`+name+`"}}}`)
+	}
+	var v v1alpha1.VDOConfig
+	require.NoError(t, o.k.Get(t.Context(), client.ObjectKey{Namespace: o.ns, Name: "site"}, &v))
+	of("nope")
+	out, code := o.run("plan")
+	require.Equal(t, 8, code, out)
+	require.Contains(t, out, "VsphereCloudConfig nope: there is none of that name")
+	require.NotContains(t, out, "nothing would hold it back")
+	of(v.Spec.StorageProvider.VsphereCloudConfig)
+
+	refers := func(reference string) {
+		o.patch(&v1alpha1.DriverBundle{ObjectMeta: o.meta("site")}, `{"spec":{"reference":"`+reference+`"}}`)
+		o.until(reference+" to be looked at", func(_ *v1alpha1.VDOConfig, b *v1alpha1.DriverBundle) bool {
+			ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+			return ready != nil && ready.ObservedGeneration == b.Generation && (ready.Status == metav1.ConditionFalse) == strings.HasSuffix(reference, "absent")
+		})
+	}
+	first := o.driverBundle().Spec.Reference
+	refers(o.repo.Reference("absent"))
+	p, code := o.plan()
+	require.Equal(t, 8, code)
+	require.Equal(t, "NotFound", p.Held[0].Reason)
+	require.Contains(t, p.Held[0].Message, "DriverBundle site is not Ready: ")
+	refers(first)
+	o.until("ready again", func(v *v1alpha1.VDOConfig, _ *v1alpha1.DriverBundle) bool {
+		ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
+		return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == v.Generation
+	})
 }
 
 // What the operator's checks found holds back what it would hold back (FACTS.md §5, row 35:

@@ -58,6 +58,9 @@ func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
 	if stopped(&p.config.Spec) {
 		out.Held = append(out.Held, Held{Reason: "Stopped", Message: stoppedBy(&p.config.Spec) + ": the operator changes nothing", Do: "set it to false"})
 	}
+	if len(changes) == 0 {
+		p.explainNotReady(out)
+	}
 	if st := s.checks.status; st != nil {
 		for i := range st.Results {
 			if blocks(st.Results[i].Action) {
@@ -69,7 +72,8 @@ func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
 }
 
 // explainBundle tells of a DriverBundle that is not Ready though what it accepted may be
-// installed: where the mirror does not answer, nodes would have no images from it either.
+// installed: where the mirror does not answer, nodes would have no images from it either, and where
+// nothing would be done, the bundle that is asked for is what is held back.
 func (p *pass) explainBundle(out *Preview, changes bool) {
 	b := p.site.bundle.source
 	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
@@ -81,7 +85,25 @@ func (p *pass) explainBundle(out *Preview, changes bool) {
 		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text + "; the nodes need its images from there", Do: "see that the mirror answers before anything is changed"})
 		return
 	}
+	if !changes && !fault.Reason(ready.Reason).Passing() { // else the mirror is away, and says nothing of what is asked for
+		out.Held = append(out.Held, Held{Reason: ready.Reason, Message: text})
+		return
+	}
 	out.Warnings = append(out.Warnings, text+"; this is planned from the bundle that it accepted before")
+}
+
+// explainNotReady adds what keeps what is asked for from being there, where nothing would be done:
+// the vCenters that hold it back or, where nothing else says it, why the VDOConfig is not Ready,
+// which says nothing of another bundle or of an upgrade that is assumed.
+func (p *pass) explainNotReady(out *Preview) {
+	_, held := p.site.vcentersHeld()
+	out.Held = append(out.Held, heldBy("", held)...)
+	ready := meta.FindStatusCondition(p.config.Status.Conditions, v1alpha1.ConditionReady)
+	said := len(out.Held) > 0 || len(out.Route) > 1 || p.site.another(p.site.bundle)
+	if said || ready == nil || ready.Status != metav1.ConditionFalse || ready.ObservedGeneration != p.config.Generation {
+		return
+	}
+	out.Held = append(out.Held, Held{Reason: ready.Reason, Message: "VDOConfig " + p.config.Name + " is not Ready: " + ready.Message, Do: "see `vdoctl status`"})
 }
 
 // explainUnknown says which gates nobody can know from here.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
@@ -118,6 +119,48 @@ func TestAPreviewSaysThatTheMirrorIsAway(t *testing.T) {
 	held, p = w.previewed(v, vdoconfig.Assume{})
 	require.Empty(t, held)
 	require.Contains(t, p.Warnings[0], "planned from the bundle that it accepted before")
+}
+
+// Where nothing would be done because what is asked for is held back, that is told.
+func TestAPreviewOfNothingSaysWhatHoldsBackWhatIsAskedFor(t *testing.T) {
+	w, v := installed(t)
+	vcc := get(w, &v1alpha1.VsphereCloudConfig{}, w.ns, "vc-one")
+	w.checked(vcc, metav1.ConditionFalse, "Unauthorized", "the vCenter refuses the user name or password")
+	held, p := w.previewed(v, vdoconfig.Assume{})
+	require.Len(t, held, 1)
+	require.Contains(t, held[0], "use VsphereCloudConfig vc-one: the vCenter refuses the user name or password")
+	require.Equal(t, "Unauthorized", p.Held[0].Reason)
+	w.checked(vcc, metav1.ConditionTrue, "Succeeded", "")
+
+	w.change(v, func() {
+		v.Spec.StorageProvider.VsphereCloudConfig, v.Spec.StorageProvider.VsphereCloudConfigs = "nope", nil
+	})
+	held, p = w.previewed(v, vdoconfig.Assume{})
+	require.NotEmpty(t, held)
+	require.Contains(t, strings.Join(held, "\n"), "VsphereCloudConfig nope: there is none of that name")
+	require.Contains(t, p.Held[0].Do, "correct the name there")
+	w.change(v, func() { v.Spec = pairSpec() })
+
+	b := get(w, &v1alpha1.DriverBundle{}, w.ns, "site")
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "NotFound", Message: "no such tag"})
+	require.NoError(t, w.Status().Update(t.Context(), b))
+	held, p = w.previewed(v, vdoconfig.Assume{})
+	require.Equal(t, []string{": DriverBundle site is not Ready: no such tag"}, held)
+	require.Equal(t, "NotFound", p.Held[0].Reason)
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Succeeded"})
+	require.NoError(t, w.Status().Update(t.Context(), b))
+
+	ready := func(generation int64) {
+		require.NoError(t, w.Get(t.Context(), types.NamespacedName{Namespace: v.Namespace, Name: v.Name}, v))
+		meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Conflict", Message: "somebody else has it", ObservedGeneration: generation})
+	}
+	ready(v.Generation)
+	held, p = w.previewed(v, vdoconfig.Assume{})
+	require.Equal(t, []string{": VDOConfig site is not Ready: somebody else has it"}, held)
+	require.Equal(t, "Conflict", p.Held[0].Reason)
+	ready(v.Generation - 1)
+	held, _ = w.previewed(v, vdoconfig.Assume{})
+	require.Empty(t, held, "it says so of another spec")
 }
 
 // A configuration that cannot be made stays as it is: that is told.
