@@ -88,7 +88,14 @@ func TestConfigureByFlags(t *testing.T) {
 	// A second run has nothing to do; one with other answers changes those alone.
 	require.Contains(t, s.ok("configure", "--yes"), "all is as asked already")
 	v := s.config()
-	v.Spec.StorageProvider.Webhook = true
+	v.Spec.StorageProvider.VsphereCloudConfig = "nope"
+	require.NoError(t, s.k.Update(t.Context(), v))
+	out, code = s.run("configure", "--dry-run")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "spec.storageProvider of the VDOConfig names VsphereCloudConfig nope besides vcenter, and there is none of that name")
+	require.Contains(t, out, "hint: correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter nope`")
+	v = s.config()
+	v.Spec.StorageProvider.VsphereCloudConfig, v.Spec.StorageProvider.Webhook = "vcenter", true
 	require.NoError(t, s.k.Update(t.Context(), v))
 	out = s.ok("configure", "--upgrade", "Manual", "--yes")
 	require.Contains(t, out, "spec.upgrade: Automatic -> Manual")

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/preflight"
 )
@@ -20,10 +21,11 @@ type answers struct {
 	bundle, vcenter, server, port, certificate, thumbprint, caFile string
 	username, password, datacenters, drivers, region, zone         string
 	upgrade                                                        string
-	several                                                        bool // the storage driver has vCenters besides this one
-	used                                                           bool // the drivers that use this one are said already
-	tags                                                           bool // categories of tags are asked for
-	checks                                                         bool // how the certificate is checked was said by a flag
+	several                                                        bool     // the storage driver has vCenters besides this one
+	absent                                                         []string // those, where none of them is there
+	used                                                           bool     // the drivers that use this one are said already
+	tags                                                           bool     // categories of tags are asked for
+	checks                                                         bool     // how the certificate is checked was said by a flag
 }
 
 // How a vCenter's certificate is checked.
@@ -61,10 +63,14 @@ func (a *answers) fields() []field {
 	}
 }
 
-// withZone refuses zones without regions, and several vCenters without either; that regions
-// need zones is asked by the next field.
+// withZone refuses zones without regions, and several vCenters without either: of those that are
+// not there the name is more likely wrong. That regions need zones is asked by the next field.
 func (a *answers) withZone(region string) error {
 	switch {
+	case region == "" && len(a.absent) > 0 && a.drivers != cpiAlone:
+		names := strings.Join(a.absent, ", ")
+		return &fault.Error{Reason: fault.InvalidInput, Err: fmt.Errorf("spec.storageProvider of the VDOConfig names VsphereCloudConfig %s besides %s, and there is none of that name; where it has several vCenters, the storage driver needs regions and zones", names, a.vcenter),
+			Hint: "correct the name in the VDOConfig, or make it: `vdoctl configure --vcenter " + a.absent[0] + "`"}
 	case region == "" && a.several && a.drivers != cpiAlone:
 		return errors.New("the storage driver needs regions and zones where it has several vCenters")
 	case region == "" && a.zone != "":

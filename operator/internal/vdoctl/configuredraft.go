@@ -83,13 +83,20 @@ func (o *configureOptions) chosen(ctx context.Context, c client.Client, d *draft
 			return err
 		}
 	}
-	if s := d.config.Spec.StorageProvider; s != nil {
-		o.several = slices.ContainsFunc(append(slices.Clone(s.VsphereCloudConfigs), s.VsphereCloudConfig), func(name string) bool { return name != "" && name != o.vcenter })
+	others := slices.DeleteFunc(render.StorageVCenters(d.config.Spec.StorageProvider), func(name string) bool { return name == o.vcenter })
+	if o.several = len(others) > 0; !slices.ContainsFunc(others, d.hasVCenter) {
+		o.absent = others
 	}
 	_, uses := preflight.WantsOf(&d.config.Spec)
 	o.used = !o.given("drivers") && slices.ContainsFunc(uses, func(u preflight.Use) bool { return u.Name == o.vcenter })
 	o.offerVCenter(d)
 	return nil
+}
+
+// hasVCenter tells whether there is a VsphereCloudConfig of this name.
+func (d *draft) hasVCenter(name string) bool {
+	_, there := d.before[describeObject(&v1alpha1.VsphereCloudConfig{ObjectMeta: d.meta(name)})]
+	return there || slices.ContainsFunc(d.vcenters, func(v v1alpha1.VsphereCloudConfig) bool { return v.Name == name })
 }
 
 // readOwn reads the vCenter's Secret and CA, as they are before anything is asked.
