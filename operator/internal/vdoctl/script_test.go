@@ -169,8 +169,9 @@ func TestScripts(t *testing.T) {
       - {id: topology-category, action: Warn, reason: west is made ready on Monday}
       - {id: vcenter-excess, action: Disabled, reason: a lab}
 `,
-				"nope.yaml":  site(east, west, vcsim.Admin.Password) + nope,
-				"wrong.yaml": site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n", "admin": vcsim.Administrator.Password + "\n", "wrong": "canary-Wrong#3\n", "corp": "Corp-canary#4\n",
+				"nope.yaml":   site(east, west, vcsim.Admin.Password) + nope,
+				"scheme.yaml": strings.ReplaceAll(site(east, west, vcsim.Admin.Password), "vcIp: ", "vcIp: https://") + eastAlone,
+				"wrong.yaml":  site(east, west, "canary-Wrong#1") + eastAlone, "password": vcsim.Admin.Password + "\n", "admin": vcsim.Administrator.Password + "\n", "wrong": "canary-Wrong#3\n", "corp": "Corp-canary#4\n",
 				"nosecret.yaml": strings.SplitN(site(east, west, ""), "---\n", 2)[1] + eastAlone,
 			} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), []byte(data), 0o600); err != nil {
