@@ -13,7 +13,8 @@
 //
 // A delete names the UID and the resource version that were decided on, so that an
 // object that somebody changed or made anew meanwhile stays; it propagates in the
-// foreground, so that an object is gone only when its pods are.
+// foreground, so that an object is gone only when its pods are, but where package plan
+// says that the next one need not wait for them.
 package cluster
 
 import (

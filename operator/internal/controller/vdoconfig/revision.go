@@ -135,9 +135,13 @@ func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error
 // goesOn tells whether something may come in force though what was offered may not, and notes it:
 // the same without the drivers that it takes over. That has to pass the rules by itself. It needs no
 // consent to a bundle that has the same of what is installed, or away from what does not suit the
-// cluster any more.
+// cluster any more. What has its consent and waits is not forestalled: with a revision in between
+// it would have another name.
 func (g *gatherer) goesOn(ctx context.Context, facts upgrade.Facts, cur revision.Record) bool {
 	was, offered := g.revisions, facts.Candidate
+	if was.approved && facts.Policy.Manual && was.verdict.Action == upgrade.Wait {
+		return false
+	}
 	d, rest, err := g.rest(facts)
 	lacks := slices.ContainsFunc(cur.Drivers(), func(d string) bool { return offered.Version(d) != "" && rest.Version(d) == "" })
 	if err == nil && d.refused == nil && !lacks && (len(g.revisions.left) == 0 || !g.needsLast(d)) {

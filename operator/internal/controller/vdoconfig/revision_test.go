@@ -239,6 +239,12 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		g.observed.Nodes = []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: corev1.NodeSpec{Unschedulable: true,
 			Taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &since}}}}}
 	}
+	approved := func(g *gatherer) {
+		manual(g)
+		closed(g)
+		of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
+		g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: of.Name(2), By: "x"}
+	}
 	upgraded := func(g *gatherer) { // a vCenter
 		memory := g.inventory.Memory()
 		memory.Seen = []revision.VCenter{{Name: vcCloud, Version: "8.0.3", Changed: g.at0()}}
@@ -282,6 +288,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		"in force, a vCenter was upgraded":        {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", upgraded, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, no window is open":             {older, pair133, "cpi@1.33.0 csi@3.3.1", closed, upgrade.WindowClosed, pair133, older, "csi snapshot-controller"},
 		"in force, nobody consented":              {older, pair133, "cpi@1.33.0 csi@3.3.1", manual, upgrade.NotApproved, pair133, older, "csi snapshot-controller"},
+		"in force, with consent, and no window":   {older, newest, "cpi@1.33.0 csi@3.3.1", approved, upgrade.WindowClosed, newest, older, "csi snapshot-controller"},
 		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, upgrade.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), upgrade.NotApproved,
 			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.34.0", "csi snapshot-controller"},
@@ -327,6 +334,8 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 			remember(h)
 			g.revisions = revisions{}
 			require.NoError(t, g.gatherRevisions(t.Context()))
+			policy := g.config.Spec.UpgradePolicy
+			require.Equal(t, policy != nil && policy.Approval != nil, g.revisions.approved, "consent to what waits stays one")
 			d = g.resolve()
 			require.Equal(t, split(c.begins), chosen(d))
 			require.Equal(t, h.Last, g.begun(rendering{Rendered: &render.Rendered{}, decision: d}).Last)
