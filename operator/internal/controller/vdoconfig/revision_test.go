@@ -288,7 +288,7 @@ func TestWhatMayNotBeTakenOverYetStaysAndTheRestGoesOn(t *testing.T) {
 		"in force, a vCenter was upgraded":        {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", upgraded, upgrade.Interlocked, newest, "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, no window is open":             {older, pair133, "cpi@1.33.0 csi@3.3.1", closed, upgrade.WindowClosed, pair133, older, "csi snapshot-controller"},
 		"in force, nobody consented":              {older, pair133, "cpi@1.33.0 csi@3.3.1", manual, upgrade.NotApproved, pair133, older, "csi snapshot-controller"},
-		"in force, with consent, and no window":   {older, newest, "cpi@1.33.0 csi@3.3.1", approved, upgrade.WindowClosed, newest, older, "csi snapshot-controller"},
+		"in force, with consent, and no window":   {"cpi@1.33.1", newest, "cpi@1.33.1 csi@3.3.1", approved, upgrade.WindowClosed, newest, "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, and the rest is a downgrade":   {"cpi@1.33.1", older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1 csi@3.7.3", nil, upgrade.DowngradeRefused, older + " snapshot-controller@8.2.0 csi@3.5.1", "cpi@1.33.1", "csi snapshot-controller"},
 		"in force, and not for this Kubernetes": {"cpi@1.33.1", "cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1", of("1.34", manual), upgrade.NotApproved,
 			"cpi@1.34.0 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.34.0", "csi snapshot-controller"},
