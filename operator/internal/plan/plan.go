@@ -31,9 +31,8 @@
 //     label, is taken over by a [Recreate]: it has no volumes. That is known by its place and
 //     that selector; any other selector is a conflict. While its configuration cannot be
 //     replaced yet, it is left as it is.
-//   - A workload is not deleted to be made again before the API server has accepted the new
-//     one, tried in its place: see [Trial]. That is an update: an admission rule for creations
-//     alone is asked only once the old one is gone.
+//   - A workload is not deleted to be made again before the API server has accepted the new one
+//     as an update of the old ([Trial]): a rule for creations alone is asked only afterwards.
 //   - What is not safe is a [Conflict]: a fault with a remedy. A driver with a
 //     conflict is left as it is, the others go on.
 package plan

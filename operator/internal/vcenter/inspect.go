@@ -22,7 +22,7 @@ const (
 	pageSize = 1000
 	// machinesPage is how many VMs are read at once with their devices and addresses: some ten
 	// kB each on the wire and several times as much in memory, of which a line is kept.
-	machinesPage = 100
+	machinesPage = 200
 )
 
 // inspectTimeout bounds a whole inspection.

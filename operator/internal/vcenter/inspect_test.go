@@ -223,7 +223,8 @@ func requestsOf(t *testing.T, machines int) (int, preflight.VCenter) {
 }
 
 // How often the vCenter is asked does not grow with the nodes, but for a page of each kind
-// of batch for each thousand of them: looking for VMs, their details, privileges, tags.
+// of batch for each thousand of them: looking for VMs, privileges, tags; for each two hundred the
+// VMs' details.
 func TestRoundTripsDoNotDependOnTheNumberOfNodes(t *testing.T) {
 	few, _ := requestsOf(t, 1)
 	more, _ := requestsOf(t, 60)
