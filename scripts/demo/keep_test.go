@@ -16,7 +16,7 @@ import (
 // the cluster, which vdoctl status says.
 var (
 	says = map[string]string{
-		"vdoctl status":                "beside it: ",
+		"vdoctl status":                "one runs beside the cluster: ",
 		"vdoctl plan":                  "nothing would hold it back",
 		"vdoctl preflight":             "Verdict: ",
 		"vdoctl users rotate":          "drivers@vsphere.local",
