@@ -4,6 +4,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// PolicyOf is what spec.drivers says of a driver, the zero value where that is nothing.
+func (s *VDOConfigSpec) PolicyOf(driver string) DriverPolicy {
+	for _, d := range s.Drivers {
+		if d.Driver == driver {
+			return d
+		}
+	}
+	return DriverPolicy{}
+}
+
 // DriverPolicy says how a driver's version is chosen, and how its pods run.
 type DriverPolicy struct {
 	// +kubebuilder:validation:Enum=cpi;csi;cni;snapshot-controller

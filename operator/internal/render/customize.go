@@ -23,7 +23,7 @@ import (
 // cannot be patched away. Each step is held to what the manifest had (see [limits]) and
 // to the driver's ceiling.
 func (r *renderer) customize(s *source) error {
-	policy := r.policyOf(s)
+	policy := r.in.Spec.PolicyOf(string(s.driver))
 	errs := []error{s.settings(policy)}
 	for i, p := range r.in.Spec.Patches {
 		if p.Target.Driver == string(s.driver) {
@@ -51,15 +51,6 @@ func (r *renderer) noteIdle() {
 			r.note("%s changes nothing: %s of %s is not installed here", patchField(i), what, p.Target.Driver)
 		}
 	}
-}
-
-func (r *renderer) policyOf(s *source) v1alpha1.DriverPolicy {
-	for _, d := range r.in.Spec.Drivers {
-		if d.Driver == string(s.driver) {
-			return d
-		}
-	}
-	return v1alpha1.DriverPolicy{}
 }
 
 // settings applies what spec.drivers says of a driver's pods.

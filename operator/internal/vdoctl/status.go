@@ -224,7 +224,7 @@ func (r *statusReport) vcenter(v *v1alpha1.VsphereCloudConfig) {
 func (r *statusReport) config(c *v1alpha1.VDOConfig) {
 	deleted := c.DeletionTimestamp != nil
 	for _, d := range c.Status.Drivers {
-		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Pinned: pinOf(c, d.Driver), Message: d.Message}
+		s := driverStatus{Driver: d.Driver, Version: d.Version, Wanted: d.Wanted, Ready: d.Ready, Pinned: c.Spec.PolicyOf(d.Driver).Version, Message: d.Message}
 		if deleted && c.Status.ObservedGeneration < c.Generation {
 			s.Ready, s.Message = false, "the VDOConfig is being deleted, and what was seen of this is older"
 		}

@@ -141,16 +141,6 @@ func (o *upgradeListOptions) text(w io.Writer, r revisionList) error {
 	return l.err
 }
 
-// pinOf is the version that a driver is pinned to, "" where it is not.
-func pinOf(config *v1alpha1.VDOConfig, driver string) string {
-	for _, p := range config.Spec.Drivers {
-		if p.Driver == driver {
-			return p.Version
-		}
-	}
-	return ""
-}
-
 // says is what the screen says of a driver.
 func (s driverStatus) says() string {
 	if s.Pinned == "" {

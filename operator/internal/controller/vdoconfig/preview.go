@@ -254,11 +254,7 @@ func (p *pass) atTheEnd(ctx context.Context, free site, end matrix.Facts, out *P
 func (p *pass) driver(d matrix.Driver, end matrix.Facts, out *Preview) (PreviewDriver, bool) {
 	runs, there := p.site.installed[d]
 	one := PreviewDriver{Driver: d, Chosen: p.decision.version(d), Why: p.decision.reasons[d], Withdrawn: p.decision.withdrawn[d]}
-	for _, policy := range p.site.config.Spec.Drivers {
-		if policy.Driver == string(d) {
-			one.Pinned = policy.Version
-		}
-	}
+	one.Pinned = p.site.config.Spec.PolicyOf(string(d)).Version
 	if there {
 		one.Running = runs.String()
 		one.Unsupported = p.site.outgrown(d, end)
