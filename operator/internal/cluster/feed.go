@@ -17,11 +17,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// pageSize is how many objects of which there is one for each node are there at once as they
-// come: a node with its images is 60 KiB when it is decoded.
-const pageSize = 100
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/pages"
+)
 
 const (
 	// firstLook is how long a feed may bring nothing before it has seen everything once; then
@@ -106,7 +104,7 @@ func (f *feed) list(ctx context.Context, raw metav1.ListOptions) (runtime.Object
 	// Items of a list of raw objects are kept as they are; of a list of their kind each would
 	// be copied once more.
 	all, opts := &metav1.List{}, f.within
-	opts.Raw, opts.Limit = &raw, pageSize
+	opts.Raw, opts.Limit = &raw, pages.PerNode
 	for {
 		page := f.empty()
 		if err := f.client.List(ctx, page, &opts); err != nil {

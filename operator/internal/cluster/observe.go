@@ -77,7 +77,7 @@ func (c *Cluster) nodes(ctx context.Context, o *assess.Observed) error {
 		for i := range list.Items {
 			o.Nodes = append(o.Nodes, trimNode(&list.Items[i]))
 		}
-	}, client.Limit(pageSize))
+	}, client.Limit(pages.PerNode))
 }
 
 func (c *Cluster) csiNodes(ctx context.Context, o *assess.Observed) error {
@@ -231,7 +231,7 @@ func (c *Cluster) podsOf(ctx context.Context, o *assess.Observed, w assess.Workl
 		for i := range list.Items {
 			o.Pods = append(o.Pods, trimPod(&list.Items[i]))
 		}
-	}, client.Limit(pageSize), client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
+	}, client.Limit(pages.PerNode), client.InNamespace(w.Namespace), client.MatchingLabelsSelector{Selector: selector})
 }
 
 func (c *Cluster) events(ctx context.Context, o *assess.Observed, namespace string) error {

@@ -101,10 +101,6 @@ func Read(ctx context.Context, c client.Reader, excluded map[string]string) pref
 	return state
 }
 
-// nodesPage is how many nodes are there at once as they come: one with its images is 60 KiB when
-// it is decoded, of which a line is kept.
-const nodesPage = 100
-
 func read(ctx context.Context, c client.Reader, excluded map[string]string) (preflight.Cluster, error) {
 	var out preflight.Cluster
 	registered, err := csiNodes(ctx, c)
@@ -118,7 +114,7 @@ func read(ctx context.Context, c client.Reader, excluded map[string]string) (pre
 				out.Nodes = append(out.Nodes, node(n, registered))
 			}
 		}
-	}, client.Limit(nodesPage)); err != nil {
+	}, client.Limit(pages.PerNode)); err != nil {
 		return out, err
 	}
 	return out, readStorage(ctx, c, &out)

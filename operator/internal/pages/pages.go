@@ -21,6 +21,10 @@ import (
 // Size is how many objects a page has at most, where nothing else is asked for.
 const Size = 500
 
+// PerNode is the limit for what there is one of for each node, and large: a node with its images
+// is 60 KiB when it is decoded, of which a line is kept.
+const PerNode = 100
+
 // Each reads a list page by page, and calls each after every one with the list filled; opts
 // limit it to a namespace, or to what has a label, and with [client.Limit] the size of a page.
 func Each(ctx context.Context, c client.Reader, list client.ObjectList, each func(), opts ...client.ListOption) error {
