@@ -330,7 +330,7 @@ func (c *Cluster) Delete(ctx context.Context, s plan.Step) error {
 		return nil
 	}
 	how := metav1.DeletePropagationForeground
-	if s.Action == plan.Recreate && s.Adopts {
+	if s.AdoptsAnew() {
 		how = metav1.DeletePropagationBackground
 	}
 	uid := types.UID(s.UID)

@@ -144,6 +144,9 @@ func deprecated(live *unstructured.Unstructured) bool {
 	return key.Group == "apps" && labels != nil && reflect.DeepEqual(selector, map[string]any{"matchLabels": want})
 }
 
+// AdoptsAnew tells whether the step takes a workload over by deleting it and making it again.
+func (s Step) AdoptsAnew() bool { return s.Adopts && s.Action == Recreate }
+
 // anew takes a workload of upstream's deprecated manifests over: it goes with its pods, and is made
 // again. Not before there is a configuration to make it with: until then it is left as it runs.
 func (s Step) anew(o render.Object, live *unstructured.Unstructured, field string) Step {

@@ -162,11 +162,8 @@ func levelsText(list []preflight.Level) string {
 	return text
 }
 
-// problem is a part that cannot be done.
-type problem topology.Problem
-
-// in says what is to be done about it in a vCenter.
-func (p problem) in(vCenter string) error {
+// problemIn says what is to be done about what cannot be done in a vCenter.
+func problemIn(vCenter string, p topology.Problem) error {
 	f := &fault.Error{Reason: fault.Refused, Op: "tag in", Subject: vCenter, Err: errors.New(p.Text), Hint: "correct --attach"}
 	switch {
 	case p.Absent:
@@ -180,7 +177,7 @@ func (p problem) in(vCenter string) error {
 // tagged is one vCenter that is to be tagged.
 type tagged struct {
 	report   tagReport
-	problems []problem
+	problems []topology.Problem
 	admin    *vcenter.Admin
 	tagging  *vcenter.Tagging
 }
@@ -236,7 +233,7 @@ func (o *topologyOptions) showTags(list []*tagged) (left int, err error) {
 		reports[i] = t.report
 		left += len(t.report.Steps)
 		for _, p := range t.problems {
-			errs = append(errs, p.in(t.report.VCenter))
+			errs = append(errs, problemIn(t.report.VCenter, p))
 		}
 	}
 	errs = append(errs, o.print(o.out, reports, func(w io.Writer) error { return tagText(w, reports) }))
@@ -324,9 +321,9 @@ func (o *topologyOptions) planTags(ctx context.Context, s *site, v configured, w
 		return t, err
 	}
 	steps, problems, notes := topology.Plan(s.wants.AllCategories(), want, has, o.replace)
-	t.report.Steps, t.report.Notes = append(t.report.Steps, steps...), notes
+	t.report.Steps, t.report.Notes, t.problems = append(t.report.Steps, steps...), notes, append(t.problems, problems...)
 	for _, p := range problems {
-		t.report.Problems, t.problems = append(t.report.Problems, p.Text), append(t.problems, problem(p))
+		t.report.Problems = append(t.report.Problems, p.Text)
 	}
 	return t, nil
 }

@@ -213,7 +213,7 @@ func beforehand(inv inventory.Inventory, s plan.Step) (inventory.Inventory, bool
 	switch {
 	case s.AtOnce():
 		return inv.WithoutUID(s.Key), true
-	case s.Action == plan.Recreate && s.Adopts:
+	case s.AdoptsAnew():
 		return inv.With(inventory.Entry{ID: s.ID, Driver: s.Driver, Release: s.Release, Content: s.Content}), true
 	}
 	return inv, false
@@ -259,7 +259,7 @@ func (a *applier) note(s plan.Step, live *unstructured.Unstructured) string {
 		return fmt.Sprintf("%s was written: OpenShift's Machine Config Operator has one node after the other take it up", s.Key)
 	case s.Kind != "DaemonSet" && s.Kind != "Deployment":
 		return ""
-	case s.Adopts && s.Action == plan.Recreate:
+	case s.AdoptsAnew():
 		return fmt.Sprintf("%s of an earlier installation is deleted with its pods, to be made again by %s: %s", s.Key, s.Release, s.Reason)
 	case s.Adopts:
 		return fmt.Sprintf("%s of an earlier installation was taken over by %s", s.Key, s.Release)
