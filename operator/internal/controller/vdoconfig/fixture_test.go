@@ -21,7 +21,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -339,11 +341,11 @@ func (w *world) endNamespace(name string) {
 	}
 }
 
-// sweep clears what no inventory names: what tests of adoption and of Orphan left,
-// and what the played drivers made.
+// sweep clears what no inventory names: what tests of adoption, of Orphan and of tenants left,
+// in whatever namespace, and what the played drivers made. The next test counts what has our
+// label.
 func (w *world) sweep() {
 	ctx := context.Background()
-	mine := client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"}
 	for _, list := range []client.ObjectList{&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}} {
 		require.NoError(w.t, w.List(ctx, list))
 		items, err := meta.ExtractList(list)
@@ -356,11 +358,17 @@ func (w *world) sweep() {
 			return meta.LenList(list) == 0
 		})
 	}
-	for _, o := range []client.Object{&corev1.ServiceAccount{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
-		for _, ns := range []string{"kube-system", "vmware-system-csi"} {
-			require.NoError(w.t, client.IgnoreNotFound(w.DeleteAllOf(ctx, o, client.InNamespace(ns), mine)))
+	w.until("all that has our label gone", func() bool {
+		left := w.ours()
+		for _, key := range left {
+			o := &unstructured.Unstructured{}
+			o.SetGroupVersionKind(schema.GroupVersionKind{Group: key.Group, Version: "v1", Kind: key.Kind})
+			o.SetNamespace(key.Namespace)
+			o.SetName(key.Name)
+			require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, o)))
 		}
-	}
+		return len(left) == 0
+	})
 	require.NoError(w.t, w.DeleteAllOf(ctx, &storagev1.CSIDriver{}))
 	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: cluster.TopologyCRD().Name}})))
 	var nodes storagev1.CSINodeList
