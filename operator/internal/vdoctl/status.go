@@ -35,7 +35,7 @@ type statusReport struct {
 	Nodes      []nodeStatus    `json:"nodes,omitempty"`
 	Pending    []string        `json:"pending,omitempty"` // changes that are held back
 	Waiting    []waiting       `json:"waiting,omitempty"` // what is not as it should be, and why
-	Ahead      []waiting       `json:"ahead,omitempty"`   // what later versions of Kubernetes and vCenter lack; nothing of today
+	Ahead      []waiting       `json:"ahead,omitempty"`   // what later versions of Kubernetes and vCenter lack, and an upgrade that only waits; nothing of today
 	// SIPClusters are the tenant clusters, where the cluster has such; nothing of Ready.
 	SIPClusters []sipStatus `json:"sipClusters,omitempty"`
 	Candidate   *candidate  `json:"candidate,omitempty"` // the upgrade that waits, why, and what to do
@@ -257,38 +257,6 @@ func removalText(c *v1alpha1.VDOConfig) string {
 		return text + "; its drivers are left installed"
 	}
 	return text + ", and its drivers are taken down"
-}
-
-// waits notes each condition that is not well. Ready sums up the others, and is named only
-// where none of them says more.
-func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
-	if observed < generation || len(conditions) == 0 {
-		r.Waiting = append(r.Waiting, waiting{object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n " + operatorNamespace + " get deployment vdo-operator`"})
-		return
-	}
-	var ready *metav1.Condition
-	found := false
-	for i := range conditions {
-		c := &conditions[i]
-		says := waiting{object, c.Reason, c.Type + ": " + c.Message}
-		switch well := wellStatus(c.Type); c.Type {
-		case v1alpha1.ConditionReady:
-			ready = c
-		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionNextMin:
-		case v1alpha1.ConditionUpgradeable:
-			if c.Status != well {
-				r.Ahead = append(r.Ahead, says)
-			}
-		default:
-			if c.Status != well {
-				r.Waiting = append(r.Waiting, says)
-				found = true
-			}
-		}
-	}
-	if !found && ready != nil && ready.Status != metav1.ConditionTrue {
-		r.Waiting = append(r.Waiting, waiting{object, ready.Reason, ready.Message})
-	}
 }
 
 func (o *statusOptions) text(w io.Writer, r statusReport) error {

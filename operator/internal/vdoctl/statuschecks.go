@@ -2,8 +2,10 @@ package vdoctl
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -80,6 +82,46 @@ func of(r *v1alpha1.PreflightResult) string {
 	return text
 }
 
+// waits notes each condition that is not well. Ready sums up the others, and is named only
+// where none of them says more.
+func (r *statusReport) waits(object string, generation, observed int64, conditions []metav1.Condition) {
+	if observed < generation || len(conditions) == 0 {
+		r.Waiting = append(r.Waiting, waiting{object, "NotObserved", "the operator has not seen it as it is now; if that stays so: `kubectl -n " + operatorNamespace + " get deployment vdo-operator`"})
+		return
+	}
+	var ready *metav1.Condition
+	found := false
+	for i := range conditions {
+		c := &conditions[i]
+		says := waiting{object, c.Reason, c.Type + ": " + c.Message}
+		switch well := wellStatus(c.Type); c.Type {
+		case v1alpha1.ConditionReady:
+			ready = c
+		case v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionNextMin:
+		case v1alpha1.ConditionUpgradeable:
+			if c.Status != well {
+				r.Ahead = append(r.Ahead, says)
+			}
+		case v1alpha1.ConditionUpgraded:
+			switch {
+			case c.Status == well:
+			case meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) && bidesItsTime(c):
+				r.Ahead = append(r.Ahead, says)
+			default:
+				r.Waiting, found = append(r.Waiting, says), true
+			}
+		default:
+			if c.Status != well {
+				r.Waiting = append(r.Waiting, says)
+				found = true
+			}
+		}
+	}
+	if !found && ready != nil && ready.Status != metav1.ConditionTrue {
+		r.Waiting = append(r.Waiting, waiting{object, ready.Reason, ready.Message})
+	}
+}
+
 // wellStatus is the status that a condition has while all is well.
 func wellStatus(condition string) metav1.ConditionStatus {
 	switch condition {
@@ -87,4 +129,11 @@ func wellStatus(condition string) metav1.ConditionStatus {
 		return metav1.ConditionFalse
 	}
 	return metav1.ConditionTrue
+}
+
+// bidesItsTime tells whether an upgrade is not in force since nobody has approved it yet, its window
+// is closed or a node or vCenter is being changed: that may be so for weeks, and what runs is as it
+// should be. One that failed, or is refused, is no such.
+func bidesItsTime(upgraded *metav1.Condition) bool {
+	return slices.Contains([]string{"NotApproved", "WindowClosed", "Interlocked"}, upgraded.Reason)
 }

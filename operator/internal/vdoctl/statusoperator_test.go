@@ -142,3 +142,37 @@ func TestStatusSaysHowOldItsFindingsAre(t *testing.T) {
 		require.Contains(t, strings.Join(strings.Fields(out), " "), why)
 	}
 }
+
+// An upgrade that waits may do so for weeks, in which what runs is ready; one that failed, or
+// waits while something is not ready, has the status end with 8.
+func TestAnUpgradeThatOnlyWaitsLeavesTheStatusReady(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.operator(1)
+	s.upgraded()
+	bundle := s.bundle()
+	bundle.Status.ObservedGeneration = bundle.Generation
+	bundle.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Succeeded", LastTransitionTime: metav1.Now()}}
+	require.NoError(t, s.k.Status().Update(t.Context(), bundle))
+	status := func(ready metav1.ConditionStatus, why string) (string, int) {
+		s.status(func(st *v1alpha1.VDOConfigStatus) {
+			st.Conditions = []metav1.Condition{
+				{Type: v1alpha1.ConditionUpgraded, Status: "False", Reason: why, Message: "because of it", LastTransitionTime: metav1.Now()},
+				{Type: v1alpha1.ConditionReady, Status: ready, Reason: "Says", LastTransitionTime: metav1.Now()}}
+		})
+		return s.run("status")
+	}
+	for _, why := range []string{"NotApproved", "WindowClosed", "Interlocked"} {
+		out, code := status("True", why)
+		require.Zero(t, code, out)
+		require.Contains(t, out, "ahead\n  VDOConfig vdo ("+why+")\n    Upgraded: because of it\n\neverything is ready")
+		out, code = status("False", why)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "waits\n  VDOConfig vdo ("+why+")")
+	}
+	for _, why := range []string{"RolledBack", "Failed", "DowngradeRefused"} {
+		out, code := status("True", why)
+		require.Equal(t, 8, code, out)
+		require.Contains(t, out, "waits\n  VDOConfig vdo ("+why+")")
+	}
+}
