@@ -236,6 +236,7 @@ func TestARevokedBundleIsGoneBackFrom(t *testing.T) {
 func TestAnUpgradeWaitsForItsApprovalAndForAWindow(t *testing.T) {
 	w, v := installed(t)
 	was := v.Status.Revision
+	w.advance(v, "what the test before has left is healthy again", func() bool { return revisionNamed(v, was).Outcome == string(revision.Healthy) })
 	w.change(v, func() { v.Spec.Upgrade = v1alpha1.UpgradeManual })
 	w.offer(nextDigest, newerPair()...)
 	w.look(v)
