@@ -3,11 +3,13 @@
 
 SHELL := /bin/bash
 GO ?= go
+# Of what the compiler and the tests do, collecting garbage is a fifth at Go's own setting.
+LAZY := GOGC=$${GOGC:-300}
 # What the demo and the tools consist of is compiled one way, so that nothing is
 # compiled twice.
-STATIC := CGO_ENABLED=0 $(GO)
+STATIC := CGO_ENABLED=0 $(LAZY) $(GO)
 # What reads packages as they are compiled has them compiled that way too.
-CHECKED := CGO_ENABLED=0 GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
+CHECKED := CGO_ENABLED=0 $(LAZY) GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -57,7 +59,7 @@ tools: ## Build the control plane and tools that the tests use (once a machine)
 .PHONY: test
 test: ## Run all tests with the race detector (builds its control plane once)
 	$(STATIC) run -trimpath ./scripts/toolchain
-	$(GO) test -race $(TEST_BUILD) -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
+	$(LAZY) $(GO) test -race $(TEST_BUILD) -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
 	@for f in bin/test/skipped*; do if [ -e $$f ]; then echo; cat $$f; fi; done
 
 .PHONY: soak

@@ -45,7 +45,7 @@ func startProcess(name, path string, args []string, log string) (*process, error
 	cmd.Stdout, cmd.Stderr = out, out
 	// Collecting garbage is a sixth of what a small control plane does, and waking its other
 	// threads an eighth: many of them share the machine with the tests.
-	cmd.Env = append(os.Environ(), "GOGC=200", "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), "GOGC=400", "GOMAXPROCS=1")
 	// A group of its own, so that Ctrl-C on the terminal leaves it to Stop.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 1)
