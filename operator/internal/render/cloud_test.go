@@ -105,6 +105,10 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"accepted, all of it":               {yamlOf(""), []string{"dc1"}, []string{vc}, ""},
 		"another accepted":                  {yamlOf("    datacenters: [dc1, dc2, dc3]\n"), []string{"dc1"}, []string{vc + "/dc2"}, "not look in " + vc + "/dc3 any more"},
 		"upstream's sample":                 {"vcenter:\n  your-vcenter-name-here:\n    server: 10.0.0.1\n    datacenters: [hrwest]\n  could-be-a-tenant-label:\n    server: 1.2.3.4\n", []string{"dc1"}, nil, ""},
+		"a server under a sample's name":    {"vcenter:\n  your-vcenter-name-here:\n    server: " + vc + "\n    datacenters: [dc1, dc2]\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"a server for all":                  {"global:\n  server: " + vc + "\n  datacenters: [dc1, dc2]\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"a server for all, by INI":          {"[Global]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"a server for all beside another":   {"[Global]\nserver = " + other + "\n[VirtualCenter \"" + vc + "\"]\n", nil, nil, "not look in " + other + " any more"},
 		"what nobody can read":              {"\x00\x01: [", []string{"dc1"}, nil, ""},
 	}
 	for name, c := range cases {
@@ -214,4 +218,16 @@ global-max-snapshots-per-block-volume = 9
 	}
 	in.Keep = map[matrix.Driver]bool{matrix.CPI: true, matrix.CSI: true}
 	require.Empty(t, mustRender(t, in).Dropped, "what is kept loses nothing")
+}
+
+func TestAConfigurationThatNamesNoVCenterIsKnown(t *testing.T) {
+	for config, names := range map[string]bool{
+		"":                                      false,
+		"\x00\x01: [":                           false,
+		"global:\n  port: 443\n":                false,
+		"[Global]\nserver = vc1.site.example\n": true,
+		"[VirtualCenter \"vc1.site.example\"]":  true,
+	} {
+		require.Equal(t, names, render.NamesVCenters([]byte(config)), config)
+	}
 }

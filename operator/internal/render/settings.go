@@ -140,39 +140,55 @@ func place(s setting) setting {
 	return setting{section: s.section, key: s.key}
 }
 
-// samples are the vCenters that upstream's manifest has in the place of real ones.
-var samples = []string{"your-vcenter-name-here", "could-be-a-tenant-label"}
+// samples are the vCenters that upstream's manifest has in the place of real ones, with their
+// servers. Under such a name somebody may have written a server of theirs.
+var samples = map[string]string{"your-vcenter-name-here": "10.0.0.1", "could-be-a-tenant-label": "1.2.3.4"}
 
 // searched are the datacenters that a cloud provider looks in, by vCenter; none is all.
 func searched(conf []byte) map[string][]string {
 	settings := readSettings(conf)
-	servers, everywhere := map[string]string{}, ""
+	lists, everywhere := map[string]string{}, ""
 	for _, s := range settings {
 		switch {
-		case s.section == "vcenter" && s.name != "" && servers[s.name] == "":
-			servers[s.name] = s.name
 		case s.section == "global" && s.key == "datacenters":
 			everywhere = s.value
-		}
-	}
-	lists := map[string]string{}
-	for _, s := range settings {
-		if s.section == "vcenter" && s.key == "server" {
-			servers[s.name] = s.value
-		}
-		if s.section == "vcenter" && s.key == "datacenters" {
+		case s.section == "vcenter" && s.key == "datacenters":
 			lists[s.name] = s.value
 		}
 	}
 	all := map[string][]string{}
-	for name, server := range servers {
-		if slices.Contains(samples, name) {
+	for name, server := range servers(settings) {
+		if sample, is := samples[name]; is && (server == sample || server == name) {
 			continue
 		}
 		all[strings.ToLower(bareHost(server))] = datacenterList(first(lists[name], everywhere))
 	}
 	return all
 }
+
+// servers are those that a configuration names, by the name of their section. The one of section
+// Global is a vCenter too, where no section has its name (validateConfig of cloud-provider-vsphere).
+func servers(settings []setting) map[string]string {
+	all, global := map[string]string{}, ""
+	for _, s := range settings {
+		switch {
+		case s.section == "global" && s.key == "server":
+			global = s.value
+		case s.section == "vcenter" && s.key == "server":
+			all[s.name] = s.value
+		case s.section == "vcenter" && s.name != "" && all[s.name] == "":
+			all[s.name] = s.name
+		}
+	}
+	if global != "" && all[global] == "" {
+		all[global] = global
+	}
+	return all
+}
+
+// NamesVCenters tells whether a cloud provider's configuration says where it looks for nodes. What
+// cannot be read says it no more than what names none.
+func NamesVCenters(config []byte) bool { return len(servers(readSettings(config))) > 0 }
 
 func datacenterList(text string) []string {
 	var all []string

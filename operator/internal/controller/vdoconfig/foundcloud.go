@@ -43,9 +43,9 @@ func (g *gatherer) gatherCloud(ctx context.Context) error {
 		return nil
 	}
 	c.UnsureOfNodes = g.unsureOfNodes(config)
-	if len(config) == 0 && named {
+	if named && !render.NamesVCenters(config) {
 		c.UnsureOfNodes = true
-		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read (%s): where it looks for nodes and what was set by hand is not known", place))
+		g.notes = append(g.notes, fmt.Sprintf("the cloud provider that is taken over is configured by what cannot be read or names no vCenter (%s): where it looks for nodes and what was set by hand is not known", place))
 	}
 	return nil
 }
