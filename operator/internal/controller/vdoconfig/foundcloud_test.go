@@ -35,6 +35,7 @@ func (c configs) Secret(_ context.Context, key types.NamespacedName) (map[string
 // that cannot be read nobody knows where it looks for nodes.
 func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 	const conf = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc, dc2\"\n"
+	const ours, none = "[VirtualCenter \"vc1.site.example\"]\ndatacenters = \"dc\"\n", "global:\n  port: 443\n"
 	found := []string{"vc1.site.example/dc", "vc1.site.example/dc2"}
 	volume := func(source corev1.VolumeSource) []corev1.Volume {
 		return []corev1.Volume{{Name: "conf", VolumeSource: source}}
@@ -52,8 +53,9 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 		found    bool // it is somebody else's
 		unsure   bool
 	}{
-		"upstream's":                        {volumes: configMap("vsphere-cloud-config"), config: "ours", found: true},
-		"ours":                              {volumes: configMap("vsphere-cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: "ours", searched: []string{"vc1.site.example"}},
+		"upstream's":                        {volumes: configMap("vsphere-cloud-config"), config: ours, found: true, searched: found[:1]},
+		"upstream's that names no vCenter":  {volumes: configMap("vsphere-cloud-config"), config: none, found: true, unsure: true},
+		"ours":                              {volumes: configMap("vsphere-cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: ours, searched: []string{"vc1.site.example"}},
 		"upstream's deprecated":             {volumes: configMap("cloud-config"), config: conf, found: true, searched: found},
 		"likewise, seen before":             {volumes: configMap("cloud-config"), edit: func(s *site) { s.inventory = remembered }, config: conf, found: true, searched: []string{"vc1.site.example"}},
 		"under another key":                 {volumes: configMap("other", corev1.KeyToPath{Key: "x", Path: "vsphere.conf"}), config: conf, found: true, searched: found},
@@ -72,7 +74,7 @@ func TestTheConfigurationThatTheCloudProviderMountsIsFound(t *testing.T) {
 			secrets: map[string]map[string][]byte{"conf": {"vsphere.conf": []byte(conf)}},
 		}}, site: *withCSI(t)}
 		g.observed, g.inventory, g.config.Status = &assess.Observed{}, inventory.Inventory{}, v1alpha1.VDOConfigStatus{}
-		if c.config == "ours" || name == "upstream's, to be remembered" {
+		if c.config == ours || c.config == none || name == "upstream's, to be remembered" {
 			g.Cluster.(configs).maps["vsphere-cloud-config"] = map[string]string{"vsphere.conf": c.config}
 		}
 		if c.args == nil {

@@ -64,7 +64,7 @@ func (s *site) resolve() decision {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
-	if s.last == nil || !s.needsLast(d) || len(s.stranded(s.last)) > 0 {
+	if !s.staysWithLast(d) {
 		return s.fromOrigins(s.keeps(d))
 	}
 	again := s.choose(s.last, fault.Join(s.hold(), d.refused, together(s.holds())), s.faults)
@@ -85,6 +85,12 @@ func (s *site) hold() error {
 		return &fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(s.frozen)}
 	}
 	return nil
+}
+
+// staysWithLast tells whether all drivers stay with the bundle that they were installed from, whatever
+// was decided from the accepted one: nothing of that comes in force then.
+func (s *site) staysWithLast(d decision) bool {
+	return s.last != nil && s.needsLast(d) && len(s.stranded(s.last)) == 0
 }
 
 // needsLast tells whether what was decided cannot or may not be had from the bundle.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -123,7 +124,7 @@ func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error
 				Hint: "until then it stays as it is",
 			})
 		}
-		d := g.choose(g.bundle, nil, nil)
+		d := g.choose(g.bundle, nil, g.unseen())
 		rev, err := g.comesOf(d)
 		facts.Candidate = &rev
 		if err != nil || d.refused != nil || len(facts.TakenOver()) == 0 { // another one may have to go with them
@@ -205,7 +206,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 		return f, err
 	}
 	d := g.chooseFreely(g.bundle)
-	if d.refused != nil {
+	if d.refused != nil || g.staysWithLast(g.choose(g.bundle, nil, g.faults)) {
 		return f, nil //nolint:nilerr // it is told by the decision
 	}
 	rev, err := g.comesOf(d)
@@ -219,11 +220,21 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 	return f, nil
 }
 
-// chooseFreely decides from a bundle as if upgrades were automatic and no driver at fault.
+// chooseFreely decides from a bundle as if upgrades were automatic and no driver at fault, but that
+// nobody knows what runs of it.
 func (s *site) chooseFreely(b *opened) decision {
 	free := *s
 	free.revisions.approved = true
-	return free.choose(b, nil, nil)
+	return free.choose(b, nil, s.unseen())
+}
+
+// unseen are drivers that cannot be read and are not in force. Somebody else's may run in another
+// version: they come in force once that is known, by the rules of a take-over.
+func (s *site) unseen() map[matrix.Driver]error {
+	cur, _ := s.revisions.history.InForce()
+	all := maps.Clone(s.observed.Unread)
+	maps.DeleteFunc(all, func(d matrix.Driver, _ error) bool { return cur.Version(string(d)) != "" })
+	return all
 }
 
 // upgradePolicy reads the policy of a spec.
@@ -312,7 +323,7 @@ func (s *site) begun(r rendering) revision.History {
 	switch {
 	case u.verdict.Action == upgrade.RollBack && u.kept != nil:
 		h = h.RollBack(u.verdict.To, s.at0())
-	case u.kept == nil && u.verdict.Begins && u.candidate != nil:
+	case u.kept == nil && u.verdict.Begins && u.candidate != nil && r.decision.from != nil && r.decision.from.reference() == u.candidate.Bundle:
 		h = h.Begin(*u.candidate, revision.Beginning{
 			Now: s.at0(), Key: s.hash, Attempt: s.attempt(), Approval: s.approval(), Before: s.before(), Canary: s.canaryBegins()})
 	case u.kept == nil && u.verdict.Action == upgrade.Proceed && u.candidate != nil:

@@ -1,0 +1,118 @@
+package vdoconfig
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
+)
+
+func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.History)) {
+	g := lostBoth(t, nobody{})
+	from, ours := withBoth(t, bundle, runs), withBoth(t, bundle, "")
+	g.config, g.installed, g.versions, g.bundle, g.last = from.config, from.installed, from.versions, from.bundle, nil
+	g.inventory = ours.inventory
+	g.config.Namespace, g.now = "ns", time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	g.vcenters = map[string]vcenter{vcCloud: {version: &g.versions[0]}}
+	return g, func(h revision.History) {
+		memory := g.inventory.Memory()
+		memory.Revisions = h
+		g.inventory = g.inventory.WithMemory(memory)
+	}
+}
+
+// A: what runs of csi cannot be read when the first revision is begun; once it can, csi 3.7.3 of
+// somebody else runs, and the bundle has 3.5.1.
+func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T) {
+	for _, inForce := range []string{"", "cpi@1.33.1"} {
+		g, remember := beginning(t, pair133, "")
+		if inForce != "" {
+			rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Source: "site", Releases: split(inForce)}
+			remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+		}
+		g.spec = g.config.Spec
+		forbidden := because(fault.Forbidden)
+		g.observed.AddUnread(matrix.CSI, forbidden)
+		g.fault(matrix.CSI, forbidden)
+		require.NoError(t, g.gatherRevisions(t.Context()))
+
+		d := g.resolve()
+		remember(g.begun(rendering{Rendered: &render.Rendered{}, decision: d}))
+
+		// the right is given: somebody else's 3.7.3 runs
+		g.observed.Unread, g.faults = nil, nil
+		g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1"), matrix.CSI: mustVersion("3.7.3")}
+		g.revisions = revisions{}
+		require.NoError(t, g.gatherRevisions(t.Context()))
+		d = g.resolve()
+
+		require.Equal(t, upgrade.DowngradeRefused, g.revisions.verdict.Reason, "csi 3.7.3 runs, chosen is %v", chosen(d))
+	}
+}
+
+// inForceOf is a site where a revision of the last bundle is in force and healthy.
+func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.History)) {
+	g, remember := beginning(t, bundle, inForce)
+	g.inventory = withBoth(t, bundle, inForce).inventory
+	rev := revision.Revision{Bundle: "mirror.site/vdo@sha256:last", Source: "site", Releases: split(inForce)}
+	g.Store = shelf{"sha256:last": holding(t, "sha256:last", inForce)}
+	remember(revision.History{}.Begin(rev, revision.Beginning{Now: g.at0(), Key: g.hash}).Succeed(g.at0()))
+	return g, remember
+}
+
+func (g *gatherer) pass(t *testing.T, remember func(revision.History)) (upgrade.Verdict, decision, revision.Record) {
+	t.Helper()
+	g.revisions, g.last = revisions{}, nil
+	if g.needsLast(g.resolve()) {
+		g.last = holding(t, "sha256:last", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1")
+	}
+	require.NoError(t, g.gatherRevisions(t.Context()))
+	d := g.resolve()
+	h := g.begun(rendering{Rendered: &render.Rendered{}, decision: d})
+	remember(h)
+	cur, _ := h.InForce()
+	return g.revisions.verdict, d, cur
+}
+
+// C: an upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
+func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
+	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
+	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
+	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
+		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
+		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(2), By: "x"},
+	}
+	g.spec = g.config.Spec
+	v, _, _ := g.pass(t, remember)
+	require.Equal(t, upgrade.WindowClosed, v.Reason, "it has its consent")
+	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	g.pass(t, remember)
+	delete(g.vcenters, vcStorage)
+	v, _, _ = g.pass(t, remember)
+	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+}
+
+// D: the bundle lacks the release of a driver that is held: all stay with the last one.
+func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
+	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+	g.spec = g.config.Spec
+	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	_, d, cur := g.pass(t, remember)
+	assert.Equal(t, chosen(d), cur.Releases, "what is in force is what is installed")
+
+	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}
+	delete(g.vcenters, vcStorage) // it is back: csi goes from 3.5.1 to 3.7.3
+	g.revisions, g.last = revisions{}, nil
+	require.NoError(t, g.gatherRevisions(t.Context()))
+	require.True(t, g.canaryBegins() || g.revisions.verdict.Reason == upgrade.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
+}
