@@ -450,6 +450,10 @@ func TestLeftoversGoOnlyWhereNobodyElseHasThem(t *testing.T) {
 			in.Leftovers[0].Only = func(*unstructured.Unstructured) bool { return false }
 		}, false},
 		"not asked for": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Stages = nil }, false},
+		"of a driver that stays as it is": {func(in *plan.Input, _ *unstructured.Unstructured) {
+			in.Fixed = map[matrix.Driver]string{matrix.CPI: "a check"}
+		}, false},
+		"of a bundle that is not trusted": {func(in *plan.Input, _ *unstructured.Unstructured) { in.Untrusted = "nobody accepted it" }, false},
 	} {
 		live := alive(object(t, `{apiVersion: v1, kind: Secret, metadata: {name: old, namespace: kube-system}}`))
 		in := plan.Input{Stages: []render.Stage{{Drivers: []matrix.Driver{matrix.CPI}, Objects: []render.Object{{Unstructured: wanted, Driver: matrix.CPI}}}},

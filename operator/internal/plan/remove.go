@@ -139,6 +139,9 @@ func (in *Input) leftovers(wanted map[inventory.Key]bool) []Step {
 		}
 		s := Step{Action: Prune, ID: l.ID, Driver: l.Driver, Reason: l.Reason}
 		s.of(live)
+		if why := cmp.Or(in.Untrusted, in.Fixed[l.Driver]); why != "" {
+			s.Action, s.Reason = Keep, why // what is in its place may not come yet
+		}
 		steps = append(steps, s)
 	}
 	slices.SortStableFunc(steps, byRemoval)

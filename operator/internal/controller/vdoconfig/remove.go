@@ -185,12 +185,13 @@ func (a *applier) removals(ctx context.Context) error {
 	if err := a.record(ctx, inv); err != nil {
 		return err
 	}
+	held := a.site.holds() // of what only waits nothing goes, and nothing waits for that
+	steps = slices.DeleteFunc(steps, func(s plan.Step) bool { return held[s.Driver] != nil })
 	if a.outcome.gate != "" || len((plan.Plan{Steps: steps}).NextWave()) == 0 {
 		return nil
 	}
 	a.outcome.gate = "the removal of what is no longer wanted"
-	held := a.site.holds()
-	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) || held[s.Driver] != nil })}).NextWave()
+	wave := (plan.Plan{Steps: slices.DeleteFunc(steps, func(s plan.Step) bool { return a.out(s.Driver) })}).NextWave()
 	if a.outcome.resolved != nil || len(wave) == 0 {
 		return nil //nolint:nilerr // what is at fault was reported; here it only means: not now
 	}
