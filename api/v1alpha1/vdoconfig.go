@@ -77,7 +77,8 @@ type VDOConfigSpec struct {
 	UpgradePolicy *UpgradePolicy `json:"upgradePolicy,omitempty"`
 	// OnDelete says what deleting this resource does while PersistentVolumes use
 	// the driver: Refuse keeps everything and says so; Remove removes the drivers
-	// all the same; Orphan leaves the drivers installed in any case. The network
+	// all the same; Orphan leaves the drivers installed in any case, but for the registration
+	// of the storage driver's webhook, whose certificate nobody would renew. The network
 	// plug-in (CNI) stays under Refuse too, with and without PersistentVolumes, since
 	// no pod has a network without it; Remove removes it last.
 	// +optional

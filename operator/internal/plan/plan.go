@@ -128,6 +128,8 @@ type Input struct {
 type Leave struct {
 	Action Action // Keep or Forget
 	Reason string
+	// But are objects that go all the same, and why.
+	But map[inventory.Key]string
 }
 
 // Step is what is done to one object.

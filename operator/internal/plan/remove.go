@@ -91,7 +91,8 @@ func (in *Input) removal(e inventory.Entry) Step {
 		s.Action, s.Reason = Keep, why
 		return s
 	}
-	if leave, stays := in.Leaving[e.Driver]; stays && !in.wants(e.Driver) {
+	leave, stays := in.Leaving[e.Driver]
+	if stays && !in.wants(e.Driver) && leave.But[e.Key] == "" {
 		s.Action, s.Reason = leave.Action, leave.Reason
 		return s
 	}
@@ -114,7 +115,7 @@ func (in *Input) removal(e inventory.Entry) Step {
 		}
 		return s
 	}
-	s.Action, s.Reason = Prune, "is no longer wanted"
+	s.Action, s.Reason = Prune, cmp.Or(leave.But[e.Key], "is no longer wanted")
 	return s
 }
 

@@ -62,7 +62,8 @@ Nothing is deleted while volumes use the storage driver and --drivers is asked f
 spec.onDelete: Orphan of the VDOConfig would leave the drivers. A namespace in which somebody
 else keeps something stays, and is named. Neither the configuration nor the operator goes while
 there is an account that users create made: vdoctl users delete takes that away. With
---keep-drivers the VDOConfig goes and the drivers stay installed; an operator that is
+--keep-drivers the VDOConfig goes and the drivers stay installed, but for the registration of
+the storage driver's webhook, whose certificate nobody would renew; an operator that is
 installed later takes them over. Interrupted, it goes on when it is run again.`,
 		Example: `  vdoctl delete --all --dry-run
   vdoctl delete --drivers

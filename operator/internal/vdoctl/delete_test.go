@@ -177,7 +177,7 @@ func TestDeleteCanLeaveTheDriversInstalled(t *testing.T) {
 	s.installs()
 	s.configured()
 	out := s.ok("delete", "--keep-drivers", "--dry-run")
-	require.Contains(t, out, "VDOConfig (the drivers stay installed)\n  VDOConfig vmware-system-vdo/vdo\n")
+	require.Contains(t, out, "VDOConfig (the drivers stay installed, without the registration of their webhook)\n  VDOConfig vmware-system-vdo/vdo\n")
 	_, end := s.background("delete", "--keep-drivers", "--operator", "--yes")
 	require.Eventually(t, func() bool { return s.config().DeletionTimestamp != nil }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, v1alpha1.DeleteOrphan, s.config().Spec.OnDelete)

@@ -27,7 +27,7 @@ import (
 // The stages, in their order.
 const (
 	stageDrivers       = "drivers"
-	stageConfig        = "VDOConfig (the drivers stay installed)"
+	stageConfig        = "VDOConfig (the drivers stay installed, without the registration of their webhook)"
 	stageConfiguration = "configuration"
 	stageOperator      = "operator"
 	stageNamespaces    = "namespaces"

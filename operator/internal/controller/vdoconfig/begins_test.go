@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/inventory"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/revision"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
@@ -115,4 +117,18 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 	g.revisions, g.last = revisions{}, nil
 	require.NoError(t, g.gatherRevisions(t.Context()))
 	require.True(t, g.canaryBegins() || g.revisions.verdict.Reason == upgrade.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
+}
+
+// Drivers that are left installed amid a canary are left with node plugins that nobody rolls out.
+func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
+	v := &v1alpha1.VDOConfig{}
+	p := (&Reconciler{Now: time.Now}).newPass(v)
+	for _, open := range []bool{false, true} {
+		h := revision.History{}.Begin(revision.Revision{Releases: split(pair133)}, revision.Beginning{Now: time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC), Canary: open})
+		p.inventory = inventory.Inventory{}.WithMemory(inventory.Memory{Revisions: h})
+		v.Spec.UpgradePolicy = nil
+		require.NotContains(t, p.leftInstalled(), "OnDelete")
+		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
+		require.Equal(t, open, strings.Contains(p.leftInstalled(), "OnDelete"))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -371,13 +372,29 @@ func TestDeletionIsRefusedWhileVolumesUseTheDriver(t *testing.T) {
 func TestOrphanedDriversStayAndAreTakenOverAgain(t *testing.T) {
 	w, v := installed(t)
 	uid := get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID
-	w.change(v, func() { v.Spec.OnDelete = v1alpha1.DeleteOrphan })
+	w.change(v, func() { v.Spec.OnDelete, v.Spec.StorageProvider.Webhook = v1alpha1.DeleteOrphan, true })
+	w.ready(v)
 	require.NoError(t, w.Delete(context.Background(), v))
+	secret, hook := get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID, &admissionv1.ValidatingWebhookConfiguration{}
+	get(w, hook, "", "validation.csi.vsphere.vmware.com")
 	w.until("let go", func() bool { w.pass(client.ObjectKeyFromObject(v)); return gone(w, v, w.ns, v.Name) })
 	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
-	again := w.ready(w.config("again"))
+	require.Equal(t, secret, get(w, &corev1.Secret{}, "vmware-system-csi", "vsphere-webhook-certs").UID)
+	require.True(t, gone(w, hook, "", hook.Name), "nobody renews its certificate, and it fails closed")
+	require.Contains(t, w.events.all(), "ValidatingWebhookConfiguration validation.csi.vsphere.vmware.com was removed: nobody would renew the certificate")
+	again := w.config("again")
+	w.change(again, func() { again.Spec.StorageProvider.Webhook = true })
+	w.ready(again)
 	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 	require.NotZero(t, w.inventory(again).Len())
+	get(w, hook, "", hook.Name)
+
+	w.change(again, func() {
+		again.Spec.OnDelete, again.Spec.StorageProvider = v1alpha1.DeleteOrphan, nil
+	})
+	w.ready(again)
+	w.advance(again, "its webhook is not registered any more", func() bool { return gone(w, hook, "", hook.Name) })
+	require.Equal(t, uid, get(w, &appsv1.DaemonSet{}, "vmware-system-csi", "vsphere-csi-node").UID)
 }
 
 func TestResolvedIsUnknownWhereNothingWasChosen(t *testing.T) {

@@ -128,15 +128,27 @@ func keepPart(o render.Object, was *unstructured.Unstructured) {
 func (s *site) leaving() map[matrix.Driver]plan.Leave {
 	all := map[matrix.Driver]plan.Leave{}
 	if s.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-		for _, d := range s.unasked() {
-			all[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan"}
-		}
+		all = orphaned(s.unasked())
 	}
 	for _, d := range s.retained {
 		all[d] = plan.Leave{Action: plan.Keep, Reason: "volumes use it"}
 	}
 	maps.Copy(all, retainNetwork(s.config.Spec.OnDelete))
 	return all
+}
+
+// withoutOperator are objects that do harm once the operator does not see to them any more.
+var withoutOperator = map[inventory.Key]string{
+	webhookRegistration.Key: "nobody would renew the certificate of the webhook any more, and once that has ended all changes of StorageClasses and claims would be refused",
+}
+
+// orphaned leaves drivers installed, but for what cannot be without the operator.
+func orphaned(all []matrix.Driver) map[matrix.Driver]plan.Leave {
+	leaving := map[matrix.Driver]plan.Leave{}
+	for _, d := range all {
+		leaving[d] = plan.Leave{Action: plan.Forget, Reason: "spec.onDelete is Orphan", But: withoutOperator}
+	}
+	return leaving
 }
 
 // retainNetwork leaves the network plug-in where it is, unless spec.onDelete asks for

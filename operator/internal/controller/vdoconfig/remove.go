@@ -37,7 +37,7 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 	if err == nil && done {
 		note := "the drivers were removed"
 		if config.Spec.OnDelete == v1alpha1.DeleteOrphan {
-			note = "the drivers were left installed"
+			note = p.leftInstalled()
 		}
 		return reconciler.Release[*v1alpha1.VDOConfig]{Note: note}, nil
 	}
@@ -47,6 +47,16 @@ func (r *Reconciler) Remove(ctx context.Context, config *v1alpha1.VDOConfig) (re
 		p.run(ctx, "the VDOConfig is being deleted") // what cannot be removed yet is repaired, also where its removal had begun
 	}
 	return p.result, nil
+}
+
+// leftInstalled is what a person has to know of drivers that are left.
+func (p *pass) leftInstalled() string {
+	note := "the drivers were left installed"
+	cur, _ := p.inventory.Memory().Revisions.InForce()
+	if policy := p.config.Spec.UpgradePolicy; policy != nil && policy.Canary != nil && cur.Canary.Open() {
+		note += "; an upgrade had come to chosen nodes only, so that the node plugin's DaemonSets replace no pods by themselves (updateStrategy OnDelete)"
+	}
+	return note
 }
 
 // clear does what can be done now, and tells whether that was all. The other one is
@@ -72,10 +82,8 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool)
 	if err := p.lostInventory(ctx, inv, other != nil); err != nil {
 		return false, err
 	}
-	if p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
-		if done, err := p.clearObjects(ctx); err != nil || !done {
-			return false, err
-		}
+	if done, err := p.clearObjects(ctx); err != nil || !done {
+		return false, err
 	}
 	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
 		return false, err
@@ -119,7 +127,12 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	removal := plan.Removal(p.inventory, live, refused, retainNetwork(p.config.Spec.OnDelete))
+	leaving := retainNetwork(p.config.Spec.OnDelete)
+	if p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		leaving = orphaned(inOrder)
+		maps.DeleteFunc(refused, func(key inventory.Key, _ error) bool { return withoutOperator[key] == "" }) // it stays anyway
+	}
+	removal := plan.Removal(p.inventory, live, refused, leaving)
 	p.outcome.removal = &removal
 	wave := removal.Without(p.unseen(refused)).NextWave()
 	if err := p.prune(ctx, wave); err != nil {
@@ -154,7 +167,7 @@ func (p *pass) prune(ctx context.Context, wave []plan.Step) error {
 			return err
 		}
 		note := fmt.Sprintf("%s was removed: %s", s.Key, s.Reason)
-		if !p.config.DeletionTimestamp.IsZero() {
+		if !p.config.DeletionTimestamp.IsZero() && p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
 			note = "" // that everything goes is one event, in the end
 		}
 		p.changed(ctx, s, note)
@@ -228,7 +241,7 @@ func (a *applier) stillOpen(ctx context.Context) (bool, error) {
 // mayRemove refuses while volumes need the storage driver, unless told otherwise.
 // Once its workloads are gone there is nothing left to refuse.
 func (p *pass) mayRemove(ctx context.Context) error {
-	if p.config.Spec.OnDelete == v1alpha1.DeleteRemove || !p.inventory.Has(matrix.CSI) {
+	if on := p.config.Spec.OnDelete; on == v1alpha1.DeleteRemove || on == v1alpha1.DeleteOrphan || !p.inventory.Has(matrix.CSI) {
 		return nil
 	}
 	volumes, attachments, err := p.Cluster.Volumes(ctx)

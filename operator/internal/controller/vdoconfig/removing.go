@@ -28,7 +28,7 @@ func (p *result) removing() map[matrix.Driver]int {
 		return left
 	}
 	for _, s := range all.Removals() {
-		if s.Action == plan.Prune && s.Kind != "Namespace" && (p.outcome.removal != nil || !p.keeps(s.Driver)) {
+		if s.Action == plan.Prune && s.Kind != "Namespace" && withoutOperator[s.Key] != s.Reason && (p.outcome.removal != nil || !p.keeps(s.Driver)) {
 			left[s.Driver]++
 		}
 	}
