@@ -1,6 +1,7 @@
 package vdoconfig
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,8 @@ import (
 )
 
 const (
-	maxDrift       = 20  // objects listed
+	maxDrift       = 20  // objects listed with their fields
+	maxContested   = 128 // objects listed that are left alone for a while: what is not listed is not left
 	maxDriftFields = 256 // bytes of an object's fields
 
 	reasonDrift     = "DriftFound"
@@ -88,9 +90,33 @@ func (a *applier) noteDrift() {
 			a.outcome.drift = append(a.outcome.drift, was) // it is as it shall be, until somebody changes it again
 		}
 	}
-	slices.SortFunc(a.outcome.drift, func(x, y v1alpha1.DriftStatus) int { return drift.KeyOf(x).Compare(drift.KeyOf(y)) })
-	a.outcome.driftAll = len(a.outcome.drift)
-	a.outcome.drift = a.outcome.drift[:min(len(a.outcome.drift), maxDrift)]
+	a.outcome.drift, a.outcome.driftAll = listed(a.outcome.drift), len(a.outcome.drift)
+}
+
+// listed is what the status has room for: what is left alone for a while comes first, workloads
+// before all else, as the next pass knows of it from there.
+func listed(all []v1alpha1.DriftStatus) []v1alpha1.DriftStatus {
+	place := func(e v1alpha1.DriftStatus) int {
+		switch {
+		case e.Until == nil:
+			return 2
+		case e.Kind == "DaemonSet" || e.Kind == "Deployment":
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(all, func(x, y v1alpha1.DriftStatus) int {
+		return cmp.Or(place(x)-place(y), drift.KeyOf(x).Compare(drift.KeyOf(y)))
+	})
+	contested := slices.IndexFunc(all, func(e v1alpha1.DriftStatus) bool { return e.Until == nil })
+	if contested < 0 {
+		contested = len(all)
+	}
+	all = all[:min(len(all), max(maxDrift, min(contested, maxContested)))]
+	for i := maxDrift; i < len(all); i++ {
+		all[i].Fields, all[i].Manager = "", ""
+	}
+	return all
 }
 
 // driftOf is the entry of a step's object, with what was known of it before.
@@ -145,7 +171,7 @@ func contestText(e v1alpha1.DriftStatus) string {
 	if e.Manager != "" {
 		who = "field manager " + e.Manager
 	}
-	what := "deletes it"
+	what := "changes it"
 	if e.Fields != "" {
 		what = "sets " + e.Fields
 	}
@@ -172,5 +198,6 @@ func (p *result) driftedCondition() []metav1.Condition {
 		}
 		texts = append(texts, driftText(e))
 	}
+	texts = append(texts, make([]string, max(0, p.outcome.driftAll-len(texts)))...) // they are counted
 	return []metav1.Condition{{Type: typ, Status: metav1.ConditionTrue, Reason: reason, Message: few(texts)}}
 }

@@ -85,6 +85,12 @@ func testBound(t *testing.T, long string) {
 	for range maxDrift {
 		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{Kind: "X", Namespace: name, Name: name, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
 	}
+	until := metav1.NewTime(now)
+	for i := range maxContested {
+		p.outcome.drift = append(p.outcome.drift, v1alpha1.DriftStatus{
+			Driver: "csi", Kind: "ValidatingWebhookConfiguration", Name: fmt.Sprintf("%s%03d", name[:60], i), Repairs: 5, Until: &until, Fields: long[:maxDriftFields], Manager: long[:maxDriftFields]})
+	}
+	p.outcome.drift = listed(p.outcome.drift)
 	var history revision.History
 	for i := range 24 {
 		rev := revision.Revision{Bundle: fmt.Sprintf("%s@sha256:%064d", name, i), Releases: []string{"cni@1.0.0", "cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.7.3"}}
@@ -113,9 +119,9 @@ func testBound(t *testing.T, long string) {
 		require.Len(t, r.Apart, 4)
 	}
 	require.Equal(t, name, p.config.Status.HandledReconcileAt, "what was asked for is compared with it")
-	require.Len(t, p.config.Status.Drift, maxDrift)
-	for _, d := range p.config.Status.Drift {
-		require.Equal(t, []string{name, name}, []string{d.Namespace, d.Name}, "objects are known by them")
+	require.Len(t, p.config.Status.Drift, maxContested, "what is left alone is known from there")
+	for i, d := range p.config.Status.Drift {
+		require.Equal(t, fmt.Sprintf("%s%03d", name[:60], i), d.Name, "objects are known by them")
 	}
 	require.Equal(t, whole, p.site.checks.status, "only what is shown is cut")
 	require.NotEmpty(t, whole.Results)
