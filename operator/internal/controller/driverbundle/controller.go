@@ -192,7 +192,7 @@ func (r *Reconciler) Pass(ctx context.Context, b *v1alpha1.DriverBundle) (reconc
 	known := b.DeepCopy()
 	known.Status.HighestSerial = max(b.Status.HighestSerial, recorded)
 	out := r.look(ctx, known, unknown)
-	out.store, out.recorded, out.at, out.requested = r.Store, recorded, r.Now(), b.Annotations[v1alpha1.AnnotationRequestedAt]
+	out.store, out.recorded, out.at, out.requested = r.Store, recorded, r.Now(), v1alpha1.Asked(b, v1alpha1.AnnotationRequestedAt)
 	if err := ctx.Err(); err != nil || b.Spec.Suspend || unknown != nil {
 		return out, err
 	}

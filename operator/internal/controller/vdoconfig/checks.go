@@ -79,7 +79,7 @@ func (g *gatherer) question() preflight.Question {
 		places = append(places, preflight.Place{Name: name, Where: vc.where, Proven: vc.proven})
 	}
 	q := preflight.NewQuestion(g.name, &g.config.Spec, places)
-	q.Pass, q.RolledOut = g.config.Annotations[v1alpha1.AnnotationRequestedAt], rolloutEnded(&g.config.Status)
+	q.Pass, q.RolledOut = v1alpha1.Asked(g.config, v1alpha1.AnnotationRequestedAt), rolloutEnded(&g.config.Status)
 	if st := g.config.Status.Preflight; st != nil && st.Question == q.ID && st.CheckedAt != nil {
 		q.Handled = st.HandledReconcileAt
 		q.Known, q.KeptBack = st.CheckedAt.Time, preflight.Worst(preflight.Listed(st)) >= preflight.BlockUpgrade

@@ -170,7 +170,7 @@ func (s *site) at0() time.Time { return s.now.UTC().Truncate(time.Second) }
 
 // attempt is under which circumstances a revision is tried now.
 func (s *site) attempt() revision.Attempt {
-	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: s.config.Annotations[v1alpha1.AnnotationRetry]}
+	return revision.Attempt{Program: cmp.Or(s.program, program), Generation: s.config.Generation, Retry: v1alpha1.Asked(s.config, v1alpha1.AnnotationRetry)}
 }
 
 // oneWay are the releases that cannot be gone back from, as the accepted bundle's matrix

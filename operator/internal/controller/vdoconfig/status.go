@@ -100,7 +100,7 @@ func (p result) Next(config *v1alpha1.VDOConfig) reconciler.Next {
 func (p result) Record(config *v1alpha1.VDOConfig) {
 	st := &config.Status
 	st.ObservedGeneration = config.Generation
-	st.HandledReconcileAt = p.config.Annotations[v1alpha1.AnnotationRequestedAt]
+	st.HandledReconcileAt = v1alpha1.Asked(p.config, v1alpha1.AnnotationRequestedAt)
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}

@@ -240,7 +240,7 @@ func answered(vcc *v1alpha1.VsphereCloudConfig, version string) bool {
 
 // requested names the pass that was asked for last.
 func requested(vcc *v1alpha1.VsphereCloudConfig) string {
-	return vcc.Annotations[v1alpha1.AnnotationRequestedAt]
+	return v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt)
 }
 
 func requests(list []v1alpha1.VsphereCloudConfig) []reconcile.Request {
