@@ -73,7 +73,7 @@ func inForceOf(t *testing.T, bundle, inForce string) (*gatherer, func(revision.H
 
 func (g *gatherer) pass(t *testing.T, remember func(revision.History)) (upgrade.Verdict, decision, revision.Record) {
 	t.Helper()
-	g.revisions, g.last = revisions{}, nil
+	g.revisions, g.last, g.held = revisions{}, nil, nil
 	if g.needsLast(g.resolve()) {
 		g.last = holding(t, "sha256:last", "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1")
 	}
@@ -114,7 +114,7 @@ func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}
 	delete(g.vcenters, vcStorage) // it is back: csi goes from 3.5.1 to 3.7.3
-	g.revisions, g.last = revisions{}, nil
+	g.revisions, g.last, g.held = revisions{}, nil, nil
 	require.NoError(t, g.gatherRevisions(t.Context()))
 	require.True(t, g.canaryBegins() || g.revisions.verdict.Reason == upgrade.Interlocked, "csi 3.7.3 comes to all nodes at once, though the canary asks for chosen ones first")
 }
@@ -131,4 +131,27 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 		v.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{Canary: &v1alpha1.Canary{}}
 		require.Equal(t, open, strings.Contains(p.leftInstalled(), "OnDelete"))
 	}
+}
+
+// A consent that was given in a dry run, before anything is in force, is to that revision: while it
+// waits for its window nothing else begins, which would have another name.
+func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
+	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
+	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
+	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
+	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
+		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
+		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(1), By: "x"},
+	}
+	g.spec = g.config.Spec
+	for range 2 {
+		v, d, cur := g.pass(t, remember)
+		require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+		require.Empty(t, cur.Releases)
+		require.Empty(t, chosen(d))
+	}
+	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC) // the window
+	_, d, cur := g.pass(t, remember)
+	require.Equal(t, of.Releases, cur.Releases)
+	require.Equal(t, of.Releases, chosen(d))
 }

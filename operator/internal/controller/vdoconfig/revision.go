@@ -102,6 +102,11 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 func (g *gatherer) leave(facts upgrade.Facts) {
 	r := &g.revisions
 	r.candidate = nil
+	if r.consented(facts) {
+		g.hold(&fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(r.verdict.Message),
+			Hint: "it begins then; to have the drivers that do not run yet at once, take the approval back"})
+		return
+	}
 	d, rest, err := g.rest(facts)
 	if err != nil {
 		g.hold(err)
@@ -133,14 +138,19 @@ func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error
 	}
 }
 
+// consented tells whether what is offered has its consent and only waits. It is not forestalled:
+// with a revision in between it would have another name.
+func (r *revisions) consented(facts upgrade.Facts) bool {
+	return r.approved && facts.Policy.Manual && r.verdict.Action == upgrade.Wait
+}
+
 // goesOn tells whether something may come in force though what was offered may not, and notes it:
 // the same without the drivers that it takes over. That has to pass the rules by itself. It needs no
 // consent to a bundle that has the same of what is installed, or away from what does not suit the
-// cluster any more. What has its consent and waits is not forestalled: with a revision in between
-// it would have another name.
+// cluster any more.
 func (g *gatherer) goesOn(ctx context.Context, facts upgrade.Facts, cur revision.Record) bool {
 	was, offered := g.revisions, facts.Candidate
-	if was.approved && facts.Policy.Manual && was.verdict.Action == upgrade.Wait {
+	if was.consented(facts) {
 		return false
 	}
 	d, rest, err := g.rest(facts)
