@@ -33,6 +33,7 @@ import (
 	"github.com/vmware/govmomi/vim25"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // Account is a user name and its password.
@@ -153,6 +154,7 @@ func model(o Options) *simulator.Model {
 	}
 	m := simulator.VPX()
 	m.Datacenter, m.Host, m.ClusterHost, m.Machine, m.Portgroup = 3, 0, 2, o.Machines, 0
+	m.ServiceContent.About.InstanceUuid = string(uuid.NewUUID()) // of the simulator's own all are one
 	m.ServiceContent.About.Version = o.Version
 	m.ServiceContent.About.ApiVersion = o.APIVersion
 	return m

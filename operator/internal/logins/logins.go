@@ -45,7 +45,6 @@ import (
 	"maps"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +82,7 @@ func (q Question) String() string { return "login to " + q.address() }
 func (q Question) GoString() string { return q.String() }
 
 func (q Question) address() string {
-	return net.JoinHostPort(strings.ToLower(q.Host), strconv.Itoa(q.Port))
+	return net.JoinHostPort(v1alpha1.CanonicalHost(q.Host), strconv.Itoa(q.Port))
 }
 
 // asked says whether a person asked for a pass that was not made yet.

@@ -120,6 +120,7 @@ func TestWhatIsNotTheSameLoginIsTriedAtOnce(t *testing.T) {
 	l.Learn(at("a"), refused, begin)
 	require.Equal(t, refused, l.Known(at("a"), begin).Err)
 	require.Equal(t, refused, l.Known(at("A"), begin).Err, "hosts have no case")
+	require.Equal(t, refused, l.Known(at("a."), begin).Err, "nor does the root's dot make another one")
 	known := l.Known(at("b"), begin.Add(time.Minute))
 	require.Equal(t, 4*time.Minute, known.Wait)
 	require.Equal(t, fault.Throttled, fault.ReasonOf(known.Err))

@@ -350,12 +350,19 @@ type behind struct {
 // want of it by name. A template is never a node.
 func (s *Snapshot) machines() map[string][]behind {
 	byUUID, byName := map[string][]behind{}, map[string][]behind{}
+	type place struct {
+		vcenter string
+		ref     Ref
+	}
+	known := map[place]bool{}
 	for _, v := range s.readable() {
 		for i := range v.Machines {
 			m := &v.Machines[i]
-			if m.Template {
-				continue
+			at := place{v.ID, m.Ref}
+			if m.Template || (v.ID != "" && known[at]) {
+				continue // one vCenter may be asked under two names
 			}
+			known[at] = true
 			b := behind{vcenter: v, machine: m}
 			byUUID[m.UUID] = append(byUUID[m.UUID], b)
 			if m.HostName != "" {

@@ -78,6 +78,29 @@ func TestWhatIsAsItShouldBePasses(t *testing.T) {
 	require.Equal(t, preflight.Pass, preflight.Worst(results))
 }
 
+// One vCenter under two names, such as for the cloud provider and for the storage driver, has each VM
+// once: nobody is told to unregister the only one.
+func TestOneVCenterUnderTwoNamesHasEachMachineOnce(t *testing.T) {
+	s := healthy()
+	s.VCenters[0].ID = "1-1"
+	twice := s.VCenters[0]
+	twice.Name, twice.Server = "by-address", "10.0.0.1"
+	s.VCenters = append(s.VCenters, twice)
+	require.Empty(t, of(preflight.Check(s), "node-vm"))
+	s.VCenters[1].ID = "2-2"
+	require.Contains(t, of(preflight.Check(s), "node-vm"), "several VMs")
+}
+
+// of is what a check found that is amiss, "" where it passed.
+func of(results []preflight.Result, id preflight.ID) string {
+	for _, r := range results {
+		if r.ID == id && r.Action != preflight.Pass {
+			return r.Found
+		}
+	}
+	return ""
+}
+
 // failing are ways in which a healthy cluster is not, with the one check that is to say so.
 var failing = []struct {
 	name   string

@@ -96,6 +96,7 @@ const (
 // VCenter is what was found at one.
 type VCenter struct {
 	Name   string // of the VsphereCloudConfig
+	ID     string // its instance UUID, as it says itself; "" where that is not known
 	Server string // host or host:port
 	// UsedByCPI and UsedByCSI say which driver is configured with it.
 	UsedByCPI, UsedByCSI bool

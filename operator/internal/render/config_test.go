@@ -323,11 +323,21 @@ func TestSeveralVCentersOfTheStorageDriver(t *testing.T) {
 		require.ErrorContains(t, err, "several vCenters need topology categories")
 	})
 	in := input(t, release(t, matrix.CSI, "3.5.1"))
-	same := second()
-	same.Server = "vc1.site.example"
-	twoVCenters(&in, same)
+	one := in.VCenters["vc-one"]
+	one.InstanceUUID = "1-1"
+	in.VCenters["vc-one"] = one
+	for server, id := range map[string]string{"vc1.site.example": "", "VC1.site.example": "", "vc1.site.example.": "", "10.0.0.1": "1-1"} {
+		same := second()
+		same.Server, same.InstanceUUID = server, id
+		twoVCenters(&in, same)
+		_, err := render.Render(in)
+		require.ErrorContains(t, err, "same vCenter as VsphereCloudConfig vc-one", server)
+	}
+	another := second()
+	another.InstanceUUID = "2-2"
+	twoVCenters(&in, another)
 	_, err := render.Render(in)
-	require.ErrorContains(t, err, "same vCenter")
+	require.NoError(t, err)
 }
 
 func TestUserNameNeedsADomainFrom31On(t *testing.T) {

@@ -110,7 +110,7 @@ func (r *renderer) checkNarrowing(vcenters []vcenter) error {
 	var lost []string
 	now := map[string]vcenter{}
 	for _, v := range vcenters {
-		now[strings.ToLower(v.server)] = v
+		now[v1alpha1.CanonicalHost(v.server)] = v
 	}
 	was := r.searchedUntilNow()
 	for _, server := range slices.Sorted(maps.Keys(was)) {
@@ -136,6 +136,7 @@ func (r *renderer) searchedUntilNow() map[string][]string {
 	live, all := searched(r.in.Cluster.CloudConfig), map[string][]string{}
 	for _, place := range r.in.Cluster.Searched {
 		server, datacenter, part := strings.Cut(place, "/")
+		server = v1alpha1.CanonicalHost(server)
 		if all[server] = append(all[server], datacenter); !part {
 			all[server] = nil
 		}
@@ -159,13 +160,13 @@ func Places(config []byte) []string {
 	return all
 }
 
-// acceptedPlaces are places as [renderer.checkNarrowing] names them: a server in small
-// letters, without brackets.
+// acceptedPlaces are places as [renderer.checkNarrowing] names them: a server as
+// [v1alpha1.CanonicalHost] has it.
 func acceptedPlaces(given []string) []string {
 	all := make([]string, len(given))
 	for i, place := range given {
 		server, datacenter, part := strings.Cut(place, "/")
-		all[i] = strings.ToLower(bareHost(server))
+		all[i] = v1alpha1.CanonicalHost(server)
 		if part {
 			all[i] += "/" + strings.Trim(datacenter, "/")
 		}

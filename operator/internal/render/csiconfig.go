@@ -152,7 +152,7 @@ func (r *renderer) clusterID(s *source, p *v1alpha1.StorageProvider) (string, er
 // clusters of a site.
 func (r *renderer) warnOfSharedID(id string) {
 	for _, name := range StorageVCenters(r.in.Spec.StorageProvider) {
-		if v, ok := r.in.VCenters[name]; ok && bareHost(v.Server) == id {
+		if v, ok := r.in.VCenters[name]; ok && v1alpha1.CanonicalHost(v.Server) == v1alpha1.CanonicalHost(id) {
 			r.note("the storage driver's cluster id is the vCenter's address, %s: another cluster with the same id would corrupt the metadata of both", id)
 		}
 	}

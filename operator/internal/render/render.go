@@ -163,6 +163,8 @@ type VCenter struct {
 	// thumbprint that fits it is turned into the SHA-1 form that drivers know. Optional.
 	Certificate []byte
 	Credentials Credentials
+	// InstanceUUID is what the vCenter says that it is, "" where it was not asked yet.
+	InstanceUUID string
 }
 
 // Credentials of a vCenter account. One line break at the end of either is

@@ -9,6 +9,8 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 )
 
 // setting is one setting of a driver's configuration, whoever wrote it and in which of the
@@ -161,7 +163,7 @@ func searched(conf []byte) map[string][]string {
 		if sample, is := samples[name]; is && (server == sample || server == name) {
 			continue
 		}
-		all[strings.ToLower(bareHost(server))] = datacenterList(first(lists[name], everywhere))
+		all[v1alpha1.CanonicalHost(server)] = datacenterList(first(lists[name], everywhere))
 	}
 	return all
 }

@@ -84,7 +84,7 @@ func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 	}
 	var out []vcenter
 	var errs []error
-	servers := map[string]string{}
+	known := map[string]string{}
 	for _, name := range names {
 		given, ok := in.VCenters[name]
 		if !ok {
@@ -93,14 +93,23 @@ func (in *Input) vcenters(d matrix.Driver, names []string) ([]vcenter, error) {
 		}
 		v, err := checkVCenter(name, given)
 		errs = append(errs, err)
-		if other, ok := servers[v.server]; ok && v.server != "" {
-			errs = append(errs, badVCenter(name, "name each vCenter in one VsphereCloudConfig only",
-				"has the same vCenter as VsphereCloudConfig %s: %s", other, v.server))
+		errs = append(errs, alsoIn(known, v1alpha1.CanonicalHost(given.Server), v)) // the same name, or another name of it
+		if id := given.InstanceUUID; id != "" {
+			errs = append(errs, alsoIn(known, "instance UUID "+id, v))
 		}
-		servers[v.server] = name
 		out = append(out, v)
 	}
 	return out, fault.Join(errs...)
+}
+
+// alsoIn refuses a vCenter that another VsphereCloudConfig has.
+func alsoIn(known map[string]string, what string, v vcenter) error {
+	other, twice := known[what]
+	known[what] = v.name
+	if !twice || v.server == "" {
+		return nil
+	}
+	return badVCenter(v.name, "name each vCenter in one VsphereCloudConfig only", "has the same vCenter as VsphereCloudConfig %s: %s", other, what)
 }
 
 func badVCenter(name, hint, format string, args ...any) error {

@@ -88,7 +88,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	}
 	defer i.c.CloseIdleConnections()
 	about := i.c.ServiceContent.About
-	i.found.Version, i.found.CertificateExpires = about.Version, i.report.Expires
+	i.found.ID, i.found.Version, i.found.CertificateExpires = about.InstanceUuid, about.Version, i.report.Expires
 	if err := acceptable(i.Address(), about); err != nil {
 		return err
 	}

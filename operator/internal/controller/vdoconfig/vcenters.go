@@ -104,6 +104,7 @@ func vcenterOf(vcc *v1alpha1.VsphereCloudConfig, c credentials.Proven) render.VC
 	vc := render.VCenter{
 		Server: vcc.Spec.VcIP, Port: vcc.Spec.Port, Insecure: vcc.Spec.AnyCertificate(), Datacenters: vcc.Spec.DatacenterNames(),
 		Thumbprint: vcc.Spec.Thumbprint, CA: c.CA, Credentials: render.Credentials{Username: c.Username, Password: c.Password},
+		InstanceUUID: vcc.Status.InstanceUUID,
 	}
 	if len(vc.Thumbprint) > sha1Thumbprint && vcc.Status.Thumbprint != "" {
 		vc.Thumbprint = vcc.Status.Thumbprint // drivers know the SHA-1 form only
