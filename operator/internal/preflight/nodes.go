@@ -10,6 +10,7 @@ func nodeChecks() []check {
 	return []check{
 		{id: "node-vm", why: "the cloud provider and the storage driver know a node by its VM; without it nothing is attached, and the node may be deleted", applies: machinesKnown, run: nodeVMs, passed: countNodes("%d nodes, each with its VM")},
 		{id: "node-name", why: "the cloud provider looks new nodes up by name, letter by letter", applies: func(s *Snapshot) bool { return s.Wants.CPI && machinesKnown(s) }, run: nodeNames},
+		{id: "node-address", why: "a node for which the cloud provider finds no address of a family stays uninitialized; one without an internal address cannot be reached by its cluster", applies: func(s *Snapshot) bool { return s.Wants.CPI && machinesKnown(s) }, run: nodeAddresses},
 		{id: "node-provider-id", why: "it is set once, by the cloud provider, and only on nodes that the kubelet has tainted", applies: nodesKnown, run: providerIDs},
 		{id: "node-uninitialized", why: "no ordinary pod is scheduled there", applies: nodesKnown, run: uninitialized},
 		{id: "node-control-plane", why: "the controllers of both drivers are scheduled on control-plane nodes alone", applies: nodesKnown, run: controlPlane, passed: nil},

@@ -15,6 +15,7 @@
 //	cluster-id             block install  is the storage driver's cluster id given once only
 //	node-vm                block install  is there exactly one VM behind each node, by UUID or name
 //	node-name              warn           is the guest's hostname the node's name, in the same case
+//	node-address           block install  does each node get addresses by nodeAddresses and ipFamilies, as the cloud provider chooses them
 //	node-provider-id       block install  is the provider id of the VM behind the node, or can the cloud provider set it
 //	node-uninitialized     warn           has the cloud provider initialized each node
 //	node-control-plane     block install  is there a node that the controllers can be scheduled on

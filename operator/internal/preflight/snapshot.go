@@ -1,10 +1,12 @@
 package preflight
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
 )
 
@@ -26,6 +28,9 @@ type Wants struct {
 	Categories   []string // the storage driver's tag categories
 	FileVolumes  bool
 	ClusterID    string // as the configuration gives it
+	// NodeAddresses and IPFamilies say which of a VM's addresses are the node's.
+	NodeAddresses v1alpha1.NodeAddresses
+	IPFamilies    []string
 }
 
 // Features are those for which the account needs privileges.
@@ -145,6 +150,8 @@ type Machine struct {
 	UUID           string // BIOS UUID, lower case
 	HostName       string // as the guest says
 	Addresses      int    // how many addresses the guest reports
+	NICs           []NIC  // the VM's adapters, with those that can be a node's
+	MoreAddresses  bool   // than are kept
 	DiskUUID       bool
 	Hardware       string   // vmx-15
 	Controllers    []string // kinds of its SCSI controllers, sorted: pvscsi, lsilogic, …
@@ -155,6 +162,13 @@ type Machine struct {
 	Pool           Ref
 	Host           Ref
 	Template       bool
+}
+
+// NIC is an adapter of a VM, as its guest reports it. What the guest has made by itself, such as
+// interfaces of the cluster's network, is none.
+type NIC struct {
+	Network   string // its port group, by name
+	Addresses []netip.Addr
 }
 
 // Datastore is one.

@@ -3,6 +3,8 @@ package preflight
 import (
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/privileges"
@@ -21,8 +23,10 @@ type Use struct {
 func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 	cloud, storage := render.CloudVCenters(spec.CloudProvider), render.StorageVCenters(spec.StorageProvider)
 	w := Wants{CPI: len(cloud) > 0 && !disabled(spec, matrix.CPI), CSI: len(storage) > 0 && !disabled(spec, matrix.CSI)}
-	if c := spec.CloudProvider; c != nil && c.Topology != nil {
-		w.Zone, w.Region = c.Topology.Zone, c.Topology.Region
+	if c := spec.CloudProvider; c != nil {
+		w.NodeAddresses, w.IPFamilies = ptr.Deref(c.NodeAddresses, v1alpha1.NodeAddresses{}), c.IPFamilies
+		topology := ptr.Deref(c.Topology, v1alpha1.Topology{})
+		w.Zone, w.Region = topology.Zone, topology.Region
 	}
 	if p := spec.StorageProvider; p != nil {
 		w.Categories, w.ClusterID, w.FileVolumes = p.TopologyCategories, p.ClusterID, p.FileVolumes != nil
