@@ -101,6 +101,9 @@ type Input struct {
 	Wanted []matrix.Driver
 	// Topology tells whether volumes' topology was asked for.
 	Topology bool
+	// CloudAddresses tells whether the cloud provider chooses nodes' addresses by settings, and
+	// CloudZones whether it looks for the tags of zones.
+	CloudAddresses, CloudZones bool
 	// Missing are workloads that were installed and are not there.
 	Missing []Missing
 	// Replicas are those that the operator wants of Deployments, by "Deployment namespace/name".

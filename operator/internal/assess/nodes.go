@@ -58,7 +58,7 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 		return []Finding{f}
 	case tainted:
 		f.Message = "waits for the cloud provider (taint " + TaintUninitialized + ")"
-		f.Remedy = "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, its guest name has to be the node's, VMware Tools have to run"
+		f.Remedy = in.uninitialized()
 	case id == "":
 		f.Message = "has no providerID, and no taint that would make the cloud provider set one"
 		f.Remedy = "start its kubelet with --cloud-provider=external, delete the Node and let it join again; or set the taint " + TaintUninitialized + "=true:NoSchedule"
@@ -67,6 +67,18 @@ func (in *Input) cloudNode(n *corev1.Node, settled bool) []Finding {
 	}
 	f.Waiting = in.young(n) || !settled
 	return []Finding{f}
+}
+
+// uninitialized is what the cloud provider needs of a node, by what is configured.
+func (in *Input) uninitialized() string {
+	text := "see the log of vsphere-cloud-controller-manager for this node: its VM has to be in a datacenter listed, its guest name has to be the node's, VMware Tools have to run"
+	if in.CloudAddresses {
+		text += ", and report an address that spec.cloudProvider.nodeAddresses and ipFamilies leave it (`vdoctl preflight --only node-address`)"
+	}
+	if in.CloudZones {
+		text += "; its host, or what that is in, has to have tags of the categories of spec.cloudProvider.topology (`vdoctl preflight --only topology-tag`)"
+	}
+	return text
 }
 
 // storageNode: the node plugin registers on the node's CSINode.

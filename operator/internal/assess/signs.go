@@ -14,13 +14,14 @@ type sign struct {
 }
 
 const (
-	checkAccount  = "correct user and password in the credentials Secret of the VsphereCloudConfig"
-	checkName     = "use as vcIp of the VsphereCloudConfig a name that is in the vCenter's certificate, or have that reissued"
-	checkRights   = "give the account the privilege on the object: the driver's documents list them by role"
-	checkAddress  = "the address that the message names has to be reachable from the node: its DNS, TCP 443, NetworkPolicies"
-	writtenAnew   = "the next pass writes the drivers' configuration anew; where condition Applied tells why it does not, see to that"
-	tooOld        = "this vCenter is too old for the driver"
-	inDatacenters = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
+	checkAccount   = "correct user and password in the credentials Secret of the VsphereCloudConfig"
+	checkName      = "use as vcIp of the VsphereCloudConfig a name that is in the vCenter's certificate, or have that reissued"
+	checkRights    = "give the account the privilege on the object: the driver's documents list them by role"
+	checkAddress   = "the address that the message names has to be reachable from the node: its DNS, TCP 443, NetworkPolicies"
+	writtenAnew    = "the next pass writes the drivers' configuration anew; where condition Applied tells why it does not, see to that"
+	tooOld         = "this vCenter is too old for the driver"
+	findDatacenter = "correct spec.datacenters of the VsphereCloudConfig, with the folders it is in: folder/name; the account has to be able to read it"
+	inDatacenters  = "the node's VM is in no datacenter listed, or the account cannot read it: correct spec.datacenters of the VsphereCloudConfig, grant ReadOnly"
 )
 
 // signs are those that are known, of the releases of both drivers. The first that a line has
@@ -41,7 +42,7 @@ var signs = []sign{
 	{"timed out while waiting for topology labels", fault.Incomplete, "see `kubectl get csinodetopologies -o yaml`: status.errorMessage; check the tags on the host's chain and the account's rights to read them"},
 	{"found conflicting topology labels", fault.Conflict, "nodes carry beta and GA labels of zones: keep one family of them"},
 	{"virtual machine wasn't found", fault.NotFound, inDatacenters},
-	{"Failed to find the datacenter", fault.NotFound, "correct spec.datacenters of the VsphereCloudConfig, with the folders it is in: folder/name; the account has to be able to read it"},
+	{"Failed to find the datacenter", fault.NotFound, findDatacenter},
 	{"failed to match Prefix", fault.Incompatible, "this node is not a VMware VM, or its firmware data is hidden: run the driver on vSphere VMs only"},
 	{"could not find the requested resource (get volumesnapshot", fault.Incomplete, "install the snapshot kinds: enable driver snapshot-controller in spec.drivers, or install them yourself"},
 	{"not attached to node", fault.Incompatible, "set disk.EnableUUID=TRUE on the node's VM while it is off"},
@@ -59,6 +60,7 @@ var signs = []sign{
 	{"ENABLE_ALPHA_DUAL_STACK", fault.InvalidInput, "two families of addresses are configured: name one, or let the operator write the configuration"},
 	{"dial tcp", fault.Unreachable, checkAddress},
 	{"no such host", fault.Unreachable, checkAddress},
+	{"datacenter '", fault.NotFound, findDatacenter}, // "datacenter 'x' not found"; why it was not may stand before
 }
 
 // signOf returns the sign that a text has, or nil.

@@ -1,6 +1,7 @@
 package assess_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,8 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		failed + `Post https://vc.site/sdk: dial tcp 192.0.2.9:443: i/o timeout"}`:                                                 {fault.Unreachable, "TCP 443"},
 		failed + `lookup vc.site: no such host"}`:                                                                                  {fault.Unreachable, "DNS"},
 		failed + `Failed to find the datacenter: east"}`:                                                                           {fault.NotFound, "folder/name"},
+		`E0822 10:00:00.000000       1 connectionmanager.go:1] datacenter 'east' not found`:                                        {fault.NotFound, "folder/name"},
+		failed + `datacenter 'east': ServerFaultCode: NoPermission"}`:                                                              {fault.Forbidden, "privilege"},
 		failed + `found conflicting topology labels on certain node(s)"}`:                                                          {fault.Conflict, "beta and GA"},
 		failed + `ServerFaultCode: NoPermission"}`:                                                                                 {fault.Forbidden, "privilege"},
 		failed + `Permission to perform this operation was denied."}`:                                                              {fault.Forbidden, "privilege"},
@@ -54,5 +57,23 @@ func TestWhyDriversEndIsToldFromTheirLastWords(t *testing.T) {
 		require.Error(t, err, line)
 		require.Equal(t, want.reason, fault.ReasonOf(err), line)
 		require.Contains(t, fault.HintOf(err), want.remedy, line)
+	}
+}
+
+// What a node waits for is told by what is configured: settings that nobody made are not to be
+// looked at.
+func TestWhatANodeWaitsForNamesTheSettingsThereAre(t *testing.T) {
+	remedy := func(addresses, zones bool) string {
+		in := healthy()
+		in.CloudAddresses, in.CloudZones = addresses, zones
+		in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
+		return fault.HintOf(assess.Assess(in).Nodes[0].Fault())
+	}
+	const addresses, zones = "spec.cloudProvider.nodeAddresses and ipFamilies", "spec.cloudProvider.topology"
+	for _, c := range []struct{ addresses, zones bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		text := remedy(c.addresses, c.zones)
+		require.Contains(t, text, "VMware Tools have to run")
+		require.Equal(t, c.addresses, strings.Contains(text, addresses), text)
+		require.Equal(t, c.zones, strings.Contains(text, zones), text)
 	}
 }

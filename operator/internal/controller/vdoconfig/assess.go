@@ -60,6 +60,8 @@ func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, obser
 	report := assess.Assess(assess.Input{
 		Observed: *observed, Now: p.now, Wanted: judged,
 		Topology:           spec.StorageProvider != nil && len(spec.StorageProvider.TopologyCategories) > 0,
+		CloudAddresses:     spec.CloudProvider != nil && (spec.CloudProvider.NodeAddresses != nil || len(spec.CloudProvider.IPFamilies) > 0),
+		CloudZones:         spec.CloudProvider != nil && spec.CloudProvider.Topology != nil && spec.CloudProvider.Topology.Zone != "",
 		WebhookCertificate: certificate, Missing: p.missing(observed), Secrets: p.site.secrets(),
 		Replicas: p.replicas(),
 	})
