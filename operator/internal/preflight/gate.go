@@ -16,7 +16,7 @@ var (
 	cloudOnly   = []ID{"node-name", "node-address", "vm-tools"}
 	storageOnly = []ID{
 		"cluster-id", "node-zone-labels", "node-registered", "vcenter-cns", "host-version", "vm-disk-uuid", "vm-scsi",
-		"vm-snapshots", "vm-change-tracking", "datastore-shared", "storage-class", "topology-vcenters",
+		"vm-snapshots", "vm-change-tracking", "datastore-shared", "datastore-space", "storage-class", "topology-vcenters",
 	}
 )
 

@@ -26,12 +26,12 @@
 //	vcenter-privileges     warn           has the account the privileges, each with its object
 //	vcenter-excess         warn           has it no privileges that the drivers never need, each with its object; not asked while a VsphereCloudConfig is not there
 //	vcenter-datacenters    block install  are the datacenters there
-//	vcenter-version        block install  is it one that the storage driver starts with
+//	vcenter-version        block install  is it one that the storage driver starts with, and makes snapshots with where they are asked for
 //	vcenter-certificate    warn           does its certificate end soon
 //	vcenter-clock          warn           are its clock and ours together
 //	vcenter-tasks          warn           can tasks be read
 //	vcenter-cns            warn           does cloud native storage answer
-//	host-version           warn           are the hosts' ESXi releases not behind their vCenter's
+//	host-version           warn           are the hosts' ESXi releases not behind their vCenter's, nor too old for snapshots
 //	vm-disk-uuid           block install  has each node's VM disk.EnableUUID
 //	vm-hardware            block install  is its hardware version 15 or later
 //	vm-scsi                warn           are its SCSI controllers paravirtual
@@ -39,7 +39,8 @@
 //	vm-snapshots           warn           has it no snapshots
 //	vm-change-tracking     warn           is changed block tracking the same on all
 //	vm-folder              pass           in which folders they are
-//	datastore-shared       warn           is there a datastore that all hosts (of a zone) see, and the account may use
+//	datastore-shared       warn           is there a datastore that all hosts (of a zone) see but for those in maintenance, and the account may use
+//	datastore-space        warn           is a tenth of each of these free
 //	storage-class          warn           do StorageClasses name policies and datastores that are there
 //	topology-category      block install  are the tag categories there, in each vCenter: the storage driver exits without
 //	topology-tag           block install  has each node's host, or what it is in, a tag of each category

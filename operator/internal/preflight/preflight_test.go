@@ -35,7 +35,7 @@ func healthy() preflight.Snapshot {
 			root: {}, dc: {Name: "dc", Parent: root}, cluster: {Name: "c", Parent: dc}, folder: {Name: "k8s", Parent: dc}, pool: {Name: "Resources", Parent: cluster},
 			one: {Name: "esx1", Parent: cluster, Version: "8.0.3"}, two: {Name: "esx2", Parent: cluster, Version: "8.0.2"},
 		},
-		Datastores: []preflight.Datastore{{Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
+		Datastores: []preflight.Datastore{{Name: "vsan", URL: "ds:///vsan/", Accessible: true, MayHold: true, Capacity: 1000, Free: 100, Hosts: map[preflight.Ref]bool{one: true, two: true}}},
 		Categories: map[string]bool{"region": true, "zone": true},
 		Tagged: map[preflight.Ref][]preflight.Category{
 			dc: {{Name: "region", Tag: "north"}}, one: {{Name: "zone", Tag: "a"}}, two: {{Name: "zone", Tag: "b"}}},
@@ -180,6 +180,12 @@ var failing = []struct {
 		o.Version = "7.0.3"
 		s.VCenters[0].Objects[ref("HostSystem", "h2")] = o
 	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.3)"}},
+	{"snapshots with a vCenter before 7.0 U3", func(s *preflight.Snapshot) { s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.2" }, "vcenter-version", preflight.Warn, []string{"vc.site (7.0.2)", "no snapshots", "snapshotClasses"}},
+	{"snapshots with a host before 7.0 U3", func(s *preflight.Snapshot) {
+		s.Wants.Snapshots, s.VCenters[0].Version = true, "7.0.3"
+		s.VCenters[0].Objects[ref("HostSystem", "h1")] = preflight.Object{Name: "esx1", Parent: ref("ClusterComputeResource", "c"), Version: "7.0.3"}
+		s.VCenters[0].Objects[ref("HostSystem", "h2")] = preflight.Object{Name: "esx2", Parent: ref("ClusterComputeResource", "c"), Version: "7.0.1"}
+	}, "host-version", preflight.Warn, []string{"/dc/c/esx2 (ESXi 7.0.1)", "no snapshots", "Lifecycle Manager"}},
 	{"missing privilege", func(s *preflight.Snapshot) {
 		s.VCenters[0].Lacking = []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"Cns.Searchable"}}}
 	}, "vcenter-privileges", preflight.Warn, []string{"lacks Cns.Searchable on the vCenter's root", "vdoctl users plan"}},
@@ -199,6 +205,7 @@ var failing = []struct {
 		s.VCenters[0].Datastores[0].Hosts = map[preflight.Ref]bool{ref("HostSystem", "h1"): true}
 	}, "datastore-shared", preflight.Warn, []string{"in north/b"}},
 	{"datastore in maintenance", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Accessible = false }, "datastore-shared", preflight.Warn, []string{"no datastore"}},
+	{"datastore without room", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].Free = 99 }, "datastore-space", preflight.Warn, []string{"vsan (9 % free)", "less than 10 %", "govc datastore.info 'vsan'"}},
 	{"no privilege on any shared datastore", func(s *preflight.Snapshot) { s.VCenters[0].Datastores[0].MayHold = false }, "datastore-shared", preflight.Warn, []string{"Datastore.FileManagement"}},
 	{"StorageClass with a policy that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].Policy = "silver" }, "storage-class", preflight.Warn, []string{"fast (silver)"}},
 	{"StorageClass with a datastore that is not there", func(s *preflight.Snapshot) { s.Cluster.StorageClasses[0].DatastoreURL = "ds:///x/" }, "storage-class", preflight.Warn, []string{"fast (ds:///x/)"}},

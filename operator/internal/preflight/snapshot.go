@@ -27,6 +27,7 @@ type Wants struct {
 	Zone, Region string   // the cloud provider's tag categories
 	Categories   []string // the storage driver's tag categories
 	FileVolumes  bool
+	Snapshots    bool   // VolumeSnapshotClasses are asked for
 	ClusterID    string // as the configuration gives it
 	// NodeAddresses and IPFamilies say which of a VM's addresses are the node's.
 	NodeAddresses v1alpha1.NodeAddresses
@@ -177,6 +178,8 @@ type Datastore struct {
 	Name, URL  string
 	Type       string       // VMFS, NFS, NFS41, vsan, VVOL
 	Accessible bool         // and not in maintenance
+	Capacity   int64        // bytes; 0 where it is not known
+	Free       int64        // bytes
 	Hosts      map[Ref]bool // that mount it
 	// MayHold says that the account may keep volumes there.
 	MayHold bool

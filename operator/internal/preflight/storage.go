@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 func storageChecks() []check {
 	return []check{
 		{id: "datastore-shared", why: "a volume is made where every node that may use it can reach it", applies: machinesForStorage, run: sharedDatastores},
+		{id: "datastore-space", why: "a volume is not made where there is no room, and one that grows when it is written to stops the VM", applies: machinesForStorage, run: fullDatastores},
 		{id: "storage-class", why: "a claim of such a class stays Pending", applies: func(s *Snapshot) bool { return forStorage(s) && len(s.Cluster.StorageClasses) > 0 }, run: storageClasses},
 	}
 }
@@ -43,6 +45,41 @@ func (s *Snapshot) areas() []area {
 		}
 		if !slices.Contains(out[i].hosts, b.machine.Host) {
 			out[i].hosts = append(out[i].hosts, b.machine.Host)
+		}
+	}
+	for i := range out {
+		out[i].hosts = out[i].vcenter.working(out[i].hosts)
+	}
+	return out
+}
+
+// working are the hosts that are not in maintenance, whose storage may be taken away for that
+// time, and all where none works.
+func (v *VCenter) working(hosts []Ref) []Ref {
+	out := slices.DeleteFunc(slices.Clone(hosts), func(h Ref) bool { return v.Objects[h].Maintenance })
+	if len(out) == 0 {
+		return hosts
+	}
+	return out
+}
+
+// leastFree is the part of a datastore, in hundredths, that is free where there is room.
+const leastFree = 10
+
+// fullDatastores are those among the datastores that volumes may be made on.
+func fullDatastores(s *Snapshot) []found {
+	var out []found
+	for _, a := range s.areas() {
+		for i := range a.vcenter.Datastores {
+			d := &a.vcenter.Datastores[i]
+			if !d.Accessible || !d.MayHold || d.Capacity <= 0 || !d.sharedBy(a.hosts) {
+				continue
+			}
+			if free := d.Free / max(d.Capacity/100, 1); free < leastFree {
+				out = append(out, found{on: a.vcenter.Name, object: d.Name, of: fmt.Sprintf("%d %% free", free), action: Warn,
+					what:   fmt.Sprintf("less than %d %% of a datastore that volumes may be made on is free", leastFree),
+					remedy: "extend it or move VMs away: govc datastore.info '{}'; or take it out of the storage policies that StorageClasses name"})
+			}
 		}
 	}
 	return out

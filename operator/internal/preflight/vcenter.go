@@ -122,23 +122,49 @@ func accounts(s *Snapshot) []found {
 func versions(s *Snapshot) []found {
 	out := failed(s, "vcenter-version")
 	for i := range s.VCenters {
-		if v := &s.VCenters[i]; v.Err == nil && v.UsedByCSI && older(v.Version, 7, 0) {
+		v := &s.VCenters[i]
+		if v.Err != nil || !v.UsedByCSI {
+			continue
+		}
+		if older(v.Version, 7, 0) {
 			out = append(out, found{
 				on: v.Name, object: v.Server, of: v.Version, action: Warn,
 				what:   "the storage driver from 3.2 on does not start with a vCenter 6.7, nor beside one",
 				remedy: "upgrade the vCenter to 7.0 U3 or later, or pin csi to 3.1 in spec.drivers"})
 		}
+		if s.Wants.Snapshots && older(v.Version, forSnapshots...) {
+			out = append(out, found{on: v.Name, object: v.Server, of: v.Version, action: Warn,
+				what: "snapshotClasses are configured, and the vCenter makes no snapshots of volumes before 7.0 U3", why: noSnapshots,
+				remedy: "upgrade the vCenter to 7.0 U3 or later, or take spec.storageProvider.snapshotClasses out"})
+		}
 	}
 	return out
 }
 
-// older says whether a version is before major.minor. What is no version is not.
-func older(version string, major, minor int) bool {
-	var a, b int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &a, &b); n < 2 {
+// forSnapshots is the least version of vCenter and ESXi that makes snapshots of volumes: 7.0 U3.
+var forSnapshots = []int{7, 0, 3}
+
+const noSnapshots = "a VolumeSnapshot does not become ready: the storage driver refuses to make it"
+
+// older says whether a version is before another one. What is no version is not.
+func older(version string, least ...int) bool {
+	numbers := strings.Split(version, ".")
+	if len(numbers) < 2 {
 		return false
 	}
-	return a < major || a == major && b < minor
+	for i, l := range least {
+		n := 0
+		if i < len(numbers) {
+			var err error
+			if n, err = strconv.Atoi(numbers[i]); err != nil {
+				return false
+			}
+		}
+		if n != l {
+			return n < l
+		}
+	}
+	return false
 }
 
 func lacking(s *Snapshot) []found {
@@ -235,6 +261,11 @@ func hostVersions(s *Snapshot) []found {
 			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "ESXi " + host.Version, action: Warn,
 				what:   "hosts have another release than their vCenter " + b.vcenter.Version,
 				remedy: "upgrade the hosts: vSphere Client > Lifecycle Manager"})
+		}
+		if s.Wants.Snapshots && b.vcenter.UsedByCSI && older(host.Version, forSnapshots...) {
+			out = append(out, found{on: b.vcenter.Name, object: b.vcenter.Path(b.machine.Host), of: "ESXi " + host.Version, action: Warn,
+				what: "snapshotClasses are configured, and hosts make no snapshots of volumes before 7.0 U3", why: noSnapshots,
+				remedy: "upgrade the hosts to 7.0 U3 or later: vSphere Client > Lifecycle Manager"})
 		}
 	}
 	return out

@@ -29,6 +29,7 @@ func WantsOf(spec *v1alpha1.VDOConfigSpec) (Wants, []Use) {
 		w.Zone, w.Region = topology.Zone, topology.Region
 	}
 	if p := spec.StorageProvider; p != nil {
+		w.Snapshots = len(p.SnapshotClasses) > 0
 		w.Categories, w.ClusterID, w.FileVolumes = p.TopologyCategories, p.ClusterID, p.FileVolumes != nil
 	}
 	names := slices.Concat(cloud, storage)

@@ -164,7 +164,7 @@ var objectKinds = map[string][]string{
 	"ComputeResource": {"name", "parent"},
 	"ResourcePool":    {"name", "parent"},
 	"HostSystem":      {"name", "parent", "datastore", "summary.config.product.version", "runtime.inMaintenanceMode"},
-	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode"},
+	"Datastore":       {"name", "parent", "summary.url", "summary.type", "summary.accessible", "summary.maintenanceMode", "summary.capacity", "summary.freeSpace"},
 }
 
 // inventory reads the tree: folders, datacenters, clusters, hosts, pools and datastores.
@@ -195,7 +195,7 @@ func (i *inspection) object(content types.ObjectContent, mounts map[preflight.Re
 			return err
 		}
 		i.found.Datastores = append(i.found.Datastores, preflight.Datastore{
-			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type,
+			Ref: self, Name: d.Name, URL: d.Summary.Url, Type: d.Summary.Type, Capacity: d.Summary.Capacity, Free: d.Summary.FreeSpace,
 			Accessible: d.Summary.Accessible && (d.Summary.MaintenanceMode == "" || d.Summary.MaintenanceMode == "normal")})
 		i.found.Objects[self] = preflight.Object{Name: unescaped(d.Name), Parent: parent(d.Parent)}
 	case "HostSystem":
