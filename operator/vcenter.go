@@ -22,6 +22,7 @@ func (checker) Check(ctx context.Context, q vspherecloudconfig.Request) (vsphere
 			CA:         q.CA,
 		},
 		Datacenters: q.Spec.DatacenterNames(),
+		Turn:        q.Turn,
 	})
 	return vspherecloudconfig.Found{
 		Version: r.Version, APIVersion: r.APIVersion, Build: r.Build, InstanceUUID: r.InstanceUUID,

@@ -1,11 +1,15 @@
 // Package logins keeps accounts of vCenters from being locked: whoever in the operator logs
 // in to a vCenter does it through one [Logins].
 //
-//	known, leave, err := l.Enter(ctx, question, now) // waits while the account is tried elsewhere
+//	known, leave, err := l.Enter(ctx, question, now) // waits while somebody else asks the vCenter
 //	defer leave()
 //	if known != nil { … }                            // the answer, without a login
-//	err = login()
-//	l.Learn(question, err, now)
+//	connect()
+//	known, err = l.Login(ctx, question, now, login)  // waits while the account is tried elsewhere
+//
+// The way to the login is no part of it: a vCenter that is silent before it has seen a
+// password holds up nobody who uses the same account elsewhere. One that is silent once it has
+// it does, until whoever asks gives up: it may refuse.
 //
 // vCenters count the failed logins of an account, not of who makes them, and lock it: by
 // default after five failures within three minutes, for five minutes. So
@@ -136,24 +140,33 @@ type account struct {
 	letIn    map[place]bool   // whose last answer was yes
 }
 
-// Enter waits until nobody else asks the vCenter, nor uses the account and password, or ctx
-// is over. It returns the answer where that is known, or the login is delayed. Call leave
-// when the vCenter was asked and the answer learned.
+// Enter waits until nobody else asks the vCenter, or ctx is over. It returns the answer where
+// that is known, or the login is delayed. Call leave when the vCenter was asked.
 func (l *Logins) Enter(ctx context.Context, q Question, now func() time.Time) (known *Known, leave func(), err error) {
 	if err := l.Recall(ctx, now()); err != nil {
 		return nil, nil, err
 	}
-	address, err := l.lanes.enter(ctx, q.address())
-	if err != nil {
+	if leave, err = l.lanes.enter(ctx, q.address()); err != nil {
 		return nil, nil, err
 	}
-	same, err := l.lanes.enter(ctx, fmt.Sprintf("%x", l.account(q)))
-	if err != nil {
-		address()
-		return nil, nil, err
-	}
-	leave = func() { same(); address() }
 	return l.Known(q, now()), leave, nil
+}
+
+// Login logs in when nobody else does with the account and password, and learns the answer.
+// Where that is known by then, or the login is delayed, there is no login, and known says why,
+// as the error does.
+func (l *Logins) Login(ctx context.Context, q Question, now func() time.Time, login func() error) (known *Known, err error) {
+	leave, err := l.lanes.enter(ctx, fmt.Sprintf("%x", l.account(q)))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if known = l.Known(q, now()); known != nil {
+		return known, known.Err
+	}
+	err = login()
+	l.Learn(q, err, now())
+	return nil, err
 }
 
 // Known returns the answer to a question, nil where the vCenter has to be asked.

@@ -157,23 +157,36 @@ func TestWhatIsNotTheSameLoginIsTriedAtOnce(t *testing.T) {
 func TestOneAccountIsTriedAtOneAddressAtATime(t *testing.T) {
 	var l Logins
 	now := func() time.Time { return begin }
-	_, leave, err := l.Enter(t.Context(), at("a"), now)
-	require.NoError(t, err)
-	entered := make(chan *Known)
+	login := func(q Question, login func() error) (*Known, error) {
+		return l.Login(context.Background(), q, now, login)
+	}
+	trying, answer := make(chan struct{}), make(chan error)
+	first := make(chan error)
 	go func() {
-		known, leave, err := l.Enter(context.Background(), at("b"), now)
-		if err == nil {
-			leave()
-		}
-		entered <- known
+		_, err := login(at("a"), func() error { close(trying); return <-answer })
+		first <- err
+	}()
+	<-trying
+	second := make(chan *Known)
+	go func() {
+		known, _ := login(at("b"), func() error { return errors.New("a second login") })
+		second <- known
 	}()
 	other := at("c")
 	other.Username = "other@vsphere.local"
-	_, free, err := l.Enter(t.Context(), other, now)
+	_, err := login(other, func() error { return nil })
 	require.NoError(t, err, "another account waits for nobody")
-	free()
-	l.Learn(at("a"), refused, begin)
+	known, leave, err := l.Enter(t.Context(), at("b"), now)
+	require.NoError(t, err, "neither does who is on the way to the login")
+	require.Nil(t, known)
 	leave()
-	require.Positive(t, (<-entered).Wait, "it sees the refusal that it waited for")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = l.Login(over, at("b"), now, func() error { return nil })
+	require.ErrorIs(t, err, context.Canceled)
+
+	answer <- refused
+	require.Equal(t, refused, <-first)
+	require.Positive(t, (<-second).Wait, "it sees the refusal that it waited for")
 	require.Empty(t, l.lanes.busy)
 }

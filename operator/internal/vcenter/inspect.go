@@ -35,9 +35,6 @@ type Ask struct {
 	Nodes      []preflight.Node
 	Categories []string // tag categories
 	Features   privileges.Features
-	// LoggedIn is called once the vCenter let the account in, before it is asked for more;
-	// nil for nothing.
-	LoggedIn func()
 }
 
 // Inspect reads from a vCenter what the checks look at, in one session. What could not be
@@ -52,9 +49,7 @@ func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *i
 	if timeout <= 0 {
 		timeout = inspectTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	i := &inspection{Target: t, ask: a, found: preflight.VCenter{
+	i := &inspection{Target: t, ask: a, left: budget{timeout}, found: preflight.VCenter{
 		Server: t.Host, Username: t.Username, Insecure: t.Trust.Insecure && t.Trust.Thumbprint == "",
 		Failed: map[preflight.Part]error{}, Objects: map[preflight.Ref]preflight.Object{}, Categories: map[string]bool{}, Tagged: map[preflight.Ref][]preflight.Category{},
 	}}
@@ -66,6 +61,7 @@ func inspect(ctx context.Context, t Target, a Ask, more func(context.Context, *i
 type inspection struct {
 	Target
 	ask    Ask
+	left   budget
 	c      *vim25.Client
 	report Report
 	found  preflight.VCenter
@@ -83,7 +79,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	if err := i.valid(); err != nil {
 		return err
 	}
-	if i.c, err = i.connect(ctx, &i.report); err != nil {
+	if err := i.left.spend(ctx, func(ctx context.Context) (err error) { i.c, err = i.connect(ctx, &i.report); return err }); err != nil {
 		return i.classify("connect to", err)
 	}
 	defer i.c.CloseIdleConnections()
@@ -92,10 +88,7 @@ func (i *inspection) run(ctx context.Context, more func(context.Context, *inspec
 	if err := acceptable(i.Address(), about); err != nil {
 		return err
 	}
-	return i.session(ctx, i.c, &i.report, func() error {
-		if i.ask.LoggedIn != nil {
-			i.ask.LoggedIn()
-		}
+	return i.session(ctx, &i.left, i.c, &i.report, func(ctx context.Context) error {
 		if err := i.read(ctx); err != nil {
 			return err
 		}

@@ -49,7 +49,11 @@ type Target struct {
 	Given       string // what the account and password are given by, for hints; default: the Secret that spec.credentials names
 	Trust       Trust
 	Datacenters []string      // paths of datacenters that have to be there; empty asks for none in particular
-	Timeout     time.Duration // of the whole check; default 30 s
+	Timeout     time.Duration // of the whole check, but for what it waits in Turn; default 30 s
+	// Turn makes the login, and nothing else, when it is its turn: the vCenter is reached and
+	// known to be one by then. Where it returns an error without a login, that is the answer.
+	// nil: at once.
+	Turn func(ctx context.Context, login func() error) error `json:"-"`
 }
 
 // Password is a string that does not print.
@@ -92,15 +96,13 @@ func Check(ctx context.Context, t Target) (Report, error) {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-
+	left := budget{timeout}
 	var r Report
 	if err := t.valid(); err != nil {
 		return r, err
 	}
-	c, err := t.connect(ctx, &r)
-	if err != nil {
+	var c *vim25.Client
+	if err := left.spend(ctx, func(ctx context.Context) (err error) { c, err = t.connect(ctx, &r); return err }); err != nil {
 		return r, t.classify("connect to", err)
 	}
 	defer c.CloseIdleConnections()
@@ -108,22 +110,57 @@ func Check(ctx context.Context, t Target) (Report, error) {
 	if err := acceptable(t.Address(), c.ServiceContent.About); err != nil {
 		return r, err
 	}
-	return r, t.session(ctx, c, &r, func() error { return t.ask(ctx, c, &r) })
+	return r, t.session(ctx, &left, c, &r, func(ctx context.Context) error { return t.ask(ctx, c, &r) })
 }
 
-// session logs in, works, and logs out, whatever happens in between.
-func (t Target) session(ctx context.Context, c *vim25.Client, r *Report, work func() error) error {
-	res, err := methods.Login(ctx, c, &types.Login{
-		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
-	if soap.IsSoapFault(err) {
-		return t.classifyLogin(err)
+// budget is the time that is left for several steps together.
+type budget struct{ left time.Duration }
+
+func (b *budget) spend(ctx context.Context, step func(context.Context) error) error {
+	begun := time.Now()
+	defer func() { b.left -= time.Since(begun) }()
+	ctx, cancel := context.WithTimeout(ctx, b.left)
+	defer cancel()
+	return step(ctx)
+}
+
+// session logs in, works, and logs out, whatever happens in between. The turn is over before
+// it logs out, as it is before it works.
+func (t Target) session(ctx context.Context, left *budget, c *vim25.Client, r *Report, work func(context.Context) error) error {
+	turn := t.Turn
+	if turn == nil {
+		turn = func(_ context.Context, login func() error) error { return login() }
 	}
-	defer logout(ctx, c) // also where the answer was lost: the login may have succeeded
+	open := false
+	defer func() {
+		if open {
+			logout(ctx, c)
+		}
+	}()
+	err := turn(ctx, func() error {
+		return left.spend(ctx, func(ctx context.Context) (err error) { open, err = t.login(ctx, c, r); return err })
+	})
 	if err != nil {
 		return t.classify("log in to", err)
 	}
+	return left.spend(ctx, work)
+}
+
+// login says whether a session may be open: it may where the answer was lost. Whoever waits
+// for a turn waits no longer than defaultTimeout for this one, whatever the time of the rest.
+func (t Target) login(ctx context.Context, c *vim25.Client, r *Report) (open bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	res, err := methods.Login(ctx, c, &types.Login{
+		This: *c.ServiceContent.SessionManager, UserName: t.Username, Password: string(t.Password), Locale: "en_US"})
+	if soap.IsSoapFault(err) {
+		return false, t.classifyLogin(err)
+	}
+	if err != nil {
+		return true, err
+	}
 	r.User = res.Returnval.UserName
-	return work()
+	return true, nil
 }
 
 // ask is the part of the check that has a session.

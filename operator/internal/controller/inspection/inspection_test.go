@@ -87,10 +87,10 @@ type site struct {
 	*Inspector
 	api    client.Client
 	tried  chan string
-	answer func(host string, ask vcenter.Ask) preflight.VCenter
+	answer func(host string, login func(error) error) preflight.VCenter
 }
 
-func start(t *testing.T, answer func(string, vcenter.Ask) preflight.VCenter) *site {
+func start(t *testing.T, answer func(string, func(error) error) preflight.VCenter) *site {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -104,9 +104,10 @@ func start(t *testing.T, answer func(string, vcenter.Ask) preflight.VCenter) *si
 	}
 	s.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.VsphereCloudConfig{}).WithObjects(objects...).Build()
 	s.letIn(t, "a", "b")
-	s.Inspector = New(Options{Client: s.api, Reader: s.api, Logins: &logins.Logins{}, Inspect: func(_ context.Context, target vcenter.Target, ask vcenter.Ask) preflight.VCenter {
-		s.tried <- target.Host
-		v := s.answer(target.Host, ask)
+	s.Inspector = New(Options{Client: s.api, Reader: s.api, Logins: &logins.Logins{}, Inspect: func(ctx context.Context, target vcenter.Target, _ vcenter.Ask) preflight.VCenter {
+		v := s.answer(target.Host, func(err error) error {
+			return target.Turn(ctx, func() error { s.tried <- target.Host; return err })
+		})
 		v.Server, v.Username = target.Host, target.Username
 		return v
 	}})
@@ -154,8 +155,10 @@ func found(results []preflight.Result, id preflight.ID, on string) preflight.Res
 	return preflight.Result{}
 }
 
-func loggedIn(_ string, ask vcenter.Ask) preflight.VCenter {
-	ask.LoggedIn()
+func loggedIn(_ string, login func(error) error) preflight.VCenter {
+	if err := login(nil); err != nil {
+		return preflight.VCenter{Err: err}
+	}
 	return preflight.VCenter{Version: "8.0.3", Categories: map[string]bool{"zone": true}, Objects: map[preflight.Ref]preflight.Object{},
 		Excess: []preflight.Lack{{Object: "/", Kind: privileges.Root, Privileges: []string{"VirtualMachine.Interact.PowerOff"}}}}
 }
@@ -179,7 +182,9 @@ func TestARunAsksEachVCenterOnceAndTellsThatItIsAnswered(t *testing.T) {
 // other vCenter, and not by the check of the VsphereCloudConfig.
 func TestAnInspectionTriesNoPasswordThatWasRefused(t *testing.T) {
 	refused := &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: "vc", Err: errors.New("refused")}
-	s := start(t, func(string, vcenter.Ask) preflight.VCenter { return preflight.VCenter{Err: refused} })
+	s := start(t, func(_ string, login func(error) error) preflight.VCenter {
+		return preflight.VCenter{Err: login(refused)}
+	})
 	for _, id := range []string{"one", "two", "three"} {
 		results := s.ask(t, id)
 		require.Equal(t, preflight.BlockInstall, found(results, "vcenter-account", "").Action)
@@ -215,8 +220,8 @@ func TestWhatNoVCenterLetInIsNotTried(t *testing.T) {
 // time.
 func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 	reading, goOn := make(chan struct{}, 2), make(chan struct{})
-	s := start(t, func(host string, ask vcenter.Ask) preflight.VCenter {
-		v := loggedIn(host, ask)
+	s := start(t, func(host string, login func(error) error) preflight.VCenter {
+		v := loggedIn(host, login)
 		reading <- struct{}{}
 		<-goOn
 		return v
@@ -235,10 +240,10 @@ func TestALongInspectionHoldsUpNoLogin(t *testing.T) {
 
 // What nobody expects of a vCenter ends neither the operator nor the way to the vCenter.
 func TestAnUnexpectedAnswerEndsNothing(t *testing.T) {
-	for name, answer := range map[string]func(string, vcenter.Ask) preflight.VCenter{
-		"before the login": func(string, vcenter.Ask) preflight.VCenter { panic("canary") },
-		"after the login": func(_ string, ask vcenter.Ask) preflight.VCenter {
-			ask.LoggedIn()
+	for name, answer := range map[string]func(string, func(error) error) preflight.VCenter{
+		"before the login": func(string, func(error) error) preflight.VCenter { panic("canary") },
+		"after the login": func(_ string, login func(error) error) preflight.VCenter {
+			_ = login(nil)
 			panic("canary")
 		},
 	} {

@@ -42,7 +42,7 @@ func (i *Inspector) vcenter(ctx context.Context, namespace, name string, ask vce
 }
 
 // ask logs in as whoever else of the operator does: one at a time, and not with what is
-// known to be refused. The way is free for others as soon as the vCenter let the account in.
+// known to be refused. The way is free for others as soon as the vCenter has answered that.
 func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, account credentials.Proven, ask vcenter.Ask) preflight.VCenter {
 	spec := &vcc.Spec
 	q := logins.Question{
@@ -59,20 +59,16 @@ func (i *Inspector) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, a
 	}
 	leave = sync.OnceFunc(leave)
 	defer leave()
-	in := false
-	ask.LoggedIn = func() {
-		in = true
-		i.Logins.Learn(q, nil, i.Now())
-		leave()
+	turn := func(ctx context.Context, login func() error) error {
+		defer leave()
+		_, err := i.Logins.Login(ctx, q, i.Now, login)
+		return err
 	}
-	found := i.Inspect(ctx, vcenter.Target{
+	return i.Inspect(ctx, vcenter.Target{
 		Host: spec.VcIP, Port: int(spec.Port), Username: account.Username, Password: vcenter.Password(account.Password),
 		Trust: vcenter.Trust{Insecure: spec.AnyCertificate(), Thumbprint: spec.Thumbprint, CA: account.CA}, Datacenters: spec.DatacenterNames(),
+		Turn: turn,
 	}, ask)
-	if !in {
-		i.Logins.Learn(q, found.Err, i.Now())
-	}
-	return found
 }
 
 // unexpected is what is said of a panic: its text may quote what somebody else wrote.

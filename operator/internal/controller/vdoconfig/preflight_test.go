@@ -55,8 +55,7 @@ func TestChecksThatWereAskedForAreMadeAfterARestart(t *testing.T) {
 	begin := time.Now()
 	answering := func(hang bool) inspection.Options {
 		return inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
-			Inspect: func(ctx context.Context, _ vcenter.Target, ask vcenter.Ask) preflight.VCenter {
-				ask.LoggedIn()
+			Inspect: func(ctx context.Context, _ vcenter.Target, _ vcenter.Ask) preflight.VCenter {
 				if asked <- ctx; hang {
 					<-ctx.Done()
 				}
@@ -103,8 +102,7 @@ func TestChecksAreMadeAnewWhenARollOutHasEnded(t *testing.T) {
 	var asked atomic.Int64
 	begin := time.Now() // a clock that stands still: no interval ends
 	inspector, kill := inspecting(t, inspection.Options{Client: w, Reader: w, Logins: &logins.Logins{}, Now: func() time.Time { return begin },
-		Inspect: func(_ context.Context, _ vcenter.Target, ask vcenter.Ask) preflight.VCenter {
-			ask.LoggedIn()
+		Inspect: func(context.Context, vcenter.Target, vcenter.Ask) preflight.VCenter {
 			asked.Add(1)
 			return preflight.VCenter{Version: "8.0.3", Objects: map[preflight.Ref]preflight.Object{}}
 		}})

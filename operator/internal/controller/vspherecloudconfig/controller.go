@@ -64,6 +64,9 @@ type Request struct {
 	Username string
 	Password Password
 	CA       []byte // PEM; nil where spec.ca is not set
+	// Turn makes the login, once the vCenter is reached. Where it returns an error without a
+	// login, that is the answer.
+	Turn func(ctx context.Context, login func() error) error `json:"-"`
 }
 
 // Password is a string that does not print.
@@ -86,7 +89,7 @@ type Found struct {
 	Warnings    []string // what works here and will not everywhere, each a sentence without its full stop
 }
 
-// Checker asks a vCenter. It returns a fault of one reason for each way to fail,
+// Checker asks a vCenter, and logs in by the request's Turn. It returns a fault of one reason for each way to fail,
 // and with it what was found until then. It never leaves a session open.
 type Checker interface {
 	Check(ctx context.Context, r Request) (Found, error)
@@ -199,17 +202,28 @@ func (r *Reconciler) ask(ctx context.Context, vcc *v1alpha1.VsphereCloudConfig, 
 		return nil, err
 	}
 	defer leave()
-	switch {
-	case known != nil && known.Wait > 0 && answered(vcc, in.version):
-		return delayed{known.Wait}, nil
-	case known != nil:
-		return recalled(vcc, in, known), nil
+	if known != nil {
+		return untried(vcc, in, known), nil
+	}
+	in.request.Turn = func(ctx context.Context, login func() error) (err error) {
+		known, err = r.logins().Login(ctx, q, r.Now, login)
+		return err
 	}
 	a := answer{version: in.version, requested: requested(vcc)}
 	a.found, a.err = r.Checker.Check(ctx, in.request)
+	if known != nil {
+		return untried(vcc, in, known), nil
+	}
 	a.at = r.Now()
-	r.logins().Learn(q, a.err, a.at)
 	return a, nil
+}
+
+// untried is the outcome where it was known before the login what would come of it.
+func untried(vcc *v1alpha1.VsphereCloudConfig, in inputs, known *logins.Known) reconciler.Outcome[*v1alpha1.VsphereCloudConfig] {
+	if known.Wait > 0 && answered(vcc, in.version) {
+		return delayed{known.Wait}
+	}
+	return recalled(vcc, in, known)
 }
 
 // recalled is the answer that is known without asking.

@@ -48,14 +48,23 @@ type site struct {
 	most  int
 }
 
-const password = "right-canary"
+const password, silent = "right-canary", "silent.site"
 
-func (s *site) Check(_ context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
+func (s *site) Check(ctx context.Context, q vspherecloudconfig.Request) (vspherecloudconfig.Found, error) {
 	s.enter(q)
 	defer s.leave(q)
+	if q.Spec.VcIP == silent { // it accepts connections, and answers nothing
+		<-ctx.Done()
+		return vspherecloudconfig.Found{}, &fault.Error{Reason: fault.Unreachable, Op: "connect to", Subject: silent, Err: ctx.Err()}
+	}
 	found := vspherecloudconfig.Found{Version: "8.0.3", APIVersion: "8.0.3.0", Build: "42", InstanceUUID: "u-u", Thumbprint: "AA:BB"}
-	if string(q.Password) != password {
-		return found, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused"), Hint: "correct the Secret"}
+	if err := q.Turn(ctx, func() error {
+		if string(q.Password) != password {
+			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused"), Hint: "correct the Secret"}
+		}
+		return nil
+	}); err != nil {
+		return found, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -431,6 +440,20 @@ func TestASuspendedResourceIsLeftAlone(t *testing.T) {
 	w.until(v, "suspended", func(v *v1alpha1.VsphereCloudConfig) bool { return v.Status.ObservedGeneration == v.Generation })
 	require.Equal(t, "Succeeded", readyOf(v).Reason, "what was found stays")
 	require.Equal(t, 1, w.site.count())
+}
+
+// One vCenter that is silent holds up itself alone, though all have one account: a password that it
+// has not seen yet it cannot refuse.
+func TestASilentVCenterHoldsUpNoOther(t *testing.T) {
+	w := start(t)
+	w.secret(w.ns, "creds", password)
+	down := w.config("down", v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: silent})
+	require.Eventually(t, func() bool { return w.site.count() == 1 }, time.Minute, 10*time.Millisecond, "it is being asked")
+	for i := range 4 {
+		w.untilReason(w.config(fmt.Sprintf("vc-%d", i), v1alpha1.VsphereCloudConfigSpec{Credentials: "creds", VcIP: fmt.Sprintf("vc%d.site", i)}), "Succeeded")
+	}
+	require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(down), down))
+	require.Empty(t, readyOf(down).Reason, "it is being asked still")
 }
 
 func TestOneVCenterIsAskedOneQuestionAtATime(t *testing.T) {

@@ -88,12 +88,14 @@ func (l *tries) patch(ctx context.Context, c client.Client, sub string, o client
 }
 
 // Check lets the right password in.
-func (l *tries) Check(_ context.Context, q Request) (Found, error) {
-	l.tried = append(l.tried, q.Username+":"+string(q.Password))
-	if string(q.Password) != l.right {
-		return Found{Version: "8.0.3"}, &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
-	}
-	return Found{Version: "8.0.3"}, nil
+func (l *tries) Check(ctx context.Context, q Request) (Found, error) {
+	return Found{Version: "8.0.3"}, q.Turn(ctx, func() error {
+		l.tried = append(l.tried, q.Username+":"+string(q.Password))
+		if string(q.Password) != l.right {
+			return &fault.Error{Reason: fault.Unauthorized, Op: "log in to", Subject: q.Spec.VcIP, Err: errors.New("refused")}
+		}
+		return nil
+	})
 }
 
 // secret writes the account, each time in a new version.
