@@ -14,12 +14,7 @@ import (
 )
 
 func TestEveryReasonHasAnExitCode(t *testing.T) {
-	for _, r := range []fault.Reason{
-		fault.Internal, fault.InvalidInput, fault.NotFound, fault.Conflict, fault.Unreachable, fault.Throttled,
-		fault.CertificateInvalid, fault.Unauthorized, fault.Forbidden, fault.AccountLocked, fault.Corrupt,
-		fault.Incomplete, fault.Untrusted, fault.Expired, fault.Superseded, fault.Incompatible, fault.Refused,
-		fault.Storage, fault.Interrupted,
-	} {
+	for _, r := range fault.Reasons() {
 		code, ok := exitCodes[r]
 		require.True(t, ok, r)
 		require.Contains(t, ExitCodesHelp, fmt.Sprintf("\n  %-4d ", code), r)

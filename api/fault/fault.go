@@ -122,6 +122,9 @@ var gravity = []Reason{
 	AccountLocked, Unauthorized, Forbidden, NotFound, CertificateInvalid, Unreachable, Throttled, Incomplete,
 }
 
+// Reasons returns all reasons.
+func Reasons() []Reason { return slices.Clone(gravity) }
+
 // Graver reports whether a is graver than b. A reason that is not known is as grave as
 // Internal, and every reason graver than "".
 func Graver(a, b Reason) bool { return rank(a) < rank(b) }

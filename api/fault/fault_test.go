@@ -3,12 +3,26 @@ package fault_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 )
+
+// Each constant is in the list that orders reasons, once.
+func TestReasonsAreAll(t *testing.T) {
+	source, err := os.ReadFile("fault.go")
+	require.NoError(t, err)
+	var want []fault.Reason
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+ Reason = "(\w+)"$`).FindAllStringSubmatch(string(source), -1) {
+		want = append(want, fault.Reason(m[1]))
+	}
+	require.Greater(t, len(want), 15)
+	require.ElementsMatch(t, want, fault.Reasons())
+}
 
 func TestErrorReadsOpSubjectWhy(t *testing.T) {
 	why := errors.New("connection refused")

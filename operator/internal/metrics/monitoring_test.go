@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -40,6 +41,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/metrics"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
@@ -209,18 +211,13 @@ func faults() []brokenResource {
 	expires := func(days int) func(*v1alpha1.DriverBundle) {
 		return func(b *v1alpha1.DriverBundle) { b.Status.Matrix.Expires = metav1.NewTime(started.AddDate(0, 0, days)) }
 	}
-	return []brokenResource{
-		brokenBundle("refused", bundleReady("Superseded"), "VDOBundleRefused"),
-		brokenBundle("tampered", bundleReady("Corrupt"), "VDOBundleRefused"),
+	return append(everyReason(), []brokenResource{
 		brokenBundle("refused-and-suspended", func(b *v1alpha1.DriverBundle) { bundleReady("Superseded")(b); b.Spec.Suspend = true }, "VDOSuspended"),
-		brokenBundle("mirror-away", bundleReady("Unreachable"), "VDOMirrorUnusable"),
-		brokenBundle("mirror-refuses", bundleReady("Unauthorized"), "VDOMirrorUnusable"),
 		brokenBundle("untrusted", func(b *v1alpha1.DriverBundle) { set(&b.Status.Conditions, v1alpha1.ConditionVerified, no, "Untrusted") }, "VDOBundleUntrusted"),
 		brokenBundle("expires", expires(10), "VDOMatrixExpiresSoon"),
 		brokenBundle("expired", expires(-1), "VDOMatrixExpired"),
 		brokenBundle("changed", func(b *v1alpha1.DriverBundle) { b.Status.ObservedGeneration = 0 }, "VDOSpecNotActedOn"),
 
-		brokenConfig("not-resolved", func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, no, "Incompatible") }, "VDOConfigNotReady"),
 		brokenConfig("progressing", func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, metav1.ConditionUnknown, "Progressing") }, "VDOConfigNotReady"),
 		brokenConfig("unhealthy", func(c *v1alpha1.VDOConfig) {
 			c.Status.Drivers[1].Ready = false
@@ -248,10 +245,6 @@ func faults() []brokenResource {
 		brokenConfig("next-minor", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionNextMin, no, "Incompatible") }, "VDONextMinorNotCovered"),
 		brokenConfig("certificate", func(c *v1alpha1.VDOConfig) { set(&c.Status.Conditions, v1alpha1.ConditionCertificate, no, "Expiring") }, "VDOWebhookCertificateExpires"),
 
-		brokenVCenter("vc-away", vcenterReady("Unreachable"), "VDOVCenterUnreachable"),
-		brokenVCenter("vc-password", vcenterReady("Unauthorized"), "VDOVCenterLoginRefused"),
-		brokenVCenter("vc-locked", vcenterReady("AccountLocked"), "VDOVCenterLoginRefused"),
-		brokenVCenter("vc-certificate", vcenterReady("CertificateInvalid"), "VDOVCenterNotUsable"),
 		brokenVCenter("vc-certificate-suspended", func(v *v1alpha1.VsphereCloudConfig) { vcenterReady("CertificateInvalid")(v); v.Spec.Suspend = true }, "VDOSuspended"),
 		brokenVCenter("vc-slow", func(v *v1alpha1.VsphereCloudConfig) { v.Spec.VcIP = "slow.site.example" }, "VDOVCenterSlow"),
 		brokenVCenter("vc-forgotten", func(v *v1alpha1.VsphereCloudConfig) {
@@ -263,7 +256,28 @@ func faults() []brokenResource {
 		brokenVCenter("vc-patient", func(v *v1alpha1.VsphereCloudConfig) {
 			v.Status.CheckedAt, v.Spec.Interval = &metav1.Time{Time: started.Add(-2 * time.Hour)}, metav1.Duration{Duration: time.Hour}
 		}),
+	}...)
+}
+
+// everyReason are resources that are not Ready, one for each reason that there is: none is
+// without an alert, and none has two.
+func everyReason() (all []brokenResource) {
+	bundleAlerts := map[fault.Reason]string{
+		fault.Unreachable: "VDOMirrorUnusable", fault.Throttled: "VDOMirrorUnusable", fault.Unauthorized: "VDOMirrorUnusable",
+		fault.Forbidden: "VDOMirrorUnusable", fault.CertificateInvalid: "VDOMirrorUnusable", fault.NotFound: "VDOMirrorUnusable",
 	}
+	vcenterAlerts := map[fault.Reason]string{
+		fault.Unreachable: "VDOVCenterUnreachable", fault.Throttled: "VDOVCenterUnreachable",
+		fault.Unauthorized: "VDOVCenterLoginRefused", fault.AccountLocked: "VDOVCenterLoginRefused", fault.Forbidden: "VDOVCenterLoginRefused",
+	}
+	for _, r := range fault.Reasons() {
+		name, no := strings.ToLower(string(r)), metav1.ConditionFalse
+		all = append(all,
+			brokenBundle("b-"+name, func(b *v1alpha1.DriverBundle) { setReady(&b.Status.Conditions, no, string(r)) }, cmp.Or(bundleAlerts[r], "VDOBundleRefused")),
+			brokenConfig("c-"+name, func(c *v1alpha1.VDOConfig) { setReady(&c.Status.Conditions, no, string(r)) }, "VDOConfigNotReady"),
+			brokenVCenter("v-"+name, func(v *v1alpha1.VsphereCloudConfig) { setReady(&v.Status.Conditions, no, string(r)) }, cmp.Or(vcenterAlerts[r], "VDOVCenterNotUsable")))
+	}
+	return all
 }
 
 // A real Prometheus scrapes what the real collector makes of resources on a real API
