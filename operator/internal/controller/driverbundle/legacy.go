@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -70,10 +71,14 @@ func setupLegacy(mgr manager.Manager, recorder condition.Recorder, namespace str
 	}
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == v1alpha1.LegacyMatrixName })
+	deletions := predicate.Funcs{ // one may have been in the way
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(own, predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.Or(predicate.And(own, predicate.GenerationChangedPredicate{}), deletions))).
 		WatchesRawSource(compatibility).
 		Complete(r)
 }
@@ -222,6 +227,11 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
+	if err != nil {
+		if problem, err := r.beside(ctx, q); problem != nil || err != nil {
+			return problem, err
+		}
+	}
 	_, err = controllerutil.CreateOrPatch(ctx, r.client, b, func() error {
 		w.put(b, q)
 		return nil
@@ -230,6 +240,20 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 		return &fault.Error{Reason: fault.InvalidInput, Op: "make", Subject: "DriverBundle " + b.Name, Err: err, Hint: "correct " + q.urlField}, nil
 	}
 	return nil, err
+}
+
+// beside refuses a second DriverBundle: a VDOConfig that names none would not know which is meant,
+// and who may write a ConfigMap would hold back all upgrades.
+func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
+	var all v1alpha1.DriverBundleList
+	if err := r.client.List(ctx, &all, client.InNamespace(q.object.GetNamespace())); err != nil || len(all.Items) == 0 {
+		return nil, err
+	}
+	return &fault.Error{
+		Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
+		Err:  fmt.Errorf("DriverBundle %s is there already", all.Items[0].Name),
+		Hint: "delete this " + q.kind + ", or make the second DriverBundle yourself and name one in spec.bundle.name of the VDOConfig",
+	}, nil
 }
 
 // put puts what is wanted into a DriverBundle.

@@ -1,6 +1,7 @@
 package driverbundle_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +149,20 @@ func TestADriverBundleOfSomebodyElseIsLeftAlone(t *testing.T) {
 }
 
 // The last version of the predecessor had a kind in the ConfigMap's place.
+// Who may write a ConfigMap makes no second DriverBundle, which would leave a VDOConfig without a choice.
+func TestThereIsNoSecondDriverBundleForAMatrixConfigMap(t *testing.T) {
+	w := newWorld(t)
+	site := &v1alpha1.DriverBundle{ObjectMeta: w.named("site"), Spec: v1alpha1.DriverBundleSpec{Reference: "mirror.site/mine:1"}}
+	w.create(site)
+	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.eventually("told", func() bool {
+		return strings.Contains(w.told("comp-matrix-config"), "DriverBundle site is there already")
+	})
+	require.Nil(t, w.legacy())
+	require.NoError(t, w.Delete(t.Context(), site))
+	w.eventually("made", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
+}
+
 func TestThePredecessorsCompatibilityConfigMakesADriverBundle(t *testing.T) {
 	w := newWorld(t)
 	root := w.publish(mirror.Bundle{Seed: 1}, w.key)
