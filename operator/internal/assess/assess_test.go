@@ -227,6 +227,25 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 			in.Pods = []*corev1.Pod{pod("vsphere-csi-node", "driver", waiting("ImagePullBackOff", message), "")}
 		}
 	}
+	refused := func(message string) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 0, 0)
+			in.Events = []corev1.Event{{Reason: "FailedCreate", Message: message,
+				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: "vmware-system-csi", Name: "vsphere-csi-node"}}}
+		}
+	}
+	replicaFailure := func(message string) func(*assess.Input) {
+		return func(in *assess.Input) {
+			in.Deployments[0] = deployment(1, 0, 0)
+			in.Deployments[0].Status.Conditions = []appsv1.DeploymentCondition{{
+				Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: message}}
+		}
+	}
+	const (
+		scc = `pods "vsphere-csi-node-" is forbidden: unable to validate against any security context constraint: ` +
+			`[provider "restricted-v2": Forbidden: not usable by user or serviceaccount]`
+		quota = `pods "vsphere-csi-node-x7k2p" is forbidden: exceeded quota: compute, requested: limits.cpu=1, used: limits.cpu=4, limited: limits.cpu=4`
+	)
 	for name, c := range map[string]struct {
 		edit   func(*assess.Input)
 		driver matrix.Driver
@@ -250,12 +269,15 @@ func TestFindingsNameCauseAndRemedy(t *testing.T) {
 			in.SnapshotCRDs = false
 			crash("csi-snapshotter", "boom")(in)
 		}, matrix.CSI, fault.Incomplete, "snapshot kinds are not installed"},
-		"CSIDriver absent": {func(in *assess.Input) { in.CSIDriver = nil }, matrix.CSI, fault.NotFound, "CSIDriver"},
-		"pod security": {func(in *assess.Input) {
-			in.DaemonSets[1] = daemonSet("vmware-system-csi", "vsphere-csi-node", "csi", "3.5.1", 3, 0, 0)
-			in.Events = []corev1.Event{{Reason: "FailedCreate", Message: `violates PodSecurity "baseline:latest": privileged`,
-				InvolvedObject: corev1.ObjectReference{Kind: "DaemonSet", Namespace: "vmware-system-csi", Name: "vsphere-csi-node"}}}
-		}, matrix.CSI, fault.Forbidden, "pod-security.kubernetes.io/enforce=privileged"},
+		"CSIDriver absent":  {func(in *assess.Input) { in.CSIDriver = nil }, matrix.CSI, fault.NotFound, "CSIDriver"},
+		"pod security":      {refused(`violates PodSecurity "baseline:latest": privileged`), matrix.CSI, fault.Forbidden, "pod-security.kubernetes.io/enforce=privileged"},
+		"no SCC":            {refused(scc), matrix.CSI, fault.Forbidden, "bind the SecurityContextConstraints"},
+		"quota":             {refused(quota), matrix.CSI, fault.Forbidden, "raise the namespace's quota"},
+		"another admission": {refused(`admission webhook "policy.example" denied the request`), matrix.CSI, fault.Forbidden, "which admission policy refuses them"},
+		"pod security, of a Deployment": {replicaFailure(`pods "vsphere-csi-controller-" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes`),
+			matrix.CSI, fault.Forbidden, "pod-security.kubernetes.io/enforce=privileged"},
+		"no SCC, of a Deployment": {replicaFailure(scc), matrix.CSI, fault.Forbidden, "bind the SecurityContextConstraints"},
+		"quota, of a Deployment":  {replicaFailure(quota), matrix.CSI, fault.Forbidden, "raise the namespace's quota"},
 		"taint stays": {func(in *assess.Input) {
 			in.Nodes[1].Spec.Taints = []corev1.Taint{{Key: assess.TaintUninitialized}}
 		}, matrix.CPI, fault.Incomplete, "VMware Tools"},
