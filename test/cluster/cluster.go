@@ -34,7 +34,8 @@ type Options struct {
 	// Nodes to register, with the controller manager, the scheduler and KWOK
 	// behind them; without any there are none of those.
 	Nodes []Node
-	// NoNetwork leaves the nodes NotReady, as they are until a network plug-in runs.
+	// NoNetwork leaves the nodes NotReady, as they are until a network plug-in runs; pods that
+	// tolerate it run.
 	NoNetwork bool
 	// Kubelets starts the controller manager and the scheduler, and no KWOK: nodes join
 	// by kubelets of their own, see [Cluster.WriteNodeKubeconfig].
@@ -280,9 +281,10 @@ func (c *Cluster) startKWOK(ctx context.Context) error {
 	}
 	// Without leases: one that is started anew would wait until its predecessor's end.
 	args := []string{"--kubeconfig", c.Kubeconfig(), "--manage-all-nodes", "--node-lease-duration-seconds", "0"}
-	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"}
+	// Without a stage of nodes it would start no pod either; a heartbeat is only of one that is Ready.
+	behaviour := []string{"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete", "node/heartbeat/node-heartbeat"}
 	if !c.opts.NoNetwork {
-		behaviour = append(behaviour, "node/fast/node-initialize", "node/heartbeat/node-heartbeat")
+		behaviour = append(behaviour, "node/fast/node-initialize")
 	}
 	for _, stage := range behaviour {
 		args = append(args, "-c", filepath.Join(stages, "kustomize", "stage", filepath.FromSlash(stage)+".yaml"))

@@ -204,7 +204,11 @@ func start(t *testing.T, releases string) *world {
 
 func newWorld(t *testing.T, releases string) *world {
 	t.Helper()
-	cfg := config(t)
+	return worldOn(t, config(t), releases)
+}
+
+func worldOn(t *testing.T, cfg *rest.Config, releases string) *world {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		require.NoError(t, add(scheme))
