@@ -345,9 +345,8 @@ type DriverBundleStatus struct {
 	// AcceptedAt is when the digest was accepted.
 	// +optional
 	AcceptedAt *metav1.Time `json:"acceptedAt,omitempty"`
-	// HandledReconcileAt is the value of the annotation
-	// reconcile.vdo.vmware.com/requestedAt that was last acted on: of more than 256 bytes
-	// the beginning and the SHA-256.
+	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
+	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 }

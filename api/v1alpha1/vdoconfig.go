@@ -362,9 +362,8 @@ type VDOConfigStatus struct {
 	// +optional
 	// +listType=atomic
 	Drift []DriftStatus `json:"drift,omitempty"`
-	// HandledReconcileAt is the value of the annotation
-	// reconcile.vdo.vmware.com/requestedAt that was last acted on: of more than 256 bytes
-	// the beginning and the SHA-256.
+	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
+	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 }

@@ -133,9 +133,8 @@ type VsphereCloudConfigStatus struct {
 	// Thumbprint is the SHA-1 thumbprint of the certificate that was accepted.
 	// +optional
 	Thumbprint string `json:"thumbprint,omitempty"`
-	// HandledReconcileAt is the value of the annotation
-	// reconcile.vdo.vmware.com/requestedAt that was last acted on: of more than 256 bytes
-	// the beginning and the SHA-256.
+	// HandledReconcileAt is the value of the annotation reconcile.vdo.vmware.com/requestedAt that
+	// was last acted on: of more than 256 bytes the beginning and the SHA-256.
 	// +optional
 	HandledReconcileAt string `json:"handledReconcileAt,omitempty"`
 	// Config is "verified" or "failed", as earlier versions had it.

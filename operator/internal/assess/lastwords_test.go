@@ -103,6 +103,15 @@ func TestKnownSecretsAreNeverQuoted(t *testing.T) {
 			require.NotContains(t, got, "and more")
 		}
 	}
+	for password, forms := range map[string][]string{
+		"<a&b>\"":   {`\u003ca\u0026b\u003e\"`, `<a&b>\"`}, // as JSON for pages, and for all else
+		"tab\there": {`tab\there`},
+	} {
+		in := Input{Secrets: []string{password}}
+		for _, form := range forms {
+			require.Equal(t, "x (hidden) y", in.quote("x "+form+" y"), password)
+		}
+	}
 	require.Equal(t, "abc it is", in.quote("abc it is"), "too short to be one")
 	require.Equal(t, "https://(hidden)@vc", in.quote("https://admin:p@ss/w0rd@vc"))
 }

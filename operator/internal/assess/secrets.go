@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -108,7 +109,8 @@ func hider(secrets []string) *strings.Replacer {
 			continue
 		}
 		quoted, _ := json.Marshal(secret) //nolint:errcheck,errchkjson // any string is JSON
-		forms = append(forms, secret, strings.Trim(string(quoted), `"`), url.QueryEscape(secret), url.PathEscape(secret),
+		text := strconv.Quote(secret)     // as %q writes it, and JSON that leaves < > & as they are
+		forms = append(forms, secret, string(quoted[1:len(quoted)-1]), text[1:len(text)-1], url.QueryEscape(secret), url.PathEscape(secret),
 			strings.TrimPrefix(url.UserPassword("", secret).String(), ":"), base64.StdEncoding.EncodeToString([]byte(secret)))
 	}
 	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) }) // a part of another one comes after it

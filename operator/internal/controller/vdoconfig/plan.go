@@ -40,6 +40,7 @@ func (p *pass) dryRun(ctx context.Context, r rendering) (planned, error) {
 	if in.live, in.refused, err = p.Cluster.Read(ctx, ids(r.Rendered, p.inventory, p.site.leftovers(r))); err != nil {
 		return in, err
 	}
+	p.site.notePasswords(in.live)
 	if p.site.login.kept {
 		p.site.login.keep(r.Rendered, in.live)
 	}

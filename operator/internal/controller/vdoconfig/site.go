@@ -50,6 +50,9 @@ type site struct {
 	login login
 
 	vcenters map[string]vcenter
+	// running are the passwords in the configuration that is on the cluster, which may be others
+	// than those of vcenters.
+	running  []string
 	checks   checks
 	leads    bool               // the operator leads OpenShift's nodes to the mirror
 	sets     mirrorSets         // by which they are led, where it does
@@ -199,5 +202,15 @@ func (s *site) secrets() []string {
 	for _, vc := range s.vcenters {
 		all = append(all, vc.read.Password)
 	}
-	return append(all, s.login.secrets()...)
+	found := map[string][]byte{"cloud": s.cluster.FoundCloudConfig, "storage": s.cluster.FoundStorageConfig} // by whoever installed them
+	return slices.Concat(all, s.running, render.Passwords(found), s.login.secrets())
+}
+
+// notePasswords notes those that drivers are configured with: the ones that run may know no others.
+func (s *site) notePasswords(live plan.Live) {
+	for _, key := range []inventory.Key{
+		{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
+	} {
+		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
+	}
 }
