@@ -124,14 +124,6 @@ type Input struct {
 	WithoutIt string
 }
 
-// Leave is why the objects of a driver that is not wanted stay.
-type Leave struct {
-	Action Action // Keep or Forget
-	Reason string
-	// But are objects that go all the same, and why.
-	But map[inventory.Key]string
-}
-
 // Step is what is done to one object.
 type Step struct {
 	Action Action

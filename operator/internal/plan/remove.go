@@ -119,6 +119,14 @@ func (in *Input) removal(e inventory.Entry) Step {
 	return s
 }
 
+// Leave is why the objects of a driver that is not wanted stay.
+type Leave struct {
+	Action Action // Keep or Forget
+	Reason string
+	// But are objects that go all the same, and why.
+	But map[inventory.Key]string
+}
+
 // Leftover is an object of an earlier installation that may go.
 type Leftover struct {
 	inventory.ID
