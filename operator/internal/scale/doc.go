@@ -1,6 +1,7 @@
 // Package scale measures what the operator costs in time, requests and memory on clusters of
-// 10, 1,000 and 5,000 nodes. The benchmark fails above 128 MiB, or where a node that joins takes
-// a second of processor. What an idle operator asks is counted by a test, with 10 nodes.
+// 10, 1,000 and 5,000 nodes. The benchmark fails above 128 MiB, and where a node that joins takes
+// a second of processor. Where nothing happens, or only
+// heartbeats, it fails on what is written, listed or asked too often, as a test with 10 nodes does.
 //
 //	go test -run '^$' -bench . -benchtime 1x -timeout 60m ./operator/internal/scale
 //	VDO_SCALE_NODES=5000 VDO_SCALE_PROFILE=DIR go test …        one size, with profiles in DIR
@@ -13,8 +14,11 @@
 //
 // A benchmark of a size goes through what follows, and reports for each:
 //
+//	wait    the first installation: all nodes wait for a cloud provider that is slow
+//	install the rest of it, until all is healthy
 //	start   the operator is started where all is installed, until all was looked at
 //	idle    nothing happens for some intervals; a pass of idle
+//	beat    likewise, while kubelets write their nodes' statuses as often as real ones
 //	join    a node joins: it registers, is initialised, its pod starts, its plug-in registers
 //	change  a field of the VDOConfig that is in the storage driver's configuration
 //

@@ -133,40 +133,40 @@ func (p *play) register(ctx context.Context, i int) error {
 }
 
 // roll makes the pods and the status of all workloads what their controllers would. It
-// tells whether storage pods run.
-func (p *play) roll(ctx context.Context) (storage bool, err error) {
+// tells whether the cloud provider's and the storage driver's run.
+func (p *play) roll(ctx context.Context) (cloud, storage bool, err error) {
 	var sets appsv1.DaemonSetList
 	if err := p.List(ctx, &sets); err != nil {
-		return false, err
+		return false, false, err
 	}
 	for i := range sets.Items {
 		d := &sets.Items[i]
 		if strings.Contains(d.Name, "windows") {
 			d.Status = appsv1.DaemonSetStatus{ObservedGeneration: d.Generation}
 			if err := p.Status().Update(ctx, d); err != nil {
-				return false, err
+				return false, false, err
 			}
 			continue
 		}
 		count := p.nodes
 		if strings.Contains(d.Name, "cloud-controller-manager") {
-			count = planes
+			count, cloud = planes, true
 		}
 		if err := p.daemons(ctx, d, count); err != nil {
-			return false, err
+			return false, false, err
 		}
 		storage = storage || d.Name == "vsphere-csi-node"
 	}
 	var deployments appsv1.DeploymentList
 	if err := p.List(ctx, &deployments); err != nil {
-		return false, err
+		return false, false, err
 	}
 	for i := range deployments.Items {
 		if err := p.deployment(ctx, &deployments.Items[i]); err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
-	return storage, nil
+	return cloud, storage, nil
 }
 
 // daemons makes a DaemonSet's pods of the present generation, and its status.

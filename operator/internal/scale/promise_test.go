@@ -1,0 +1,114 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
+)
+
+// maxShare of a processor is what an operator takes that has nothing to do but to look, or to
+// wait. Passes over what nodes do take a tenth of the time.
+const maxShare = 0.5
+
+// heartbeat is how often a kubelet writes its node's status where nothing changes.
+const heartbeat = 5 * time.Minute
+
+// quiet is a time in which nothing happens that the operator has to do something about.
+type quiet struct {
+	s      *site
+	begun  time.Time
+	before seen
+	logins int
+}
+
+// quiet begins one.
+func (s *site) quiet() quiet {
+	s.mirror.ForgetRequests()
+	return quiet{s: s, begun: time.Now(), before: s.op.seen(), logins: s.vc.Logins(vcsim.Admin.Username)}
+}
+
+// holds fails where the operator wrote something in it, listed what grows with the cluster, or
+// asked the mirror or the vCenter, or made passes, more often than its intervals say.
+func (q quiet) holds(b testing.TB) {
+	b.Helper()
+	after, asked := q.s.op.seen(), q.s.mirror.Requests()
+	logins := q.s.vc.Logins(vcsim.Admin.Username) - q.logins
+	looks := int(time.Since(q.begun)/interval) + 1
+	for what, n := range after.Requests {
+		n -= q.before.Requests[what]
+		verb, of, _ := strings.Cut(what, " ")
+		switch {
+		case n == 0 || verb == "get" || verb == "discovery":
+		case verb == "list" && strings.HasSuffix(of, "configs"), what == "list driverbundles": // the operator's own few
+		case what == "write vspherecloudconfigs/status": // before and after the vCenter is asked
+			require.LessOrEqual(b, n, 2*looks)
+		default:
+			q.s.events(b, q.begun)
+			b.Errorf("%s ×%d", what, n)
+		}
+	}
+	heads := 0
+	for _, r := range asked {
+		if r.Path == "/v2/" {
+			continue // whether it wants a login, before it is given one
+		}
+		require.Equal(b, http.MethodHead, r.Method, r)
+		heads++
+	}
+	require.NotZero(b, heads)
+	require.LessOrEqual(b, heads, looks)
+	require.LessOrEqual(b, len(asked), 2*looks)
+	require.LessOrEqual(b, logins, looks)
+	require.LessOrEqual(b, after.Passes-q.before.Passes, float64(looks+1), "passes in %s", time.Since(q.begun))
+}
+
+// beating has kubelets write their nodes' statuses, one after the other, as often as that many
+// do, and once a second at least, until it is ended.
+func (s *site) beating(b testing.TB) (end func() (beats int)) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	done, ticks := make(chan error, 1), time.NewTicker(min(time.Second, heartbeat/time.Duration(s.nodes)))
+	var beats atomic.Int64
+	go func() {
+		defer ticks.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				done <- nil
+				return
+			case <-ticks.C:
+			}
+			if err := s.beat(ctx, i%s.nodes); err != nil && ctx.Err() == nil {
+				done <- err
+				return
+			}
+			beats.Add(1)
+		}
+	}()
+	return func() int {
+		cancel()
+		require.NoError(b, <-done)
+		require.Positive(b, beats.Load())
+		return int(beats.Load())
+	}
+}
+
+// beat writes a node's heartbeat as a kubelet does.
+func (p *play) beat(ctx context.Context, i int) error {
+	n := &corev1.Node{}
+	n.Name = nodeName(i)
+	at := time.Now().UTC().Format(time.RFC3339)
+	patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","lastHeartbeatTime":%q}]}}`, at)
+	return p.Status().Patch(ctx, n, client.RawPatch(types.StrategicMergePatchType, []byte(patch)))
+}
