@@ -16,7 +16,7 @@ const FinalizerDrivers = "vdo.vmware.com/drivers"
 // another bundle or other releases, and what becomes of one that fails. A first
 // installation, repairs and rollbacks are not held back by it.
 type UpgradePolicy struct {
-	// Windows are the times at which an upgrade may begin; one that was begun is ended.
+	// Windows are the times at which an upgrade may begin; one that was begun is carried to its end.
 	// None: at any time.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16

@@ -106,6 +106,8 @@ func toDoOf(c *v1alpha1.CandidateStatus) string {
 			return "nothing: it begins at " + when(*c.NotBefore)
 		}
 		return "correct spec.upgradePolicy.windows of the VDOConfig"
+	case "Interlocked":
+		return "end what it waits for, where that does not end by itself"
 	}
 	return "nothing: it goes on by itself"
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -180,9 +181,10 @@ func (o *approveOptions) consentTo(config *v1alpha1.VDOConfig, name, by string) 
 		policy.Approval = &v1alpha1.UpgradeApproval{Revision: name, By: by}
 		done = append(done, "spec.upgradePolicy.approval: "+name+" by "+by)
 	}
-	if waiting.Reason == "Failed" && config.Annotations[v1alpha1.AnnotationRetry] != name {
-		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, name)
-		done = append(done, v1alpha1.AnnotationRetry+": "+name)
+	if waiting.Reason == "Failed" {
+		wish := name + " " + time.Now().UTC().Format(time.RFC3339) // it is tried once for each value
+		metav1.SetMetaDataAnnotation(&config.ObjectMeta, v1alpha1.AnnotationRetry, wish)
+		done = append(done, v1alpha1.AnnotationRetry+": "+wish)
 	}
 	if len(done) > 0 {
 		config.Spec.UpgradePolicy = policy

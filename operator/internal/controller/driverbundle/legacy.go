@@ -79,6 +79,7 @@ func setupLegacy(mgr manager.Manager, recorder condition.Recorder, namespace str
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
 		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.Or(predicate.And(own, predicate.GenerationChangedPredicate{}), deletions))).
+		Watches(&v1alpha1.VDOConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(compatibility).
 		Complete(r)
 }
@@ -242,17 +243,25 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 	return nil, err
 }
 
-// beside refuses a second DriverBundle: a VDOConfig that names none would not know which is meant,
-// and who may write a ConfigMap would hold back all upgrades.
+// beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
+// that names none would not know, and who may write a ConfigMap would hold back all upgrades.
 func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
+	namespace := client.InNamespace(q.object.GetNamespace())
 	var all v1alpha1.DriverBundleList
-	if err := r.client.List(ctx, &all, client.InNamespace(q.object.GetNamespace())); err != nil || len(all.Items) == 0 {
+	if err := r.client.List(ctx, &all, namespace); err != nil || len(all.Items) == 0 {
 		return nil, err
+	}
+	var configs v1alpha1.VDOConfigList
+	if err := r.client.List(ctx, &configs, namespace); err != nil {
+		return nil, err
+	}
+	if len(configs.Items) > 0 && !slices.ContainsFunc(configs.Items, func(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }) {
+		return problem, nil
 	}
 	return &fault.Error{
 		Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
 		Err:  fmt.Errorf("DriverBundle %s is there already", all.Items[0].Name),
-		Hint: "delete this " + q.kind + ", or make the second DriverBundle yourself and name one in spec.bundle.name of the VDOConfig",
+		Hint: "delete this " + q.kind + ", or name the DriverBundle that is meant in spec.bundle.name of the VDOConfig first",
 	}, nil
 }
 

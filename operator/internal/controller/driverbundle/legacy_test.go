@@ -163,6 +163,20 @@ func TestThereIsNoSecondDriverBundleForAMatrixConfigMap(t *testing.T) {
 	w.eventually("made", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
 }
 
+// Where each VDOConfig names the DriverBundle that it means, another one is in nobody's way.
+func TestASecondDriverBundleIsMadeWhereEachVDOConfigNamesOne(t *testing.T) {
+	w := newWorld(t)
+	w.create(&v1alpha1.DriverBundle{ObjectMeta: w.named("site"), Spec: v1alpha1.DriverBundleSpec{Reference: "mirror.site/mine:1"}})
+	config := &v1alpha1.VDOConfig{ObjectMeta: w.named("vdo")}
+	w.create(config)
+	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.eventually("told", func() bool { return w.told("comp-matrix-config") != "" })
+	require.Nil(t, w.legacy())
+	config.Spec.Bundle = &v1alpha1.LocalReference{Name: "site"}
+	require.NoError(t, w.Update(t.Context(), config))
+	w.eventually("made", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
+}
+
 func TestThePredecessorsCompatibilityConfigMakesADriverBundle(t *testing.T) {
 	w := newWorld(t)
 	root := w.publish(mirror.Bundle{Seed: 1}, w.key)

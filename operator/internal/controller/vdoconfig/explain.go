@@ -139,8 +139,10 @@ func consent(v upgrade.Verdict, name string) string {
 		return "vdoctl upgrade approve --allow-downgrade " + name
 	case upgrade.Failed:
 		return "mend what it failed at, then: vdoctl upgrade approve " + name
-	case upgrade.WindowClosed, upgrade.Interlocked:
+	case upgrade.WindowClosed:
 		return "nothing: it goes on by itself"
+	case upgrade.Interlocked:
+		return "end what it waits for, where that does not end by itself"
 	}
 	return ""
 }
