@@ -10,11 +10,12 @@ import (
 
 func TestAVCentersHostIsComparedInOneForm(t *testing.T) {
 	for given, want := range map[string]string{
-		"vc1.site.example": "vc1.site.example", "VC1.Site.Example": "vc1.site.example", "vc1.site.example.": "vc1.site.example", " vc1.site ": "vc1.site",
+		"vc1.site.example": "vc1.site.example", "VC1.Site.Example": "vc1.site.example", "vc1.site.example.": "vc1.site.example",
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1",
 		"2001:DB8:0::1": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
 		"": "",
 	} {
 		require.Equal(t, want, v1alpha1.CanonicalHost(given), given)
+		require.Equal(t, want, v1alpha1.CanonicalHost(" "+given+"\n"), given)
 	}
 }
