@@ -17,19 +17,12 @@ type behind struct {
 // want of it by name. A template is never a node.
 func (s *Snapshot) machines() map[string][]behind {
 	byUUID, byName := map[string][]behind{}, map[string][]behind{}
-	type place struct {
-		vcenter string
-		ref     Ref
-	}
-	known := map[place]bool{}
 	for _, v := range s.readable() {
 		for i := range v.Machines {
 			m := &v.Machines[i]
-			at := place{v.ID, m.Ref}
-			if m.Template || (v.ID != "" && known[at]) {
-				continue // one vCenter may be asked under two names
+			if m.Template {
+				continue
 			}
-			known[at] = true
 			b := behind{vcenter: v, machine: m}
 			byUUID[m.UUID] = append(byUUID[m.UUID], b)
 			if m.HostName != "" {
@@ -55,14 +48,31 @@ func (s *Snapshot) machines() map[string][]behind {
 	return out
 }
 
-// nodesMachines are the nodes with exactly one machine behind, sorted by node.
+// several tells whether these are more than one machine. One vCenter may be there under two names,
+// for the cloud provider and for the storage driver say, and has each machine under both.
+func several(list []behind) bool {
+	return slices.ContainsFunc(list[1:], func(b behind) bool {
+		a := list[0]
+		return a.vcenter.ID == "" || a.vcenter.ID != b.vcenter.ID || a.machine.Ref != b.machine.Ref || a.machine.UUID != b.machine.UUID
+	})
+}
+
+// nodesMachines are the nodes with exactly one machine behind, sorted by node; once for each name
+// under which its vCenter is there, since what is found concerns the drivers that use that.
 func (s *Snapshot) nodesMachines() []behind {
 	var out []behind
 	for _, list := range s.machines() {
-		if len(list) == 1 {
-			out = append(out, list[0])
+		if !several(list) {
+			out = append(out, list...)
 		}
 	}
-	slices.SortFunc(out, func(a, b behind) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	slices.SortFunc(out, func(a, b behind) int {
+		return cmp.Or(cmp.Compare(a.node.Name, b.node.Name), cmp.Compare(a.vcenter.Name, b.vcenter.Name))
+	})
 	return out
+}
+
+// nodesOnce are those, each node once.
+func (s *Snapshot) nodesOnce() []behind {
+	return slices.CompactFunc(s.nodesMachines(), func(a, b behind) bool { return a.node.Name == b.node.Name })
 }

@@ -36,7 +36,7 @@ func nodeVMs(s *Snapshot) []found {
 			out = append(out, found{object: n.Name, action: BlockInstall,
 				what:   "no VM with the node's UUID or name in the datacenters that are configured",
 				remedy: "compare `kubectl get node {} -o jsonpath='{.status.nodeInfo.systemUUID}'` with `govc vm.info -vm.uuid`; correct spec.datacenters, or give the account ReadOnly on the VM and what it is in"})
-		case len(list) > 1:
+		case several(list):
 			out = append(out, found{object: n.Name, of: paths(list), action: BlockInstall,
 				what: "several VMs with the node's UUID or name", remedy: "rename or unregister the clones: govc vm.unregister PATH"})
 		}
@@ -55,7 +55,7 @@ func paths(list []behind) string {
 
 func nodeNames(s *Snapshot) []found {
 	var out []found
-	for _, b := range s.nodesMachines() {
+	for _, b := range s.nodesOnce() {
 		if host := b.machine.HostName; host != "" && host != b.node.Name {
 			out = append(out, found{object: b.node.Name, of: "guest: " + host, action: Warn,
 				what:   "the guest's hostname is not the node's name",

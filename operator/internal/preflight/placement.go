@@ -26,7 +26,7 @@ type Level struct {
 // Placements returns where each node with a VM is, by node.
 func Placements(s Snapshot) []Placement {
 	var out []Placement
-	for _, b := range s.nodesMachines() {
+	for _, b := range s.nodesOnce() {
 		v := b.vcenter
 		p := Placement{Node: b.node.Name, VCenter: v.Name, Host: v.Path(b.machine.Host), Levels: []Level{}}
 		for _, c := range s.Wants.AllCategories() {
@@ -97,7 +97,7 @@ type NodeMachine struct {
 // NodeMachines returns them by node.
 func NodeMachines(s Snapshot) []NodeMachine {
 	var out []NodeMachine
-	for _, b := range s.nodesMachines() {
+	for _, b := range s.nodesOnce() {
 		out = append(out, NodeMachine{Node: *b.node, VCenter: b.vcenter.Name, Path: b.vcenter.MachinePath(b.machine), Machine: *b.machine})
 	}
 	return out

@@ -91,6 +91,35 @@ func TestOneVCenterUnderTwoNamesHasEachMachineOnce(t *testing.T) {
 	require.Contains(t, of(preflight.Check(s), "node-vm"), "several VMs")
 }
 
+// What is found of a VM concerns each driver, under whichever name it has the vCenter.
+func TestOneVCenterUnderANameForEachDriverIsCheckedForBoth(t *testing.T) {
+	for _, cloud := range []int{0, 1} {
+		s := healthy()
+		s.VCenters[0].ID = "1-1"
+		s.VCenters[0].Machines = slices.Clone(s.VCenters[0].Machines)
+		s.VCenters[0].Machines[1].DiskUUID, s.VCenters[0].Machines[1].ToolsRunning = false, false
+		twice := s.VCenters[0]
+		twice.Name = "by-address"
+		s.VCenters = append(s.VCenters, twice)
+		for i := range s.VCenters {
+			s.VCenters[i].UsedByCPI, s.VCenters[i].UsedByCSI = i == cloud, i != cloud
+		}
+		results := preflight.Check(s)
+		require.Contains(t, of(results, "vm-disk-uuid"), "disk.EnableUUID is off")
+		require.Contains(t, of(results, "vm-tools"), "does not run")
+		held := map[preflight.ID][]matrix.Driver{}
+		for _, r := range results {
+			if r.Action == preflight.BlockInstall {
+				held[r.ID] = append(held[r.ID], r.Drivers...)
+			}
+		}
+		require.Equal(t, []matrix.Driver{matrix.CSI}, held["vm-disk-uuid"])
+		require.Equal(t, []matrix.Driver{matrix.CPI}, held["vm-tools"])
+		require.Len(t, preflight.NodeMachines(s), len(s.Cluster.Nodes))
+		require.Len(t, preflight.Placements(s), len(s.Cluster.Nodes))
+	}
+}
+
 // of is what a check found that is amiss, "" where it passed.
 func of(results []preflight.Result, id preflight.ID) string {
 	for _, r := range results {

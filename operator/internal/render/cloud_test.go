@@ -109,6 +109,8 @@ func TestDatacentersAreNotTakenAwayUnasked(t *testing.T) {
 		"a server for all":                  {"global:\n  server: " + vc + "\n  datacenters: [dc1, dc2]\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"a server for all, by INI":          {"[Global]\nserver = " + vc + "\ndatacenters = dc1,dc2\n", []string{"dc1"}, nil, vc + "/dc2"},
 		"a server for all beside another":   {"[Global]\nserver = " + other + "\n[VirtualCenter \"" + vc + "\"]\n", nil, nil, "not look in " + other + " any more"},
+		"one server in two sections":        {"[Global]\nserver = " + strings.ToUpper(vc) + "\ndatacenters = dc1,dc2\n[VirtualCenter \"" + vc + "\"]\ndatacenters = dc1\n", []string{"dc1"}, nil, vc + "/dc2"},
+		"likewise, in all of it":            {"[VirtualCenter \"tenant\"]\nserver = " + vc + "\n[VirtualCenter \"" + vc + "\"]\ndatacenters = dc1\n", []string{"dc1"}, nil, "not look in " + vc + " any more"},
 		"what nobody can read":              {"\x00\x01: [", []string{"dc1"}, nil, ""},
 	}
 	for name, c := range cases {

@@ -163,9 +163,22 @@ func searched(conf []byte) map[string][]string {
 		if sample, is := samples[name]; is && (server == sample || server == name) {
 			continue
 		}
-		all[v1alpha1.CanonicalHost(server)] = datacenterList(first(lists[name], everywhere))
+		host, datacenters := v1alpha1.CanonicalHost(server), datacenterList(first(lists[name], everywhere))
+		if was, twice := all[host]; twice { // it looks in what any of its sections lists, and where one lists none in all
+			datacenters = bothLists(was, datacenters)
+		}
+		all[host] = datacenters
 	}
 	return all
+}
+
+func bothLists(a, b []string) []string {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // servers are those that a configuration names, by the name of their section. The one of section
