@@ -63,6 +63,18 @@ func (l *job) operatorIsUpgraded() {
 	require.Len(l.t, before.Status.Revisions, 1)
 	require.Equal(l.t, "Healthy", before.Status.Revisions[0].Outcome)
 	made, records, warned := l.made(), l.records(), l.warnings()
+	l.eventually("no vCenter is being asked, of which the next operator would not know the answer", func() string {
+		var all v1alpha1.VsphereCloudConfigList
+		if err := l.client.List(l.ctx, &all); err != nil {
+			return err.Error()
+		}
+		for _, v := range all.Items {
+			if v.Status.AskedWith != "" {
+				return v.Name + " is"
+			}
+		}
+		return ""
+	})
 	l.stopOperator()
 	l.manifests("apply", toolchain.Root())
 	l.program = "vdo-operator"
