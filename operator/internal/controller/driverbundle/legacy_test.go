@@ -167,7 +167,7 @@ func TestThereIsNoSecondDriverBundleForAMatrixConfigMap(t *testing.T) {
 func TestASecondDriverBundleIsMadeWhereEachVDOConfigNamesOne(t *testing.T) {
 	w := newWorld(t)
 	w.create(&v1alpha1.DriverBundle{ObjectMeta: w.named("site"), Spec: v1alpha1.DriverBundleSpec{Reference: "mirror.site/mine:1"}})
-	config := &v1alpha1.VDOConfig{ObjectMeta: w.named("vdo")}
+	config := &v1alpha1.VDOConfig{ObjectMeta: w.named("vdo"), Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}}}
 	w.create(config)
 	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
 	w.eventually("told", func() bool { return w.told("comp-matrix-config") != "" })
