@@ -82,13 +82,12 @@ func (p *pass) clear(ctx context.Context, other *v1alpha1.VDOConfig, alone bool)
 	if err := p.lostInventory(ctx, inv, other != nil); err != nil {
 		return false, err
 	}
+	if inv.Len() == 0 && other == nil && p.config.Spec.OnDelete == v1alpha1.DeleteOrphan {
+		// Where the record is lost, the labels alone say whose it is.
+		p.inventory = inventory.Of(inventory.Entry{ID: webhookRegistration, Driver: matrix.CSI, Unsealed: true})
+	}
 	if done, err := p.clearObjects(ctx); err != nil || !done {
 		return false, err
-	}
-	if inv.Len() == 0 && other == nil {
-		if done, err := p.unhook(ctx); err != nil || !done {
-			return false, err
-		}
 	}
 	if err := p.Cluster.DeleteInventory(ctx, p.name); err != nil {
 		return false, err
@@ -148,26 +147,6 @@ func (p *pass) clearObjects(ctx context.Context) (done bool, err error) {
 	}
 	// What cannot be seen is not known to be gone.
 	return len(wave) == 0, fault.Join(slices.Collect(maps.Values(refused))...)
-}
-
-// unhook removes what cannot be without the operator from drivers that are left installed, where the
-// record that it is the operator's is lost, and its labels say so.
-func (p *pass) unhook(ctx context.Context) (done bool, err error) {
-	if p.config.Spec.OnDelete != v1alpha1.DeleteOrphan {
-		return true, nil
-	}
-	live, refused, err := p.Cluster.Read(ctx, []inventory.ID{webhookRegistration})
-	if err := fault.Join(append(slices.Collect(maps.Values(refused)), err)...); err != nil {
-		return false, err
-	}
-	o := live[webhookRegistration.Key]
-	if o == nil || o.GetLabels()[render.LabelManagedBy] != render.ManagedBy || o.GetLabels()[render.LabelDriver] != string(matrix.CSI) {
-		return true, nil
-	}
-	return false, p.prune(ctx, []plan.Step{{
-		Action: plan.Prune, ID: webhookRegistration, Driver: matrix.CSI, Reason: withoutOperator[webhookRegistration.Key],
-		UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion(), Deleting: o.GetDeletionTimestamp() != nil,
-	}})
 }
 
 // unseen are the drivers of which some object may not be read: what it needs has to stay.
