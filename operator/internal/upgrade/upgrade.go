@@ -83,6 +83,22 @@ const (
 	Failed           Reason = "Failed"
 )
 
+// ToDo says what a person can do about a revision that waits or is refused, by the reason of the
+// verdict on it.
+func ToDo(r Reason, name string) string {
+	switch r {
+	case NotApproved:
+		return "vdoctl upgrade approve " + name
+	case DowngradeRefused:
+		return "vdoctl upgrade approve " + name + " --allow-downgrade, where no release says that it cannot be gone back from"
+	case Failed:
+		return "mend what it failed at, then try it once more: vdoctl upgrade approve " + name
+	case Interlocked:
+		return "end what it waits for, where that does not end by itself"
+	}
+	return "nothing: it goes on by itself"
+}
+
 // Verdict is the decision.
 type Verdict struct {
 	Action  Action

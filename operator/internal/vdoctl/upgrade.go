@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/command/flags"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/upgrade"
 )
 
 func newUpgradeCommand(a *app) *cobra.Command {
@@ -94,22 +95,14 @@ func revisionsOf(config *v1alpha1.VDOConfig) revisionList {
 
 // toDoOf says what a person can do about an upgrade that waits.
 func toDoOf(c *v1alpha1.CandidateStatus) string {
-	switch c.Reason {
-	case "NotApproved":
-		return "vdoctl upgrade approve " + c.Name
-	case "DowngradeRefused":
-		return "vdoctl upgrade approve " + c.Name + " --allow-downgrade, where no release says that it cannot be gone back from"
-	case "Failed":
-		return "mend what it failed at, then try it once more: vdoctl upgrade approve " + c.Name
-	case "WindowClosed":
-		if c.NotBefore != nil {
-			return "nothing: it begins at " + when(*c.NotBefore)
-		}
-		return "correct spec.upgradePolicy.windows of the VDOConfig"
-	case "Interlocked":
-		return "end what it waits for, where that does not end by itself"
+	reason := upgrade.Reason(c.Reason)
+	switch {
+	case reason != upgrade.WindowClosed:
+		return upgrade.ToDo(reason, c.Name)
+	case c.NotBefore != nil:
+		return "nothing: it begins at " + when(*c.NotBefore)
 	}
-	return "nothing: it goes on by itself"
+	return "correct spec.upgradePolicy.windows of the VDOConfig"
 }
 
 func when(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -53,7 +53,7 @@ func (p *pass) explain(out *Preview, byThen map[matrix.Driver]error) {
 	p.explainBundle(out, len(changes) > 0)
 	p.explainUnknown(out, len(changes) > 0)
 	if v := s.revisions.verdict; v.Holds() {
-		out.Held = append(out.Held, Held{Reason: string(v.Reason), Message: v.Message, Do: consent(v, p.named())})
+		out.Held = append(out.Held, Held{Reason: string(v.Reason), Message: v.Message, Do: upgrade.ToDo(v.Reason, p.named())})
 	}
 	if stopped(&p.config.Spec) {
 		out.Held = append(out.Held, Held{Reason: "Stopped", Message: stoppedBy(&p.config.Spec) + ": the operator changes nothing", Do: "set it to false"})
@@ -128,23 +128,6 @@ func (p *pass) named() string {
 func blocks(action string) bool {
 	var a preflight.Action
 	return a.UnmarshalText([]byte(action)) == nil && a >= preflight.BlockUpgrade
-}
-
-// consent is what a person can do about an upgrade that is held back.
-func consent(v upgrade.Verdict, name string) string {
-	switch v.Reason {
-	case upgrade.NotApproved:
-		return "vdoctl upgrade approve " + name
-	case upgrade.DowngradeRefused:
-		return "vdoctl upgrade approve --allow-downgrade " + name
-	case upgrade.Failed:
-		return "mend what it failed at, then: vdoctl upgrade approve " + name
-	case upgrade.WindowClosed:
-		return "nothing: it goes on by itself"
-	case upgrade.Interlocked:
-		return "end what it waits for, where that does not end by itself"
-	}
-	return ""
 }
 
 // heldBy are the faults of an error.
