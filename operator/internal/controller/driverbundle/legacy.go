@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -70,15 +69,10 @@ func setupLegacy(mgr manager.Manager, recorder condition.Recorder, namespace str
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.LegacyMatrixName}}}
 	}
 	named := predicate.NewPredicateFuncs(func(o client.Object) bool { return slices.Contains(legacyNames, o.GetName()) })
-	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == v1alpha1.LegacyMatrixName })
-	deletions := predicate.Funcs{ // one may have been in the way
-		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-	}
 	return builder.ControllerManagedBy(mgr).
 		Named("matrix-configmap").
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(named)).
-		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.Or(predicate.And(own, predicate.GenerationChangedPredicate{}), deletions))).
+		Watches(&v1alpha1.DriverBundle{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})). // another one may have been in the way
 		Watches(&v1alpha1.VDOConfig{}, handler.EnqueueRequestsFromMapFunc(toOne), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(compatibility).
 		Complete(r)
