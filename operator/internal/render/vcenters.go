@@ -121,7 +121,7 @@ func badVCenter(name, hint, format string, args ...any) error {
 
 func checkVCenter(name string, given VCenter) (vcenter, error) {
 	v := vcenter{
-		name: name, server: bareHost(given.Server), port: given.Port, insecure: given.Insecure,
+		name: name, server: v1alpha1.BareHost(given.Server), port: given.Port, insecure: given.Insecure,
 		datacenters: given.Datacenters,
 		username:    withoutLineBreak(given.Credentials.Username),
 		password:    withoutLineBreak(given.Credentials.Password),
@@ -141,14 +141,6 @@ func checkVCenter(name string, given VCenter) (vcenter, error) {
 	errs = append(errs, err)
 	v.ca, err = checkCA(name, given.CA)
 	return v, fault.Join(append(errs, err)...)
-}
-
-func bareHost(s string) string {
-	s = strings.TrimSpace(s)
-	if inner, ok := strings.CutPrefix(s, "["); ok {
-		return strings.TrimSuffix(inner, "]")
-	}
-	return s
 }
 
 func withoutLineBreak(s string) string {

@@ -89,8 +89,8 @@ type Found struct {
 	Warnings    []string // what works here and will not everywhere, each a sentence without its full stop
 }
 
-// Checker asks a vCenter, and logs in by the request's Turn. It returns a fault of one reason for each way to fail,
-// and with it what was found until then. It never leaves a session open.
+// Checker asks a vCenter, and logs in by the request's Turn. It returns a fault of one reason for
+// each way to fail, and with it what was found until then. It never leaves a session open.
 type Checker interface {
 	Check(ctx context.Context, r Request) (Found, error)
 }

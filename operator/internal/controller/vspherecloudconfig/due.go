@@ -38,7 +38,7 @@ func due(vcc *v1alpha1.VsphereCloudConfig, version string, now time.Time) time.D
 	case ready == nil, st.CheckedAt == nil,
 		st.ObservedGeneration != vcc.Generation,
 		st.CredentialsVersion != version,
-		st.HandledReconcileAt != v1alpha1.Asked(vcc, v1alpha1.AnnotationRequestedAt),
+		st.HandledReconcileAt != requested(vcc),
 		st.CheckedAt.After(now): // a clock that went back
 		return 0
 	}
