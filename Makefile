@@ -1,5 +1,5 @@
 # Two commands do all the set-up: `make demo` and `make test`. Nothing has to be
-# installed but Go and git.
+# installed but what README.md names.
 
 SHELL := /bin/bash
 GO ?= go
@@ -20,7 +20,7 @@ TAGS := grpcnotrace
 PLATFORMS ?= linux/amd64,linux/arm64
 TESTFLAGS ?=
 # What the tests need besides Go's own test runner: see test/README.md.
-TEST_TIMEOUT ?= 70m
+TEST_TIMEOUT ?= 55m
 # Packages at once: one more than processors, since those that run control planes wait
 # more than they work. They go first, so that others use the processors meanwhile.
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))

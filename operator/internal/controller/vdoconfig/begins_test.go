@@ -32,7 +32,7 @@ func beginning(t *testing.T, bundle, runs string) (*gatherer, func(revision.Hist
 	}
 }
 
-// A: what runs of csi cannot be read when the first revision is begun; once it can, csi 3.7.3 of
+// What runs of csi cannot be read when the first revision is begun; once it can, csi 3.7.3 of
 // somebody else runs, and the bundle has 3.5.1.
 func TestADriverThatCouldNotBeReadComesInForceByTheRulesOfATakeOver(t *testing.T) {
 	for _, inForce := range []string{"", "cpi@1.33.1"} {
@@ -85,16 +85,23 @@ func (g *gatherer) pass(t *testing.T, remember func(revision.History)) (upgrade.
 	return g.revisions.verdict, d, cur
 }
 
-// C: an upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
-func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
-	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
-	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
+// consent consents to what the bundle offers, by the number that it will have, while no window is open
+// before the next 29 February.
+func (g *gatherer) consent(number int) revision.Revision {
 	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
+	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
 	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
 		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
-		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(2), By: "x"},
+		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(number), By: "x"},
 	}
 	g.spec = g.config.Spec
+	return of
+}
+
+// An upgrade of csi has its consent and waits for the window; csi's vCenter is away for a moment.
+func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
+	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
+	g.consent(2)
 	v, _, _ := g.pass(t, remember)
 	require.Equal(t, upgrade.WindowClosed, v.Reason, "it has its consent")
 	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
@@ -104,7 +111,7 @@ func TestAConsentStaysWhileAVCenterIsAway(t *testing.T) {
 	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
 }
 
-// D: the bundle lacks the release of a driver that is held: all stay with the last one.
+// The bundle lacks the release of a driver that is held: all stay with the last one.
 func TestWhatIsInForceIsWhatIsInstalledFrom(t *testing.T) {
 	g, remember := inForceOf(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", pair133)
 	g.spec = g.config.Spec
@@ -137,13 +144,7 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 // waits for its window nothing else begins, which would have another name.
 func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
 	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
-	g.config.Spec.Upgrade = v1alpha1.UpgradeManual
-	of := revision.Revision{Bundle: "mirror.site/vdo@sha256:new", Releases: split("cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3")}
-	g.config.Spec.UpgradePolicy = &v1alpha1.UpgradePolicy{
-		Windows:  []v1alpha1.UpgradeWindow{{Schedule: "0 0 29 2 *", Duration: metav1.Duration{Duration: time.Minute}}},
-		Approval: &v1alpha1.UpgradeApproval{Revision: of.Name(1), By: "x"},
-	}
-	g.spec = g.config.Spec
+	of := g.consent(1)
 	for range 2 {
 		v, d, cur := g.pass(t, remember)
 		require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)

@@ -216,7 +216,7 @@ func (g *gatherer) upgradeFacts(ctx context.Context) (upgrade.Facts, error) {
 		return f, err
 	}
 	d := g.chooseFreely(g.bundle)
-	if d.refused != nil || g.staysWithLast(g.choose(g.bundle, nil, g.faults)) {
+	if d.refused != nil || (g.last != nil && g.staysWithLast(g.choose(g.bundle, nil, g.faults))) {
 		return f, nil //nolint:nilerr // it is told by the decision
 	}
 	rev, err := g.comesOf(d)
