@@ -33,7 +33,7 @@ const (
 )
 
 // sipKinds are the kinds of this project that both operators need.
-var sipKinds = []string{"vdo.vmware.com_compatibilityconfigs.yaml", "vdo.vmware.com_driverbundles.yaml"}
+var sipKinds = []string{"vdo.vmware.com_driverbundles.yaml"}
 
 // Manifest is one file.
 type Manifest struct {

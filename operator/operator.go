@@ -171,6 +171,9 @@ func addControllers(mgr manager.Manager, meter *metrics.Meter, o Options) error 
 	if err := driverbundle.SetupWithManager(mgr, trusting); err != nil {
 		return err
 	}
+	if err := driverbundle.SetupLegacyWithManager(mgr, o.Namespace); err != nil {
+		return err
+	}
 	trust := &driverbundle.Reconciler{Reader: mgr.GetAPIReader(), Options: trusting}
 	if err := vdoconfig.SetupWithManager(mgr, vdoconfig.Options{Cluster: tracedCluster{target}, Store: tracedStore{bundles}, Trust: trust, Nodes: view.Nodes(), CSINodes: view.CSINodes(), Checks: checks, Answered: checks.Answered()}); err != nil {
 		return err

@@ -55,6 +55,7 @@ func newOlder(t *testing.T) *older {
 		{APIGroups: []string{""}, Resources: []string{"configmaps", "configmaps/finalizers", "events"}, Verbs: all},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: all},
 		{APIGroups: []string{"vdo.vmware.com"}, Resources: []string{"driverbundles", "driverbundles/finalizers", "compatibilityconfigs/finalizers"}, Verbs: all},
+		{APIGroups: []string{"vdo.vmware.com"}, Resources: []string{"vdoconfigs"}, Verbs: []string{"get", "list", "watch"}},
 	}}
 	require.NoError(t, o.Create(t.Context(), o.role))
 	require.NoError(t, o.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: name,
@@ -81,7 +82,7 @@ func (o *older) start() (stop func()) {
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}}}},
 	})
 	require.NoError(o.t, err)
-	require.NoError(o.t, setupLegacy(mgr, mgr.GetEventRecorder("vdo-operator"), o.ns, 100*time.Millisecond))
+	require.NoError(o.t, setupLegacy(mgr, o.ns, 100*time.Millisecond))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

@@ -145,21 +145,19 @@ const (
 	defaultTimeout  = 5 * time.Minute
 )
 
-// SetupWithManager adds the controllers for DriverBundles and for the predecessor's
-// matrix ConfigMap to a manager. Its cache needs DriverBundles, and the metadata of
-// ConfigMaps and Secrets, of the operator's namespace.
+// SetupWithManager adds the controller for DriverBundles to a manager. Its cache needs
+// DriverBundles, and the metadata of ConfigMaps and Secrets, of the operator's namespace.
 func SetupWithManager(mgr manager.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	recorder := mgr.GetEventRecorder("vdo-operator")
 	r := &Reconciler{
 		Reader:  mgr.GetAPIReader(),
-		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: recorder},
+		Writer:  condition.Writer{Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("vdo-operator")},
 		Options: o,
 	}
 	changed := builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})
-	err := builder.ControllerManagedBy(mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named("driverbundle").
 		For(&v1alpha1.DriverBundle{}, builder.WithPredicates(
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
@@ -167,10 +165,6 @@ func SetupWithManager(mgr manager.Manager, o Options) error {
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(users(mgr.GetClient(), kindConfigMap)), changed).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
 		Complete(reconcile.AsReconciler(mgr.GetClient(), r))
-	if err != nil {
-		return err
-	}
-	return setupLegacy(mgr, recorder, o.Namespace, compatibilityRetry)
 }
 
 // Reconcile is one pass over one resource.

@@ -55,9 +55,11 @@ type world struct {
 	floor  *trust.Policy // from the next start on
 	stall  time.Duration // likewise: how long a mirror may be silent
 	limit  time.Duration // likewise: how long a pass may take; 0: as usual
-	clock  *clock
-	log    *logs
-	asked  int
+	// predecessors tells whether the predecessor's matrix ConfigMap is looked at.
+	predecessors bool
+	clock        *clock
+	log          *logs
+	asked        int
 }
 
 type clock struct {
@@ -101,20 +103,27 @@ const password = "canary-p4ssw0rd"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOf(t, cluster.Operator, true)
+}
+
+// newWorldOf has the controllers run as the account of either operator, with or without that for
+// what the predecessor has left.
+func newWorldOf(t *testing.T, account cluster.Account, predecessors bool) *world {
+	t.Helper()
 	cfg := cluster.Config(t)
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(cfg, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	own, refused := cluster.Operator.Within(cfg)
+	own, refused := account.Within(cfg)
 	t.Cleanup(func() { refused.None(t) })
 	w := &world{
-		Client: c, own: own, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
+		Client: c, own: own, predecessors: predecessors, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
 		reg: registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic, Password: password}),
 	}
-	require.NoError(t, cluster.Operator.Grant(t.Context(), c))
-	require.NoError(t, cluster.Operator.GrantIn(t.Context(), c, w.ns))
+	require.NoError(t, account.Grant(t.Context(), c))
+	require.NoError(t, account.GrantIn(t.Context(), c, w.ns))
 	w.repo = mirror.New(t, w.reg, "vdo/drivers")
 	w.key, w.public = mirror.NewKey(t)
 	w.create(&corev1.ConfigMap{ObjectMeta: w.named(v1alpha1.DefaultCAName), Data: map[string]string{"ca.crt": string(w.reg.CA())}})
@@ -147,6 +156,9 @@ func (w *world) start() {
 		},
 		Store: st, Now: w.clock.Now, Floor: w.floor, Timeout: w.limit,
 	}))
+	if w.predecessors {
+		require.NoError(w.t, driverbundle.SetupLegacyWithManager(mgr, w.ns))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -294,6 +306,15 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 	again := w.poke()
 	b.Status.HandledReconcileAt = again.Status.HandledReconcileAt
 	require.Equal(t, b.Status, again.Status, "a pass that finds nothing new changes nothing")
+}
+
+// The operator of SIPClusters accepts bundles under its own account, which has no more rights to
+// them than to read them and to write their status.
+func TestTheAccountOfDeploySIPAcceptsABundle(t *testing.T) {
+	w := newWorldOf(t, cluster.SIPOperator, false)
+	w.accepted(mirror.Bundle{Seed: 1, Serial: 1})
+	second := w.publish(mirror.Bundle{Seed: 2, Serial: 2}, w.key)
+	require.Equal(t, second.String(), w.poke().Status.Digest)
 }
 
 // Who installs holds what the status speaks of against the policies of now.

@@ -59,8 +59,15 @@ type legacy struct {
 	recorder condition.Recorder
 }
 
-func setupLegacy(mgr manager.Manager, recorder condition.Recorder, namespace string, retry time.Duration) error {
-	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: recorder}
+// SetupLegacyWithManager adds the controller for the predecessor's matrix ConfigMap to the
+// manager of VDOConfigs, whose namespace had it. Its cache needs DriverBundles, VDOConfigs, and the
+// metadata of ConfigMaps, of that namespace.
+func SetupLegacyWithManager(mgr manager.Manager, namespace string) error {
+	return setupLegacy(mgr, namespace, compatibilityRetry)
+}
+
+func setupLegacy(mgr manager.Manager, namespace string, retry time.Duration) error {
+	r := &legacy{reader: mgr.GetAPIReader(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("vdo-operator")}
 	compatibility, err := newCompatibility(mgr, namespace, retry)
 	if err != nil {
 		return err
@@ -169,7 +176,7 @@ func shadowed(q, first request) error {
 
 // wanted is what such a resource asks for.
 type wanted struct {
-	reference string
+	reference, repository string
 	upgrade   v1alpha1.UpgradeMode // "" where it does not say
 }
 
@@ -195,7 +202,7 @@ func wish(q request) (wanted, error) {
 	if err != nil {
 		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: q.urlField, Hint: fault.HintOf(err), Err: err}
 	}
-	w.reference = ref.String()
+	w.reference, w.repository = ref.String(), ref.Repository()
 	switch auto := strings.ToLower(strings.TrimSpace(q.auto)); auto {
 	case "":
 	case "enabled":
@@ -223,7 +230,7 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 		return nil, err
 	}
 	if err != nil {
-		if problem, err := r.beside(ctx, q); problem != nil || err != nil {
+		if problem, err := r.beside(ctx, q, w); problem != nil || err != nil {
 			return problem, err
 		}
 	}
@@ -239,25 +246,39 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 
 // beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
 // that names none would not know, and who may write a ConfigMap would hold back all upgrades.
-func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
+// What a VDOConfig is installed from is not replaced either while its DriverBundle is away, as
+// where somebody makes it anew.
+func (r *legacy) beside(ctx context.Context, q request, w wanted) (problem, err error) {
 	namespace := client.InNamespace(q.object.GetNamespace())
 	var all v1alpha1.DriverBundleList
-	if err := r.client.List(ctx, &all, namespace); err != nil || len(all.Items) == 0 {
+	if err := r.client.List(ctx, &all, namespace); err != nil {
 		return nil, err
 	}
 	var configs v1alpha1.VDOConfigList
 	if err := r.client.List(ctx, &configs, namespace); err != nil {
 		return nil, err
 	}
-	if len(configs.Items) > 0 && !slices.ContainsFunc(configs.Items, func(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }) {
-		return problem, nil
+	refuse := func(why, hint string) error {
+		return &fault.Error{
+			Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
+			Err: errors.New(why), Hint: "delete this " + q.kind + ", or " + hint,
+		}
 	}
-	return &fault.Error{
-		Reason: fault.Conflict, Op: "make", Subject: "DriverBundle " + v1alpha1.LegacyMatrixName,
-		Err:  fmt.Errorf("DriverBundle %s is there already", all.Items[0].Name),
-		Hint: "delete this " + q.kind + ", or name the DriverBundle that is meant in spec.bundle.name of the VDOConfig first",
-	}, nil
+	if len(all.Items) > 0 && (len(configs.Items) == 0 || slices.ContainsFunc(configs.Items, namesNone)) {
+		return refuse(fmt.Sprintf("DriverBundle %s is there already", all.Items[0].Name),
+			"name the DriverBundle that is meant in spec.bundle.name of the VDOConfig first"), nil
+	}
+	for i := range configs.Items {
+		c := &configs.Items[i]
+		if from, _, _ := strings.Cut(c.Status.Bundle, "@"); namesNone(*c) && from != "" && from != w.repository {
+			return refuse(fmt.Sprintf("VDOConfig %s, which names no DriverBundle, is installed from %s", c.Name, from),
+				fmt.Sprintf("set spec.bundle.name: %s of the VDOConfig where it shall be installed from here", v1alpha1.LegacyMatrixName)), nil
+		}
+	}
+	return nil, nil
 }
+
+func namesNone(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }
 
 // put puts what is wanted into a DriverBundle.
 func (w wanted) put(b *v1alpha1.DriverBundle, q request) {

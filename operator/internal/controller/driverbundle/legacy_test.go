@@ -148,7 +148,6 @@ func TestADriverBundleOfSomebodyElseIsLeftAlone(t *testing.T) {
 	require.Equal(t, "mirror.site/mine:1", w.legacy().Spec.Reference)
 }
 
-// The last version of the predecessor had a kind in the ConfigMap's place.
 // Who may write a ConfigMap makes no second DriverBundle, which would leave a VDOConfig without a choice.
 func TestThereIsNoSecondDriverBundleForAMatrixConfigMap(t *testing.T) {
 	w := newWorld(t)
@@ -177,6 +176,39 @@ func TestASecondDriverBundleIsMadeWhereEachVDOConfigNamesOne(t *testing.T) {
 	w.eventually("made", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
 }
 
+// What a VDOConfig is installed from is not replaced while its DriverBundle is made anew.
+func TestAMatrixConfigMapTakesNoPlaceOfADriverBundleThatIsMadeAnew(t *testing.T) {
+	w := newWorld(t)
+	site := func() *v1alpha1.DriverBundle {
+		return &v1alpha1.DriverBundle{ObjectMeta: w.named("site"), Spec: v1alpha1.DriverBundleSpec{Reference: "mirror.site/mine:1"}}
+	}
+	first := site()
+	w.create(first)
+	config := &v1alpha1.VDOConfig{ObjectMeta: w.named("vdo"), Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}}}
+	w.create(config)
+	config.Status.Bundle = "mirror.site/mine@sha256:" + strings.Repeat("0", 64)
+	require.NoError(t, w.Status().Update(t.Context(), config))
+	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
+	w.eventually("told", func() bool {
+		return strings.Contains(w.told("comp-matrix-config"), "DriverBundle site is there already")
+	})
+	require.NoError(t, w.Delete(t.Context(), first))
+	w.eventually("told why", func() bool {
+		return strings.Contains(w.told("comp-matrix-config"), "VDOConfig vdo, which names no DriverBundle, is installed from mirror.site/mine")
+	})
+	require.Nil(t, w.legacy())
+	w.create(site())
+	w.eventually("told as before", func() bool {
+		return strings.Contains(w.told("comp-matrix-config"), "DriverBundle site is there already")
+	})
+	require.Nil(t, w.legacy())
+
+	config.Spec.Bundle = &v1alpha1.LocalReference{Name: v1alpha1.LegacyMatrixName}
+	require.NoError(t, w.Update(t.Context(), config))
+	w.eventually("made where it is named", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
+}
+
+// The last version of the predecessor had a kind in the ConfigMap's place.
 func TestThePredecessorsCompatibilityConfigMakesADriverBundle(t *testing.T) {
 	w := newWorld(t)
 	root := w.publish(mirror.Bundle{Seed: 1}, w.key)
