@@ -177,7 +177,7 @@ func shadowed(q, first request) error {
 // wanted is what such a resource asks for.
 type wanted struct {
 	reference, repository string
-	upgrade   v1alpha1.UpgradeMode // "" where it does not say
+	upgrade               v1alpha1.UpgradeMode // "" where it does not say
 }
 
 // wish reads what a resource asks for.

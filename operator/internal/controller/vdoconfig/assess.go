@@ -56,6 +56,9 @@ func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, obser
 	if err != nil {
 		return err
 	}
+	if err := p.knowPasswords(ctx); err != nil {
+		return err
+	}
 	judged := p.judged(observed)
 	report := assess.Assess(assess.Input{
 		Observed: *observed, Now: p.now, Wanted: judged,
@@ -67,6 +70,26 @@ func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, obser
 	})
 	p.outcome.report = &report
 	return p.noteComplete(ctx, judged)
+}
+
+// knowPasswords reads those that drivers are configured with where no plan was made: what pods
+// write is shown without them.
+func (p *pass) knowPasswords(ctx context.Context) error {
+	if p.site.noted {
+		return nil
+	}
+	var all []inventory.ID
+	for _, key := range configured {
+		if e, ok := p.inventory.Get(key); ok {
+			all = append(all, e.ID)
+		}
+	}
+	live, _, err := p.Cluster.Read(ctx, all)
+	if err != nil {
+		return err
+	}
+	p.site.notePasswords(live)
+	return nil
 }
 
 // judged are the drivers to judge: those decided for, and those that are asked for, or

@@ -156,3 +156,31 @@ func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
 	require.Equal(t, of.Releases, cur.Releases)
 	require.Equal(t, of.Releases, chosen(d))
 }
+
+// So it is while a driver of it cannot be read for a moment, which is left out of what is begun then.
+func TestAConsentBeforeAnythingIsInForceStaysWhileADriverCannotBeRead(t *testing.T) {
+	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
+	of := g.consent(1)
+	runs, forbidden := g.installed, because(fault.Forbidden)
+	g.installed = nil
+	g.observed.AddUnread(matrix.CSI, forbidden)
+	g.fault(matrix.CSI, forbidden)
+	_, d, cur := g.pass(t, remember)
+	require.Empty(t, cur.Releases)
+	require.Empty(t, chosen(d))
+	require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and what runs of it cannot be read")
+
+	taken := g.config.Spec.UpgradePolicy.Approval
+	g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "0-another", By: "x"}
+	kept := g.inventory
+	_, d, _ = g.pass(t, remember)
+	require.Equal(t, split("cpi@1.33.1 snapshot-controller@8.2.0"), chosen(d), "a consent to something else forestalls nothing")
+	g.inventory, g.config.Spec.UpgradePolicy.Approval = kept, taken
+
+	g.observed.Unread, g.faults, g.installed = nil, nil, runs
+	v, _, _ := g.pass(t, remember)
+	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
+	_, _, cur = g.pass(t, remember)
+	require.Equal(t, of.Releases, cur.Releases)
+}

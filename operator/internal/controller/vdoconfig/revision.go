@@ -74,6 +74,12 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
+	case !installed && g.consentedUnseen(facts):
+		r.candidate = nil
+		g.hold(&fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers",
+			Err:  fmt.Errorf("revision %s has its consent, and what runs of it cannot be read: %w", facts.Policy.Approved, together(g.unseen())),
+			Hint: "it begins once it can; to have the other drivers at once, take the approval back"})
+		return nil
 	case !installed && r.verdict.Holds():
 		g.leave(facts)
 		return nil
@@ -142,6 +148,19 @@ func (g *gatherer) rest(facts upgrade.Facts) (decision, revision.Revision, error
 // with a revision in between it would have another name.
 func (r *revisions) consented(facts upgrade.Facts) bool {
 	return r.approved && facts.Policy.Manual && r.verdict.Action == upgrade.Wait
+}
+
+// consentedUnseen tells whether what would be offered has its consent, were all drivers there to be
+// read. It is not forestalled either.
+func (g *gatherer) consentedUnseen(facts upgrade.Facts) bool {
+	if !facts.Policy.Manual || facts.Policy.Approved == "" || len(g.unseen()) == 0 || g.site.hold() != nil {
+		return false
+	}
+	free := g.site
+	free.revisions.approved = true
+	d := free.choose(g.bundle, nil, nil)
+	rev, err := g.comesOf(d)
+	return err == nil && d.refused == nil && facts.History.NameOf(rev) == facts.Policy.Approved
 }
 
 // goesOn tells whether something may come in force though what was offered may not, and notes it:

@@ -53,6 +53,7 @@ type site struct {
 	// running are the passwords in the configuration that is on the cluster, which may be others
 	// than those of vcenters.
 	running  []string
+	noted    bool // whether that was read
 	checks   checks
 	leads    bool               // the operator leads OpenShift's nodes to the mirror
 	sets     mirrorSets         // by which they are led, where it does
@@ -206,11 +207,15 @@ func (s *site) secrets() []string {
 	return slices.Concat(all, s.running, render.Passwords(found), s.login.secrets())
 }
 
+// configured are the Secrets with the drivers' configuration.
+var configured = []inventory.Key{
+	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
+}
+
 // notePasswords notes those that drivers are configured with: the ones that run may know no others.
 func (s *site) notePasswords(live plan.Live) {
-	for _, key := range []inventory.Key{
-		{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
-	} {
+	s.noted = true
+	for _, key := range configured {
 		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
 	}
 }
