@@ -262,6 +262,7 @@ func servedMetrics(t *testing.T, url, token string, secrets ...string) {
 	} {
 		require.Contains(t, text, want)
 	}
+	require.NotContains(t, text, vcsim.Admin.Password, "in metrics of libraries neither")
 	for _, line := range strings.Split(text, "\n") {
 		for _, s := range secrets {
 			require.False(t, strings.HasPrefix(line, "vdo_") && strings.Contains(line, s), line)

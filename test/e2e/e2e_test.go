@@ -92,7 +92,7 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 	t.Helper()
 	ctx := context.Background()
 	l := &job{t: t, ctx: ctx, dir: t.TempDir(), program: "vdo-operator", stopOperator: func() {}}
-	for _, dir := range []string{"connected", "site"} {
+	for _, dir := range []string{"connected", "site/tmp"} {
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
 	var err error
@@ -108,7 +108,7 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 		"COSIGN_PASSWORD=" + keyPassword, "HOME=" + l.path("connected"), "DOCKER_CONFIG=" + l.path("connected"),
 	}}
 	l.isolated = &shell.Shell{Dir: l.path("site"), Path: []string{bin}, Env: append([]string{
-		"HOME=" + l.path("site"), "DOCKER_CONFIG=" + l.path("site/docker"),
+		"HOME=" + l.path("site"), "DOCKER_CONFIG=" + l.path("site/docker"), "TMPDIR=" + l.path("site/tmp"),
 	}, l.trap()...)}
 	scheme := runtime.NewScheme()
 	require.NoError(t, clientgoscheme.AddToScheme(scheme))

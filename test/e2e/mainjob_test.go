@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -212,13 +213,22 @@ func (l *job) deletionIsRefusedWhileVolumesAreThere(deletes readme.Command) {
 	require.NoError(l.t, <-returned)
 }
 
-// noSecretLeaks looks for every password of the run where none may be: in the log, and in all that
-// the operator writes but Secrets.
+// noSecretLeaks looks for every password of the run where none may be: in the log, in the operator's
+// arguments, in what the site's programs have left in the folder for temporary files, and in all
+// that the operator writes but Secrets.
 func (l *job) noSecretLeaks() {
 	l.t.Helper()
 	log, err := os.ReadFile(l.path("site/operator.log"))
 	require.NoError(l.t, err)
-	written := map[string]string{"log": string(log)}
+	written := map[string]string{"log": string(log), "arguments": l.operatorsArguments()}
+	require.NoError(l.t, filepath.WalkDir(l.path("site/tmp"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		written[path] = string(data)
+		return err
+	}))
 	for _, list := range []client.ObjectList{
 		&corev1.EventList{}, &corev1.ConfigMapList{}, &appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{},
 		&v1alpha1.VDOConfigList{}, &v1alpha1.DriverBundleList{}, &v1alpha1.VsphereCloudConfigList{},
@@ -239,4 +249,20 @@ func (l *job) noSecretLeaks() {
 			}
 		}
 	}
+}
+
+// operatorsArguments are what anybody on its host sees of the operator that runs.
+func (l *job) operatorsArguments() string {
+	l.t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(l.t, err)
+	for _, path := range all {
+		folder, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd")) //nolint:errcheck // of another's process, or one that ended
+		line, _ := os.ReadFile(path)                                       //nolint:errcheck // likewise
+		if folder == l.path("site") && strings.Contains(string(line), "--kubeconfig\x00operator.kubeconfig") {
+			return string(line)
+		}
+	}
+	l.t.Fatal("the operator does not run")
+	return ""
 }

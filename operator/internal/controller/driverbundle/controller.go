@@ -129,6 +129,9 @@ type Options struct {
 	// which whoever writes that cannot lower; nil for none. FloorID identifies it.
 	Floor   *trust.Policy
 	FloorID string
+	// WithoutVDOConfigs is set where none can be installed from the bundles: their revisions are
+	// not asked for.
+	WithoutVDOConfigs bool
 }
 
 // Reconciler is one pass. Its fields are required.

@@ -55,11 +55,11 @@ type world struct {
 	floor  *trust.Policy // from the next start on
 	stall  time.Duration // likewise: how long a mirror may be silent
 	limit  time.Duration // likewise: how long a pass may take; 0: as usual
-	// predecessors tells whether the predecessor's matrix ConfigMap is looked at.
-	predecessors bool
-	clock        *clock
-	log          *logs
-	asked        int
+	// vdoConfigs tells whether those are there, and what their predecessor has left.
+	vdoConfigs bool
+	clock      *clock
+	log        *logs
+	asked      int
 }
 
 type clock struct {
@@ -106,9 +106,8 @@ func newWorld(t *testing.T) *world {
 	return newWorldOf(t, cluster.Operator, true)
 }
 
-// newWorldOf has the controllers run as the account of either operator, with or without that for
-// what the predecessor has left.
-func newWorldOf(t *testing.T, account cluster.Account, predecessors bool) *world {
+// newWorldOf has the controllers run as the account of either operator, beside VDOConfigs or not.
+func newWorldOf(t *testing.T, account cluster.Account, vdoConfigs bool) *world {
 	t.Helper()
 	cfg := cluster.Config(t)
 	scheme := runtime.NewScheme()
@@ -119,7 +118,7 @@ func newWorldOf(t *testing.T, account cluster.Account, predecessors bool) *world
 	own, refused := account.Within(cfg)
 	t.Cleanup(func() { refused.None(t) })
 	w := &world{
-		Client: c, own: own, predecessors: predecessors, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
+		Client: c, own: own, vdoConfigs: vdoConfigs, t: t, scheme: scheme, ns: cluster.Namespace(t, cfg), clock: &clock{now: time.Now}, log: &logs{}, stall: 5 * time.Second,
 		reg: registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic, Password: password}),
 	}
 	require.NoError(t, account.Grant(t.Context(), c))
@@ -154,9 +153,9 @@ func (w *world) start() {
 		Open: func(ctx context.Context, b *v1alpha1.DriverBundle) (driverbundle.Mirror, error) {
 			return st.Open(ctx, b)
 		},
-		Store: st, Now: w.clock.Now, Floor: w.floor, Timeout: w.limit,
+		Store: st, Now: w.clock.Now, Floor: w.floor, Timeout: w.limit, WithoutVDOConfigs: !w.vdoConfigs,
 	}))
-	if w.predecessors {
+	if w.vdoConfigs {
 		require.NoError(w.t, driverbundle.SetupLegacyWithManager(mgr, w.ns))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -312,9 +311,14 @@ func TestAGoodBundleIsAcceptedAndListed(t *testing.T) {
 // them than to read them and to write their status.
 func TestTheAccountOfDeploySIPAcceptsABundle(t *testing.T) {
 	w := newWorldOf(t, cluster.SIPOperator, false)
-	w.accepted(mirror.Bundle{Seed: 1, Serial: 1})
+	first := w.accepted(mirror.Bundle{Seed: 1, Serial: 1})
 	second := w.publish(mirror.Bundle{Seed: 2, Serial: 2}, w.key)
 	require.Equal(t, second.String(), w.poke().Status.Digest)
+
+	// What it accepted before is not looked for among the revisions of VDOConfigs.
+	require.NoError(t, w.reg.Close())
+	w.change(func(b *v1alpha1.DriverBundle) { b.Spec.Reference = w.repo.Reference("1") + "@" + first.String() })
+	require.NotContains(t, message(w.poke(), v1alpha1.ConditionReady), "copy in the cluster")
 }
 
 // Who installs holds what the status speaks of against the policies of now.

@@ -61,6 +61,9 @@ func namedByDigest(b *v1alpha1.DriverBundle) (candidate, bool) {
 // installedBefore tells whether a VDOConfig remembers a revision of exactly this bundle, so that
 // its images were in this repository once: a copy may be of the same digest in another one.
 func (r *Reconciler) installedBefore(ctx context.Context, namespace string, c candidate) (bool, error) {
+	if r.WithoutVDOConfigs {
+		return false, nil
+	}
 	var all v1alpha1.VDOConfigList
 	if err := r.Reader.List(ctx, &all, client.InNamespace(namespace)); err != nil {
 		return false, &fault.Error{Reason: fault.Unreachable, Op: "list", Subject: "VDOConfigs", Err: err}

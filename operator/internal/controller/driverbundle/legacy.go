@@ -176,8 +176,8 @@ func shadowed(q, first request) error {
 
 // wanted is what such a resource asks for.
 type wanted struct {
-	reference, repository string
-	upgrade               v1alpha1.UpgradeMode // "" where it does not say
+	reference string
+	upgrade   v1alpha1.UpgradeMode // "" where it does not say
 }
 
 // wish reads what a resource asks for.
@@ -202,7 +202,7 @@ func wish(q request) (wanted, error) {
 	if err != nil {
 		return wanted{}, &fault.Error{Reason: fault.InvalidInput, Op: "read", Subject: q.urlField, Hint: fault.HintOf(err), Err: err}
 	}
-	w.reference, w.repository = ref.String(), ref.Repository()
+	w.reference = ref.String()
 	switch auto := strings.ToLower(strings.TrimSpace(q.auto)); auto {
 	case "":
 	case "enabled":
@@ -230,7 +230,7 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 		return nil, err
 	}
 	if err != nil {
-		if problem, err := r.beside(ctx, q, w); problem != nil || err != nil {
+		if problem, err := r.beside(ctx, q); problem != nil || err != nil {
 			return problem, err
 		}
 	}
@@ -246,9 +246,9 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 
 // beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
 // that names none would not know, and who may write a ConfigMap would hold back all upgrades.
-// What a VDOConfig is installed from is not replaced either while its DriverBundle is away, as
-// where somebody makes it anew.
-func (r *legacy) beside(ctx context.Context, q request, w wanted) (problem, err error) {
+// Nor does one take the place of that which a VDOConfig is installed from while it is away, as where
+// somebody makes it anew.
+func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 	namespace := client.InNamespace(q.object.GetNamespace())
 	var all v1alpha1.DriverBundleList
 	if err := r.client.List(ctx, &all, namespace); err != nil {
@@ -266,16 +266,26 @@ func (r *legacy) beside(ctx context.Context, q request, w wanted) (problem, err 
 	}
 	if len(all.Items) > 0 && (len(configs.Items) == 0 || slices.ContainsFunc(configs.Items, namesNone)) {
 		return refuse(fmt.Sprintf("DriverBundle %s is there already", all.Items[0].Name),
-			"name the DriverBundle that is meant in spec.bundle.name of the VDOConfig first"), nil
+			"name the DriverBundle that is meant in spec.bundle.name of each VDOConfig first"), nil
 	}
 	for i := range configs.Items {
 		c := &configs.Items[i]
-		if from, _, _ := strings.Cut(c.Status.Bundle, "@"); namesNone(*c) && from != "" && from != w.repository {
-			return refuse(fmt.Sprintf("VDOConfig %s, which names no DriverBundle, is installed from %s", c.Name, from),
+		if from := installedBy(c); namesNone(*c) && from != "" && from != v1alpha1.LegacyMatrixName {
+			return refuse(fmt.Sprintf("VDOConfig %s names no DriverBundle, and is installed from what DriverBundle %s accepted", c.Name, from),
 				fmt.Sprintf("set spec.bundle.name: %s of the VDOConfig where it shall be installed from here", v1alpha1.LegacyMatrixName)), nil
 		}
 	}
 	return nil, nil
+}
+
+// installedBy is the DriverBundle of the revision in force, "" where nobody knows it.
+func installedBy(c *v1alpha1.VDOConfig) string {
+	for _, r := range c.Status.Revisions {
+		if r.Name == c.Status.Revision {
+			return r.DriverBundle
+		}
+	}
+	return ""
 }
 
 func namesNone(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }

@@ -143,7 +143,7 @@ func TestDriversThatAreLeftAmidACanaryAreSaidToReplaceNoPods(t *testing.T) {
 // A consent that was given in a dry run, before anything is in force, is to that revision: while it
 // waits for its window nothing else begins, which would have another name.
 func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
-	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
+	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
 	of := g.consent(1)
 	for range 2 {
 		v, d, cur := g.pass(t, remember)
@@ -157,30 +157,55 @@ func TestAConsentBeforeAnythingIsInForceStays(t *testing.T) {
 	require.Equal(t, of.Releases, chosen(d))
 }
 
-// So it is while a driver of it cannot be read for a moment, which is left out of what is begun then.
-func TestAConsentBeforeAnythingIsInForceStaysWhileADriverCannotBeRead(t *testing.T) {
-	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "csi@3.5.1")
+// So it is while a driver of it cannot be read, or its vCenter is away, which is left out of what is
+// begun then.
+func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T) {
+	for name, leaveOut := range map[string]func(g *gatherer) (back func()){
+		"unread": func(g *gatherer) func() {
+			runs, forbidden := g.installed, because(fault.Forbidden)
+			g.installed = map[matrix.Driver]matrix.Version{matrix.CPI: mustVersion("1.33.1")}
+			g.observed.AddUnread(matrix.CSI, forbidden)
+			g.fault(matrix.CSI, forbidden)
+			return func() { g.observed.Unread, g.faults, g.installed = nil, nil, runs }
+		},
+		"held": func(g *gatherer) func() {
+			g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+			return func() { delete(g.vcenters, vcStorage) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
+			of := g.consent(1)
+			back := leaveOut(g)
+			_, d, cur := g.pass(t, remember)
+			require.Empty(t, cur.Releases)
+			require.Empty(t, chosen(d), "nothing is taken over either, which would have the number")
+			require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and waits: ")
+
+			taken, kept := g.config.Spec.UpgradePolicy.Approval, g.inventory
+			g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "0-another", By: "x"}
+			_, d, _ = g.pass(t, remember)
+			require.Contains(t, chosen(d), "cpi@1.33.1", "a consent to something else forestalls nothing")
+			g.inventory, g.config.Spec.UpgradePolicy.Approval = kept, taken
+
+			back()
+			v, _, _ := g.pass(t, remember)
+			require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
+			_, _, cur = g.pass(t, remember)
+			require.Equal(t, of.Releases, cur.Releases)
+		})
+	}
+}
+
+// A driver that cannot be read and that nobody asks for is no part of what has its consent.
+func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
+	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
 	of := g.consent(1)
-	runs, forbidden := g.installed, because(fault.Forbidden)
-	g.installed = nil
-	g.observed.AddUnread(matrix.CSI, forbidden)
-	g.fault(matrix.CSI, forbidden)
-	_, d, cur := g.pass(t, remember)
-	require.Empty(t, cur.Releases)
-	require.Empty(t, chosen(d))
-	require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and what runs of it cannot be read")
-
-	taken := g.config.Spec.UpgradePolicy.Approval
-	g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "0-another", By: "x"}
-	kept := g.inventory
-	_, d, _ = g.pass(t, remember)
-	require.Equal(t, split("cpi@1.33.1 snapshot-controller@8.2.0"), chosen(d), "a consent to something else forestalls nothing")
-	g.inventory, g.config.Spec.UpgradePolicy.Approval = kept, taken
-
-	g.observed.Unread, g.faults, g.installed = nil, nil, runs
-	v, _, _ := g.pass(t, remember)
-	require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
-	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-	_, _, cur = g.pass(t, remember)
+	g.config.Spec.UpgradePolicy.Windows = nil
+	forbidden := because(fault.Forbidden)
+	g.observed.AddUnread(matrix.CNI, forbidden)
+	g.fault(matrix.CNI, forbidden)
+	_, _, cur := g.pass(t, remember)
 	require.Equal(t, of.Releases, cur.Releases)
 }

@@ -31,7 +31,8 @@ func (g *gatherer) gatherBundle(ctx context.Context) error {
 	last, unopened := g.openLastBut(ctx, b)
 	if last == nil {
 		g.unresolved = fault.Join(err, unopened) // the pass goes on to assess
-		return nil
+		g.login, err = g.installedLogin(ctx)     // which is hidden in what pods write
+		return err
 	}
 	g.bundle = last
 	g.holdBundle(err)

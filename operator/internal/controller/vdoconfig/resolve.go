@@ -64,6 +64,12 @@ func (s *site) resolve() decision {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}
 	}
 	d := s.choose(s.bundle, s.hold(), s.faults)
+	if why := s.revisions.awaited; why != nil {
+		for _, id := range slices.Clone(d.releases) {
+			d = d.without(id.Driver, why.Error())
+		}
+		return d
+	}
 	if !s.staysWithLast(d) {
 		return s.fromOrigins(s.keeps(d))
 	}

@@ -28,6 +28,8 @@ type revisions struct {
 	// left are drivers that somebody else installed in another version than was chosen, and why
 	// they are not taken over yet, where the others go on without them.
 	left map[matrix.Driver]error
+	// awaited is set where nothing is in force, and what has its consent waits.
+	awaited error
 	// kept is in force instead of what the bundle would give, and why; nil where nothing is.
 	kept *revision.Record
 	from *opened // that kept is read from
@@ -74,11 +76,8 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
-	case !installed && g.consentedUnseen(facts):
-		r.candidate = nil
-		g.hold(&fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers",
-			Err:  fmt.Errorf("revision %s has its consent, and what runs of it cannot be read: %w", facts.Policy.Approved, together(g.unseen())),
-			Hint: "it begins once it can; to have the other drivers at once, take the approval back"})
+	case !installed && g.consentedWhole(facts):
+		g.await(fault.Join(together(g.holds()), together(g.unseen())).Error(), facts)
 		return nil
 	case !installed && r.verdict.Holds():
 		g.leave(facts)
@@ -109,8 +108,7 @@ func (g *gatherer) leave(facts upgrade.Facts) {
 	r := &g.revisions
 	r.candidate = nil
 	if r.consented(facts) {
-		g.hold(&fault.Error{Reason: fault.Refused, Op: "install", Subject: "drivers", Err: errors.New(r.verdict.Message),
-			Hint: "it begins then; to have the drivers that do not run yet at once, take the approval back"})
+		g.await(r.verdict.Message, facts)
 		return
 	}
 	d, rest, err := g.rest(facts)
@@ -150,17 +148,28 @@ func (r *revisions) consented(facts upgrade.Facts) bool {
 	return r.approved && facts.Policy.Manual && r.verdict.Action == upgrade.Wait
 }
 
-// consentedUnseen tells whether what would be offered has its consent, were all drivers there to be
-// read. It is not forestalled either.
-func (g *gatherer) consentedUnseen(facts upgrade.Facts) bool {
-	if !facts.Policy.Manual || facts.Policy.Approved == "" || len(g.unseen()) == 0 || g.site.hold() != nil {
+// consentedWhole tells whether what would be offered has its consent, were nothing of it held back
+// and all there to be read, where what is left of it has not. It is not forestalled either.
+func (g *gatherer) consentedWhole(facts upgrade.Facts) bool {
+	if !facts.Policy.Manual || facts.Policy.Approved == "" || g.revisions.approved || g.site.hold() != nil {
 		return false
 	}
-	free := g.site
+	free := g.site.released()
 	free.revisions.approved = true
 	d := free.choose(g.bundle, nil, nil)
-	rev, err := g.comesOf(d)
+	rev, err := revisionOf(d)
 	return err == nil && d.refused == nil && facts.History.NameOf(rev) == facts.Policy.Approved
+}
+
+// await has what has its consent be begun before anything else is, where nothing is in force yet.
+// Nothing is taken over before either: it would have the number.
+func (g *gatherer) await(why string, facts upgrade.Facts) {
+	g.revisions.candidate = nil
+	g.revisions.awaited = &fault.Error{
+		Reason: fault.Refused, Op: "install", Subject: "drivers", Err: fmt.Errorf("revision %s has its consent, and waits: %s", facts.Policy.Approved, why),
+		Hint: "it begins then; to have at once what need not wait, take the approval back",
+	}
+	g.hold(g.revisions.awaited)
 }
 
 // goesOn tells whether something may come in force though what was offered may not, and notes it:
