@@ -20,7 +20,7 @@ TAGS := grpcnotrace
 PLATFORMS ?= linux/amd64,linux/arm64
 TESTFLAGS ?=
 # What the tests need besides Go's own test runner: see test/README.md.
-TEST_TIMEOUT ?= 55m
+TEST_TIMEOUT ?= 65m
 # Packages at once: one more than processors, since those that run control planes wait
 # more than they work. They go first, so that others use the processors meanwhile.
 TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
