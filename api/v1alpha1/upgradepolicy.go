@@ -170,11 +170,8 @@ const (
 type RevisionStatus struct {
 	Name string `json:"name"`
 	// Bundle is REPOSITORY@DIGEST.
-	Bundle string `json:"bundle"`
-	// DriverBundle is the name of the DriverBundle that accepted it.
-	// +optional
-	DriverBundle string `json:"driverBundle,omitempty"`
-	Releases     string `json:"releases"` // "cpi@1.33.1, csi@3.5.1"
+	Bundle   string `json:"bundle"`
+	Releases string `json:"releases"` // "cpi@1.33.1, csi@3.5.1"
 	// Outcome is Progressing, Healthy, Failed, RolledBack or Superseded.
 	Outcome string `json:"outcome"`
 	// +optional

@@ -314,6 +314,10 @@ type VDOConfigStatus struct {
 	// Bundle that the drivers come from: REPOSITORY@DIGEST.
 	// +optional
 	Bundle string `json:"bundle,omitempty"`
+	// DriverBundle that was followed last, by its name: the one that spec.bundle names, or the
+	// only one that there was.
+	// +optional
+	DriverBundle string `json:"driverBundle,omitempty"`
 	// Revision in force, by its name.
 	// +optional
 	Revision string `json:"revision,omitempty"`

@@ -246,7 +246,7 @@ func (r *legacy) apply(ctx context.Context, q request, w wanted) (problem, err e
 
 // beside refuses a second DriverBundle, but where each VDOConfig names the one that it means: one
 // that names none would not know, and who may write a ConfigMap would hold back all upgrades.
-// Nor does one take the place of that which a VDOConfig is installed from while it is away, as where
+// Nor does one take the place of that which a VDOConfig followed last while it is away, as where
 // somebody makes it anew.
 func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 	namespace := client.InNamespace(q.object.GetNamespace())
@@ -270,22 +270,12 @@ func (r *legacy) beside(ctx context.Context, q request) (problem, err error) {
 	}
 	for i := range configs.Items {
 		c := &configs.Items[i]
-		if from := installedBy(c); namesNone(*c) && from != "" && from != v1alpha1.LegacyMatrixName {
-			return refuse(fmt.Sprintf("VDOConfig %s names no DriverBundle, and is installed from what DriverBundle %s accepted", c.Name, from),
-				fmt.Sprintf("set spec.bundle.name: %s of the VDOConfig where it shall be installed from here", v1alpha1.LegacyMatrixName)), nil
+		if last := c.Status.DriverBundle; namesNone(*c) && last != "" && last != v1alpha1.LegacyMatrixName {
+			return refuse(fmt.Sprintf("VDOConfig %s names no DriverBundle, and followed DriverBundle %s last", c.Name, last),
+				fmt.Sprintf("set spec.bundle.name: %s of the VDOConfig where it shall follow this one", v1alpha1.LegacyMatrixName)), nil
 		}
 	}
 	return nil, nil
-}
-
-// installedBy is the DriverBundle of the revision in force, "" where nobody knows it.
-func installedBy(c *v1alpha1.VDOConfig) string {
-	for _, r := range c.Status.Revisions {
-		if r.Name == c.Status.Revision {
-			return r.DriverBundle
-		}
-	}
-	return ""
 }
 
 func namesNone(c v1alpha1.VDOConfig) bool { return c.Spec.Bundle == nil }

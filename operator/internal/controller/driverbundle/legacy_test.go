@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
@@ -177,7 +176,7 @@ func TestASecondDriverBundleIsMadeWhereEachVDOConfigNamesOne(t *testing.T) {
 	w.eventually("made", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
 }
 
-// What a VDOConfig is installed from is not replaced while its DriverBundle is made anew.
+// The DriverBundle that a VDOConfig follows is not replaced while it is made anew.
 func TestAMatrixConfigMapTakesNoPlaceOfADriverBundleThatIsMadeAnew(t *testing.T) {
 	w := newWorld(t)
 	site := func() *v1alpha1.DriverBundle {
@@ -187,19 +186,18 @@ func TestAMatrixConfigMapTakesNoPlaceOfADriverBundleThatIsMadeAnew(t *testing.T)
 	w.create(first)
 	config := &v1alpha1.VDOConfig{ObjectMeta: w.named("vdo"), Spec: v1alpha1.VDOConfigSpec{CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"vc"}}}}
 	w.create(config)
-	installedBy := func(name string) {
-		config.Status.Revision = "1-x"
-		config.Status.Revisions = []v1alpha1.RevisionStatus{{Name: "1-x", Bundle: "mirror.site/mine@sha256:" + strings.Repeat("0", 64), DriverBundle: name, MadeAt: metav1.Now(), Since: metav1.Now()}}
+	followed := func(name string) {
+		config.Status.DriverBundle = name
 		require.NoError(t, w.Status().Update(t.Context(), config))
 	}
-	installedBy("site")
+	followed("site")
 	w.matrixMap("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/mine:other"})
 	w.eventually("told", func() bool {
 		return strings.Contains(w.told("comp-matrix-config"), "DriverBundle site is there already")
 	})
 	require.NoError(t, w.Delete(t.Context(), first))
 	w.eventually("told why", func() bool {
-		return strings.Contains(w.told("comp-matrix-config"), "VDOConfig vdo names no DriverBundle, and is installed from what DriverBundle site accepted")
+		return strings.Contains(w.told("comp-matrix-config"), "VDOConfig vdo names no DriverBundle, and followed DriverBundle site last")
 	})
 	require.Nil(t, w.legacy())
 	w.create(site())
@@ -212,10 +210,10 @@ func TestAMatrixConfigMapTakesNoPlaceOfADriverBundleThatIsMadeAnew(t *testing.T)
 	require.NoError(t, w.Update(t.Context(), config))
 	w.eventually("made where it is named", func() bool { return w.legacy() != nil && w.told("comp-matrix-config") == "" })
 
-	// It was installed from the ConfigMap's: that comes back, whatever it refers to now.
+	// It followed the ConfigMap's: that comes back, whatever it refers to now.
 	config.Spec.Bundle = nil
 	require.NoError(t, w.Update(t.Context(), config))
-	installedBy(v1alpha1.LegacyMatrixName)
+	followed(v1alpha1.LegacyMatrixName)
 	require.NoError(t, w.DeleteAllOf(t.Context(), &v1alpha1.DriverBundle{}, client.InNamespace(w.ns)))
 	w.edit("comp-matrix-config", map[string]string{"versionConfigURL": "oci://mirror.site/vdo:1"})
 	w.eventually("made again", func() bool {

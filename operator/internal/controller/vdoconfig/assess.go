@@ -72,14 +72,14 @@ func (p *pass) assessed(ctx context.Context, spec *v1alpha1.VDOConfigSpec, obser
 	return p.noteComplete(ctx, judged)
 }
 
-// knowPasswords reads those that drivers are configured with where no plan was made: what pods
-// write is shown without them.
+// knowPasswords reads what drivers are configured with, and pull with, where no plan was made: what
+// pods write is shown without it.
 func (p *pass) knowPasswords(ctx context.Context) error {
 	if p.site.noted {
 		return nil
 	}
 	var all []inventory.ID
-	for _, key := range configured {
+	for _, key := range slices.Concat(configured, copies) {
 		if e, ok := p.inventory.Get(key); ok {
 			all = append(all, e.ID)
 		}

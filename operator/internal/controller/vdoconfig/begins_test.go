@@ -172,19 +172,29 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 			g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
 			return func() { delete(g.vcenters, vcStorage) }
 		},
+		"all held": func(g *gatherer) func() { // by what is no fault of the bundle
+			g.waiting = "the login is being tried at the mirror"
+			return func() { g.waiting = "" }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "cpi@1.33.1 csi@3.5.1")
 			of := g.consent(1)
 			back := leaveOut(g)
-			_, d, cur := g.pass(t, remember)
-			require.Empty(t, cur.Releases)
-			require.Empty(t, chosen(d), "nothing is taken over either, which would have the number")
-			require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and waits: ")
+			windows := g.config.Spec.UpgradePolicy.Windows
+			for _, g.config.Spec.UpgradePolicy.Windows = range [][]v1alpha1.UpgradeWindow{windows, nil} {
+				v, d, cur := g.pass(t, remember)
+				require.Empty(t, cur.Releases)
+				require.Empty(t, chosen(d), "nothing is taken over either, which would have the number")
+				require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and waits: ")
+				require.Equal(t, of.Releases, g.revisions.offered.Releases, "what the status says to wait")
+				require.Equal(t, upgrade.Wait, v.Action)
+			}
+			g.config.Spec.UpgradePolicy.Windows = windows
 
 			taken, kept := g.config.Spec.UpgradePolicy.Approval, g.inventory
 			g.config.Spec.UpgradePolicy.Approval = &v1alpha1.UpgradeApproval{Revision: "0-another", By: "x"}
-			_, d, _ = g.pass(t, remember)
+			_, d, _ := g.pass(t, remember)
 			require.Contains(t, chosen(d), "cpi@1.33.1", "a consent to something else forestalls nothing")
 			g.inventory, g.config.Spec.UpgradePolicy.Approval = kept, taken
 
@@ -192,7 +202,7 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 			v, _, _ := g.pass(t, remember)
 			require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
 			g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
-			_, _, cur = g.pass(t, remember)
+			_, _, cur := g.pass(t, remember)
 			require.Equal(t, of.Releases, cur.Releases)
 		})
 	}
@@ -200,12 +210,23 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 
 // A driver that cannot be read and that nobody asks for is no part of what has its consent.
 func TestAConsentIsNotHeldUpByADriverThatNobodyAsksFor(t *testing.T) {
+	for _, runs := range []string{"", "cpi@1.33.1 csi@3.5.1"} {
+		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", runs)
+		of := g.consent(1)
+		g.config.Spec.UpgradePolicy.Windows = nil
+		forbidden := because(fault.Forbidden)
+		g.observed.AddUnread(matrix.CNI, forbidden)
+		g.fault(matrix.CNI, forbidden)
+		v, _, cur := g.pass(t, remember)
+		require.Equal(t, of.Releases, cur.Releases, v.Message)
+	}
+}
+
+// On a cluster that is built anew nothing is taken over: what needs no consent waits for none.
+func TestAConsentToWhatTakesNothingOverHoldsNothingUp(t *testing.T) {
 	g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.7.3", "")
-	of := g.consent(1)
-	g.config.Spec.UpgradePolicy.Windows = nil
-	forbidden := because(fault.Forbidden)
-	g.observed.AddUnread(matrix.CNI, forbidden)
-	g.fault(matrix.CNI, forbidden)
-	_, _, cur := g.pass(t, remember)
-	require.Equal(t, of.Releases, cur.Releases)
+	g.consent(1)
+	g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+	_, d, _ := g.pass(t, remember)
+	require.Equal(t, split("cpi@1.33.1"), chosen(d))
 }

@@ -234,7 +234,7 @@ func (p *result) recordRevisions(st *v1alpha1.VDOConfigStatus) {
 	}
 	for _, r := range h.Records[max(0, len(h.Records)-maxRevisions):] {
 		s := v1alpha1.RevisionStatus{
-			Name: r.Name(), Bundle: r.Bundle, DriverBundle: r.Source, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome), ImageNames: r.ImageNames, Apart: r.Parts(),
+			Name: r.Name(), Bundle: r.Bundle, Releases: strings.Join(r.Releases, ", "), Outcome: string(r.Outcome), ImageNames: r.ImageNames, Apart: r.Parts(),
 			Reason: condition.Cut(r.Reason, maxText/2), MadeAt: metav1.NewTime(r.Made), Since: metav1.NewTime(r.Since),
 		}
 		if r.Approval != nil {

@@ -98,6 +98,9 @@ func TestRepairsGoOnWhateverBecomesOfTheBundle(t *testing.T) {
 			require.Contains(t, cond(t, v, "Resolved").Message, c.says)
 			require.False(t, isTrue(v, "Ready"))
 			require.Equal(t, was, v.Status.Bundle)
+			if !strings.HasSuffix(c.name, "lost") {
+				require.Equal(t, "site", v.Status.DriverBundle)
+			}
 		})
 	}
 }

@@ -76,8 +76,7 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
-	case !installed && g.consentedWhole(facts):
-		g.await(fault.Join(together(g.holds()), together(g.unseen())).Error(), facts)
+	case !installed && g.awaitsWhole(facts):
 		return nil
 	case !installed && r.verdict.Holds():
 		g.leave(facts)
@@ -107,10 +106,6 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 func (g *gatherer) leave(facts upgrade.Facts) {
 	r := &g.revisions
 	r.candidate = nil
-	if r.consented(facts) {
-		g.await(r.verdict.Message, facts)
-		return
-	}
 	d, rest, err := g.rest(facts)
 	if err != nil {
 		g.hold(err)
@@ -148,28 +143,54 @@ func (r *revisions) consented(facts upgrade.Facts) bool {
 	return r.approved && facts.Policy.Manual && r.verdict.Action == upgrade.Wait
 }
 
-// consentedWhole tells whether what would be offered has its consent, were nothing of it held back
-// and all there to be read, where what is left of it has not. It is not forestalled either.
-func (g *gatherer) consentedWhole(facts upgrade.Facts) bool {
-	if !facts.Policy.Manual || facts.Policy.Approved == "" || g.revisions.approved || g.site.hold() != nil {
+// awaitsWhole tells whether what would be offered has its consent and waits, were nothing of it held
+// back and all there to be read, where nothing is in force yet; and notes it. It is not forestalled,
+// neither by what is left of it nor by taking over what runs in the bundle's version: with a revision
+// in between it would have another name. What takes nothing over needs no consent, and waits for none.
+func (g *gatherer) awaitsWhole(facts upgrade.Facts) bool {
+	if !facts.Policy.Manual || facts.Policy.Approved == "" {
 		return false
 	}
 	free := g.site.released()
 	free.revisions.approved = true
 	d := free.choose(g.bundle, nil, nil)
-	rev, err := revisionOf(d)
-	return err == nil && d.refused == nil && facts.History.NameOf(rev) == facts.Policy.Approved
-}
-
-// await has what has its consent be begun before anything else is, where nothing is in force yet.
-// Nothing is taken over before either: it would have the number.
-func (g *gatherer) await(why string, facts upgrade.Facts) {
-	g.revisions.candidate = nil
-	g.revisions.awaited = &fault.Error{
-		Reason: fault.Refused, Op: "install", Subject: "drivers", Err: fmt.Errorf("revision %s has its consent, and waits: %s", facts.Policy.Approved, why),
+	whole, err := revisionOf(d)
+	if err != nil || d.refused != nil || facts.History.NameOf(whole) != facts.Policy.Approved {
+		return false
+	}
+	unseen := g.unseen()
+	maps.DeleteFunc(unseen, func(d matrix.Driver, _ error) bool { return whole.Version(string(d)) == "" })
+	facts.Candidate = &whole
+	if len(unseen) == 0 && len(facts.TakenOver()) == 0 {
+		return false
+	}
+	facts.Interlock = g.interlocks(&facts)
+	v := upgrade.Decide(facts)
+	var why error
+	switch v.Action {
+	case upgrade.Wait:
+		why = errors.New(v.Message)
+	case upgrade.Proceed:
+		why = fault.Join(g.site.hold(), together(g.holds()), together(unseen))
+	}
+	if why == nil {
+		return false
+	}
+	reason := fault.Refused
+	if fault.ReasonOf(why) == fault.Incomplete {
+		reason = fault.Incomplete // it ends by itself
+	}
+	if v.Action == upgrade.Proceed {
+		v = upgrade.Verdict{Action: upgrade.Wait, Reason: upgrade.Interlocked, Message: fault.Text(why)}
+	}
+	r := &g.revisions
+	r.candidate, r.offered, r.verdict = nil, &whole, v
+	r.awaited = &fault.Error{
+		Reason: reason, Op: "install", Subject: "drivers", Err: fmt.Errorf("revision %s has its consent, and waits: %w", facts.Policy.Approved, why),
 		Hint: "it begins then; to have at once what need not wait, take the approval back",
 	}
-	g.hold(g.revisions.awaited)
+	g.hold(r.awaited)
+	return true
 }
 
 // goesOn tells whether something may come in force though what was offered may not, and notes it:

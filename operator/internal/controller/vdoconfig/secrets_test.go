@@ -29,10 +29,11 @@ func TestSecretsOfASite(t *testing.T) {
 	s.notePasswords(plan.Live{
 		{Kind: "Secret", Namespace: "kube-system", Name: "vsphere-cloud-secret"}:        secretOf(map[string]any{"vc1.site.password": encoded("clouds"), "password_2": encoded("clouds2"), "vc1.site.username": encoded("u")}),
 		{Kind: "Secret", Namespace: "vmware-system-csi", Name: "vsphere-config-secret"}: secretOf(map[string]any{"csi-vsphere.conf": encoded("[VirtualCenter \"vc1.site\"]\nuser = \"u\"\npassword = \"sto\\\"rage\"\n")}),
+		copies[1]: secretOf(map[string]any{".dockerconfigjson": encoded(`{"auths":{"m":{"username":"u","password":"of the pods"}}}`)}),
 	})
 	s.cluster.FoundCloudConfig = []byte("vcenter:\n  vc1:\n    user: u\n    password: by hand\n")
 	got := s.secrets()
-	for _, want := range []string{"hunter2", "clouds", "clouds2", "sto\"rage", "by hand", pair, "pull:word", "plain", "idt", "rgt"} {
+	for _, want := range []string{"hunter2", "clouds", "clouds2", "sto\"rage", "by hand", pair, "pull:word", "plain", "idt", "rgt", "of the pods"} {
 		require.Contains(t, got, want)
 	}
 	require.NotContains(t, got, "u")

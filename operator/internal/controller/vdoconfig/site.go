@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
@@ -46,12 +48,13 @@ type site struct {
 	unresolved error
 	// last is the one that was last installed from, where the other one does not hold
 	// what has to stay, or is held and would change it: see [site.needsLast].
-	last  *opened
-	login login
+	last    *opened
+	follows string // the name of the DriverBundle, "" where there is none to follow
+	login   login
 
 	vcenters map[string]vcenter
-	// running are the passwords in the configuration that is on the cluster, which may be others
-	// than those of vcenters.
+	// running are the passwords in the configuration that is on the cluster, and of the login that
+	// pods have, which may be others than those of vcenters and of login.
 	running  []string
 	noted    bool // whether that was read
 	checks   checks
@@ -207,7 +210,7 @@ func (s *site) secrets() []string {
 	return slices.Concat(all, s.running, render.Passwords(found), s.login.secrets())
 }
 
-// configured are the Secrets with the drivers' configuration.
+// configured are the Secrets with the drivers' configuration; see also copies.
 var configured = []inventory.Key{
 	{Kind: "Secret", Namespace: render.CPINamespace, Name: render.CPISecret}, {Kind: "Secret", Namespace: render.CSINamespace, Name: render.CSISecret},
 }
@@ -217,5 +220,8 @@ func (s *site) notePasswords(live plan.Live) {
 	s.noted = true
 	for _, key := range configured {
 		s.running = append(s.running, render.Passwords(secretData(live[key]))...)
+	}
+	for _, key := range copies {
+		s.running = append(s.running, login{data: secretData(live[key])[corev1.DockerConfigJsonKey]}.secrets()...)
 	}
 }

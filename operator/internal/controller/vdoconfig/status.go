@@ -105,6 +105,9 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 		st.Kubernetes = v
 	}
 	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
+	if name := p.site.follows; name != "" {
+		st.DriverBundle = name
+	}
 	st.Inventory = p.kept.anchored(st.Inventory)
 	st.Pending = p.pending()
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
