@@ -268,41 +268,6 @@ type StorageProvider struct {
 	SnapshotClasses []SnapshotClass `json:"snapshotClasses,omitempty"`
 }
 
-// FileVolumes are settings of shared volumes on vSAN file service.
-type FileVolumes struct {
-	// VsanDataStoreURLs limits file shares to these datastores.
-	// +optional
-	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MaxLength=1024
-	// +kubebuilder:validation:items:XValidation:rule=`!self.matches(r'\p{Cc}')`,message="a datastore's URL is one line: no line ends, tabs or other control characters"
-	// +listType=atomic
-	VsanDataStoreURLs []string `json:"vsanDataStoreUrl,omitempty"`
-	// NetPermissions are the access rules of the shares.
-	// +optional
-	// +kubebuilder:validation:MaxItems=256
-	// +listType=atomic
-	NetPermissions []NetPermission `json:"netPermissions,omitempty"`
-	// VsanClusters limits file shares to these clusters, vCenter by vCenter.
-	// +optional
-	// +kubebuilder:validation:MaxItems=5
-	// +listType=atomic
-	VsanClusters []FileShareClusters `json:"vsanClusters,omitempty"`
-}
-
-// NetPermission is an access rule of file shares.
-type NetPermission struct {
-	// IPs: an address, a subnet or *.
-	// +optional
-	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^[0-9A-Fa-f:.*/, -]*$')`,message="write an IP address, a subnet such as 10.0.0.0/16, or *"
-	IPs string `json:"ips,omitempty"`
-	// +optional
-	// +kubebuilder:validation:Enum=READ_WRITE;READ_ONLY;NO_ACCESS
-	Permissions string `json:"permissions,omitempty"`
-	// +optional
-	RootSquash bool `json:"rootSquash,omitempty"`
-}
-
 // VDOConfigStatus is what is installed and how it fares.
 type VDOConfigStatus struct {
 	// +optional

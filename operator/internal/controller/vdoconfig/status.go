@@ -21,10 +21,9 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/render/webhookcert"
 )
 
-// reasonExpiring is of a certificate that ends soon.
-const reasonExpiring = "Expiring"
-
 const (
+	reasonExpiring = "Expiring" // of a certificate that ends soon
+
 	// The status is bounded whatever happens to however large a cluster: the API
 	// server stores no object above 1.5 MB, and one that cannot be written says nothing.
 	maxNodes   = 50      // findings listed; the rest is counted
@@ -104,10 +103,8 @@ func (p result) Record(config *v1alpha1.VDOConfig) {
 	if v := p.site.kubernetes.reported; v != "" {
 		st.Kubernetes = v
 	}
-	st.Bundle = lastFrom(p.config, p.inventory) // what was only decided on is not installed from
-	if name := p.site.follows; name != "" {
-		st.DriverBundle = name
-	}
+	// What was only decided on is not installed from.
+	st.Bundle, st.DriverBundle = lastFrom(p.config, p.inventory), cmp.Or(p.site.follows, st.DriverBundle)
 	st.Inventory = p.kept.anchored(st.Inventory)
 	st.Pending = p.pending()
 	if st.Plan = p.planStatus(st.Plan); p.outcome.plan != nil {
