@@ -59,8 +59,8 @@ func (r *revisions) consented(facts upgrade.Facts) bool {
 // back and all there to be read, where nothing is in force yet; and notes it. It is not forestalled,
 // neither by what is left of it nor by taking over what runs in the bundle's version: with a revision
 // in between it would have another name. What takes nothing over needs no consent, and waits for none.
-func (g *gatherer) awaitsWhole(facts upgrade.Facts) bool {
-	if !facts.Policy.Manual || facts.Policy.Approved == "" {
+func (g *gatherer) awaitsWhole(ctx context.Context, facts upgrade.Facts) bool {
+	if !facts.Policy.Manual || facts.Policy.Approved == "" || g.frozen != "" {
 		return false
 	}
 	free := g.site.released()
@@ -76,33 +76,42 @@ func (g *gatherer) awaitsWhole(facts upgrade.Facts) bool {
 	if len(unseen) == 0 && len(facts.TakenOver()) == 0 {
 		return false
 	}
-	facts.Interlock = g.interlocks(&facts)
-	v := upgrade.Decide(facts)
-	var why error
-	switch v.Action {
+	facts.Interlock, facts.OneWay = g.interlocks(&facts), g.oneWay(ctx)
+	switch v := upgrade.Decide(facts); v.Action {
 	case upgrade.Wait:
-		why = errors.New(v.Message)
+		g.await(whole, v, errors.New(v.Message))
 	case upgrade.Proceed:
-		why = fault.Join(g.site.hold(), together(g.holds()), together(unseen))
-	}
-	if why == nil {
+		why := g.site.hold()
+		if why == nil {
+			why = fault.Join(together(g.holds()), together(unseen))
+		}
+		if why == nil {
+			return false
+		}
+		g.await(whole, upgrade.Verdict{Action: upgrade.Wait, Reason: upgrade.Interlocked, Message: fault.Text(why)}, why)
+	default:
 		return false
 	}
+	return true
+}
+
+// await has a revision that has its consent be the first to begin, and nothing be installed or taken
+// over before.
+func (g *gatherer) await(rev revision.Revision, v upgrade.Verdict, why error) {
 	reason := fault.Refused
-	if fault.ReasonOf(why) == fault.Incomplete {
+	if fault.Gravest(why) == fault.Incomplete {
 		reason = fault.Incomplete // it ends by itself
 	}
-	if v.Action == upgrade.Proceed {
-		v = upgrade.Verdict{Action: upgrade.Wait, Reason: upgrade.Interlocked, Message: fault.Text(why)}
-	}
+	held := g.site.hold()
 	r := &g.revisions
-	r.candidate, r.offered, r.verdict = nil, &whole, v
+	r.candidate, r.offered, r.verdict = nil, &rev, v
 	r.awaited = &fault.Error{
-		Reason: reason, Op: "install", Subject: "drivers", Err: fmt.Errorf("revision %s has its consent, and waits: %w", facts.Policy.Approved, why),
+		Reason: reason, Op: "install", Subject: "drivers", Err: fmt.Errorf("revision %s has its consent, and waits: %w", r.history.NameOf(rev), why),
 		Hint: "it begins then; to have at once what need not wait, take the approval back",
 	}
-	g.hold(r.awaited)
-	return true
+	if held == nil {
+		g.hold(r.awaited)
+	}
 }
 
 // goesOn tells whether something may come in force though what was offered may not, and notes it:

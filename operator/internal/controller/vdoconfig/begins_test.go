@@ -186,7 +186,7 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 				v, d, cur := g.pass(t, remember)
 				require.Empty(t, cur.Releases)
 				require.Empty(t, chosen(d), "nothing is taken over either, which would have the number")
-				require.ErrorContains(t, g.held, "revision "+of.Name(1)+" has its consent, and waits: ")
+				require.ErrorContains(t, g.revisions.awaited, "revision "+of.Name(1)+" has its consent, and waits: ")
 				require.Equal(t, of.Releases, g.revisions.offered.Releases, "what the status says to wait")
 				require.Equal(t, upgrade.Wait, v.Action)
 			}
@@ -206,6 +206,32 @@ func TestAConsentBeforeAnythingIsInForceStaysWhileADriverIsLeftOut(t *testing.T)
 			require.Equal(t, of.Releases, cur.Releases)
 		})
 	}
+}
+
+// What is offered while a driver is left out may be consented to as well.
+func TestAConsentToWhatIsLeftStays(t *testing.T) {
+	consenting := func(to string) (*gatherer, func(revision.History)) {
+		g, remember := beginning(t, "cpi@1.33.1 snapshot-controller@8.2.0 csi@3.5.1 csi@3.7.3", "cpi@1.32.0 csi@3.5.1")
+		g.consent(1)
+		g.config.Spec.UpgradePolicy.Approval.Revision = to
+		g.vcenters[vcStorage] = vcenter{held: because(fault.Unreachable)}
+		return g, remember
+	}
+	g, remember := consenting("0-another")
+	g.pass(t, remember)
+	offered := g.revisions.offered
+	require.NotContains(t, offered.Releases, "csi@3.7.3")
+
+	g, remember = consenting(offered.Name(1))
+	for range 2 {
+		v, d, cur := g.pass(t, remember)
+		require.Equal(t, upgrade.WindowClosed, v.Reason, v.Message)
+		require.Empty(t, cur.Releases)
+		require.Empty(t, chosen(d))
+	}
+	g.now = time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC)
+	_, _, cur := g.pass(t, remember)
+	require.Equal(t, offered.Releases, cur.Releases)
 }
 
 // A driver that cannot be read and that nobody asks for is no part of what has its consent.

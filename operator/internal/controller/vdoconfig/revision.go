@@ -76,7 +76,10 @@ func (g *gatherer) keepInForce(ctx context.Context, facts upgrade.Facts) error {
 	r := &g.revisions
 	cur, installed := r.history.InForce()
 	switch {
-	case !installed && g.awaitsWhole(facts):
+	case !installed && r.consented(facts):
+		g.await(*facts.Candidate, r.verdict, errors.New(r.verdict.Message))
+		return nil
+	case !installed && g.awaitsWhole(ctx, facts):
 		return nil
 	case !installed && r.verdict.Holds():
 		g.leave(facts)
