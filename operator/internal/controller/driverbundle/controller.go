@@ -55,7 +55,7 @@
 //
 // comp-matrix-config or compat-matrix-config with versionConfigURL: oci://…, or a
 // CompatibilityConfig with matrixURL: oci://…, means a DriverBundle named
-// compat-matrix-config; see legacy.go.
+// compat-matrix-config, where VDOConfigs are installed from it; see legacy.go.
 package driverbundle
 
 import (

@@ -18,9 +18,9 @@ func (s *site) interlock() string {
 	if s.kubernetes.mixed != "" {
 		all = append(all, s.kubernetes.mixed+": drivers are upgraded once all of them are of one version")
 	}
-	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
+	wanted := s.wanted()
 	for _, d := range slices.Sorted(maps.Keys(s.observed.Unread)) {
-		if _, there := s.installed[d]; !there && !slices.Contains(asked(rules), d) {
+		if _, there := s.installed[d]; !there && !slices.Contains(wanted, d) {
 			continue // it is nobody's business
 		}
 		all = append(all, "what runs of "+string(d)+" cannot be read: "+fault.Text(s.observed.Unread[d]))

@@ -58,7 +58,8 @@ func (d decision) version(driver matrix.Driver) string {
 }
 
 // resolve asks the matrix. Where what is installed has to stay and the bundle does not
-// hold it, or may not replace it, the one that it was installed from is used.
+// hold it, or may not replace it, the one that it was installed from is used. Nothing is installed
+// where what has its consent is awaited.
 func (s *site) resolve() decision {
 	if s.bundle == nil {
 		return decision{held: map[matrix.Driver]string{}, reasons: map[matrix.Driver][]string{}}

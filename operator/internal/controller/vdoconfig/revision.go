@@ -232,8 +232,7 @@ func (s *site) keeps(d decision) decision {
 	}
 	d.from, d.fixed, d.releases = r.from, true, nil
 	d.reasons, d.held = map[matrix.Driver][]string{}, map[matrix.Driver]string{}
-	rules, _, _ := policies(s.config.Spec) //nolint:errcheck // what is wrong with pins is reported by deciding
-	wanted := append(asked(rules), s.retained...)
+	wanted := append(s.wanted(), s.retained...)
 	for _, driver := range inOrder {
 		if !slices.Contains(wanted, driver) {
 			continue
