@@ -1,0 +1,56 @@
+// Package tier sorts tests by what they cost.
+//
+// Plain `go test` and `make test` run the first tier. VDO_TEST_TIER opens later tiers, as a
+// list separated by commas:
+//
+//	all       long tests: kill loops, large data, real nodes, random programs
+//	upstream  tests about upstream's own manifests, from the directory VDO_UPSTREAM
+//	cgo       tests of code that needs a C compiler, such as PKCS#11
+//
+// A test belongs to the first tier unless it calls [Later].
+package tier
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Tier is a set of tests that run together.
+type Tier string
+
+// The later tiers.
+const (
+	All      Tier = "all"
+	Upstream Tier = "upstream"
+	CGO      Tier = "cgo"
+)
+
+// Variable is the environment variable that opens later tiers.
+const Variable = "VDO_TEST_TIER"
+
+// Skipped starts the message of a test that waits for a later tier. The test runner reads it.
+const Skipped = "later tier: "
+
+// Open reports whether tests of a later tier run now.
+func Open(t Tier) bool {
+	return !testing.Short() && slices.Contains(strings.Split(os.Getenv(Variable), ","), string(t))
+}
+
+// Later skips a test unless its tier runs now.
+func Later(t testing.TB, tier Tier) {
+	t.Helper()
+	if !Open(tier) {
+		t.Skip(Skipped + string(tier))
+	}
+}
+
+// Pick returns the first value in the first tier and the second one in [All]: how many kills,
+// programs or bytes a test goes through.
+func Pick[T any](first, all T) T {
+	if Open(All) {
+		return all
+	}
+	return first
+}
