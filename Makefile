@@ -35,9 +35,19 @@ TEST_FIRST := ./operator/internal/controller/vdoconfig ./bundler/internal/cli ./
 
 .DEFAULT_GOAL := help
 
+##@ Start
+
 .PHONY: help
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
+	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
+	@exec $(BIN)/demo/demo
+
+##@ Build
 
 .PHONY: build
 build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
@@ -47,10 +57,7 @@ build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
 image: ## Build the images of operator and jump host as OCI layouts in dist/
 	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
 
-.PHONY: demo
-demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
-	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
-	@exec $(BIN)/demo/demo
+##@ Test
 
 .PHONY: tools
 tools: ## Build the control plane and tools that the tests use (once a machine)
@@ -75,6 +82,8 @@ bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of 
 microbench: ## Run the benchmarks of single packages
 	$(GO) test -run '^$$' -bench . -benchtime 3x -timeout 60m ./...
 
+##@ Generate and check
+
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yml), with all that go vet says
 	@lint="$$($(STATIC) run -trimpath ./scripts/toolchain golangci-lint)" && $(CHECKED) "$$lint" run ./...
@@ -85,6 +94,12 @@ generate: ## Regenerate deep copies and CRDs from api/v1alpha1 and api/airship/v
 		"$$gen" object paths=./api/v1alpha1 paths=./api/airship/v1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds && \
 		"$$gen" crd paths=./api/airship/v1 output:crd:dir=deploy/sip/crds
+
+.PHONY: manifests
+manifests: ## Generate the CRDs, then check the shipped RBAC against an API server
+	@echo "writes deploy/crds, deploy/sip/crds and deep copies; tests deploy/*.yaml on an API server of its own, no other cluster"
+	@$(MAKE) --no-print-directory generate
+	$(STATIC) test -trimpath -tags $(TAGS) -run 'TestNoRule|TestTheOperator(May|Cannot)' ./deploy
 
 .PHONY: needs
 needs: ## List what the matrix's releases need, from upstream's manifests (VDO_UPSTREAM)
@@ -99,3 +114,22 @@ verify: ## Check format, lint, generated files and the architecture
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
 	$(CHECKED) $(GO) test ./test/architecture
 	@$(GO) mod tidy -diff >/dev/null || { echo "go.mod is not tidy: run go mod tidy"; exit 1; }
+
+##@ Deploy
+
+INSTALL := deploy/crds/*.yaml $(addprefix deploy/,namespaces.yaml rbac.yaml networkpolicy.yaml operator.yaml)
+VDOCTL := $(STATIC) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./operator/cmd/vdoctl && $(BIN)/vdoctl
+UNDEPLOYFLAGS ?= --operator --crds
+
+.PHONY: deploy
+deploy: ## Install the operator into the current context (IMG=... or BUNDLE=...; YES=1)
+	@case "$(if $(IMG),image)$(if $(BUNDLE),bundle)" in \
+	image) set -- --manifests "$$(mktemp)"; trap 'rm -f "$$2"' EXIT; \
+		for f in $(INSTALL); do echo ---; cat $$f; done | sed "s|image: vdo-operator$$|image: $(IMG)|" >"$$2" ;; \
+	bundle) set -- "$(BUNDLE)" ;; \
+	*) echo 'set IMG or BUNDLE, not both: make deploy IMG=registry.example/vdo/operator:v1' >&2; exit 2 ;; \
+	esac; $(VDOCTL) deploy "$$@" $(DEPLOYFLAGS) --dry-run && $(BIN)/vdoctl deploy "$$@" $(DEPLOYFLAGS) $(if $(YES),--yes)
+
+.PHONY: undeploy
+undeploy: ## Remove the operator and its CRDs (UNDEPLOYFLAGS=--all: drivers too; YES=1)
+	@$(VDOCTL) delete $(UNDEPLOYFLAGS) $(if $(YES),--dry-run && $(BIN)/vdoctl delete $(UNDEPLOYFLAGS) --yes)

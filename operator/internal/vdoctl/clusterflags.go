@@ -1,6 +1,7 @@
 package vdoctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,15 +42,34 @@ func (f *clusterFlags) bind(fl *pflag.FlagSet) {
 
 // config is how to reach the cluster.
 func (f *clusterFlags) config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	rules, loader := f.loader()
+	cfg, err := loader.ClientConfig()
 	if err != nil {
 		return nil, f.unread(rules, err)
 	}
 	cfg.Timeout, cfg.QPS, cfg.Burst = requestTimeout, 50, 100
 	cfg.WarningHandler = rest.NoWarnings{}
 	return cfg, nil
+}
+
+func (f *clusterFlags) loader() (*clientcmd.ClientConfigLoadingRules, clientcmd.ClientConfig) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	return rules, clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+}
+
+// target returns the context and the API server that commands write to, as prompts name them.
+func (f *clusterFlags) target() (string, error) {
+	cfg, err := f.config()
+	if err != nil {
+		return "", err
+	}
+	_, loader := f.loader()
+	raw, err := loader.RawConfig()
+	if name := cmp.Or(f.context, raw.CurrentContext); err == nil && name != "" {
+		return fmt.Sprintf("context %s (%s)", name, cfg.Host), nil
+	}
+	return cfg.Host, nil // in a pod: no kubeconfig
 }
 
 // unread is why the kubeconfig cannot be used. A file or a context that was named and is not

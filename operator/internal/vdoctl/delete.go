@@ -18,6 +18,7 @@ import (
 
 // removal is what delete prints.
 type removal struct {
+	Target string   `json:"target"` // the context and its API server
 	Stages []stage  `json:"stages"`
 	Stays  []string `json:"stays,omitempty"` // what is of the drivers and is left, and why
 	DryRun bool     `json:"dryRun,omitempty"`
@@ -103,7 +104,12 @@ func (o *deleteOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	target, err := o.cluster.target()
+	if err != nil {
+		return err
+	}
 	r, err := o.plan(ctx, c)
+	r.Target = target
 	if err != nil {
 		return fault.Join(o.showRefused(r), err)
 	}
@@ -133,7 +139,7 @@ func (o *deleteOptions) removeAll(ctx context.Context, c client.Client, r remova
 			return err
 		}
 	}
-	if err := o.consent(ctx, o.consentFlags, "Delete these?"); err != nil {
+	if err := o.consent(ctx, o.consentFlags, "Delete the above from "+r.Target+"?"); err != nil {
 		return err
 	}
 	// Asked again: while somebody reads the question volumes are made.
@@ -207,6 +213,7 @@ const pollEvery = 500 * time.Millisecond
 
 func (o *deleteOptions) text(w io.Writer, r removal) error {
 	l := &lines{w: w}
+	l.printf("%s, namespace %s", r.Target, o.cluster.namespace)
 	if len(r.Stages) == 0 {
 		l.printf("Nothing of what was asked for is there.")
 	}

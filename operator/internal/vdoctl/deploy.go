@@ -19,6 +19,7 @@ import (
 
 // deployment is what deploy prints.
 type deployment struct {
+	Target   string     `json:"target"`             // the context and its API server
 	Operator string     `json:"operator,omitempty"` // its version
 	Bundle   string     `json:"bundle,omitempty"`   // the root's digest
 	SignedBy []string   `json:"signedBy,omitempty"`
@@ -115,8 +116,7 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := o.cluster.config()
-	if err != nil {
+	if out.Target, err = o.cluster.target(); err != nil {
 		return err
 	}
 	c, err := o.cluster.client()
@@ -124,7 +124,8 @@ func (o *deployOptions) run(ctx context.Context, src string) error {
 		return err
 	}
 	if !o.dryRun {
-		question := fmt.Sprintf("Install %s into %s, %d objects?", strings.TrimSpace("vdo-operator "+out.Operator+" "+o.signers(out)), cfg.Host, len(objects))
+		operator := strings.Join(strings.Fields("vdo-operator "+out.Operator+" "+o.signers(out)), " ")
+		question := fmt.Sprintf("Apply %d objects of %s to %s?", len(objects), operator, out.Target)
 		if err := o.consent(ctx, o.consentFlags, question); err != nil {
 			return err
 		}
@@ -204,6 +205,7 @@ func (o *deployOptions) applyAll(ctx context.Context, c client.Client, objects [
 
 func (o *deployOptions) text(w io.Writer, d deployment) error {
 	l := &lines{w: w}
+	l.printf("%s, namespace %s", d.Target, o.cluster.namespace)
 	if d.Operator != "" {
 		l.printf("%s %s %s, bundle %s", o.paint(bold, "vdo-operator"), d.Operator, o.signers(d), d.Bundle)
 	}

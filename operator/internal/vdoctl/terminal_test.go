@@ -242,7 +242,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	w.accepts("Datacenters, with commas")
 	require.Equal(t, "0", w.ends(), w.screen())
 	w = s.open("delete", "--drivers")
-	w.sees("Delete these? [y/N]")
+	w.sees("Delete the above from context test (")
 	w.types("n")
 	require.Equal(t, "8", w.ends(), w.screen())
 	require.Nil(t, s.config().DeletionTimestamp)
