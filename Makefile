@@ -112,7 +112,7 @@ verify: ## Check format, lint, generated files and the architecture
 	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
 		after="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; \
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
-	$(CHECKED) $(GO) test ./test/architecture
+	$(CHECKED) $(GO) test -count=1 ./test/architecture ./test/words
 	@$(GO) mod tidy -diff >/dev/null || { echo "go.mod is not tidy: run go mod tidy"; exit 1; }
 
 ##@ Deploy
