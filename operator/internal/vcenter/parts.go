@@ -262,9 +262,8 @@ func (i *inspection) categories(ctx context.Context, m *tags.Manager) (map[strin
 	return categoryOf, nil
 }
 
-// tagged reads the tags of objects, and the names of those that are of a category.
-func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map[string]string) error {
-	var refs []mo.Reference
+// taggable returns the objects whose tags count: the root, the ancestors, the VMs and their pools.
+func (i *inspection) taggable() (refs []mo.Reference) {
 	for _, k := range []privileges.Kind{privileges.Root, privileges.Ancestor, privileges.VM} {
 		for _, r := range i.entities(k) {
 			refs = append(refs, r)
@@ -273,8 +272,13 @@ func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map
 	for _, p := range i.pools() {
 		refs = append(refs, unref(p))
 	}
+	return refs
+}
+
+// tagged reads the tags of objects, and the names of those that are of a category.
+func (i *inspection) tagged(ctx context.Context, m *tags.Manager, categoryOf map[string]string) error {
 	names := map[string]string{}
-	for page := range slices.Chunk(refs, pageSize) {
+	for page := range slices.Chunk(i.taggable(), pageSize) {
 		attached, err := m.ListAttachedTagsOnObjects(ctx, page)
 		if err != nil {
 			return err

@@ -113,10 +113,8 @@ func find(n *yaml.Node, path []string, is func(*yaml.Node) bool) *yaml.Node {
 	case len(path) == 0 && is(n):
 		return n
 	case n.Kind == yaml.SequenceNode:
-		if len(path) > 0 && strings.HasPrefix(path[0], "[") {
-			if i, err := strconv.Atoi(strings.Trim(path[0], "[]")); err == nil && i < len(n.Content) {
-				return find(n.Content[i], path[1:], is)
-			}
+		if i, ok := listIndex(path); ok && i < len(n.Content) {
+			return find(n.Content[i], path[1:], is)
 		}
 		for _, item := range n.Content {
 			if found := find(item, path, is); found != nil {
@@ -137,6 +135,15 @@ func find(n *yaml.Node, path []string, is func(*yaml.Node) bool) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// listIndex returns the index that a path begins with, such as [2].
+func listIndex(path []string) (i int, ok bool) {
+	if len(path) == 0 || !strings.HasPrefix(path[0], "[") {
+		return 0, false
+	}
+	i, err := strconv.Atoi(strings.Trim(path[0], "[]"))
+	return i, err == nil
 }
 
 func lineOf(n *yaml.Node) int {
