@@ -53,7 +53,7 @@ func check(t *testing.T, text string, isPage bool) []Finding {
 func TestCommitSubjects(t *testing.T) {
 	out, err := exec.Command("git", "log", "--no-merges", "--format=%h %s", base+"..HEAD").CombinedOutput()
 	if err != nil {
-		t.Skipf("cannot read the commits since %s: %s", base, out)
+		t.Skipf("cannot read the commits since %s: %v: %s", base, err, out)
 	}
 	for line := range strings.Lines(string(out)) {
 		if hash, s, _ := strings.Cut(strings.TrimSpace(line), " "); !IsSubject(s) {
