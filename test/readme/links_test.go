@@ -18,11 +18,11 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
-// readmes returns the text of each README of the project, by its path from the root.
+// readmes returns the pages for people who use or change the project, by path from the root.
 func readmes(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, name := range tracked(t, "README.md", "*/README.md") {
+	for _, name := range tracked(t, "README.md", "*/README.md", ".github/*.md") {
 		data, err := os.ReadFile(filepath.Join(toolchain.Root(), name))
 		require.NoError(t, err)
 		out[name] = string(data)
