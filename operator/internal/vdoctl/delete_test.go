@@ -215,7 +215,7 @@ func (s *shop) besideTenants() {
 	}
 	out, code := s.run("delete", "--all", "--yes")
 	require.Equal(s.t, 8, code, out)
-	for _, text := range []string{"none of it was deleted:\nconfiguration\n", "  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
+	for _, text := range []string{"none of it was deleted:\ncontext test (", "namespace vmware-system-vdo\nconfiguration\n", "  VsphereCloudConfig vmware-system-vdo/east\n", "  CustomResourceDefinition driverbundles.vdo.vmware.com\n",
 		"others in the cluster need them: VDOConfig tenants/theirs, DriverBundle tenants/theirs, SIPCluster tenants/one\n", "leave the CRDs: `vdoctl delete --drivers --configuration --operator"} {
 		require.Contains(s.t, out, text)
 	}

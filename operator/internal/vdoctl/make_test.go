@@ -44,7 +44,7 @@ func TestMakeDeployInstallsFromAnImageAndFromABundle(t *testing.T) {
 
 	out, err := runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1")
 	require.Error(t, err, out)
-	require.Regexp(t, `(?s)^context test \(https://.*\), namespace vmware-system-vdo\n.*created +Deployment.*no terminal`, out)
+	require.Regexp(t, `(?ms)^context test \(https://.*\), namespace vmware-system-vdo\n.*created +Deployment.*no terminal`, out)
 	require.False(t, s.there(operator))
 
 	out, err = runMake(t, env, "deploy", "IMG=registry.site/vdo/operator:v1", "YES=1")
@@ -60,7 +60,7 @@ func TestMakeDeployInstallsFromAnImageAndFromABundle(t *testing.T) {
 
 	out, err = runMake(t, env, "undeploy", "YES=1")
 	require.NoError(t, err, out)
-	require.Regexp(t, `(?s)^context test .*operator\n  .*Deployment vmware-system-vdo/vdo-operator.*crds\n`, out)
+	require.Regexp(t, `(?ms)^context test .*operator\n  .*Deployment vmware-system-vdo/vdo-operator.*crds\n`, out)
 	require.False(t, s.there(operator))
 	s.ok("delete", "--all", "--yes")
 }
