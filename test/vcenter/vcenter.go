@@ -26,6 +26,7 @@ import (
 	_ "github.com/vmware/govmomi/cns/simulator" // cloud native storage
 	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/pbm"
 	_ "github.com/vmware/govmomi/pbm/simulator" // storage policies
 	"github.com/vmware/govmomi/property"
 	"github.com/vmware/govmomi/simulator"
@@ -91,6 +92,10 @@ type VM struct {
 // making is held while an inventory is made: the simulator's licence is a variable of its
 // package, which each inventory changes and each of its hosts reads.
 var making sync.Mutex
+
+// policies is held while a vCenter starts and while one serves storage policies: the default
+// policies are variables of the simulator's package, which each vCenter writes as it starts.
+var policies sync.Mutex
 
 // Start starts a vCenter that ends with the test.
 func Start(t testing.TB, o Options) *VCenter {
@@ -231,7 +236,14 @@ func (v *VCenter) listen() {
 	s.RegisterEndpoints = true
 	s.ServeMux = http.NewServeMux()
 	s.ServeMux.HandleFunc(tokenPath, v.tokens)
+	s.ServeMux.HandleFunc("POST "+pbm.Path, func(w http.ResponseWriter, r *http.Request) {
+		policies.Lock()
+		defer policies.Unlock()
+		s.ServeSDK(w, r)
+	})
+	policies.Lock()
 	v.server = s.NewServer()
+	policies.Unlock()
 	if !v.opts.ESXi {
 		v.simulateDirectory()
 	}
