@@ -28,8 +28,8 @@ import (
 
 	airship "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/airship/v1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/vdoctl"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
@@ -37,21 +37,33 @@ import (
 var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
 
 func TestMain(m *testing.M) {
-	program := func() { os.Exit(vdoctl.Main("1.2.3", os.Args)) }
 	govc := func() { os.Exit(cli.Run(os.Args[1:])) } // as its own main, whose module cannot be had at this version
-	testscript.Main(stopping{m}, map[string]func(){"vdoctl": program, "kubectl-vdo": program, "govc": govc})
+	testscript.Main(stopping{m}, map[string]func(){"govc": govc})
 }
 
-// stopping stops the cluster that the tests share.
+// stopping puts the built vdoctl into PATH, and stops the clusters that the tests share.
 type stopping struct{ m *testing.M }
 
 func (s stopping) Run() int {
+	dir, err := os.MkdirTemp("", "vdoctl-")
+	if err == nil {
+		err = errors.Join(
+			toolchain.Programs(context.Background(), dir, "./operator/cmd/vdoctl"),
+			os.Symlink("vdoctl", filepath.Join(dir, "kubectl-vdo")),
+			os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")),
+		)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := s.m.Run()
 	for _, c := range []*cluster.Cluster{shared.cluster, whole.cluster} {
 		if c != nil {
 			c.Stop()
 		}
 	}
+	_ = os.RemoveAll(dir)
 	return code
 }
 
