@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -76,7 +77,7 @@ func TestRandomPrograms(t *testing.T) {
 		fresh = rand.Uint64()
 	}
 	seed := number(t, "VDO_TEST_SEED", fresh)
-	count := number(t, "VDO_TEST_PROGRAMS", 80)
+	count := number(t, "VDO_TEST_PROGRAMS", tier.Pick[uint64](6, 80))
 	var end time.Time
 	if text := os.Getenv("VDO_TEST_DURATION"); text != "" {
 		d, err := time.ParseDuration(text)

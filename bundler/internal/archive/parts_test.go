@@ -23,6 +23,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/fault"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/parts"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // inParts writes a bundle in parts and returns the path of the parts file.
@@ -439,10 +440,7 @@ func TestPartsFilesThatCannotBeReadAreNamed(t *testing.T) {
 
 // Memory does not grow with the parts.
 func TestSplittingAndRebuildingHoldLittleInMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 600 MB")
-	}
-	const size = 300 << 20
+	size := tier.Pick[int64](160<<20, 300<<20)
 	b := bundles.New(t, bundles.Options{Seed: 74, LayerSize: 1000, Layers: 1})
 	zero := sha256.New()
 	_, err := io.Copy(zero, io.LimitReader(zeros{}, size))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/bundler/internal/archive"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/bundles"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -82,7 +84,14 @@ func TestServeEndsWhenWhatIsBeingSentHasCome(t *testing.T) {
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
-	time.Sleep(7 * time.Second) // longer than other commands are waited for
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", s.Address)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	}, time.Minute, 20*time.Millisecond, "it listens no longer")
+	time.Sleep(tier.Pick(0, 7*time.Second)) // longer than other commands are waited for
 	got := digest.SHA256.Digester()
 	_, err = io.Copy(got.Hash(), resp.Body)
 	require.NoError(t, err)

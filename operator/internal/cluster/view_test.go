@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/assess"
 	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // lists counts the lists that a cluster's Reader is asked for.
@@ -367,6 +368,7 @@ func TestASecondWatchTellsWhatTheFirstHasToBring(t *testing.T) {
 // A list that took long is shown once the watch that goes on from it has nothing to bring: where
 // nothing has changed, its bookmark comes after a minute, and a second one ends without a word.
 func TestAListThatTookLongIsNotListedBeside(t *testing.T) {
+	tier.Later(t, tier.All)
 	c, k, _ := start(t)
 	populate(t, k)
 	w := &wire{slow: true}

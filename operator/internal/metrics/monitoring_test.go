@@ -305,8 +305,8 @@ func TestAlertsAndDashboardInARealPrometheus(t *testing.T) {
 		return err == nil && len(got) == 2
 	}, time.Minute, 200*time.Millisecond, "both replicas are scraped")
 	e.expect(t, p, map[string][]string{})
-	asked := e.asked.Load()
-	time.Sleep(3 * time.Second)
+	asked, scrapes := e.asked.Load(), p.scrapes(t)
+	require.Eventually(t, func() bool { return p.scrapes(t) > scrapes+4 }, time.Minute, 100*time.Millisecond)
 	require.Equal(t, asked, e.asked.Load(), "scrapes ask the API server for no resource")
 
 	want := map[string][]string{}

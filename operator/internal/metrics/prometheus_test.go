@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,17 @@ func (p *prom) query(expr string) ([]sample, error) {
 	var data struct{ Result []sample }
 	err := p.get("/api/v1/query", url.Values{"query": {expr}}, &data)
 	return data.Result, err
+}
+
+// scrapes returns how often the endpoints were scraped.
+func (p *prom) scrapes(t *testing.T) float64 {
+	t.Helper()
+	got, err := p.query("sum(count_over_time(up[1h]))")
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	n, err := strconv.ParseFloat(got[0].value(), 64)
+	require.NoError(t, err)
+	return n
 }
 
 // firing returns the alerts that fire, by resource ("" where there is none), sorted by
