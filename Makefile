@@ -3,35 +3,25 @@
 
 SHELL := /bin/bash
 GO ?= go
-# Of what the compiler and the tests do, collecting garbage is a fifth at Go's own setting.
+# Collecting garbage is a fifth of what compiler and tests do at Go's own setting.
 LAZY := GOGC=$${GOGC:-300}
-# What the demo and the tools consist of is compiled one way, so that nothing is
-# compiled twice.
+# Without gRPC's trace pages the linker can drop a fifth of vdo-operator.
+TAGS := grpcnotrace
+# One set of flags for programs, demo, tests and linter, so that one compile cache serves all.
+BUILD := -trimpath -tags $(TAGS)
 STATIC := CGO_ENABLED=0 $(LAZY) $(GO)
-# What reads packages as they are compiled has them compiled that way too.
-CHECKED := CGO_ENABLED=0 $(LAZY) GOFLAGS="$$($(GO) env GOFLAGS) -trimpath"
+CHECKED := CGO_ENABLED=0 $(LAZY) GOFLAGS="$$($(GO) env GOFLAGS) -trimpath -tags=$(TAGS)"
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# Without gRPC's pages of traces no template is linked in, and the linker drops the methods
-# that nobody calls: a fifth of vdo-operator.
-TAGS := grpcnotrace
-# Of the images.
 PLATFORMS ?= linux/amd64,linux/arm64
+# Packages of tests to run, such as ./operator/internal/render; by default all.
+PKG ?=
+# MEASURE=1 runs every test again and compares what it takes with test/budget.tsv.
 TESTFLAGS ?=
-# What the tests need besides Go's own test runner: see test/README.md.
-TEST_TIMEOUT ?= 65m
-# Packages at once: one more than processors, since those that run control planes wait
-# more than they work. They go first, so that others use the processors meanwhile.
-TEST_PROCS ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
-# Ninety programs are linked: without what only a debugger reads, a quarter less each. What
-# vet says is make verify's.
-TEST_BUILD ?= -ldflags=-w -vet=off
+RUNNER := $(STATIC) build $(BUILD) -o $(BIN)/testrun ./scripts/test && $(LAZY) $(BIN)/testrun
+RUNFLAGS := $(if $(MEASURE),-measure) $(if $(STRICT),-strict) $(if $(TESTFLAGS),-flags "$(TESTFLAGS)") $(PKG)
 SOAK ?= 8h
-# Of the others the longest go first, so that none is left alone at the end.
-TEST_FIRST := ./operator/internal/controller/vdoconfig ./bundler/internal/cli ./test/e2e ./operator/internal/vdoctl \
-	./test/model ./bundler/internal/registry ./operator/internal/model ./operator/internal/controller/sipcluster \
-	./operator/internal/controller/driverbundle ./bundler/internal/archive ./deploy
 
 .DEFAULT_GOAL := help
 
@@ -44,53 +34,76 @@ help: ## Show the targets
 
 .PHONY: demo
 demo: ## Run the main job end to end on this machine (KEEP=1 leaves it running, SIP=1 shows tenant clusters too)
-	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build -trimpath -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
+	@echo "building the demo itself: minutes where nothing is compiled yet"; mkdir -p $(BIN)/demo; said="$$($(STATIC) build $(BUILD) -ldflags '-s -w' -o $(BIN)/demo/demo ./scripts/demo 2>&1)" || { echo "$$said"; exit 1; }
 	@exec $(BIN)/demo/demo
 
 ##@ Build
 
 .PHONY: build
 build: ## Build vdo-bundle, vdo-operator, vdo-jumphost and vdoctl into bin/
-	$(STATIC) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
+	$(STATIC) build $(BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./bundler/cmd/... ./operator/cmd/...
 
 .PHONY: image
 image: ## Build the images of operator and jump host as OCI layouts in dist/
-	$(STATIC) run -trimpath ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
+	$(STATIC) run $(BUILD) ./scripts/image -version "$(VERSION)" -platforms "$(PLATFORMS)" -o dist
 
 ##@ Test
 
-.PHONY: tools
-tools: ## Build the control plane and tools that the tests use (once a machine)
-	$(STATIC) run -trimpath ./scripts/toolchain
-
 .PHONY: test
-test: ## Run all tests with the race detector (builds its control plane once)
-	$(STATIC) run -trimpath ./scripts/toolchain
-	$(LAZY) $(GO) test -race $(TEST_BUILD) -timeout $(TEST_TIMEOUT) -p $(TEST_PROCS) $(TESTFLAGS) $(TEST_FIRST) ./...
-	@for f in bin/test/skipped*; do if [ -e $$f ]; then echo; cat $$f; fi; done
+test: ## Run the first tier of tests (PKG=./path for one package, MEASURE=1 against the budget)
+	@$(RUNNER) $(RUNFLAGS)
+
+.PHONY: race
+race: ## Run the packages with goroutines of their own under the race detector
+	@$(RUNNER) -tier race $(RUNFLAGS)
+
+.PHONY: test-peers
+test-peers: ## Run the tests that need other programs: Debian packages, cosign, crane, regctl, Dex
+	@$(RUNNER) -tier peers $(RUNFLAGS)
+
+.PHONY: test-upstream
+test-upstream: ## Run the tests about upstream's manifests (VDO_UPSTREAM=DIR)
+	@test -n "$(VDO_UPSTREAM)" || { echo 'set VDO_UPSTREAM to a directory of upstream manifests: DRIVER/vVERSION/FILE and RELEASES.tsv (test/README.md)' >&2; exit 2; }
+	@$(RUNNER) -tier upstream $(RUNFLAGS)
+
+.PHONY: test-all
+test-all: ## Run every test with the race detector: an hour and more (VDO_UPSTREAM=DIR)
+	@$(RUNNER) -tier all $(RUNFLAGS)
+
+.PHONY: budget
+budget: ## Show what the last measured tests took against test/budget.tsv
+	@$(RUNNER) budget
+
+.PHONY: budget-update
+budget-update: ## Write the measured figures and today's lines into test/budget.tsv
+	@$(RUNNER) budget-update
+
+.PHONY: tools
+tools: ## Build the control plane that the first tier of tests uses (once a machine)
+	$(STATIC) run $(BUILD) ./scripts/toolchain
 
 .PHONY: soak
 soak: ## Run random programs of vdo-bundle and of the operator for hours (SOAK=8h, SEED=N draws the same ones)
-	$(STATIC) run -trimpath ./scripts/toolchain
-	VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
+	$(STATIC) run $(BUILD) ./scripts/toolchain
+	VDO_TEST_TIER=all VDO_TEST_DURATION=$(SOAK) $(if $(SEED),VDO_TEST_SEED=$(SEED)) $(GO) test -race -count=1 -timeout 0 -v -run TestRandomPrograms ./test/model ./operator/internal/model
 
 .PHONY: bench
 bench: ## Compare vdo-bundle with its peers (VDO_BENCH_SCALE=0.1 for a tenth of the size)
-	@$(GO) run ./scripts/bench $(BENCHFLAGS)
+	@$(STATIC) run $(BUILD) ./scripts/bench $(BENCHFLAGS)
 
 .PHONY: microbench
 microbench: ## Run the benchmarks of single packages
-	$(GO) test -run '^$$' -bench . -benchtime 3x -timeout 60m ./...
+	$(STATIC) test $(BUILD) -run '^$$' -bench . -benchtime 3x -timeout 60m ./...
 
 ##@ Generate and check
 
 .PHONY: lint
 lint: ## Run golangci-lint (.golangci.yml), with all that go vet says
-	@lint="$$($(STATIC) run -trimpath ./scripts/toolchain golangci-lint)" && $(CHECKED) "$$lint" run ./...
+	@lint="$$($(STATIC) run $(BUILD) ./scripts/toolchain golangci-lint)" && $(CHECKED) "$$lint" run ./...
 
 .PHONY: generate
 generate: ## Regenerate deep copies and CRDs from api/v1alpha1 and api/airship/v1
-	@gen="$$($(STATIC) run -trimpath ./scripts/toolchain controller-gen)" && \
+	@gen="$$($(STATIC) run $(BUILD) ./scripts/toolchain controller-gen)" && \
 		"$$gen" object paths=./api/v1alpha1 paths=./api/airship/v1 && \
 		"$$gen" crd paths=./api/v1alpha1 output:crd:dir=deploy/crds && \
 		"$$gen" crd paths=./api/airship/v1 output:crd:dir=deploy/sip/crds
@@ -99,26 +112,27 @@ generate: ## Regenerate deep copies and CRDs from api/v1alpha1 and api/airship/v
 manifests: ## Generate the CRDs, then check the shipped RBAC against an API server
 	@echo "writes deploy/crds, deploy/sip/crds and deep copies; tests deploy/*.yaml on an API server of its own, no other cluster"
 	@$(MAKE) --no-print-directory generate
-	$(STATIC) test -trimpath -tags $(TAGS) -run 'TestNoRule|TestTheOperator(May|Cannot)' ./deploy
+	$(STATIC) test $(BUILD) -run 'TestNoRule|TestTheOperator(May|Cannot)' ./deploy
 
 .PHONY: needs
 needs: ## List what the matrix's releases need, from upstream's manifests (VDO_UPSTREAM)
-	$(GO) run ./scripts/needs
+	$(STATIC) run $(BUILD) ./scripts/needs
 
 .PHONY: verify
-verify: ## Check format, lint, generated files and the architecture
+verify: ## Check format, lint, generated files, architecture, words and the budget
 	@unformatted="$$(gofmt -l $$(git ls-files '*.go'))"; if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w:"; echo "$$unformatted"; exit 1; fi
 	@$(MAKE) --no-print-directory lint
 	@before="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; $(MAKE) --no-print-directory generate; \
 		after="$$(cat deploy/crds/* deploy/sip/crds/* api/v1alpha1/zz_generated* api/airship/v1/zz_generated* | sha256sum)"; \
 		if [ "$$before" != "$$after" ]; then echo "generated files were stale: commit what make generate wrote"; exit 1; fi
 	$(CHECKED) $(GO) test -count=1 ./test/architecture ./test/words
+	@$(RUNNER) check
 	@$(GO) mod tidy -diff >/dev/null || { echo "go.mod is not tidy: run go mod tidy"; exit 1; }
 
 ##@ Deploy
 
 INSTALL := deploy/crds/*.yaml $(addprefix deploy/,namespaces.yaml rbac.yaml networkpolicy.yaml operator.yaml)
-VDOCTL := $(STATIC) build -trimpath -tags $(TAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./operator/cmd/vdoctl && $(BIN)/vdoctl
+VDOCTL := $(STATIC) build $(BUILD) -ldflags "$(LDFLAGS)" -o $(BIN)/ ./operator/cmd/vdoctl && $(BIN)/vdoctl
 UNDEPLOYFLAGS ?= --operator --crds
 
 .PHONY: deploy

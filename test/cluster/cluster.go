@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
 
@@ -89,11 +90,25 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		}
 		c.dir, c.ownsDir = dir, true
 	}
-	if err := c.start(ctx); err != nil {
+	if err := errors.Join(count(), c.start(ctx)); err != nil {
 		c.Stop()
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	return c, nil
+}
+
+// count tells the test runner that a control plane starts.
+func count() error {
+	name := os.Getenv(tier.ControlPlanes)
+	if name == "" {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("+")
+	return errors.Join(err, f.Close())
 }
 
 func (c *Cluster) start(ctx context.Context) (err error) {

@@ -4,6 +4,7 @@
 // list separated by commas:
 //
 //	all       long tests: kill loops, large data, real nodes, random programs
+//	peers     tests against cosign, crane, regctl, Dex and kubelet, which take minutes to build
 //	upstream  tests about upstream's own manifests, from the directory VDO_UPSTREAM
 //	cgo       tests of code that needs a C compiler, such as PKCS#11
 //
@@ -23,12 +24,17 @@ type Tier string
 // The later tiers.
 const (
 	All      Tier = "all"
+	Peers    Tier = "peers"
 	Upstream Tier = "upstream"
 	CGO      Tier = "cgo"
 )
 
 // Variable is the environment variable that opens later tiers.
 const Variable = "VDO_TEST_TIER"
+
+// ControlPlanes is the environment variable that names a file. Each control plane that starts
+// appends a byte to it, so that the test runner can count them.
+const ControlPlanes = "VDO_TEST_CONTROL_PLANES"
 
 // Skipped starts the message of a test that waits for a later tier. The test runner reads it.
 const Skipped = "later tier: "

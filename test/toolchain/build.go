@@ -30,6 +30,8 @@ type Builder struct {
 	Every time.Duration
 	// Background leaves the processors to whoever else wants them.
 	Background bool
+	// Race builds the project's own programs with the race detector.
+	Race bool
 
 	cgo bool
 }
@@ -74,7 +76,8 @@ func (o Builder) Project(ctx context.Context, out string, packages ...string) er
 	for i, p := range packages {
 		names[i] = filepath.Base(p)
 	}
-	return o.withDefaults().compile(ctx, strings.Join(names, ", "), "", Root(), projectArgs(out), packages)
+	o.cgo = o.Race // the race detector has parts in C
+	return o.withDefaults().compile(ctx, strings.Join(names, ", "), "", Root(), o.projectArgs(out), packages)
 }
 
 func (o Builder) withDefaults() Builder {

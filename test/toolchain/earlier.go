@@ -38,7 +38,8 @@ func Earlier(ctx context.Context, commit, dir string, packages ...string) error 
 		return fmt.Errorf("toolchain: commit %s: %w", commit, err)
 	}
 	var stderr bytes.Buffer
-	if err := (Builder{}).command(ctx, dir, &stderr, append(projectArgs(built), packages...)).Run(); err != nil {
+	args := append(Builder{}.projectArgs(built), packages...)
+	if err := (Builder{}).command(ctx, dir, &stderr, args).Run(); err != nil {
 		return fmt.Errorf("toolchain: build %v of commit %s: %w\n%s", packages, commit, err, stderr.Bytes())
 	}
 	return nil

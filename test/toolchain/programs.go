@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
@@ -15,9 +16,13 @@ import (
 // Programs puts programs of the project itself, given as packages ./PATH, into a folder.
 // All tests of a checkout share one build of them, in bin/test, compiled as the demo
 // compiles them: several packages of tests run the real program, and building it takes
-// longer than many of them.
+// longer than many of them. Where the test runner has built them it names their directory and
+// their hash in [ProgramsVariable], so that Go runs a test again when a program has changed.
 func Programs(ctx context.Context, dir string, packages ...string) error {
 	built := filepath.Join(Root(), "bin", "test")
+	if prepared, _, _ := strings.Cut(os.Getenv(ProgramsVariable), " "); prepared != "" {
+		return copyPrograms(prepared, dir, packages)
+	}
 	if err := os.MkdirAll(built, 0o755); err != nil {
 		return fmt.Errorf("toolchain: %w", err)
 	}
@@ -27,11 +32,20 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 	}
 	defer unlock()
 	var stderr bytes.Buffer
-	if err := (Builder{}).command(ctx, Root(), &stderr, append(projectArgs(built), packages...)).Run(); err != nil {
+	args := append(Builder{}.projectArgs(built), packages...)
+	if err := (Builder{}).command(ctx, Root(), &stderr, args).Run(); err != nil {
 		return fmt.Errorf("toolchain: build %v: %w\n%s", packages, err, stderr.Bytes())
 	}
+	return copyPrograms(built, dir, packages)
+}
+
+// ProgramsVariable is the environment variable with which the test runner tells tests where the
+// project's programs are: a directory, and after a space their hash.
+const ProgramsVariable = "VDO_TEST_PROGRAMS"
+
+func copyPrograms(from, to string, packages []string) error {
 	for _, p := range packages {
-		if err := copyProgram(filepath.Join(built, path.Base(p)), filepath.Join(dir, path.Base(p))); err != nil {
+		if err := copyProgram(filepath.Join(from, path.Base(p)), filepath.Join(to, path.Base(p))); err != nil {
 			return fmt.Errorf("toolchain: %w", err)
 		}
 	}
@@ -43,8 +57,12 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 const BuildTags = "grpcnotrace"
 
 // projectArgs are those of `go` that build programs of the project into a folder.
-func projectArgs(out string) []string {
-	return []string{"build", "-trimpath", "-tags", BuildTags, "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
+func (o Builder) projectArgs(out string) []string {
+	args := []string{"build", "-trimpath", "-tags", BuildTags, "-ldflags", "-s -w", "-o", out + string(filepath.Separator)}
+	if o.Race {
+		args = append(args, "-race")
+	}
+	return args
 }
 
 // copyProgram copies: the next build may write into what is there.

@@ -16,8 +16,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // Tool is a program: a name, and for parts of Kubernetes the version that it is
@@ -62,21 +65,29 @@ const (
 	NextKubernetes  = "1.34.2"
 )
 
-// ForTests returns what `make test` needs, in the form NAME or NAME@VERSION.
+// ForTests returns what the first tier of tests needs, in the form NAME or NAME@VERSION.
 func ForTests() []string {
 	return []string{
-		"kube-apiserver@" + FirstKubernetes, "kube-apiserver@" + NextKubernetes,
-		"kube-controller-manager@" + FirstKubernetes, "kube-scheduler@" + FirstKubernetes, "kubelet@" + FirstKubernetes,
-		"kubectl", "etcd", "kwok", "dex", "cosign", "cosign3", "crane", "regctl", "controller-gen",
+		"kube-apiserver@" + FirstKubernetes, "kube-controller-manager@" + FirstKubernetes,
+		"kube-scheduler@" + FirstKubernetes, "kubectl", "kube-apiserver@" + NextKubernetes, "etcd", "kwok",
 	}
 }
+
+// Peers returns what later tiers need besides: programs of others that take long to build.
+func Peers() []string { return append([]string{"kubelet@" + FirstKubernetes}, peers...) }
+
+var peers = []string{"dex", "cosign", "cosign3", "crane", "regctl"}
 
 // kubernetesVersion is the version of the code in scripts/tools/kubernetes/go.mod.
 const kubernetesVersion = "1.36.3"
 
-// Path returns the path of a tool, building it first where need be.
+// Path returns the path of a tool, building it first where need be. A test that needs one of the
+// [Peers] belongs to the tier of that name.
 func Path(t testing.TB, name string) string {
 	t.Helper()
+	if slices.Contains(peers, name) {
+		tier.Later(t, tier.Peers)
+	}
 	path, err := Ensure(context.Background(), os.Stderr, Tool{Name: name})
 	if err != nil {
 		t.Fatal(err)

@@ -130,7 +130,8 @@ func TestProgramsOfTheProjectAreBuiltOnce(t *testing.T) {
 	require.False(t, os.SameFile(shared, own))
 
 	var again bytes.Buffer // what the next one runs
-	require.NoError(t, Builder{}.command(t.Context(), Root(), &again, append(projectArgs(built), "-x", pkg)).Run())
+	args := append(Builder{}.projectArgs(built), "-x", pkg)
+	require.NoError(t, Builder{}.command(t.Context(), Root(), &again, args).Run())
 	require.NotContains(t, again.String(), "/link ")
 	require.ErrorContains(t, Programs(t.Context(), dir, "./bundler/cmd/none"), "bundler/cmd/none")
 }

@@ -22,7 +22,8 @@ func runMake(t *testing.T, env []string, args ...string) (string, error) {
 }
 
 func TestMakeDeployNeedsOneSource(t *testing.T) {
-	for _, args := range [][]string{{"deploy"}, {"deploy", "IMG=registry.site/vdo/operator:v1", "BUNDLE=registry.site/vdo/drivers:1"}} {
+	both := []string{"deploy", "IMG=registry.site/vdo/operator:v1", "BUNDLE=registry.site/vdo/drivers:1"}
+	for _, args := range [][]string{{"deploy"}, both} {
 		out, err := runMake(t, nil, args...)
 		require.Error(t, err, out)
 		require.Contains(t, out, "set IMG or BUNDLE, not both", args)
@@ -53,7 +54,8 @@ func TestMakeDeployInstallsFromAnImageAndFromABundle(t *testing.T) {
 	require.Equal(t, "registry.site/vdo/operator:v1", operator.Spec.Template.Spec.Containers[0].Image)
 
 	r := newRelease(t)
-	out, err = runMake(t, env, "deploy", "BUNDLE="+r.reference, "DEPLOYFLAGS=--key "+r.key+" --ca-file "+r.ca+" --authfile "+r.auth, "YES=1")
+	flags := "DEPLOYFLAGS=--key " + r.key + " --ca-file " + r.ca + " --authfile " + r.auth
+	out, err = runMake(t, env, "deploy", "BUNDLE="+r.reference, flags, "YES=1")
 	require.NoError(t, err, out)
 	require.True(t, s.there(operator))
 	require.Contains(t, operator.Spec.Template.Spec.Containers[0].Image, r.repository+"@sha256:")
