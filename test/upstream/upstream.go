@@ -1,6 +1,8 @@
-// Package upstream finds the real upstream manifests that tests read. They are not
-// part of this project: they lie in a folder named by VDO_UPSTREAM or, beside a
-// checkout, in ../shared/upstream, as DRIVER/vVERSION/FILE with RELEASES.tsv.
+// Package upstream has the drivers' manifests for tests.
+//
+// Tests use stand-ins: texts of our own with the objects, names, images and settings of every
+// release. Tests about upstream's own text read the real files from the directory that
+// VDO_UPSTREAM names, as DRIVER/vVERSION/FILE with RELEASES.tsv (see test/README.md).
 package upstream
 
 import (
@@ -10,54 +12,113 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/bundle"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix/needs"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
-// Find returns the folder of the upstream manifests, or "" where there is none. One that
-// VDO_UPSTREAM names has to have them: an error says where it does not.
+// Variable is the environment variable that names the directory of the real manifests.
+const Variable = "VDO_UPSTREAM"
+
+// Find returns the directory that VDO_UPSTREAM names, or "" if it is unset. It fails if that
+// directory has no manifests.
 func Find() (string, error) {
-	dir := os.Getenv("VDO_UPSTREAM")
-	named := dir != ""
-	if !named {
-		dir = filepath.Join(toolchain.Root(), "..", "shared", "upstream")
+	dir := os.Getenv(Variable)
+	if dir == "" {
+		return "", nil
 	}
-	_, err := os.Stat(filepath.Join(dir, "RELEASES.tsv"))
-	switch {
-	case err == nil:
-		return filepath.Clean(dir), nil
-	case named:
-		return "", fmt.Errorf("VDO_UPSTREAM=%s names no folder of upstream manifests: %w", dir, err)
+	if _, err := os.Stat(filepath.Join(dir, "RELEASES.tsv")); err != nil {
+		return "", fmt.Errorf("%s=%s has no upstream manifests: %w", Variable, dir, err)
 	}
-	return "", nil
+	return filepath.Clean(dir), nil
 }
 
-// Dir returns the folder of the upstream manifests. Where there is none the test
-// fails in CI (CI=true) and is skipped elsewhere.
+// Dir returns the directory of the real manifests, for a test of the tier [tier.Upstream]. The
+// test fails without that directory and is skipped in other tiers.
 func Dir(t testing.TB) string {
 	t.Helper()
+	tier.Later(t, tier.Upstream)
 	dir, err := Find()
+	if err == nil && dir == "" {
+		err = fmt.Errorf("%s is not set: the tier %s needs the directory of upstream's manifests", Variable, tier.Upstream)
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	if dir == "" {
-		const why = "no upstream manifests: set VDO_UPSTREAM to a folder of them (see test/README.md)"
-		if os.Getenv("CI") != "" {
-			t.Fatal(why)
-		}
-		t.Skip(why)
 	}
 	return dir
 }
 
-// Listed returns the default matrix with these manifests in place of its own, and
-// what they need, and nothing else does. Files are keyed DRIVER/VERSION/FILE, as a bundle has them.
+// folders are the drivers' directories of real manifests.
+var folders = map[matrix.Driver]string{
+	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
+}
+
+// Folder returns the name of a driver's directory.
+func Folder(d matrix.Driver) string { return folders[d] }
+
+// Read returns a manifest of a release: from the directory of the real ones, or its stand-in if
+// dir is empty.
+func Read(dir string, id matrix.ReleaseID, name string) ([]byte, error) {
+	if dir == "" {
+		return standIn(id, name)
+	}
+	return os.ReadFile(filepath.Join(dir, Folder(id.Driver), "v"+id.Version.String(), name)) //nolint:gosec // in the directory of manifests
+}
+
+var (
+	imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: "?([^"\s]+)`)
+	minReady  = regexp.MustCompile(`minReadySeconds: \d+`)
+)
+
+// Hurried returns a manifest whose pods count as available at once. The snapshot-controller
+// otherwise waits for 35 s.
+func Hurried(data []byte) []byte { return minReady.ReplaceAll(data, []byte("minReadySeconds: 0")) }
+
+// Release returns a release of stand-ins with the images that they name, and the manifests by their
+// paths in a bundle. It applies edit, which may be nil, to each manifest.
+func Release(t testing.TB, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
+	t.Helper()
+	return release(t, "", id, edit)
+}
+
+// Real is [Release] with the real manifests.
+func Real(t testing.TB, id matrix.ReleaseID) (bundle.Release, map[string][]byte) {
+	t.Helper()
+	return release(t, Dir(t), id, nil)
+}
+
+func release(t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
+	t.Helper()
+	out, manifests := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}, map[string][]byte{}
+	for _, name := range Files(id) {
+		data, err := Read(dir, id, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if edit != nil {
+			data = edit(data)
+		}
+		f := bundle.File{Name: name, URL: "https://upstream.test/" + name, Digest: image.DigestOf(data), Size: int64(len(data))}
+		out.Manifests = append(out.Manifests, f)
+		manifests[out.Path(f)] = data
+		for _, match := range imageLine.FindAllSubmatch(data, -1) {
+			written := string(match[1])
+			out.Images[written] = image.MustReference(written).String()
+		}
+	}
+	return out, manifests
+}
+
+// Listed returns the default matrix with these manifests in place of its own and with their needs
+// only. The keys are DRIVER/VERSION/FILE, as in a bundle.
 func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
 	t.Helper()
 	parsed, err := parsed()
@@ -95,26 +156,3 @@ func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
 }
 
 var parsed = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
-
-// folders of the drivers' manifests.
-var folders = map[string]string{"cpi": "cpi", "csi": "csi", "antrea": "cni", "external-snapshotter": "snapshot-controller"}
-
-// Releases lists the releases whose manifests there are, as DRIVER@VERSION with the
-// matrix's names of drivers: "csi@3.5.1".
-func Releases(t testing.TB) []string {
-	t.Helper()
-	versions, err := filepath.Glob(filepath.Join(Dir(t), "*", "v*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, v := range versions {
-		if driver := folders[filepath.Base(filepath.Dir(v))]; driver != "" {
-			out = append(out, driver+"@"+strings.TrimPrefix(filepath.Base(v), "v"))
-		}
-	}
-	if len(out) == 0 {
-		t.Fatalf("no releases in %s", Dir(t))
-	}
-	return out
-}

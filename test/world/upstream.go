@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,10 +22,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"text/template"
 
 	"go.yaml.in/yaml/v3"
 
@@ -99,14 +96,7 @@ func NewUpstream(ctx context.Context, o UpstreamOptions) (_ *Upstream, err error
 	if err != nil {
 		return nil, err
 	}
-	read := standIn
-	if u.Real {
-		read = realIn(o.Manifests)
-	}
-	if o.Hurry {
-		read = hurried(read)
-	}
-	if err := u.publish(releases, read); err != nil {
+	if err := u.publish(releases, o); err != nil {
 		return nil, err
 	}
 	u.CAFile = filepath.Join(o.Dir, "upstream-ca.crt")
@@ -191,40 +181,19 @@ func (u *Upstream) pick(ids []string) ([]*matrix.Release, error) {
 	return out, nil
 }
 
-// realIn reads manifests from a folder of the real ones.
-func realIn(dir string) func(string, *matrix.Release) ([]byte, error) {
-	return func(name string, r *matrix.Release) ([]byte, error) {
-		data, err := os.ReadFile(filepath.Join(dir, upstream.Folder(r.Driver), "v"+r.Version.String(), name))
-		if err != nil {
-			return nil, fmt.Errorf("world: %s: %v", r, err) //nolint:errorlint // absent is no reason to leave it out here
-		}
-		return data, nil
-	}
-}
-
-func hurried(read func(string, *matrix.Release) ([]byte, error)) func(string, *matrix.Release) ([]byte, error) {
-	return func(name string, r *matrix.Release) ([]byte, error) {
-		data, err := read(name, r)
-		return upstream.Hurried(data), err
-	}
-}
-
-//go:embed standin
-var standIns embed.FS
-
 // publish serves the releases' manifests and writes the matrix that says where.
-// What no stand-in is written for (the optional webhooks) the matrix does not list.
-func (u *Upstream) publish(releases []*matrix.Release, read func(string, *matrix.Release) ([]byte, error)) error {
+func (u *Upstream) publish(releases []*matrix.Release, o UpstreamOptions) error {
 	document := *u.document
 	document.Releases = nil
 	for _, r := range releases {
 		var manifests []matrix.Manifest
 		for _, m := range r.Manifests {
-			data, err := read(m.Name, r)
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			} else if err != nil {
-				return err
+			data, err := upstream.Read(o.Manifests, r.ReleaseID, m.Name)
+			if err != nil {
+				return fmt.Errorf("world: %w", err)
+			}
+			if o.Hurry {
+				data = upstream.Hurried(data)
 			}
 			at := fmt.Sprintf("/%s/v%s/%s", r.Driver, r.Version, m.Name)
 			u.files[at] = data
@@ -251,48 +220,6 @@ func (u *Upstream) publish(releases []*matrix.Release, read func(string, *matrix
 	}
 	u.MatrixFile = filepath.Join(u.dir, "matrix.yaml")
 	return os.WriteFile(u.MatrixFile, data, 0o600)
-}
-
-// crdFile matches the files that upstream generates: one CRD each.
-var crdFile = regexp.MustCompile(`^((?:group)?snapshot\.storage\.k8s\.io)_(volume\w+)\.yaml$`)
-
-// crdKinds are the kinds of those files and their scopes.
-var crdKinds = map[string][3]string{
-	"volumesnapshotclasses":       {"VolumeSnapshotClass", "volumesnapshotclass", "Cluster"},
-	"volumesnapshotcontents":      {"VolumeSnapshotContent", "volumesnapshotcontent", "Cluster"},
-	"volumesnapshots":             {"VolumeSnapshot", "volumesnapshot", "Namespaced"},
-	"volumegroupsnapshotclasses":  {"VolumeGroupSnapshotClass", "volumegroupsnapshotclass", "Cluster"},
-	"volumegroupsnapshotcontents": {"VolumeGroupSnapshotContent", "volumegroupsnapshotcontent", "Cluster"},
-	"volumegroupsnapshots":        {"VolumeGroupSnapshot", "volumegroupsnapshot", "Namespaced"},
-}
-
-func standIn(name string, r *matrix.Release) ([]byte, error) {
-	values := map[string]string{"Version": r.Version.String()}
-	file := name
-	switch parts := crdFile.FindStringSubmatch(name); {
-	case parts != nil:
-		kind := crdKinds[parts[2]]
-		file = "crd.yaml"
-		values["Group"], values["Plural"] = parts[1], parts[2]
-		values["Kind"], values["Singular"], values["Scope"] = kind[0], kind[1], kind[2]
-	case r.Driver == matrix.CPI:
-		file = "cpi.yaml"
-	case name == "setup-snapshot-controller.yaml" && len(r.Images) > 0:
-		values["Image"] = r.Images[0].From
-	case name == "setup-snapshot-controller.yaml":
-		values["Image"] = "registry.k8s.io/sig-storage/snapshot-controller:v" + r.Version.String()
-	}
-	text, err := standIns.ReadFile("standin/" + file)
-	if err != nil {
-		return nil, err
-	}
-	t, err := template.New(file).Option("missingkey=error").Parse(string(text))
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	err = t.Execute(&out, values)
-	return out.Bytes(), err
 }
 
 // pushImages puts an image under every reference that the releases' manifests
