@@ -31,6 +31,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
@@ -49,6 +50,11 @@ func read(t *testing.T, path string) []*unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
+	return decode(t, path, data)
+}
+
+func decode(t *testing.T, path string, data []byte) []*unstructured.Unstructured {
+	t.Helper()
 	var out []*unstructured.Unstructured
 	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
@@ -147,20 +153,22 @@ func TestNoRuleHasAWildcardAndPowerIsGivenByName(t *testing.T) {
 var never = []string{"snapshot-webhook", "snapshot-webhook-runner", "snapshot-webhook-role",
 	"snapshot-validation-service", "snapshot-validation-deployment", "validation-webhook.snapshot.storage.k8s.io"}
 
-// drivers are the objects of every upstream manifest, Antrea's apart.
-func drivers(t *testing.T) []*unstructured.Unstructured {
+// releasesOf returns the objects of the releases of some drivers.
+func releasesOf(t *testing.T, dir string, drivers ...matrix.Driver) (out []*unstructured.Unstructured) {
 	t.Helper()
-	dir := upstream.Dir(t)
-	var out []*unstructured.Unstructured
-	for _, pattern := range []string{"csi/*/namespace.yaml", "external-snapshotter/*/*.yaml", "cpi/*/*.yaml", "csi/*/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, text := range upstream.Releases() {
+		id, err := matrix.ParseReleaseID(text)
 		require.NoError(t, err)
-		require.NotEmpty(t, files, pattern)
-		for _, f := range files {
-			if strings.Contains(f, "v7.") && strings.Contains(f, "groupsnapshot") {
+		if !slices.Contains(drivers, id.Driver) {
+			continue
+		}
+		for _, name := range upstream.Files(id) {
+			if id.Version.Minor().Major == 7 && strings.HasPrefix(name, "groupsnapshot") {
 				continue // installed from snapshotter 8 on only, which replaces their stored version
 			}
-			for _, u := range read(t, f) {
+			data, err := upstream.Read(dir, id, name)
+			require.NoError(t, err)
+			for _, u := range decode(t, name, data) {
 				if !slices.Contains(never, u.GetName()) {
 					out = append(out, u)
 				}
@@ -170,11 +178,15 @@ func drivers(t *testing.T) []*unstructured.Unstructured {
 	return out
 }
 
-// The operator's account applies and removes every object of every upstream release
-// of the cloud provider, the storage driver and the snapshot controller.
+// The operator's account applies and removes every object of every release of the cloud provider,
+// the storage driver and the snapshot controller.
 func TestTheOperatorMayInstallTheDrivers(t *testing.T) {
+	upstream.Each(t, mayInstallTheDrivers)
+}
+
+func mayInstallTheDrivers(t *testing.T, dir string) {
 	_, op := install(t)
-	all := drivers(t)
+	all := releasesOf(t, dir, matrix.SnapshotController, matrix.CPI, matrix.CSI)
 	for _, u := range all {
 		if u.GetKind() == "ValidatingWebhookConfiguration" {
 			placeholder(u)
@@ -202,14 +214,12 @@ func TestTheOperatorMayInstallTheDrivers(t *testing.T) {
 // With the rights of rbac-antrea.yaml, and only with them, the account installs and
 // removes every object of every Antrea release.
 func TestTheOperatorMayInstallAntreaWhereItIsAskedTo(t *testing.T) {
+	upstream.Each(t, mayInstallAntrea)
+}
+
+func mayInstallAntrea(t *testing.T, dir string) {
 	admin, op := install(t)
-	files, err := filepath.Glob(filepath.Join(upstream.Dir(t), "antrea", "*", "*.y*ml"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	var all []*unstructured.Unstructured
-	for _, f := range files {
-		all = append(all, read(t, f)...)
-	}
+	all := releasesOf(t, dir, matrix.CNI)
 	for _, u := range all {
 		require.True(t, apierrors.IsForbidden(apply(t.Context(), op, u, client.DryRunAll)), "%s %s without the rights", u.GetKind(), u.GetName())
 	}

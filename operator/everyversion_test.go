@@ -33,23 +33,16 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// Every release whose real manifests are at hand goes the whole line: vdo-bundle
+// Every release goes the whole line: vdo-bundle
 // locks, pulls, signs and pushes it; the operator reads it out of the mirror by
 // the key it trusts and renders it; a real API server accepts every object, and
 // every image is in the mirror under the name that pods will ask for.
 func TestEveryReleaseGoesTheWholeLineToTheAPIServer(t *testing.T) {
-	goTheWholeLine(t, upstream.Dir(t), upstream.Releases(t))
+	upstream.Each(t, goTheWholeLine)
 }
 
-// The stand-in manifests, which the demo takes where there are no real ones, are
-// held to the same; they have no webhook.
-func TestStandInManifestsGoTheWholeLineToTheAPIServer(t *testing.T) {
-	goTheWholeLine(t, "", []string{"cpi@1.33.1", "cpi@1.34.0", "csi@3.5.1", "csi@3.7.3", "snapshot-controller@8.2.0"})
-}
-
-func goTheWholeLine(t *testing.T, manifests string, releases []string) {
-	t.Helper()
-	ctx := t.Context()
+func goTheWholeLine(t *testing.T, manifests string) {
+	ctx, releases := t.Context(), upstream.Releases()
 	mirror := registry.Start(t, registry.Options{TLS: true, Auth: registry.Basic})
 	publicKey := deliverAll(t, mirror, manifests, releases)
 
@@ -73,7 +66,7 @@ func goTheWholeLine(t *testing.T, manifests string, releases []string) {
 				Spec: v1alpha1.VDOConfigSpec{
 					CloudProvider: &v1alpha1.CloudProvider{VsphereCloudConfigs: []string{"site"}},
 					StorageProvider: &v1alpha1.StorageProvider{
-						VsphereCloudConfig: "site", Webhook: manifests != "", TopologyCategories: []string{"k8s-region", "k8s-zone"},
+						VsphereCloudConfig: "site", Webhook: true, TopologyCategories: []string{"k8s-region", "k8s-zone"},
 					},
 				},
 				VCenters: map[string]render.VCenter{"site": {

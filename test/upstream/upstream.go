@@ -56,6 +56,14 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
+// Each runs a test with the stand-ins and, in the tier [tier.Upstream], with the real manifests. The
+// test passes dir to [Read] or to a world.
+func Each(t *testing.T, test func(t *testing.T, dir string)) {
+	t.Helper()
+	t.Run("stand-ins", func(t *testing.T) { test(t, "") })
+	t.Run("real", func(t *testing.T) { test(t, Dir(t)) })
+}
+
 // folders are the drivers' directories of real manifests.
 var folders = map[matrix.Driver]string{
 	matrix.CPI: "cpi", matrix.CSI: "csi", matrix.CNI: "antrea", matrix.SnapshotController: "external-snapshotter",
@@ -86,16 +94,11 @@ func Hurried(data []byte) []byte { return minReady.ReplaceAll(data, []byte("minR
 // paths in a bundle. It applies edit, which may be nil, to each manifest.
 func Release(t testing.TB, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
 	t.Helper()
-	return release(t, "", id, edit)
+	return ReleaseIn(t, "", id, edit)
 }
 
-// Real is [Release] with the real manifests.
-func Real(t testing.TB, id matrix.ReleaseID) (bundle.Release, map[string][]byte) {
-	t.Helper()
-	return release(t, Dir(t), id, nil)
-}
-
-func release(t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
+// ReleaseIn is [Release] with the manifests that [Read] finds in dir.
+func ReleaseIn(t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
 	t.Helper()
 	out, manifests := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}, map[string][]byte{}
 	for _, name := range Files(id) {

@@ -17,7 +17,7 @@ import (
 // bundle: locked, pulled, signed, verified, pushed, and verified in the mirror.
 func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	dir := upstream.Dir(t)
-	releases := upstream.Releases(t)
+	releases := upstream.Releases()
 	w := &world{dir: t.TempDir(), mirror: registry.Start(t, registry.Options{TLS: true, Auth: registry.Token})}
 	w.upstream = w.mirror // has the host that env names
 	up, err := upstreamworld.NewUpstream(t.Context(), upstreamworld.UpstreamOptions{Dir: w.dir, Manifests: dir, Releases: releases})

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"maps"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -37,14 +36,19 @@ func version(t testing.TB, s string) matrix.Version {
 	return v
 }
 
-// contents makes a lock and manifests of the releases, read from upstream's files,
-// as a bundle of them has.
+// contents returns the lock and the manifests of a bundle of the releases' stand-ins.
 func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][]byte) {
+	t.Helper()
+	return contentsIn(t, "", ids...)
+}
+
+// contentsIn is contents with the manifests of a directory, see [upstream.Read].
+func contentsIn(t testing.TB, dir string, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][]byte) {
 	t.Helper()
 	lock, manifests := &bundle.Lock{Platforms: []image.Platform{{}}}, map[string][]byte{}
 	known := map[string]bool{}
 	for _, id := range ids {
-		release, files := upstream.Release(t, id, nil)
+		release, files := upstream.ReleaseIn(t, dir, id, nil)
 		maps.Copy(manifests, files)
 		for _, ref := range slices.Sorted(maps.Values(release.Images)) {
 			if !known[ref] {
@@ -57,15 +61,15 @@ func contents(t testing.TB, ids ...matrix.ReleaseID) (*bundle.Lock, map[string][
 	return lock, manifests
 }
 
-// releases lists every release of a driver whose manifests there are.
-func releases(t testing.TB, d matrix.Driver) []matrix.ReleaseID {
+// releases returns the releases of a driver that have stand-ins.
+func releases(t testing.TB, d matrix.Driver) (ids []matrix.ReleaseID) {
 	t.Helper()
-	dirs, err := filepath.Glob(filepath.Join(upstream.Dir(t), upstream.Folder(d), "v*"))
-	require.NoError(t, err)
-	require.NotEmpty(t, dirs)
-	var ids []matrix.ReleaseID
-	for _, dir := range dirs {
-		ids = append(ids, matrix.ReleaseID{Driver: d, Version: version(t, filepath.Base(dir))})
+	for _, text := range upstream.Releases() {
+		id, err := matrix.ParseReleaseID(text)
+		require.NoError(t, err)
+		if id.Driver == d {
+			ids = append(ids, id)
+		}
 	}
 	return ids
 }

@@ -16,9 +16,11 @@ import (
 )
 
 func TestUpstreamsManifestsPass(t *testing.T) {
-	everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
-		lock, manifests := contents(t, id)
-		require.NoError(t, render.Lint(lock, manifests, id, upstream.Listed(t, manifests)))
+	upstream.Each(t, func(t *testing.T, dir string) {
+		everyRelease(t, allDrivers, func(t *testing.T, id matrix.ReleaseID) {
+			lock, manifests := contentsIn(t, dir, id)
+			require.NoError(t, render.Lint(lock, manifests, id, upstream.Listed(t, manifests)))
+		})
 	})
 }
 
@@ -35,7 +37,7 @@ func relock(t *testing.T, in *render.Input) {
 	in.Matrix = upstream.Listed(t, in.Manifests)
 }
 
-// Each case changes one thing in upstream's manifest, or adds an object to it, and has
+// Each case changes one thing in a release's manifest, or adds an object to it, and has
 // the matrix list just that: nothing that is listed is wider than the ceiling.
 func TestHostileManifestsAreRefused(t *testing.T) {
 	const csi, cpi, cni = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml", "cni/2.7.0/antrea.yml"
@@ -45,34 +47,34 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 		"another namespace":            {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: kube-system}", "is not part"},
 		"another group":                {csi, "apiVersion: storage.k8s.io/v1\nkind: CSIDriver", "apiVersion: evil.io/v1\nkind: CSIDriver", "is not part"},
 		"a finalizer":                  {csi, "metadata:\n  name: csi.vsphere.vmware.com\n", "metadata:\n  name: csi.vsphere.vmware.com\n  finalizers: [a.b/c]\n", "finalizers"},
-		"wildcard verbs":               {csi, `resources: ["nodes", "pods"]` + "\n    verbs: [\"get\", \"list\", \"watch\"]", `resources: ["nodes", "pods"]` + "\n    verbs: [\"*\"]", "may * nodes"},
-		"wildcard resources":           {csi, `resources: ["nodes", "pods"]`, `resources: ["*"]`, "may get *"},
-		"wildcard groups":              {csi, `apiGroups: ["coordination.k8s.io"]`, `apiGroups: ["*"]`, "leases in *"},
-		"secrets":                      {csi, `resources: ["nodes", "pods"]`, `resources: ["nodes", "secrets"]`, "may get secrets"},
-		"exec":                         {csi, `resources: ["nodes", "pods"]`, `resources: ["nodes", "pods/exec"]`, "may get pods/exec"},
-		"escalate":                     {csi, `verbs: ["create", "get", "update", "watch", "list"]`, `verbs: ["escalate"]`, "may escalate"},
-		"impersonate":                  {cpi, "verbs:\n      - list\n      - patch", "verbs:\n      - impersonate\n      - patch", "may impersonate services"},
-		"more than the known wildcard": {cpi, "resources:\n      - services\n", "resources:\n      - services\n      - nodes\n      - pods\n", "may patch pods"},
-		"cluster-admin":                {csi, "name: vsphere-csi-controller-role\n  apiGroup", "name: cluster-admin\n  apiGroup", "rights of ClusterRole cluster-admin"},
-		"rights for others":            {csi, "  - kind: ServiceAccount\n    name: vsphere-csi-controller\n", "  - kind: Group\n    name: system:authenticated\n", "gives rights to Group"},
+		"wildcard verbs":               {csi, "resources: [nodes, pods], verbs: [get, list, watch]", `resources: [nodes, pods], verbs: ["*"]`, "may * nodes"},
+		"wildcard resources":           {csi, "resources: [nodes, pods]", `resources: ["*"]`, "may get *"},
+		"wildcard groups":              {csi, "apiGroups: [coordination.k8s.io]", `apiGroups: ["*"]`, "leases in *"},
+		"secrets":                      {csi, "resources: [nodes, pods]", "resources: [nodes, secrets]", "may get secrets"},
+		"exec":                         {csi, "resources: [nodes, pods]", "resources: [nodes, pods/exec]", "may get pods/exec"},
+		"escalate":                     {csi, "verbs: [create, get, update, watch, list]", "verbs: [escalate]", "may escalate"},
+		"impersonate":                  {cpi, "verbs: [list, patch,", "verbs: [impersonate, patch,", "may impersonate services"},
+		"more than the known wildcard": {cpi, "resources: [services]", "resources: [services, nodes, pods]", "may patch pods"},
+		"cluster-admin":                {csi, "kind: ClusterRole, name: vsphere-csi-controller-role", "kind: ClusterRole, name: cluster-admin", "rights of ClusterRole cluster-admin"},
+		"rights for others":            {csi, "{kind: ServiceAccount, name: vsphere-csi-controller,", "{kind: Group, name: \"system:authenticated\",", "gives rights to Group"},
 		"aggregation":                  {csi, "metadata:\n  name: vsphere-csi-controller-role\n", "metadata:\n  name: vsphere-csi-controller-role\n  labels: {rbac.authorization.k8s.io/aggregate-to-view: \"true\"}\n", "built-in role"},
 		"secrets of others by name":    {cni, "antrea-bgp-passwords", "bootstrap-token", "may get secrets"},
 		"privileged controller":        {csi, "runAsNonRoot: true", "privileged: true", "container vsphere-csi-controller is privileged"},
 		"another host path":            {csi, "path: /sys/block", "path: /etc", "mounts /etc of the node"},
 		"a host path beyond":           {csi, "path: /var/lib/kubelet/plugins_registry", "path: /var/lib/kubelet/../..", "mounts /var/lib/kubelet/../.."},
 		"the node's processes":         {csi, "hostNetwork: true", "hostPID: true", "node's processes"},
-		"the node's network":           {csi, `dnsPolicy: "Default"`, "hostNetwork: true", "node's network"},
+		"the node's network":           {csi, "dnsPolicy: Default", "hostNetwork: true", "node's network"},
 		"another account":              {csi, "serviceAccountName: vsphere-csi-controller", "serviceAccountName: default-admin", "ServiceAccount default-admin"},
 		"another Secret":               {csi, "secretName: vsphere-config-secret", "secretName: other", "mounts Secret other"},
-		"a capability":                 {csi, `add: ["SYS_ADMIN"]`, `add: ["SYS_ADMIN", "SYS_PTRACE"]`, "capability SYS_PTRACE"},
+		"a capability":                 {csi, "add: [SYS_ADMIN]", "add: [SYS_ADMIN, SYS_PTRACE]", "capability SYS_PTRACE"},
 		"another vCenter":              {csi, "name: X_CSI_MODE", "name: VSPHERE_VCENTER", "overrides the configuration"},
 		"a proxy":                      {csi, "name: X_CSI_MODE", "name: https_proxy", "overrides the configuration"},
 		"another image":                {csi, "registry.k8s.io/csi-vsphere/driver:v3.5.1", "evil.example/driver:v3.5.1", "evil.example"},
 		"a field that is not known":    {csi, "hostNetwork: true", "hostNetwork: true\n      hostNetworkk: true", "cannot be read"},
-		"a service to outside":         {csi, "spec:\n  ports:\n    - name: ctlr", "spec:\n  externalIPs: [1.2.3.4]\n  ports:\n    - name: ctlr", "outside of the cluster"},
+		"a service to outside":         {csi, "  selector: {app: vsphere-csi-controller}", "  externalIPs: [1.2.3.4]\n  selector: {app: vsphere-csi-controller}", "outside of the cluster"},
 		"tokens of other pods":         {csi, "podInfoOnMount: false", "podInfoOnMount: false\n  tokenRequests: [{audience: x}]", "tokens of other pods"},
-		"a webhook to a URL":           {"csi/3.5.1/validatingwebhook.yaml", "service:\n        name: vsphere-webhook-svc\n        namespace: vmware-system-csi\n        path: \"/validate\"", `url: "https://evil.example"`, "sends objects to a URL"},
-		"a webhook that sees Secrets":  {"csi/3.5.1/validatingwebhook.yaml", `["persistentvolumes"]`, `["secrets"]`, "sees secrets"},
+		"a webhook to a URL":           {"csi/3.5.1/validatingwebhook.yaml", "service: {name: vsphere-webhook-svc, namespace: vmware-system-csi, path: /validate}", `url: "https://evil.example"`, "sends objects to a URL"},
+		"a webhook that sees Secrets":  {"csi/3.5.1/validatingwebhook.yaml", "[persistentvolumes]", "[secrets]", "sees secrets"},
 		"an API served by another":     {cni, "group: controlplane.antrea.io", "group: metrics.k8s.io", "named unlike"},
 		"an object twice":              {csi, "", "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: vsphere-csi-node, namespace: vmware-system-csi}", "twice"},
 		"a hook":                       {csi, "        - name: csi-attacher\n", "        - name: csi-attacher\n          lifecycle: {postStart: {exec: {command: [sh, -c, id]}}}\n", "container csi-attacher has hooks"},
@@ -112,14 +114,14 @@ func TestHostileManifestsAreRefused(t *testing.T) {
 func TestWhatTheMatrixDoesNotListIsRefused(t *testing.T) {
 	const csi, cpi = "csi/3.5.1/vsphere-csi-driver.yaml", "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
 	cases := map[string]struct{ file, from, to, want string }{
-		"an argument":               {csi, `- "--fss-namespace=$(CSI_NAMESPACE)"`, `- "--fss-namespace=$(CSI_NAMESPACE)"` + "\n            - \"--plugin=/dev/evil\"", "not list: spec.template.spec.containers[vsphere-csi-controller].args"},
+		"an argument":               {csi, `"--fss-namespace=$(CSI_NAMESPACE)"`, `"--fss-namespace=$(CSI_NAMESPACE)", "--plugin=/dev/evil"`, "not list: spec.template.spec.containers[vsphere-csi-controller].args"},
 		"a command of its image":    {csi, "        - name: vsphere-csi-node\n", "        - name: vsphere-csi-node\n          command: [/csi-node-driver-registrar]\n", "not list: spec.template.spec.containers[vsphere-csi-node].command"},
-		"a mount":                   {csi, "              mountPath: /registration\n", "              mountPath: /registration\n            - name: plugin-dir\n              mountPath: /etc\n", "not list: spec.template.spec.containers[node-driver-registrar].volumeMounts: {mountPath: /etc"},
+		"a mount":                   {csi, "{name: registration-dir, mountPath: /registration}", "{name: registration-dir, mountPath: /registration}\n            - {name: plugin-dir, mountPath: /etc}", "not list: spec.template.spec.containers[node-driver-registrar].volumeMounts: {mountPath: /etc"},
 		"a variable":                {csi, "name: X_CSI_MODE", "name: X_CSI_OTHER", "not list: spec.template.spec.containers"},
 		"a known privilege unasked": {csi, "        - name: liveness-probe\n", "        - name: liveness-probe\n          securityContext: {runAsUser: 0}\n", "runAsUser: 0"},
 		"a user that is dropped":    {csi, "runAsNonRoot: true", "runAsNonRoot: false", "lacks what the matrix lists: spec.template.spec.containers"},
-		"a verb":                    {csi, `verbs: ["create", "get", "update", "watch", "list"]`, `verbs: ["create", "get", "update", "watch", "list", "delete"]`, "not list: may create, delete, get"},
-		"a resource":                {cpi, "resources:\n      - services\n", "resources:\n      - services\n      - endpoints\n", "has what the matrix does not list: may"},
+		"a verb":                    {csi, "verbs: [create, get, update, watch, list]", "verbs: [create, get, update, watch, list, delete]", "not list: may create, delete, get"},
+		"a resource":                {cpi, "resources: [services]", "resources: [services, endpoints]", "has what the matrix does not list: may"},
 		"a port of the node":        {csi, "containerPort: 9808", "containerPort: 9809", "containerPort: 9809"},
 		"another value":             {csi, "priorityClassName: system-node-critical", "priorityClassName: other", "not list: spec.template.spec.priorityClassName: other"},
 		"an annotation":             {csi, "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n", "  name: vsphere-csi-node\n  namespace: vmware-system-csi\n  annotations: {a: b}\n", "not list: metadata.annotations.a: b"},
@@ -197,6 +199,7 @@ func TestBundlesOfOldMatricesAreHeldToTheCarriedList(t *testing.T) {
 	const file = "cpi/1.33.1/vsphere-cloud-controller-manager.yaml"
 	id := release(t, matrix.CPI, "1.33.1")
 	in := input(t, id)
+	in.Lock, in.Manifests = contentsIn(t, upstream.Dir(t), id)
 	in.Matrix = withoutList(in.Matrix)
 	require.NoError(t, render.Listed(in.Lock, id, in.Matrix))
 	require.NoError(t, render.Lint(in.Lock, in.Manifests, id, in.Matrix))

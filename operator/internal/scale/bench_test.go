@@ -47,7 +47,7 @@ func BenchmarkOperator(b *testing.B) {
 	if one, err := strconv.Atoi(os.Getenv("VDO_SCALE_NODES")); err == nil {
 		sizes = []int{one}
 	}
-	mirror, key := deliver(b)
+	mirror, key := deliver(b, upstream.Dir(b))
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			s := newSite(b, n, mirror, key)
@@ -63,16 +63,16 @@ func BenchmarkOperator(b *testing.B) {
 	}
 }
 
-// deliver has vdo-bundle make, sign and push a bundle, and returns the mirror and the
-// public key.
-func deliver(b testing.TB) (mirror *registry.Registry, key string) {
+// deliver has vdo-bundle make, sign and push a bundle of the manifests in a directory or, if that is
+// empty, of stand-ins. It returns the mirror and the public key.
+func deliver(b testing.TB, manifests string) (mirror *registry.Registry, key string) {
 	b.Helper()
 	dir := b.TempDir()
 	mirror, err := registry.New(registry.Options{TLS: true, Auth: registry.Basic, Password: "mirror-password"})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = mirror.Close() })
 	releases := []string{"cpi@1.33.1", "snapshot-controller@8.2.0", "csi@3.5.1"}
-	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: dir, Manifests: upstream.Dir(b), Releases: releases})
+	up, err := world.NewUpstream(b.Context(), world.UpstreamOptions{Dir: dir, Manifests: manifests, Releases: releases})
 	require.NoError(b, err)
 	defer up.Close()
 	require.NoError(b, toolchain.Programs(b.Context(), filepath.Join(dir, "bin"), "./bundler/cmd/vdo-bundle"))

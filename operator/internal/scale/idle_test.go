@@ -11,7 +11,7 @@ import (
 // nothing and list nothing that grows with the cluster; the mirror is asked with one HEAD and the
 // vCenter once an interval. The benchmark holds larger clusters to the same counts.
 func TestNothingIsWrittenOrListedWhereNothingHappens(t *testing.T) {
-	mirror, key := deliver(t)
+	mirror, key := deliver(t, "")
 	s := newSite(t, 10, mirror, key)
 	s.settle(t)
 	mirror.ForgetRequests() // passes that the last change led to may follow each other at once, and events are written beside them
