@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A folder that is named and has no manifests is no reason to take others.
+// The demo fails if VDO_UPSTREAM names a directory without manifests.
 func TestManifestsAreThoseThatAreNamed(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent")
 	t.Setenv("VDO_UPSTREAM", absent)
-	require.ErrorContains(t, new(demo).findManifests(t.Context()), "VDO_UPSTREAM="+absent+" names no folder of upstream manifests")
+	require.ErrorContains(t, new(demo).findManifests(t.Context()), "VDO_UPSTREAM="+absent+" has no upstream manifests")
 }

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/template"
 
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/metal3"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
 )
@@ -23,8 +25,6 @@ const (
 
 // The site's bare-metal hosts, and the tenant cluster that wants some of them.
 var (
-	//go:embed metal3.yaml
-	metal3File string
 	//go:embed hosts.yaml
 	hostsFile string
 	//go:embed tenant.yaml
@@ -96,12 +96,22 @@ func (d *demo) writeSIPFiles() error {
 	if err := template.Must(template.New("tenant").Parse(tenantFile)).Execute(&tenant, values); err != nil {
 		return err
 	}
-	for name, data := range map[string][]byte{"metal3.yaml": []byte(metal3File), "hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
+	for name, data := range map[string][]byte{"metal3.yaml": []byte(metal3File()), "hosts.yaml": []byte(hostsFile), "tenant.yaml": tenant.Bytes()} {
 		if err := os.WriteFile(d.path("site/"+name), data, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// metal3File defines the kind of hosts, without the status subresource so that hosts.yaml sets their
+// states, and the namespaces of hosts and of tenants.
+func metal3File() string {
+	text := strings.Replace(metal3.CRD, "      subresources: {status: {}}\n", "", 1)
+	for _, ns := range []string{"metal3", "tenants"} {
+		text += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + ns + "}\n"
+	}
+	return text
 }
 
 // publicKey is an administrator's for the jump host, in the form of authorized_keys.

@@ -33,7 +33,7 @@ type registries struct {
 
 type site struct{ VCenter, Kubernetes, Kubeconfig, Administrator, Password string }
 
-// findManifests comes first: which manifests are taken is not to be a surprise after all is built.
+// findManifests comes first, so that a wrong VDO_UPSTREAM fails before everything is built.
 func (d *demo) findManifests(context.Context) (err error) {
 	d.manifests, err = upstream.Find()
 	return err
@@ -53,7 +53,7 @@ func (d *demo) startRegistries(ctx context.Context) error {
 	if d.manifests != "" {
 		d.out.say("upstream manifests: the real ones, from %s", d.manifests)
 	} else {
-		d.out.say("upstream manifests: stand-ins of the same shape (VDO_UPSTREAM names a folder of the real ones)")
+		d.out.say("upstream manifests: stand-ins with the same objects (VDO_UPSTREAM names a directory of the real ones)")
 	}
 	d.out.say("upstream images:    %d stand-ins under their real names, at %s (TLS)", d.registries.Images, d.registries.Upstream)
 	d.out.say("private mirror:     %s (TLS by a private CA, login)", d.registries.Mirror)

@@ -33,7 +33,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/shell"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/site"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/toolchain"
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
@@ -96,7 +95,7 @@ func newJob(t *testing.T, upstreamOptions world.UpstreamOptions, siteOptions sit
 		require.NoError(t, os.MkdirAll(l.path(dir), 0o755))
 	}
 	var err error
-	upstreamOptions.Dir, upstreamOptions.Manifests = l.dir, upstream.Dir(t)
+	upstreamOptions.Dir = l.dir
 	l.upstream, err = world.NewUpstream(ctx, upstreamOptions)
 	require.NoError(t, err)
 	t.Cleanup(l.upstream.Close)

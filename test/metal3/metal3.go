@@ -1,34 +1,40 @@
-// Package metal3 gives tests Metal3's BareMetalHosts: the real kind, whose definition is
-// read from the upstream files, and hosts as Metal3 and ViNO leave them.
+// Package metal3 gives tests Metal3's BareMetalHosts: a stand-in for the kind, and hosts as Metal3
+// and ViNO leave them.
 package metal3
 
 import (
 	"context"
+	_ "embed" // CRD
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
+	"sigs.k8s.io/yaml"
 )
 
 // Kind of hosts.
 var Kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 
-// Install makes the API server serve BareMetalHosts. Where there are no upstream files the
-// test fails in CI, and is skipped elsewhere.
+// CRD is the definition of the kind.
+//
+//go:embed baremetalhosts.yaml
+var CRD string
+
+// Install makes the API server serve BareMetalHosts.
 func Install(t testing.TB, cfg *rest.Config) {
 	t.Helper()
-	_, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join(upstream.Dir(t), "metal3", "v0.13.2")}, ErrorIfPathMissing: true,
-	})
+	var crd apiextensionsv1.CustomResourceDefinition
+	err := yaml.Unmarshal([]byte(CRD), &crd)
+	if err == nil {
+		_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{&crd}})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

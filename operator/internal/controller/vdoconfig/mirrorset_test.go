@@ -27,6 +27,9 @@ func leading(t *testing.T) (*world, *cloud) {
 	t.Helper()
 	var w *world
 	t.Cleanup(func() {
+		if w == nil {
+			return // the site could not be made
+		}
 		require.NoError(t, cluster.Operator.Revoke(context.Background(), w.Client, deploy.MirrorSetRights))
 	})
 	w, c := upstreamNames(t)

@@ -3,8 +3,6 @@ package vdoconfig_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
@@ -51,8 +50,10 @@ func (w *world) deprecatedCloud() *appsv1.DaemonSet {
 func (w *world) upstreamStorage(release string) map[string]*unstructured.Unstructured {
 	w.t.Helper()
 	ctx, made := w.t.Context(), map[string]*unstructured.Unstructured{}
+	id, err := matrix.ParseReleaseID("csi@" + strings.TrimPrefix(release, "v"))
+	require.NoError(w.t, err)
 	for _, file := range []string{"namespace.yaml", "vsphere-csi-driver.yaml"} {
-		data, err := os.ReadFile(filepath.Join(upstream.Dir(w.t), "csi", release, file)) //nolint:gosec // in the folder of the upstream manifests
+		data, err := upstream.Read("", id, file)
 		require.NoError(w.t, err)
 		for _, text := range strings.Split(string(data), "\n---") {
 			o := &unstructured.Unstructured{}
