@@ -77,6 +77,19 @@ func anchors(text string) (out []string) {
 	return out
 }
 
+// A page names only targets of the Makefile.
+func TestMakeTargetsExist(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(toolchain.Root(), "Makefile"))
+	require.NoError(t, err)
+	for name, text := range readmes(t) {
+		for _, m := range makeCommand.FindAllStringSubmatch(text, -1) {
+			require.Regexp(t, `(?m)^`+m[1]+`:`, string(data), "%s names make %s", name, m[1])
+		}
+	}
+}
+
+var makeCommand = regexp.MustCompile("(?m)(?:`|^|[A-Z]+=\\S+ )make ([a-z-]+)")
+
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`)
 
 func TestTestsThatAreNamedAreThere(t *testing.T) {
