@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,6 +45,9 @@ func main() {
 }
 
 func run(upstream, out string, log io.Writer) error {
+	if upstream == "" {
+		return errors.New("VDO_UPSTREAM is not set: it names the directory of upstream's manifests")
+	}
 	doc, err := matrix.Parse(matrix.DefaultName, matrix.Default())
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/upstream"
 )
 
-// Drivers is a bundle of releases with their real upstream manifests, under the project's own
+// Drivers is a bundle of releases with stand-ins for their manifests, under the project's own
 // matrix. Each image that they name is the same small random one, and nothing is made to
 // settle.
 type Drivers struct {

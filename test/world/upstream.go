@@ -3,9 +3,9 @@
 // gap, and the hosts where people type. The site itself, with vCenter and cluster, is
 // in test/site. The demo and the end-to-end tests run the main job in them.
 //
-// What is real: the registries (the reference implementation, over TLS), and, where
-// they are on the machine, the upstream manifests. The images stand in: small programs
-// of the project's own under the real names.
+// The registries are real: the reference implementation, over TLS. Images are stand-ins: small
+// programs of our own under the real names. So are the manifests, unless a directory of the real
+// ones is given.
 package world
 
 import (

@@ -13,7 +13,7 @@ import (
 	upstreamworld "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/world"
 )
 
-// All releases whose real upstream manifests are at hand go the whole line in one
+// All releases with their real manifests go the whole line in one
 // bundle: locked, pulled, signed, verified, pushed, and verified in the mirror.
 func TestEveryUpstreamReleaseIsCarried(t *testing.T) {
 	dir := upstream.Dir(t)

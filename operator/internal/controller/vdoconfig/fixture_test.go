@@ -82,8 +82,8 @@ func config(t *testing.T) *rest.Config {
 	return cfg
 }
 
-// bundleOf makes the contents of a bundle of releases, from upstream's manifests,
-// with made-up digests and the project's own matrix.
+// bundleOf returns the contents of a bundle of releases: stand-ins, invented digests and the
+// project's own matrix.
 func bundleOf(t *testing.T, ids ...string) *bundle.Contents {
 	t.Helper()
 	c := &bundle.Contents{Lock: &bundle.Lock{Platforms: []image.Platform{{}}}, Manifests: map[string][]byte{}}
