@@ -27,13 +27,16 @@ var shared struct {
 	err     error
 }
 
-// Main runs a package's tests and stops the cluster that Config started, if any.
-// Call it in TestMain:
+// Main runs a package's tests, then stops the cluster that Config started, if any, and calls
+// what else the package has to end. Call it in TestMain:
 //
 //	func TestMain(m *testing.M) { cluster.Main(m) }
-func Main(m *testing.M) {
+func Main(m *testing.M, ends ...func()) {
 	debug.SetGCPercent(400) // a tenth of the processor's time, under the race detector
 	code := m.Run()
+	for _, end := range ends {
+		end()
+	}
 	if shared.cluster != nil {
 		shared.cluster.Stop()
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 )
 
 // apiFault is what an API server does to the operator's requests for a while.
@@ -118,19 +119,25 @@ func apiServerFails(t *testing.T, s *site) {
 	ofOthers := func(req *http.Request) bool { // all but the conditions, and what they are written by
 		return req.Method != http.MethodGet && !strings.Contains(req.URL.Path, "/vdo.vmware.com/")
 	}
+	ofStatus := func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/status") }
 	every := func(*http.Request) bool { return true }
 	w, broken, err := enact(context.Background(), s, func(w *world) {
 		h := w.guard(t)
 		faults := []apiFault{
-			answers("conditions are not written", http.StatusInternalServerError, func(req *http.Request) bool { return strings.HasSuffix(req.URL.Path, "/status") }, ""),
 			{name: "webhook denies", says: denial},
-			{name: "webhook fails", says: "policy.site.example"},
-			{name: "webhook is slow", says: "policy.site.example", rounds: 1}, // a second for each of its answers
-			answers("writes are throttled", http.StatusTooManyRequests, ofOthers, wireFault),
-			answers("writes fail", http.StatusInternalServerError, ofOthers, wireFault),
 			answers("writes conflict", http.StatusConflict, ofOthers, wireFault),
-			answers("writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault),
 			answers("nothing is served", http.StatusServiceUnavailable, every, ""),
+		}
+		if tier.Open(tier.All) {
+			faults = append(faults,
+				answers("conditions are not written", http.StatusInternalServerError, ofStatus, ""),
+				apiFault{name: "webhook fails", says: "policy.site.example"},
+				// a second for each of its answers
+				apiFault{name: "webhook is slow", says: "policy.site.example", rounds: 1},
+				answers("writes are throttled", http.StatusTooManyRequests, ofOthers, wireFault),
+				answers("writes fail", http.StatusInternalServerError, ofOthers, wireFault),
+				answers("writes end by timeout", http.StatusGatewayTimeout, ofOthers, wireFault),
+			)
 		}
 		met := map[string]int{}
 		through := func() { // all of them, with some progress after each

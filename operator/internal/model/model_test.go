@@ -14,12 +14,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/cluster"
+	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/tier"
 	vcsim "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/test/vcenter"
 )
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
-	cluster.Main(m)
+	cluster.Main(m, func() {
+		if shared.site != nil {
+			shared.site.vc.Close()
+			_ = shared.site.mirror.Close()
+		}
+		_ = os.RemoveAll(shared.dir)
+	})
 }
 
 const (
@@ -28,7 +35,7 @@ const (
 	patience = 2 * time.Minute // of shrinking
 )
 
-// Programs that once failed, and drawn ones, keep every promise. VDO_TEST_SEED draws one
+// Drawn programs keep every promise. VDO_TEST_SEED draws one
 // again, VDO_TEST_PROGRAMS says how many (of the seeds from 1 on), VDO_TEST_DURATION for
 // how long (of fresh seeds, or of VDO_TEST_SEED and those after it), VDO_TEST_PROGRAM
 // names a file with a program to run instead. VDO_TEST_WRITES has operators die after so
@@ -60,15 +67,23 @@ func TestRandomPrograms(t *testing.T) {
 		check(t, s, draw(seed, length), fmt.Sprint("VDO_TEST_SEED=", seed))
 		return
 	}
-	t.Run("killed after every write", func(t *testing.T) { killedAllTheWay(t, s, 1) })
-	t.Run("an API server that fails", func(t *testing.T) { apiServerFails(t, s) })
-	known, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	for _, name := range known {
-		check(t, s, load(t, name), name)
-	}
 	for seed := range number(t, "VDO_TEST_PROGRAMS", programs) {
 		check(t, s, draw(seed+1, length), fmt.Sprint("VDO_TEST_SEED=", seed+1))
+	}
+}
+
+// An operator that dies after its writes converges; the tier all kills it after every single one.
+func TestKilledAfterWrites(t *testing.T) { killedAllTheWay(t, newSite(t), tier.Pick(life, 1)) }
+
+func TestAnAPIServerThatFails(t *testing.T) { apiServerFails(t, newSite(t)) }
+
+// Programs that once failed keep every promise.
+func TestKnownPrograms(t *testing.T) {
+	known, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, known)
+	for _, name := range known {
+		t.Run(name, func(t *testing.T) { check(t, newSite(t), load(t, name), name) })
 	}
 }
 
@@ -107,13 +122,26 @@ func TestProgramsAreReadAsPrinted(t *testing.T) {
 	}
 }
 
-// newSite starts what the programs share.
+// newSite returns the site that all tests share.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	m, err := deliver(t.Context(), t.TempDir())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = m.Close() })
-	return &site{mirror: m, vc: vcsim.Start(t, vcsim.Options{}), cfg: cluster.Config(t)}
+	if shared.site == nil {
+		dir, err := os.MkdirTemp("", "vdo-model-")
+		require.NoError(t, err)
+		shared.dir = dir
+		m, err := deliver(context.Background(), dir)
+		require.NoError(t, err)
+		vc, err := vcsim.Run(vcsim.Options{})
+		require.NoError(t, err)
+		shared.site = &site{mirror: m, vc: vc, cfg: cluster.Config(t)}
+	}
+	return shared.site
+}
+
+// shared is the site, and the directory of what its mirror serves.
+var shared struct {
+	site *site
+	dir  string
 }
 
 // check runs a program, and where it fails shrinks it.
