@@ -33,7 +33,8 @@ func Install(t testing.TB, cfg *rest.Config) {
 	var crd apiextensionsv1.CustomResourceDefinition
 	err := yaml.Unmarshal([]byte(CRD), &crd)
 	if err == nil {
-		_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{&crd}})
+		crds := []*apiextensionsv1.CustomResourceDefinition{&crd}
+		_, err = envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{CRDs: crds})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func Programs(ctx context.Context, dir string, packages ...string) error {
 
 // ProgramsVariable is the environment variable with which the test runner tells tests where the
 // project's programs are: a directory, and after a space their hash.
-const ProgramsVariable = "VDO_TEST_PROGRAMS"
+const ProgramsVariable = "VDO_TEST_BINARIES"
 
 func copyPrograms(from, to string, packages []string) error {
 	for _, p := range packages {

@@ -54,7 +54,9 @@ func Files(id matrix.ReleaseID) []string {
 	case matrix.CPI:
 		return []string{"vsphere-cloud-controller-manager.yaml"}
 	case matrix.CSI:
-		return []string{"csi-snapshot-validatingwebhook.yaml", "namespace.yaml", "validatingwebhook.yaml", "vsphere-csi-driver.yaml"}
+		return []string{
+			"csi-snapshot-validatingwebhook.yaml", "namespace.yaml", "validatingwebhook.yaml", "vsphere-csi-driver.yaml",
+		}
 	case matrix.SnapshotController:
 		names := []string{"rbac-snapshot-controller.yaml", "setup-snapshot-controller.yaml"}
 		for plural := range crdKinds {

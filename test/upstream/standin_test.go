@@ -108,8 +108,10 @@ func shared(o *unstructured.Unstructured) map[string]any {
 		slices.Sort(versions)
 		spec := o.Object["spec"].(map[string]any)
 		names := spec["names"].(map[string]any)
-		return map[string]any{"scope": spec["scope"], "group": spec["group"], "versions": versions, "conversion": spec["conversion"],
-			"kind": names["kind"], "plural": names["plural"], "singular": names["singular"]}
+		return map[string]any{
+			"scope": spec["scope"], "group": spec["group"], "versions": versions, "conversion": spec["conversion"],
+			"kind": names["kind"], "plural": names["plural"], "singular": names["singular"],
+		}
 	case "Role", "ClusterRole":
 		rights := map[string]bool{}
 		rules, _, _ := unstructured.NestedSlice(o.Object, "rules")
@@ -136,7 +138,8 @@ func normalize(value any, antrea bool) {
 	switch v := value.(type) {
 	case map[string]any:
 		if antrea {
-			for _, field := range []string{"checksum/config", "failureThreshold", "initialDelaySeconds", "periodSeconds", "timeoutSeconds"} {
+			delete(v, "checksum/config")
+			for _, field := range []string{"failureThreshold", "initialDelaySeconds", "periodSeconds", "timeoutSeconds"} {
 				delete(v, field)
 			}
 		}

@@ -98,9 +98,12 @@ func Release(t testing.TB, id matrix.ReleaseID, edit func([]byte) []byte) (bundl
 }
 
 // ReleaseIn is [Release] with the manifests that [Read] finds in dir.
-func ReleaseIn(t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte) (bundle.Release, map[string][]byte) {
+func ReleaseIn(
+	t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) []byte,
+) (bundle.Release, map[string][]byte) {
 	t.Helper()
-	out, manifests := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}, map[string][]byte{}
+	out := bundle.Release{Driver: id.Driver, Version: id.Version, Images: map[string]string{}}
+	manifests := map[string][]byte{}
 	for _, name := range Files(id) {
 		data, err := Read(dir, id, name)
 		if err != nil {
@@ -109,7 +112,7 @@ func ReleaseIn(t testing.TB, dir string, id matrix.ReleaseID, edit func([]byte) 
 		if edit != nil {
 			data = edit(data)
 		}
-		f := bundle.File{Name: name, URL: "https://upstream.test/" + name, Digest: image.DigestOf(data), Size: int64(len(data))}
+		f := bundle.File{Name: name, URL: siteURL + name, Digest: image.DigestOf(data), Size: int64(len(data))}
 		out.Manifests = append(out.Manifests, f)
 		manifests[out.Path(f)] = data
 		for _, match := range imageLine.FindAllSubmatch(data, -1) {
@@ -149,7 +152,9 @@ func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
 		r.Manifests = nil
 		for _, name := range slices.Sorted(maps.Keys(own)) {
 			sum := sha256.Sum256(own[name])
-			r.Manifests = append(r.Manifests, matrix.Manifest{Name: name, URL: "https://upstream.test/" + name, Size: int64(len(own[name])), SHA256: hex.EncodeToString(sum[:])})
+			r.Manifests = append(r.Manifests, matrix.Manifest{
+				Name: name, URL: siteURL + name, Size: int64(len(own[name])), SHA256: hex.EncodeToString(sum[:]),
+			})
 		}
 		if err := needs.Describe(&doc, r.ReleaseID, own); err != nil {
 			t.Fatal(err)
@@ -158,4 +163,9 @@ func Listed(t testing.TB, files map[string][]byte) *matrix.Document {
 	return &doc
 }
 
-var parsed = sync.OnceValues(func() (*matrix.Document, error) { return matrix.Parse(matrix.DefaultName, matrix.Default()) })
+var parsed = sync.OnceValues(func() (*matrix.Document, error) {
+	return matrix.Parse(matrix.DefaultName, matrix.Default())
+})
+
+// siteURL is where manifests seem to come from.
+const siteURL = "https://upstream.test/"
