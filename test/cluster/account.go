@@ -76,6 +76,13 @@ func (r *Refused) None(t testing.TB) {
 	}
 }
 
+// Forget starts over: another test uses the account.
+func (r *Refused) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = nil
+}
+
 type noting struct {
 	http.RoundTripper
 	refused *Refused

@@ -52,7 +52,7 @@ func TestTheNetworkIsInstalledOnlyWhereItIsAskedFor(t *testing.T) {
 // installs the other, it waits for ever.
 func TestANetworkIsInstalledWhereNoNodeIsReadyOrInitialized(t *testing.T) {
 	c := cluster.New(t, cluster.Options{Nodes: cluster.DefaultNodes()[:2], NoNetwork: true})
-	w := worldOn(t, c.Config(), pair+" cni@2.7.0")
+	w := worldOn(t, newAccess(t, c.Config()), pair+" cni@2.7.0")
 	w.ns = cluster.Namespace(t, c.Config())
 	require.NoError(t, cluster.Operator.Grant(t.Context(), w.Client))
 	require.NoError(t, cluster.Operator.Grant(t.Context(), w.Client, deploy.AntreaRights))

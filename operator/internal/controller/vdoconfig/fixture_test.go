@@ -25,8 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -37,7 +35,6 @@ import (
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/image"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/matrix"
-	edge "github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/cluster"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/condition"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/controller/vdoconfig"
 	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/operator/internal/drivers"
@@ -159,6 +156,7 @@ func (e *events) all() string {
 type world struct {
 	next          reconcile.Result // of the last pass
 	client.Client                  // past everything
+	access        *access
 	t             *testing.T
 	ns            string
 	store         *store
@@ -169,6 +167,10 @@ type world struct {
 	ahead         time.Duration // of passes' clock
 	lacks         bool          // the operator lacks rights for a while
 	spoilt        bool          // what is installed cannot become what it was before hours have passed
+
+	passes  int
+	deletes []client.Object // by the operator, and perhaps still there
+	stuck   string          // state of the cluster in which it does not settle
 
 	writes int
 	fail   func(n int) error             // asked before each write to the cluster
@@ -204,34 +206,28 @@ func start(t *testing.T, releases string) *world {
 
 func newWorld(t *testing.T, releases string) *world {
 	t.Helper()
-	return worldOn(t, config(t), releases)
+	if reached == nil {
+		reached = newAccess(t, config(t))
+	}
+	return worldOn(t, reached, releases)
 }
 
-func worldOn(t *testing.T, cfg *rest.Config, releases string) *world {
+func worldOn(t *testing.T, a *access, releases string) *world {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		require.NoError(t, add(scheme))
-	}
-	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
-	require.NoError(t, err)
 	w := &world{
-		Client: c, t: t, now: time.Now(),
+		Client: a.admin, access: a, t: t, now: time.Now(),
 		store: &store{contents: bundleOf(t, strings.Fields(releases)...)}, events: &events{}, trust: trust{},
 	}
-	account, refused := cluster.Operator.Within(cfg)
+	a.refused.Forget()
 	t.Cleanup(func() {
 		if !w.lacks {
-			refused.None(t)
+			a.refused.None(t)
 		}
 	})
-	own, err := client.NewWithWatch(account, client.Options{Scheme: scheme})
-	require.NoError(t, err)
-	versions, err := discovery.NewDiscoveryClientForConfig(account)
-	require.NoError(t, err)
+	a.edge.Client, a.edge.Reader, a.edge.Versions, a.edge.View = w.counting(a.own), a.own, a.versions, nil
 	w.r = &vdoconfig.Reconciler{
-		Client: own, Reader: own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
-		Cluster: &edge.Cluster{Client: w.counting(own), Reader: own, Versions: versions},
+		Client: a.own, Reader: a.own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
+		Cluster: a.edge,
 	}
 	if latest != nil {
 		w.r.Inherit(latest)
@@ -265,6 +261,10 @@ func (w *world) counting(c client.WithWatch) client.Client {
 		}
 		if dry {
 			return nil
+		}
+		w.access.kinds.wrote(o)
+		if object, ok := o.(client.Object); ok && verb == "delete" {
+			w.deletes = append(w.deletes, object)
 		}
 		w.writes++
 		if w.fail == nil {
@@ -375,6 +375,7 @@ func (w *world) sweep() {
 	})
 	require.NoError(w.t, w.DeleteAllOf(ctx, &storagev1.CSIDriver{}))
 	require.NoError(w.t, client.IgnoreNotFound(w.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: cluster.TopologyCRD().Name}})))
+	reached = nil // clients know the kind
 	var nodes storagev1.CSINodeList
 	require.NoError(w.t, w.List(ctx, &nodes))
 	for i := range nodes.Items {
@@ -400,6 +401,12 @@ func (w *world) loginVersion() string {
 func (w *world) create(o client.Object) {
 	w.t.Helper()
 	require.NoError(w.t, w.Create(context.Background(), o))
+}
+
+// Create creates as an administrator.
+func (w *world) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	w.access.kinds.wrote(o)
+	return w.Client.Create(ctx, o, opts...)
 }
 
 // change edits an object as it is now.
@@ -478,6 +485,7 @@ func pairSpec() v1alpha1.VDOConfigSpec {
 // pass does one pass.
 func (w *world) pass(key types.NamespacedName) {
 	w.t.Helper()
+	w.passes++
 	w.now = time.Now().Add(10*time.Minute + w.ahead) // past all grace: what is amiss counts
 	var err error
 	w.next, err = w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
@@ -498,32 +506,6 @@ func (w *world) later(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
 	w.look(v)
 	w.ahead += condition.Grace
 	return w.look(v)
-}
-
-// until polls; what is waited for happens in other processes.
-func (w *world) until(what string, done func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(patience); !done(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("waited %s for: %s", patience, what)
-		}
-	}
-}
-
-// ready does passes, with the drivers played, until the VDOConfig is Ready.
-func (w *world) ready(v *v1alpha1.VDOConfig) *v1alpha1.VDOConfig {
-	w.t.Helper()
-	end := time.Now().Add(patience)
-	for {
-		w.play()
-		if w.look(v); isTrue(v, "Ready") && v.Status.ObservedGeneration == v.Generation {
-			return v
-		}
-		if time.Now().After(end) {
-			w.t.Fatalf("not Ready after %s:\n%s", patience, describe(v))
-		}
-		time.Sleep(250 * time.Millisecond)
-	}
 }
 
 func describe(v *v1alpha1.VDOConfig) string {

@@ -104,7 +104,8 @@ func (w *world) restore(s *site, v *v1alpha1.VDOConfig) bool {
 	w.surroundings()
 	*v = all.Items[0]
 	w.change(v, func() { v.Spec, v.Annotations, v.Labels = consenting(), nil, nil })
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); ; {
+		w.settle()
 		w.play()
 		if w.look(v); isTrue(v, "Ready") && v.Status.ObservedGeneration == v.Generation {
 			if v.Spec.UpgradePolicy == nil {
