@@ -40,6 +40,7 @@ type access struct {
 	versions   discovery.DiscoveryInterface
 	refused    *cluster.Refused
 	kinds      *kinds
+	reads      *reads
 	edge       *edge.Cluster
 }
 
@@ -59,6 +60,7 @@ func newAccess(t *testing.T, cfg *rest.Config) *access {
 	require.NoError(t, err)
 	a.admin, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
+	a.reads = &reads{Reader: a.own, admin: a.admin}
 	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
 	require.NoError(t, err)
 	return a
@@ -98,6 +100,12 @@ func (k *kinds) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.REST
 		k.unserved[gk] = err
 	}
 	return mapping, err
+}
+
+// wrote notes a write of the operator.
+func (a *access) wrote(o any) {
+	a.kinds.wrote(o)
+	a.reads.wrote(o)
 }
 
 // wrote notes a write; after one of a CustomResourceDefinition other kinds are served.

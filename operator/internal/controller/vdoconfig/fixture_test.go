@@ -224,7 +224,7 @@ func worldOn(t *testing.T, a *access, releases string) *world {
 			a.refused.None(t)
 		}
 	})
-	a.edge.Client, a.edge.Reader, a.edge.Versions, a.edge.View = w.counting(a.own), a.own, a.versions, nil
+	a.edge.Client, a.edge.Reader, a.edge.Versions, a.edge.View = w.counting(a.own), a.reads, a.versions, nil
 	w.r = &vdoconfig.Reconciler{
 		Client: a.own, Reader: a.own, Store: w.store, Trust: w.trust, Recorder: w.events, Now: func() time.Time { return w.now },
 		Cluster: a.edge,
@@ -262,7 +262,6 @@ func (w *world) counting(c client.WithWatch) client.Client {
 		if dry {
 			return nil
 		}
-		w.access.kinds.wrote(o)
 		if object, ok := o.(client.Object); ok && verb == "delete" {
 			w.deletes = append(w.deletes, object)
 		}
@@ -275,15 +274,23 @@ func (w *world) counting(c client.WithWatch) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			var all client.CreateOptions
-			if err := ask("create", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+			dry := len(all.ApplyOptions(opts).DryRun) > 0
+			if err := ask("create", o, dry); err != nil {
 				return err
+			}
+			if !dry {
+				defer w.access.wrote(o)
 			}
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			var all client.UpdateOptions
-			if err := ask("update", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+			dry := len(all.ApplyOptions(opts).DryRun) > 0
+			if err := ask("update", o, dry); err != nil {
 				return err
+			}
+			if !dry {
+				defer w.access.wrote(o)
 			}
 			return c.Update(ctx, o, opts...)
 		},
@@ -291,12 +298,21 @@ func (w *world) counting(c client.WithWatch) client.Client {
 			if err := ask("delete", o, false); err != nil {
 				return err
 			}
+			defer w.access.wrote(o)
 			return c.Delete(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			defer w.access.wrote(o)
+			return c.Patch(ctx, o, patch, opts...)
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			var all client.ApplyOptions
-			if err := ask("apply", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
+			dry := len(all.ApplyOptions(opts).DryRun) > 0
+			if err := ask("apply", o, dry); err != nil {
 				return err
+			}
+			if !dry {
+				defer w.access.wrote(o)
 			}
 			return c.Apply(ctx, o, opts...)
 		},
@@ -405,8 +421,20 @@ func (w *world) create(o client.Object) {
 
 // Create creates as an administrator.
 func (w *world) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	w.access.kinds.wrote(o)
+	defer w.access.wrote(o)
 	return w.Client.Create(ctx, o, opts...)
+}
+
+// Update updates as an administrator.
+func (w *world) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	defer w.access.wrote(o)
+	return w.Client.Update(ctx, o, opts...)
+}
+
+// Delete deletes as an administrator.
+func (w *world) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	defer w.access.wrote(o)
+	return w.Client.Delete(ctx, o, opts...)
 }
 
 // change edits an object as it is now.
@@ -486,6 +514,9 @@ func pairSpec() v1alpha1.VDOConfigSpec {
 func (w *world) pass(key types.NamespacedName) {
 	w.t.Helper()
 	w.passes++
+	if !w.lacks {
+		defer w.access.reads.begin()()
+	}
 	w.now = time.Now().Add(10*time.Minute + w.ahead) // past all grace: what is amiss counts
 	var err error
 	w.next, err = w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
