@@ -56,11 +56,12 @@ func newAccess(t *testing.T, cfg *rest.Config) *access {
 	web, err := rest.HTTPClientFor(account)
 	require.NoError(t, err)
 	a.kinds = newKinds(t, account, web)
-	a.own, err = client.NewWithWatch(account, client.Options{HTTPClient: web, Scheme: scheme(), Mapper: a.kinds})
+	own, err := client.NewWithWatch(account, client.Options{HTTPClient: web, Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
-	a.admin, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
+	admin, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme(), Mapper: a.kinds})
 	require.NoError(t, err)
-	a.reads = &reads{Reader: a.own, admin: a.admin}
+	a.own, a.admin = a.noting(own), a.noting(admin)
+	a.reads = &reads{Reader: own, kinds: a.kinds, kept: map[readKey]kept{}}
 	a.versions, err = discovery.NewDiscoveryClientForConfigAndClient(account, web)
 	require.NoError(t, err)
 	return a
@@ -100,12 +101,6 @@ func (k *kinds) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.REST
 		k.unserved[gk] = err
 	}
 	return mapping, err
-}
-
-// wrote notes a write of the operator.
-func (a *access) wrote(o any) {
-	a.kinds.wrote(o)
-	a.reads.wrote(o)
 }
 
 // wrote notes a write; after one of a CustomResourceDefinition other kinds are served.

@@ -274,23 +274,15 @@ func (w *world) counting(c client.WithWatch) client.Client {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			var all client.CreateOptions
-			dry := len(all.ApplyOptions(opts).DryRun) > 0
-			if err := ask("create", o, dry); err != nil {
+			if err := ask("create", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
 				return err
-			}
-			if !dry {
-				defer w.access.wrote(o)
 			}
 			return c.Create(ctx, o, opts...)
 		},
 		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
 			var all client.UpdateOptions
-			dry := len(all.ApplyOptions(opts).DryRun) > 0
-			if err := ask("update", o, dry); err != nil {
+			if err := ask("update", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
 				return err
-			}
-			if !dry {
-				defer w.access.wrote(o)
 			}
 			return c.Update(ctx, o, opts...)
 		},
@@ -298,21 +290,12 @@ func (w *world) counting(c client.WithWatch) client.Client {
 			if err := ask("delete", o, false); err != nil {
 				return err
 			}
-			defer w.access.wrote(o)
 			return c.Delete(ctx, o, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			defer w.access.wrote(o)
-			return c.Patch(ctx, o, patch, opts...)
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 			var all client.ApplyOptions
-			dry := len(all.ApplyOptions(opts).DryRun) > 0
-			if err := ask("apply", o, dry); err != nil {
+			if err := ask("apply", o, len(all.ApplyOptions(opts).DryRun) > 0); err != nil {
 				return err
-			}
-			if !dry {
-				defer w.access.wrote(o)
 			}
 			return c.Apply(ctx, o, opts...)
 		},
@@ -419,24 +402,6 @@ func (w *world) create(o client.Object) {
 	require.NoError(w.t, w.Create(context.Background(), o))
 }
 
-// Create creates as an administrator.
-func (w *world) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	defer w.access.wrote(o)
-	return w.Client.Create(ctx, o, opts...)
-}
-
-// Update updates as an administrator.
-func (w *world) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	defer w.access.wrote(o)
-	return w.Client.Update(ctx, o, opts...)
-}
-
-// Delete deletes as an administrator.
-func (w *world) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	defer w.access.wrote(o)
-	return w.Client.Delete(ctx, o, opts...)
-}
-
 // change edits an object as it is now.
 func (w *world) change(o client.Object, edit func()) {
 	w.t.Helper()
@@ -514,9 +479,7 @@ func pairSpec() v1alpha1.VDOConfigSpec {
 func (w *world) pass(key types.NamespacedName) {
 	w.t.Helper()
 	w.passes++
-	if !w.lacks {
-		defer w.access.reads.begin()()
-	}
+	defer w.access.reads.during(w.lacks)()
 	w.now = time.Now().Add(10*time.Minute + w.ahead) // past all grace: what is amiss counts
 	var err error
 	w.next, err = w.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})

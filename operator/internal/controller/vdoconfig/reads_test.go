@@ -4,61 +4,55 @@ import (
 	"context"
 	"reflect"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-
-	"github.com/vmware-tanzu/vsphere-kubernetes-drivers-operator/api/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// reads answers the operator's reads of single objects during one reconcile: from one list of each
-// kind and namespace, which costs as much as two of the hundred reads. A write of the operator
-// has its kind listed again, a write of the test has all of them. Each object is read by the
-// operator itself the first time, so a right that the operator lacks still shows.
+// reads are the operator's reads of single objects, of which a reconcile makes a hundred. An object
+// that only the operator and the test write is read again only after one of them wrote it. The
+// same holds for an object that does not exist, whoever writes it once it does.
 type reads struct {
 	client.Reader // the operator's
-	admin         client.Reader
+	kinds         *kinds
 
-	mu     sync.Mutex
-	on     bool
-	listed map[listedKind]*list
+	mu    sync.Mutex
+	on    bool
+	epoch int // of writes
+	kept  map[readKey]kept
 }
 
-// readBefore are the objects that the operator has read itself.
-var readBefore = map[readObject]bool{}
-
-type listedKind struct {
-	schema.GroupVersionKind
-	namespace string
-}
-
-type readObject struct {
-	schema.GroupVersionKind
+type readKey struct {
+	schema.GroupKind
 	client.ObjectKey
+	as reflect.Type
 }
 
-// list is read once.
-type list struct {
-	once sync.Once
-	of   map[string]*unstructured.Unstructured
-	err  error
+// kept is an object, or why there is none.
+type kept struct {
+	object client.Object
+	err    error
 }
 
-// listable are the kinds that the drivers have several objects of.
-var listable = map[string]bool{
-	"DaemonSet": true, "Deployment": true, "ServiceAccount": true, "ConfigMap": true, "Secret": true, "Service": true,
-	"Role": true, "RoleBinding": true, "ClusterRole": true, "ClusterRoleBinding": true,
+// stillKinds are those that no controller of the cluster writes.
+var stillKinds = map[string]bool{
+	"ServiceAccount": true, "ConfigMap": true, "Secret": true, "Service": true, "Role": true, "RoleBinding": true, "ClusterRole": true,
+	"ClusterRoleBinding": true, "CustomResourceDefinition": true, "CSIDriver": true, "ValidatingWebhookConfiguration": true, "EndpointSlice": true,
 }
 
-// begin starts a reconcile; the function returned ends it.
-func (r *reads) begin() (end func()) {
-	r.forget()
-	r.set(true)
+// during reads for one reconcile; the function returned ends it. An operator without all its
+// rights reads everything.
+func (r *reads) during(lacks bool) (end func()) {
+	if lacks {
+		r.wrote(nil, true)
+	}
+	r.set(!lacks)
 	return func() { r.set(false) }
 }
 
@@ -68,92 +62,120 @@ func (r *reads) set(on bool) {
 	r.on = on
 }
 
-// forget drops all lists.
-func (r *reads) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.listed = map[listedKind]*list{}
+// Get returns what is kept, or reads.
+func (r *reads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	gvk, err := apiutil.GVKForObject(o, scheme())
+	_, bare := o.(*metav1.PartialObjectMetadata)
+	if err != nil || bare || len(opts) > 0 {
+		return r.Reader.Get(ctx, key, o, opts...)
+	}
+	read := readKey{gvk.GroupKind(), key, reflect.TypeOf(o)}
+	is, ok, epoch := r.recall(read)
+	if !ok {
+		is = kept{object: o, err: r.Reader.Get(ctx, key, o)}
+		r.keep(read, is, epoch)
+		return is.err
+	}
+	if is.err != nil {
+		return is.err
+	}
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(is.object.DeepCopyObject()).Elem())
+	return nil
 }
 
-// wrote drops the lists of an object's kind.
-func (r *reads) wrote(o any) {
-	object, ok := o.(interface{ GetObjectKind() schema.ObjectKind })
-	if !ok || object.GetObjectKind().GroupVersionKind().Kind == "" {
-		r.forget()
+func (r *reads) recall(read readKey) (is kept, ok bool, epoch int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	is, ok = r.kept[read]
+	return is, ok && r.on, r.epoch
+}
+
+// keep keeps what was read, unless something was written meanwhile.
+func (r *reads) keep(read readKey, is kept, epoch int) {
+	switch {
+	case apierrors.IsNotFound(is.err):
+		is.object = nil
+	case is.err != nil, !stillKinds[read.Kind], !is.object.GetDeletionTimestamp().IsZero():
 		return
+	case read.Kind == "CustomResourceDefinition" && !r.kinds.settled():
+		return // the API server writes its status
+	default:
+		is.object, _ = is.object.DeepCopyObject().(client.Object)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for k := range r.listed {
-		if k.Kind == object.GetObjectKind().GroupVersionKind().Kind {
-			delete(r.listed, k)
+	if r.on && r.epoch == epoch {
+		r.kept[read] = is
+	}
+}
+
+// wrote drops an object, or all that have its kind where it has no name yet.
+func (r *reads) wrote(o any, all bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch++
+	object, ok := o.(client.Object)
+	if !ok {
+		r.kept = map[readKey]kept{}
+		return
+	}
+	gvk, err := apiutil.GVKForObject(object, scheme())
+	if err != nil || gvk.Kind == "Namespace" {
+		r.kept = map[readKey]kept{}
+		return
+	}
+	for k := range r.kept {
+		if k.Kind == gvk.Kind && (all || object.GetName() == "" || k.ObjectKey == client.ObjectKeyFromObject(object)) {
+			delete(r.kept, k)
 		}
 	}
 }
 
-// Get answers from a list where that is cheaper.
-func (r *reads) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	l, gvk := r.list(key, o)
-	if l == nil || len(opts) > 0 {
-		return r.Reader.Get(ctx, key, o, opts...)
-	}
-	l.once.Do(func() { l.of, l.err = r.all(ctx, gvk, key.Namespace) })
-	if l.err != nil {
-		return r.Reader.Get(ctx, key, o, opts...)
-	}
-	is := l.of[key.Name]
-	switch {
-	case is == nil && key.Namespace == "":
-		return r.Reader.Get(ctx, key, o, opts...) // it may lack our label
-	case is == nil:
-		return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.Name)
-	}
-	if into, ok := o.(*unstructured.Unstructured); ok {
-		into.Object = runtime.DeepCopyJSON(is.Object)
-		return nil
-	}
-	reflect.ValueOf(o).Elem().SetZero()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, o); err != nil {
-		return err
-	}
-	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as a typed client does
-	return nil
+// noting notes all that a client writes.
+func (a *access) noting(c client.WithWatch) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			defer a.wrote(o, new(client.CreateOptions).ApplyOptions(opts).DryRun, false)
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			defer a.wrote(o, new(client.UpdateOptions).ApplyOptions(opts).DryRun, false)
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			defer a.wrote(o, new(client.PatchOptions).ApplyOptions(opts).DryRun, false)
+			return c.Patch(ctx, o, patch, opts...)
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			defer a.wrote(o, new(client.ApplyOptions).ApplyOptions(opts).DryRun, false)
+			return c.Apply(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			defer a.wrote(o, nil, false)
+			return c.Delete(ctx, o, opts...)
+		},
+		DeleteAllOf: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteAllOfOption) error {
+			defer a.wrote(o, nil, true)
+			return c.DeleteAllOf(ctx, o, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			defer a.wrote(o, nil, false)
+			return c.SubResource(name).Update(ctx, o, opts...)
+		},
+	})
 }
 
-// list returns the list that has an object, or nil where it is read by itself.
-func (r *reads) list(key client.ObjectKey, o client.Object) (*list, schema.GroupVersionKind) {
-	gvk, err := apiutil.GVKForObject(o, scheme())
-	_, bare := o.(*metav1.PartialObjectMetadata)
-	if err != nil || bare || !listable[gvk.Kind] || gvk.Group == v1alpha1.GroupVersion.Group {
-		return nil, gvk
+// wrote notes a write that was no dry run.
+func (a *access) wrote(o any, dry []string, all bool) {
+	if len(dry) == 0 {
+		a.kinds.wrote(o)
+		a.reads.wrote(o, all)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	read := readObject{gvk, key}
-	if !r.on || !readBefore[read] {
-		readBefore[read] = true
-		return nil, gvk
-	}
-	k := listedKind{gvk, key.Namespace}
-	if r.listed[k] == nil {
-		r.listed[k] = &list{}
-	}
-	return r.listed[k], gvk
 }
 
-func (r *reads) all(ctx context.Context, gvk schema.GroupVersionKind, namespace string) (map[string]*unstructured.Unstructured, error) {
-	all := &unstructured.UnstructuredList{}
-	all.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	opts := []client.ListOption{client.InNamespace(namespace)}
-	if namespace == "" { // where there are many that are not ours
-		opts = append(opts, client.MatchingLabels{"app.kubernetes.io/managed-by": "vdo-operator"})
-	}
-	if err := r.admin.List(ctx, all, opts...); err != nil {
-		return nil, err
-	}
-	of := map[string]*unstructured.Unstructured{}
-	for i := range all.Items {
-		of[all.Items[i].GetName()] = &all.Items[i]
-	}
-	return of, nil
+// settled reports whether the API server has had time to serve new kinds.
+func (k *kinds) settled() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return time.Since(k.changed) > kindsSettle
 }
